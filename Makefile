@@ -1,0 +1,52 @@
+# Needs Python 3.11 or newer and make; everything else is installed into .venv from requirements/*.txt.
+# PYTHON=/path/to/python3.12 chooses another interpreter, NAME=... and ARGS=... go to the benchmark and to pytest.
+
+VENV := .venv/bin
+PYTEST := $(VENV)/python -m pytest -n 2
+SOURCES := $(wildcard timely recovery monitor libraries falkirk tests examples bench)
+
+.PHONY: help demo test soak bench format lock clean distclean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile
+
+demo: .venv/.run ## run the demo
+	@$(VENV)/falkirk demo
+
+test: .venv/.dev ## check style and types, then run the tests
+	@echo "Checking style" && $(VENV)/ruff check --quiet --output-format concise .
+	@$(VENV)/ruff format --quiet --check --output-format concise .
+	@echo "Checking types" && $(VENV)/mypy --no-error-summary
+	@echo "Running tests" && FALKIRK_TEST_PROFILE=ci $(PYTEST) -m "not soak" $(ARGS)
+
+soak: .venv/.dev ## run every test with many more examples (long)
+	@FALKIRK_TEST_PROFILE=soak $(PYTEST) $(ARGS)
+
+bench: .venv/.run ## measure: make bench NAME=wordcount
+	@$(VENV)/falkirk bench $(NAME) $(ARGS)
+
+format: .venv/.dev ## put the sources into their usual form
+	@$(VENV)/ruff check --quiet --fix . ; $(VENV)/ruff format --quiet .
+
+lock: ## resolve requirements/*.txt again (needs uv)
+	@sh scripts/lock.sh
+
+clean: ## remove caches and build output
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@for folder in $(SOURCES); do find $$folder -name __pycache__ -type d -prune -exec rm -rf {} +; done
+
+distclean: clean ## and .venv
+	@rm -rf .venv
+
+# A stamp for each lock: nothing is installed again until a lock or pyproject.toml changes.
+INSTALL := pyproject.toml requirements/build.txt scripts/install.sh
+
+.venv/.run: requirements/run.txt $(INSTALL)
+	@sh scripts/install.sh run "210 MB"
+	@touch $@
+
+# The tests' lock holds everything that the other one does.
+.venv/.dev: requirements/dev.txt $(INSTALL)
+	@sh scripts/install.sh dev "270 MB"
+	@touch .venv/.run $@

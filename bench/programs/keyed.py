@@ -1,0 +1,40 @@
+"""Sum, count and maximum of each key, epoch by epoch."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from common import arguments, report
+from tally import Tally, Timed, read_tally
+
+import falkirk
+from falkirk import Dataflow, Parquet, agg
+
+
+def build(data: Path, folder: Path) -> Dataflow:
+    """The program, over all records of `data`, with notes on its run in `folder`."""
+    about = json.loads((data / "about.json").read_text())
+    pairs = Parquet(data / "whole.parquet", epoch=about["records_per_epoch"], split="row_groups", use_threads=False)
+    flow = Dataflow("keyed")
+    totals = (
+        flow.columns("pairs", Timed(pairs, folder))
+        .group_by("key")
+        .agg(over="time", total=agg.sum("value"), n=agg.count(), top=agg.max("value"))
+    )
+    totals.to(Tally(folder, ("n", "total", "top")), name="totals")
+    return flow
+
+
+def main() -> None:
+    args = arguments()
+    with tempfile.TemporaryDirectory() as folder:
+        falkirk.run(build(args.data, Path(folder)), workers=args.workers)
+        seconds, rows, sums = read_tally(Path(folder))
+    check = {"rows": rows, "count": sums["n"], "total": sums["total"], "maxima": sums["top"]}
+    report(args.size / seconds, check=check)
+
+
+if __name__ == "__main__":
+    main()

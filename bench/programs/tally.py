@@ -1,0 +1,109 @@
+"""How the throughput programs are timed: from the first read of any worker to the last commit of any worker.
+
+That leaves out the start of interpreters and worker processes and the loading of compiled loops, and counts reading, as for
+the other systems. All workers are on one host, where the monotonic clock is the same for all processes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from timely.batch import Batch, as_arrow
+from timely.io import Chunk, End, Partition, Position, Source, Wait
+from timely.kernels import warm
+
+
+@dataclass
+class _TimedPartition:
+    inner: Partition
+    file: Path
+    name: str = ""
+    started: bool = False
+
+    def __post_init__(self) -> None:
+        self.name = self.inner.name
+
+    def read(self) -> Chunk | Wait | End:
+        if not self.started:
+            self.started = True
+            self.file.write_text(repr(time.monotonic()))
+        return self.inner.read()
+
+    def seek(self, position: Position) -> None:
+        self.inner.seek(position)
+
+    def ack(self, position: Position) -> None:
+        self.inner.ack(position)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@dataclass(frozen=True)
+class Timed:
+    """`source`, with a note in `folder` of when each partition was first read."""
+
+    source: Source
+    folder: Path
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        """Those of the source, each with its note.
+
+        This is called before anything is read, so it is the place to load the compiled loops of this worker.
+        """
+        warm()
+        inner = self.source.partitions(worker, workers)
+        return [_TimedPartition(p, self.folder / f"start-{worker}-{i}") for i, p in enumerate(inner)]
+
+
+@dataclass
+class _TallyWriter:
+    file: Path
+    columns: tuple[str, ...]
+    rows: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
+    ended: float = 0.0
+
+    def write(self, epoch: int, batch: Batch) -> None:
+        table = as_arrow(batch)
+        self.rows += len(table)
+        for name in self.columns:
+            column = table[name].to_numpy()
+            self.sums[name] = self.sums.get(name, 0) + column.sum().item()
+
+    def commit(self, epoch: int) -> None:
+        self.ended = time.monotonic()
+
+    def abort(self) -> None:
+        return
+
+    def close(self) -> None:
+        self.file.write_text(json.dumps({"rows": self.rows, "sums": self.sums, "ended": self.ended}))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A sink that counts rows and adds up `columns`, and leaves both with the time of its last commit in `folder`."""
+
+    folder: Path
+    columns: tuple[str, ...]
+
+    def open(self, worker: int, workers: int) -> _TallyWriter:
+        """This worker's tally."""
+        return _TallyWriter(self.folder / f"tally-{worker}.json", self.columns)
+
+
+def read_tally(folder: Path) -> tuple[float, int, dict[str, Any]]:
+    """Seconds from first read to last commit, rows, and sums by column, over all workers."""
+    started = min(float(file.read_text()) for file in folder.glob("start-*"))
+    tallies = [json.loads(file.read_text()) for file in folder.glob("tally-*.json")]
+    sums: dict[str, Any] = {}
+    for tally in tallies:
+        for name, value in tally["sums"].items():
+            sums[name] = sums.get(name, 0) + value
+    return max(tally["ended"] for tally in tallies) - started, sum(tally["rows"] for tally in tallies), sums

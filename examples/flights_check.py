@@ -1,0 +1,102 @@
+"""What the demo must find, computed without Falkirk: aggregates by Polars, chains by networkx. All of it is integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import polars as pl
+import pyarrow as pa
+
+from timely.batch import as_arrow
+from timely.run import Result
+
+Table = Mapping[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything that the dataflow finds."""
+
+    carriers: Table
+    """(carrier,) → (flights that arrived, late ones, minutes behind schedule in sum, and at worst)."""
+    routes: Table
+    """(origin, destination) → the same."""
+    stranded: Table
+    """(carrier,) → (flights that never arrived,)."""
+    causes: Table
+    """Late flight → (first late flight of its chain, flights in between and itself)."""
+    knock_on: Table
+    """First late flight of a chain → (flights of the chain, their minutes behind schedule in sum)."""
+
+    @classmethod
+    def of(cls, result: Result) -> Findings:
+        """From the captures of a finished run: running totals end with their last value."""
+        return cls(
+            carriers=_last_rows(result, "carriers", 1),
+            routes=_last_rows(result, "routes", 2),
+            stranded=_last_rows(result, "stranded", 1),
+            causes=dict(pair for _, batch in result.captured("causes") for pair in batch),
+            knock_on=dict(pair for _, batch in result.captured("knock-on") for pair in batch),
+        )
+
+
+def _last_rows(result: Result, capture: str, keys: int) -> Table:
+    tables = [as_arrow(batch) for _, batch in result.captured(capture)]
+    rows = zip(*(column.to_pylist() for column in pa.concat_tables(tables).columns)) if tables else ()
+    return {row[:keys]: row[keys:] for row in rows}
+
+
+def expected(file: Path) -> Findings:
+    """The same findings by other means."""
+    flights = pl.read_parquet(file)
+    arrived = flights.filter(pl.col("arr_delay").is_not_null())
+    totals = (pl.len(), pl.sum("late"), pl.sum("arr_delay"), pl.max("arr_delay").alias("worst"))
+    stranded = flights.filter(pl.col("arr_delay").is_null()).group_by("carrier").len()
+    causes, knock_on = chains(arrived)
+    return Findings(
+        carriers={row[:1]: row[1:] for row in arrived.group_by("carrier").agg(totals).iter_rows()},
+        routes={row[:2]: row[2:] for row in arrived.group_by("origin", "dest").agg(totals).iter_rows()},
+        stranded={row[:1]: row[1:] for row in stranded.iter_rows()},
+        causes=causes,
+        knock_on=knock_on,
+    )
+
+
+def chains(arrived: pl.DataFrame) -> tuple[Table, Table]:
+    """Causes and knock-on delays: the components of the graph whose edges join a late flight to the late one before."""
+    one_day = ("tailnum", "day")
+    late = (
+        arrived.sort("flight")
+        .with_columns(
+            before=pl.col("flight").shift().over(one_day),
+            was_late=(pl.col("late").shift().over(one_day) == 1).fill_null(False),
+        )
+        .filter(pl.col("late") == 1)
+    )
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from((flight, {"minutes": minutes}) for flight, minutes in late.select("flight", "arr_delay").rows())
+    graph.add_edges_from(late.filter("was_late").select("before", "flight").rows())
+    firsts = [flight for flight, edges in graph.in_degree() if edges == 0]
+    hops = {flight: depth for depth, layer in enumerate(nx.bfs_layers(graph, firsts)) for flight in layer}
+    causes, knock_on = {}, {}
+    for chain in nx.weakly_connected_components(graph):
+        (cause,) = (flight for flight in chain if hops[flight] == 0)
+        causes.update((flight, (cause, hops[flight])) for flight in chain)
+        knock_on[cause] = (len(chain), sum(graph.nodes[flight]["minutes"] for flight in chain))
+    return causes, knock_on
+
+
+def compare(found: Findings, file: Path) -> list[str]:
+    """Every difference between `found` and what is expected, as a line to read; none if all is right."""
+    right = expected(file)
+    return [
+        f"{field.name} {key}: found {got.get(key, 'nothing')}, expected {want.get(key, 'nothing')}"
+        for field in fields(Findings)
+        if (got := getattr(found, field.name)) != (want := getattr(right, field.name))
+        for key in sorted({*got, *want})
+        if got.get(key) != want.get(key)
+    ]

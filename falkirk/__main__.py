@@ -1,0 +1,8 @@
+"""`python -m falkirk`: the same as the command `falkirk`."""
+
+from __future__ import annotations
+
+from falkirk.cli import main
+
+if __name__ == "__main__":
+    main()

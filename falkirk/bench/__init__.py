@@ -1,0 +1,12 @@
+"""`falkirk bench`: measures Falkirk beside what one would otherwise use, on the same input and for the same output.
+
+`registry` says what is measured, `data` makes the input, `harness` runs every variant in processes of its own, and `report`
+shows the figures. The programs themselves are in the repository's folder `bench/programs`: they use the public API only.
+"""
+
+from __future__ import annotations
+
+from falkirk.bench.command import bench_command, main
+from falkirk.bench.registry import BENCHES
+
+__all__ = ["BENCHES", "bench_command", "main"]

@@ -1,0 +1,132 @@
+"""The command `falkirk bench`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from falkirk.bench import data as data_sets
+from falkirk.bench import harness, report
+from falkirk.bench.registry import BENCHES, Bench
+from timely.errors import FalkirkError
+
+PEERS_PYTHON = "FALKIRK_PEERS_PYTHON"
+"""The environment variable that names the interpreter in which the peers are installed."""
+
+
+def main(
+    name: str,
+    workers: int | None = None,
+    peers: bool = False,
+    json: bool = False,
+    size: int | None = None,
+    runs: int = 3,
+    peers_python: Path | None = None,
+    data: Path | None = None,
+) -> list[harness.Row]:
+    """Measure the benchmark `name`, print its figures, and return them.
+
+    Without `workers`, 1 and 2 are measured. With `json` each figure is a line of JSON on standard output, and nothing else
+    is printed there. Raises FalkirkError for an unknown name or a senseless number.
+    """
+    if name not in BENCHES:
+        raise FalkirkError(f"there is no benchmark {name!r}; there are: {', '.join(BENCHES)}")
+    bench = BENCHES[name]
+    for what, number in (("--workers", workers), ("--size", size), ("--runs", runs)):
+        if number is not None and number < 1:
+            raise FalkirkError(f"{what} {number}: must be 1 or more")
+    default_data = harness.programs_folder().parent / "data"
+    python = peers_python or Path(os.environ.get(PEERS_PYTHON) or harness.current_python())
+    notes = Console(stderr=True)
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=notes, transient=True
+    ) as progress:
+        line = progress.add_task(f"{name}: input")
+        folder = None
+        if bench.data is not None:
+            folder = data_sets.ensure(
+                bench.data,
+                size or bench.size,
+                data or default_data,
+                lambda epoch, epochs: progress.update(line, description=f"{name}: input, epoch {epoch} of {epochs}"),
+            )
+            data_sets.warm(folder)
+        tasks, rows = _plan(bench, workers, peers, size or bench.size, python, folder)
+        total = runs * len(tasks)
+        started = 0
+
+        def on_run(task: harness.Task) -> None:
+            nonlocal started
+            started += 1
+            what = f"{name}: {task.variant.system}, {task.workers} worker{'s' if task.workers > 1 else ''}"
+            progress.update(line, description=f"{what} (run {started} of {total})")
+
+        rows = harness.measure(bench, tasks, runs, on_run) + rows
+    if json:
+        for row in rows:
+            print(row.as_json(), flush=True)
+    else:
+        report.show(Console(), bench, rows)
+    return rows
+
+
+def _plan(
+    bench: Bench, workers: int | None, peers: bool, size: int, python: Path, folder: Path | None
+) -> tuple[list[harness.Task], list[harness.Row]]:
+    """What is to be run, and the rows of what cannot be."""
+    tasks: list[harness.Task] = []
+    absent: list[harness.Row] = []
+    if folder is not None:
+        size = data_sets.records_of(folder)
+    found: dict[str, bool] = {}
+    counts = (workers,) if workers is not None else (1, 2)
+    for count in counts:
+        for variant in bench.variants:
+            if variant.once and count != counts[0]:
+                continue
+            if variant.package is not None and not peers:
+                continue
+            if variant.workers is not None and count not in variant.workers:
+                continue
+            if variant.package is None:
+                tasks.append(harness.Task(variant, count, size, folder, harness.current_python()))
+                continue
+            if variant.package not in found:
+                found[variant.package] = harness.installed(variant.package, python)
+            if not found[variant.package]:
+                absent.append(harness.missing(bench, variant, count, harness.NOT_INSTALLED))
+                continue
+            smaller = min(size, variant.at_most or size)
+            tasks.append(harness.Task(variant, count, smaller, folder, python))
+    return tasks, absent
+
+
+def bench_command(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(BENCHES)}.")],
+    workers: Annotated[
+        int | None, typer.Option("--workers", "-w", help="Worker processes; 1 and 2 if not given.")
+    ] = None,
+    peers: Annotated[
+        bool, typer.Option("--peers", help="Measure other systems too, where they are installed.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line instead of a table.")] = False,
+    size: Annotated[int | None, typer.Option("--size", help="Records, epochs, iterations or operators.")] = None,
+    runs: Annotated[int, typer.Option("--runs", help="Runs of each system; the median counts.")] = 3,
+    peers_python: Annotated[
+        Path | None,
+        typer.Option("--peers-python", envvar=PEERS_PYTHON, help="The interpreter that has the other systems."),
+    ] = None,
+) -> None:
+    """Measure Falkirk beside what one would otherwise use, on the same input and for the same output."""
+    try:
+        rows = main(name, workers, peers, json, size, runs, peers_python)
+    except FalkirkError as error:
+        typer.secho(str(error), err=True, fg=typer.colors.RED)
+        raise typer.Exit(2) from None
+    if any(row.note not in (None, harness.NOT_INSTALLED) for row in rows):
+        raise typer.Exit(1)

@@ -1,0 +1,206 @@
+"""Runs variants in processes of their own, in turn, several times, and sums up.
+
+Variants are interleaved (A B C A B C ...), so that a noisy minute hits all alike; the median is the figure, and the spread
+is kept beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from falkirk.bench.registry import Bench, Variant
+from timely.errors import FalkirkError
+
+TIMEOUT_SECONDS = 600.0
+
+NOT_INSTALLED = "not installed"
+"""The note of a peer that the interpreter for peers cannot find."""
+
+
+@dataclass(slots=True)
+class Row:
+    """The figure of one system. `value` is None, and `note` says why, when there is none."""
+
+    bench: str
+    system: str
+    workers: int
+    value: float | None
+    unit: str
+    runs: int
+    min: float | None = None
+    max: float | None = None
+    p99: float | None = None
+    size: int | None = None
+    note: str | None = None
+
+    def as_json(self) -> str:
+        """One line of JSON; the fields after `runs` only where they say something."""
+        fields = asdict(self)
+        always = ("bench", "system", "workers", "value", "unit", "runs")
+        return json.dumps({name: x for name, x in fields.items() if name in always or x is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A variant to be run with so many workers and at this size."""
+
+    variant: Variant
+    workers: int
+    size: int
+    data: Path | None
+    python: Path
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the runs of one task gave for one system."""
+
+    unit: str
+    workers: int
+    values: list[float] = field(default_factory=list)
+    p99: list[float] = field(default_factory=list)
+    checks: list[dict[str, float] | None] = field(default_factory=list)
+
+
+def programs_folder() -> Path:
+    """The folder of the programs. Raises FalkirkError outside a checkout of the repository."""
+    folder = Path(__file__).resolve().parents[2] / "bench" / "programs"
+    if not folder.is_dir():
+        raise FalkirkError(
+            f"the benchmark programs are not in {folder}: they are part of the repository, not of the installed package. "
+            "Run `falkirk bench` from a checkout that is installed with `pip install -e .`"
+        )
+    return folder
+
+
+def installed(package: str, python: Path) -> bool:
+    """Whether `python` can find `package`."""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
+    try:
+        return subprocess.run([python, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def measure(bench: Bench, tasks: list[Task], runs: int, on_run: Callable[[Task], None]) -> list[Row]:
+    """Run all tasks `runs` times, interleaved. A task that fails once is not run again; its row says why it failed."""
+    found: dict[int, dict[tuple[str, int], _Found]] = {index: {} for index in range(len(tasks))}
+    failed: dict[int, str] = {}
+    for _ in range(runs):
+        for index, task in enumerate(tasks):
+            if index in failed:
+                continue
+            on_run(task)
+            try:
+                results = run_once(task)
+            except FalkirkError as error:
+                failed[index] = str(error)
+                continue
+            for result in results:
+                system = str(result.get("system", task.variant.system))
+                workers = int(result.get("workers", task.workers))
+                entry = found[index].setdefault((system, workers), _Found(str(result.get("unit", bench.unit)), workers))
+                entry.values.append(float(result["value"]))
+                entry.checks.append(result.get("check"))
+                if "p99" in result:
+                    entry.p99.append(float(result["p99"]))
+    rows: list[Row] = []
+    for index, task in enumerate(tasks):
+        if index in failed:
+            rows.append(missing(bench, task.variant, task.workers, failed[index], task.size))
+            continue
+        rows += [_row(bench, task, system, entry) for (system, _), entry in found[index].items()]
+    _compare_outputs(tasks, found, rows)
+    return rows
+
+
+def missing(bench: Bench, variant: Variant, workers: int, note: str, size: int | None = None) -> Row:
+    """The row of a system that could not be measured."""
+    return Row(bench.name, variant.system, workers, None, bench.unit, 0, size=size, note=note)
+
+
+def run_once(task: Task) -> list[dict[str, Any]]:
+    """The figures that one run of the program printed. Raises FalkirkError, with the end of its output, if it failed."""
+    command: list[str | os.PathLike[str]] = [task.python, programs_folder() / task.variant.program]
+    command += ["--workers", str(task.workers), "--size", str(task.size)]
+    if task.data is not None:
+        command += ["--data", task.data]
+    if task.variant.part:
+        command += ["--part", task.variant.part]
+    env = dict(os.environ)
+    if task.variant.package is None:
+        # Worker processes are started by module name: they must find this package as this process does.
+        env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents[2]), env.get("PYTHONPATH", "")])
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+            env=env,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FalkirkError(f"took more than {TIMEOUT_SECONDS:.0f} s") from error
+    except OSError as error:
+        raise FalkirkError(f"could not be started: {error}") from error
+    results = list(_figures(done.stdout))
+    if done.returncode != 0 or not results:
+        last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+        raise FalkirkError(f"failed with exit code {done.returncode}: {last}")
+    return results
+
+
+def _figures(output: str) -> Iterable[dict[str, Any]]:
+    for line in output.splitlines():
+        if line.startswith("{"):
+            yield json.loads(line)
+
+
+def _row(bench: Bench, task: Task, system: str, entry: _Found) -> Row:
+    return Row(
+        bench.name,
+        system,
+        entry.workers,
+        statistics.median(entry.values),
+        entry.unit,
+        len(entry.values),
+        min(entry.values),
+        max(entry.values),
+        statistics.median(entry.p99) if entry.p99 else None,
+        task.size,
+    )
+
+
+def _compare_outputs(tasks: list[Task], found: dict[int, dict[tuple[str, int], _Found]], rows: list[Row]) -> None:
+    """A system whose output differs from the first one's on the same input has measured something else: say so."""
+    expected: dict[int, tuple[str, dict[str, float]]] = {}
+    for index, task in enumerate(tasks):
+        for (system, workers), entry in found[index].items():
+            for check in entry.checks:
+                if check is None:
+                    continue
+                first, digest = expected.setdefault(task.size, (system, check))
+                if not _equal(digest, check):
+                    for row in rows:
+                        if (row.system, row.workers) == (system, workers):
+                            row.note = f"its output differs from that of {first}: {check} instead of {digest}"
+
+
+def _equal(a: dict[str, float], b: dict[str, float]) -> bool:
+    """Equal up to the order in which floats were added."""
+    return a.keys() == b.keys() and all(abs(a[k] - b[k]) <= 1e-9 * max(abs(a[k]), abs(b[k]), 1.0) for k in a)
+
+
+def current_python() -> Path:
+    """The interpreter that runs this."""
+    return Path(sys.executable)

@@ -1,0 +1,115 @@
+"""What is measured: every benchmark, its variants, and how its figures are to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DataKind = Literal["words", "words_plain", "pairs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One system on one benchmark: a program of `bench/programs`, run in a process of its own."""
+
+    system: str
+    program: str
+    part: str = ""
+    workers: tuple[int, ...] | None = None
+    """The only numbers of workers for which it is measured; None: any."""
+    package: str | None = None
+    """The package that a peer needs; peers run only when they are asked for. None: no peer."""
+    once: bool = False
+    """It chooses its numbers of workers itself, so that it is measured once and not for each."""
+    at_most: int | None = None
+    """The largest size for a system so slow that more would not be worth the wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A benchmark."""
+
+    name: str
+    what: str
+    unit: str
+    size: int
+    size_of: str
+    """What the size counts."""
+    variants: tuple[Variant, ...]
+    data: DataKind | None = None
+    higher_is_better: bool = True
+
+
+_SLOW = 2_000_000
+
+
+def _wordcount(name: str, data: DataKind, what: str) -> Bench:
+    variants = (
+        Variant("falkirk", "wordcount.py"),
+        Variant("polars_loop", "polars_wordcount.py"),
+        Variant("bytewax", "bytewax_wordcount.py", package="bytewax", at_most=_SLOW),
+        Variant("pathway", "pathway_wordcount.py", package="pathway", at_most=_SLOW),
+        Variant("pathway_final_counts_only", "pathway_wordcount.py", "static", package="pathway", at_most=_SLOW),
+    )
+    return Bench(name, what, "records/s", 10_000_000, "words", variants, data)
+
+
+_ALL = (
+    _wordcount("wordcount", "words", "changed word counts after each of 100 epochs; dictionary-encoded Parquet"),
+    _wordcount("wordcount_plain", "words_plain", "the same from Parquet files without dictionaries"),
+    Bench(
+        "keyed",
+        "sum, count and maximum of 100,000 keys in each of 200 epochs",
+        "records/s",
+        20_000_000,
+        "rows",
+        (
+            Variant("falkirk", "keyed.py"),
+            Variant("polars_loop", "polars_keyed.py"),
+            Variant("bytewax", "bytewax_keyed.py", package="bytewax", at_most=_SLOW),
+            Variant("pathway", "pathway_keyed.py", package="pathway", at_most=_SLOW),
+        ),
+        "pairs",
+    ),
+    Bench(
+        "latency",
+        "one record an epoch through a keyed count: send, advance, wait on the probe (median)",
+        "us",
+        20_000,
+        "epochs",
+        (
+            Variant("falkirk", "latency.py"),
+            Variant("zmq_round_trip", "zmq_round_trip.py", workers=(2,)),
+            Variant("bytewax", "bytewax_latency.py", "closed", package="bytewax"),
+            Variant("pathway", "pathway_latency.py", package="pathway", at_most=2_000),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
+        "loop",
+        "a record that goes round an almost empty loop; with several workers to another one each time",
+        "us/iteration",
+        2_000,
+        "iterations",
+        (
+            Variant("falkirk", "loop.py"),
+            Variant("zmq_round_trip", "zmq_round_trip.py", workers=(2,)),
+            Variant("pathway", "pathway_loop.py", package="pathway"),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
+        "scale",
+        "cost of idle operators, and what workers say to each other",
+        "us/epoch",
+        1_000,
+        "operators",
+        (
+            Variant("falkirk_idle", "scale.py", "idle"),
+            Variant("falkirk_talk", "scale.py", "workers", once=True),
+        ),
+        higher_is_better=False,
+    ),
+)
+
+BENCHES = {bench.name: bench for bench in _ALL}

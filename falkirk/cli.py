@@ -1,0 +1,256 @@
+"""The command `falkirk`.
+
+Everything heavy is imported by the command that needs it: `falkirk --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+app = typer.Typer(
+    name="falkirk",
+    help="Timely dataflow in Python, with Falkirk Wheel rollback recovery.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+ProgramName = Annotated[
+    str,
+    typer.Argument(
+        metavar="APP.PY[:NAME]",
+        help="The program: a Python file, and the name in it of a Dataflow or of a function that builds one "
+        "(default: flow, build, or the only Dataflow).",
+        show_default=False,
+    ),
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg",
+        metavar="KEY=VALUE",
+        help="An argument of the function that builds the dataflow. Values that read as JSON are taken as such "
+        "(--arg n=3 is a number), others as text. May be given several times.",
+        show_default=False,
+    ),
+]
+Traceback = Annotated[bool, typer.Option("--traceback", help="Show the Python traceback of an error as well.")]
+
+_RUN_EPILOG = (
+    "Ctrl-C stops the job cleanly; Ctrl-\\ prints what holds it back.\n\n"
+    "Exit codes: 0 done, 1 the program failed, 2 wrong usage, 3 a worker was lost, 130 interrupted.\n\n"
+    "Each line of --json has event (progress, finished, failed, interrupted), elapsed, records, records_per_second, "
+    "written, open_epoch, read_epoch, lag, queued_bytes, and the same for each of workers. What the program prints goes "
+    "to standard error then."
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"falkirk {falkirk_version()} (Python {sys.version.split()[0]})")
+        raise typer.Exit
+
+
+@app.callback()
+def _falkirk(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    return
+
+
+@app.command(epilog=_RUN_EPILOG)
+def run(
+    program: ProgramName,
+    workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many worker processes.")] = 1,
+    arg: Arguments = None,
+    max_epochs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many epochs sources may be ahead of the oldest open one.")
+    ] = 16,
+    max_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="How much may wait in queues before sources pause: 64MB, 1GiB, ...")
+    ] = "256MiB",
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
+    every: Annotated[
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="Between lines of progress. [default: 1 with --json, else 5]"),
+    ] = None,
+    traceback: Traceback = False,
+) -> None:
+    """Run a program until all its sources have ended."""
+    if quiet and as_json:
+        raise typer.BadParameter("--quiet and --json exclude each other")
+    arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
+    from falkirk.run_program import Show, run_program
+    from timely.drivers.inputs import Limits
+    from timely.drivers.program import parse_program
+
+    how = "quiet" if quiet else "json" if as_json else "auto"
+    show = Show(how, every or (1.0 if as_json else 5.0), traceback)
+    _leave(run_program(parse_program(program, arguments), workers, Limits(max_epochs, most_bytes), show))
+
+
+@app.command()
+def graph(
+    program: ProgramName,
+    arg: Arguments = None,
+    tree: Annotated[bool, typer.Option("--tree", help="Draw it in the terminal (the default).")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print it as a Mermaid flowchart.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Show the dataflow that a program builds, without running it."""
+    if tree + mermaid + as_json > 1:
+        raise typer.BadParameter("--tree, --mermaid and --json exclude each other")
+    arguments = parse_arguments(arg or [])
+    from falkirk.graph_view import show_graph
+    from timely.drivers.program import parse_program
+
+    form = "mermaid" if mermaid else "json" if as_json else "tree"
+    _guarded(lambda: show_graph(parse_program(program, arguments), form), traceback)
+
+
+@app.command()
+def demo(
+    workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many worker processes.")] = 2,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show the result only.")] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Run the demo: a year of flights from New York, checked against another engine."""
+    from falkirk.demo import run_demo
+
+    _guarded(lambda: run_demo(workers, quiet), traceback)
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def bench(context: typer.Context) -> None:
+    """Measure: `falkirk bench --help` lists the benchmarks."""
+    from falkirk.bench import bench_command
+
+    own = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    own.command()(bench_command)
+    own(args=context.args, prog_name="falkirk bench")
+
+
+@app.command()
+def doctor(
+    folder: Annotated[
+        str, typer.Option("--store", metavar="DIR", help="The folder whose disk is measured.", show_default=False)
+    ] = ".",
+) -> None:
+    """Check that this machine has all that Falkirk needs, and say what to do where it has not."""
+    from falkirk.doctor import examine
+
+    _guarded(lambda: examine(folder), traceback=False)
+
+
+def main() -> None:
+    """The entry point of the command `falkirk`."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        print("stopped by Ctrl-C", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read the output has gone, as in `falkirk graph app.py | head`; leave nothing to flush for Python.
+        sys.stderr.close()
+        sys.exit(141)
+
+
+def parse_arguments(pairs: list[str]) -> dict[str, Any]:
+    """The values of `--arg key=value`: JSON where they read as JSON, text otherwise.
+
+    >>> parse_arguments(["n=3", "path=data/*.csv", "exact=true", 'zip="01234"'])
+    {'n': 3, 'path': 'data/*.csv', 'exact': True, 'zip': '01234'}
+    """
+    arguments: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise typer.BadParameter(f"{pair!r} is not of the form key=value", param_hint="--arg")
+        if key in arguments:
+            raise typer.BadParameter(f"{key!r} is given twice", param_hint="--arg")
+        try:
+            arguments[key] = json.loads(value)
+        except ValueError:
+            arguments[key] = value
+    return arguments
+
+
+def parse_size(text: str) -> int:
+    """Bytes: 1000, 64kB, 256MB (decimal units) or 256MiB, 1GiB (binary ones); upper and lower case are the same.
+
+    >>> parse_size("256MB"), parse_size("1.5 KiB")
+    (256000000, 1536)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", text, re.IGNORECASE)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a size such as 64MB or 1GiB", param_hint="--max-bytes")
+    number, unit, binary = found.groups()
+    size = float(number) * (1024 if binary else 1000) ** (" kmgt".index(unit.lower()) if unit else 0)
+    if size < 1:
+        raise typer.BadParameter("at least one byte must be allowed", param_hint="--max-bytes")
+    return int(size)
+
+
+def falkirk_version() -> str:
+    """The version of the installed package, or of the source tree around this file."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("falkirk")
+    except PackageNotFoundError:
+        pass
+    from pathlib import Path
+
+    project = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    if not project.is_file():
+        return "of unknown version"
+    import tomllib
+
+    return str(tomllib.loads(project.read_text())["project"]["version"])
+
+
+def _guarded(action: Any, traceback: bool) -> NoReturn:
+    """Do what is no job but may run a user's program, and leave with its exit code."""
+    from falkirk.failures import explain
+    from falkirk.run_program import say
+
+    try:
+        code = action()
+    except KeyboardInterrupt:
+        say("by Ctrl-C", "stopped")
+        code = 130
+    except BrokenPipeError:
+        raise
+    except (Exception, SystemExit) as error:
+        if traceback:
+            from traceback import print_exception
+
+            print_exception(error)
+        failure = explain(error)
+        say(failure.message)
+        code = failure.code
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    from falkirk.run_program import leave
+
+    leave(code)

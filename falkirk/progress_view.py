@@ -1,0 +1,429 @@
+"""What a running job shows of itself: live on a terminal, as plain lines elsewhere, or as JSON for other programs.
+
+A `Meter` turns the workers' statistics into one `Reading`; the displays only draw readings. With `--json`, each line on
+the standard output is one object:
+
+    {"event": "progress", "elapsed": 2.0, "records": 512000, "records_per_second": 256000.0, "written": 1800,
+     "open_epoch": 7, "read_epoch": 8, "lag": 1, "queued_bytes": 0,
+     "workers": [{"worker": 0, "records": 512000, "written": 900, "open_epoch": 7, "read_epoch": 8, "queued_bytes": 0}, ...]}
+
+`event` is "progress" while the job runs; the last line has "finished", "failed" (with "kind", "error" and "exit_code") or
+"interrupted" (with "exit_code"). Times are seconds. `open_epoch` is the oldest epoch that is not complete on every worker,
+`read_epoch` the epoch that the sources are in, `lag` how many epochs are read to their end but not complete; they are null
+when there is no such epoch: nothing is open any more, or all sources have ended.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.text import Text
+
+    from timely.drivers.control import Stats
+
+_WINDOW_SECONDS = 3.0
+"""Over how long a time rates are taken."""
+
+_MOST_ROWS = 8
+"""How many workers get a line of their own in the live view."""
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReading:
+    """One worker's part of a reading. Epochs are None when nothing is open, or when its sources have ended."""
+
+    worker: int
+    records: int
+    records_per_second: float
+    written: int
+    open_epoch: int | None
+    read_epoch: int | None
+    queued_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How far a job is: the sums over its workers, and each of them."""
+
+    elapsed: float
+    workers: list[WorkerReading] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        return sum(worker.records for worker in self.workers)
+
+    @property
+    def records_per_second(self) -> float:
+        return sum(worker.records_per_second for worker in self.workers)
+
+    @property
+    def written(self) -> int:
+        return sum(worker.written for worker in self.workers)
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(worker.queued_bytes for worker in self.workers)
+
+    @property
+    def open_epoch(self) -> int | None:
+        return min((w.open_epoch for w in self.workers if w.open_epoch is not None), default=None)
+
+    @property
+    def read_epoch(self) -> int | None:
+        return min((w.read_epoch for w in self.workers if w.read_epoch is not None), default=None)
+
+    @property
+    def lag(self) -> int | None:
+        """Epochs that all sources have left behind and that are not complete yet."""
+        if self.open_epoch is None or self.read_epoch is None:
+            return None
+        return max(0, self.read_epoch - self.open_epoch)
+
+    def as_dict(self, event: str) -> dict[str, Any]:
+        """The JSON form, as the head of this module describes it."""
+        return {
+            "event": event,
+            "elapsed": round(self.elapsed, 3),
+            "records": self.records,
+            "records_per_second": round(self.records_per_second, 1),
+            "written": self.written,
+            "open_epoch": self.open_epoch,
+            "read_epoch": self.read_epoch,
+            "lag": self.lag,
+            "queued_bytes": self.queued_bytes,
+            "workers": [
+                {
+                    "worker": w.worker,
+                    "records": w.records,
+                    "written": w.written,
+                    "open_epoch": w.open_epoch,
+                    "read_epoch": w.read_epoch,
+                    "queued_bytes": w.queued_bytes,
+                }
+                for w in self.workers
+            ],
+        }
+
+
+class Meter:
+    """Keeps the last statistics of every worker, and as much of the past as rates need. `now` is in seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._began = now
+        self._stats: dict[int, Stats] = {}
+        self._window: deque[tuple[float, dict[int, int]]] = deque([(now, {})])
+        self.history: deque[float] = deque(maxlen=24)
+        """Records a second, in the last seconds, one entry a second: for the curve."""
+        self._history_at: tuple[float, int] = (now, 0)
+
+    def observe(self, stats: Mapping[int, Stats], now: float) -> None:
+        """Take the newest statistics."""
+        self._stats = dict(stats)
+        counts = {worker: each.records for worker, each in stats.items()}
+        self._window.append((now, counts))
+        while len(self._window) > 2 and self._window[1][0] <= now - _WINDOW_SECONDS:
+            self._window.popleft()
+        since, before = self._history_at
+        if now - since >= 1.0:
+            total = sum(counts.values())
+            self.history.append((total - before) / (now - since))
+            self._history_at = (now, total)
+
+    def reading(self, now: float) -> Reading:
+        """How far the job is at `now`; a job that stands still shows a falling rate."""
+        since, before = self._window[0]
+        seconds = max(now - since, 1e-3)
+        workers = [
+            WorkerReading(
+                worker,
+                stats.records,
+                (stats.records - before.get(worker, 0)) / seconds,
+                stats.written,
+                stats.epoch,
+                stats.read_epoch,
+                stats.queued_bytes,
+            )
+            for worker, stats in sorted(self._stats.items())
+        ]
+        return Reading(now - self._began, workers)
+
+    def total(self, now: float) -> Reading:
+        """The same at the end of the job: rates are means over its whole time."""
+        reading = self.reading(now)
+        seconds = max(reading.elapsed, 1e-3)
+        return Reading(
+            reading.elapsed,
+            [
+                WorkerReading(
+                    w.worker, w.records, w.records / seconds, w.written, w.open_epoch, w.read_epoch, w.queued_bytes
+                )
+                for w in reading.workers
+            ],
+        )
+
+
+class Display(Protocol):
+    """Shows a job while it runs; entered before the job begins and left when it is over."""
+
+    def __enter__(self) -> Display: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def update(self, now: float) -> None:
+        """The meter has news."""
+
+    def end(self, event: str, reading: Reading, **more: object) -> None:
+        """The job is over: "finished", "failed" or "interrupted"."""
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def update(self, now: float) -> None:
+        """Show nothing."""
+
+    def end(self, event: str, reading: Reading, **more: object) -> None:
+        """Show nothing."""
+
+
+class JsonLines(Quiet):
+    """One JSON object a line, at most one every `every` seconds."""
+
+    def __init__(self, stream: IO[str], meter: Meter, every: float, now: float) -> None:
+        self._stream = stream
+        self._meter = meter
+        self._every = every
+        self._due = now + every
+
+    def update(self, now: float) -> None:
+        """Print a line when one is due."""
+        if now >= self._due:
+            self._due = now + self._every
+            self._print(self._meter.reading(now).as_dict("progress"))
+
+    def end(self, event: str, reading: Reading, **more: object) -> None:
+        """Print the last line."""
+        self._print({**reading.as_dict(event), **more})
+
+    def _print(self, entry: dict[str, Any]) -> None:
+        print(json.dumps(entry), file=self._stream, flush=True)
+
+
+class PlainLines(Quiet):
+    """A line of text every `every` seconds, and a last one."""
+
+    def __init__(self, stream: IO[str], meter: Meter, every: float, now: float, title: str) -> None:
+        self._stream = stream
+        self._meter = meter
+        self._every = every
+        self._due = now + every
+        self._title = title
+
+    def update(self, now: float) -> None:
+        """Print a line when one is due."""
+        if now >= self._due:
+            self._due = now + self._every
+            print(plain_line(self._meter.reading(now)), file=self._stream, flush=True)
+
+    def end(self, event: str, reading: Reading, **more: object) -> None:
+        """Print the summary of a job that finished; of others the error says what there is to say."""
+        if event == "finished":
+            print(f"{self._title} finished: {summary(reading)}", file=self._stream, flush=True)
+
+
+class LiveView:
+    """A few lines at the bottom of the terminal, drawn anew several times a second.
+
+    `console` writes to the terminal itself. What the program prints must come through `print_above`.
+    """
+
+    def __init__(self, console: Console, meter: Meter, clock: Callable[[], float], title: str, workers: int) -> None:
+        from rich.spinner import Spinner
+
+        self.console = console
+        self._meter = meter
+        self._clock = clock
+        self._title = title
+        self._workers = workers
+        self._spinner = Spinner("dots" if _speaks_unicode(console) else "line", style="cyan")
+        self._live: Live | None = None
+        self._last: Text | None = None
+
+    def __enter__(self) -> LiveView:
+        from rich.live import Live
+
+        self._live = Live(
+            console=self.console,
+            get_renderable=self._render,
+            refresh_per_second=8,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._last is not None:
+            self.console.print(self._last, soft_wrap=True, highlight=False)
+
+    def update(self, now: float) -> None:
+        """Nothing to do: the view draws itself."""
+
+    def print_above(self, text: str) -> None:
+        """Show what the program printed, above the view."""
+        from rich.text import Text
+
+        shown = Text.from_ansi(text) if "\x1b" in text else Text(text.removesuffix("\n"))
+        self.console.print(shown, soft_wrap=True, highlight=False)
+
+    def end(self, event: str, reading: Reading, **more: object) -> None:
+        """Leave one line behind for a job that finished, below all that it printed."""
+        if event != "finished":
+            return
+        from rich.text import Text
+
+        mark = "✓" if _speaks_unicode(self.console) else "*"
+        self._last = Text.assemble((f"{mark} ", "bold green"), (self._title, "bold"), f" finished: {summary(reading)}")
+
+    def _render(self) -> RenderableType:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        now = self._clock()
+        reading = self._meter.reading(now)
+        several = f"{self._workers} workers" if self._workers > 1 else "1 worker"
+        head = Table.grid(padding=(0, 1))
+        title = Text.assemble((self._title, "bold"), (f"  {several}  {clock_time(reading.elapsed)}", "dim"))
+        head.add_row(self._spinner, title)
+        if not reading.workers:
+            return Group(head, Text("  starting", style="dim"))
+        facts = Table.grid(padding=(0, 2))
+        facts.add_column(style="dim")
+        facts.add_column(justify="right")
+        facts.add_column()
+        curve = sparkline(list(self._meter.history)) if _speaks_unicode(self.console) else ""
+        rate = Text.assemble((f"{rate_text(reading.records_per_second)}", "bold cyan"), "  ", (curve, "cyan"))
+        facts.add_row("  read", f"{reading.records:,}", rate)
+        facts.add_row("  written", f"{reading.written:,}", "")
+        facts.add_row("  epoch", _epoch(reading.open_epoch), Text(_lag_text(reading), style=_lag_style(reading)))
+        parts: list[RenderableType] = [head, facts]
+        if self._workers > 1:
+            parts.append(self._table(reading))
+        return Group(*parts)
+
+    def _table(self, reading: Reading) -> RenderableType:
+        from rich.table import Table
+
+        table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="dim")
+        for name in ("  worker", "read", "records/s", "written", "oldest open epoch", "queued"):
+            table.add_column(name, justify="right", no_wrap=True)
+        rows = reading.workers
+        if len(rows) > _MOST_ROWS:
+            rows = sorted(rows, key=lambda w: (w.open_epoch is None, w.open_epoch or 0))[:_MOST_ROWS]
+        for w in rows:
+            table.add_row(
+                str(w.worker),
+                f"{w.records:,}",
+                f"{w.records_per_second:,.0f}",
+                f"{w.written:,}",
+                _epoch(w.open_epoch),
+                size_text(w.queued_bytes),
+            )
+        if len(rows) < len(reading.workers):
+            table.add_row("...", "", "", "", f"(the {len(rows)} furthest behind)", "")
+        return table
+
+
+def summary(reading: Reading) -> str:
+    """A finished job in one line."""
+    seconds = f"{reading.elapsed:.1f} s" if reading.elapsed < 120 else clock_time(reading.elapsed)
+    read = f"{reading.records:,} records read in {seconds} ({rate_text(reading.records_per_second)})"
+    return f"{read}, {reading.written:,} written"
+
+
+def plain_line(reading: Reading) -> str:
+    """A running job in one line."""
+    if not reading.workers:
+        return f"{clock_time(reading.elapsed)}  starting"
+    epochs = f"oldest open epoch {_epoch(reading.open_epoch)}"
+    if len(reading.workers) > 1:
+        epochs += " (" + ", ".join(f"worker {w.worker}: {_epoch(w.open_epoch)}" for w in reading.workers) + ")"
+    read = f"{reading.records:,} records read, {rate_text(reading.records_per_second)}"
+    return f"{clock_time(reading.elapsed)}  {read}, {reading.written:,} written, {epochs}, {_lag_text(reading)}"
+
+
+def rate_text(rate: float) -> str:
+    """Records a second, with a digit after the point where that says something."""
+    return f"{rate:,.0f} records/s" if rate >= 10 or rate == 0 else f"{rate:.1f} records/s"
+
+
+def clock_time(seconds: float) -> str:
+    """Minutes and seconds, and hours where there are any: 0:07, 12:30, 1:05:00."""
+    whole = int(seconds)
+    minutes = f"{whole % 3600 // 60}:{whole % 60:02}"
+    return minutes if whole < 3600 else f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"
+
+
+def size_text(count: float) -> str:
+    """Bytes, in the unit that keeps the number short."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def sparkline(values: list[float]) -> str:
+    """The values as a curve of block characters, the highest a full block; empty without values above zero.
+
+    >>> sparkline([1, 2, 4, 8])
+    '▁▂▄█'
+    """
+    top = max(values, default=0.0)
+    if top <= 0:
+        return ""
+    return "".join(_BARS[min(7, max(0, round(value / top * 8) - 1))] for value in values)
+
+
+def _epoch(epoch: int | None) -> str:
+    return "none" if epoch is None else f"{epoch:,}"
+
+
+def _lag_text(reading: Reading) -> str:
+    if reading.open_epoch is None:
+        return "all complete"
+    if reading.lag is None:
+        return "sources at their end"
+    return "no lag" if reading.lag == 0 else f"lag {reading.lag:,} epoch{'s' if reading.lag > 1 else ''}"
+
+
+def _lag_style(reading: Reading) -> str:
+    return "yellow" if reading.lag else "dim"
+
+
+def _speaks_unicode(console: Console) -> bool:
+    return (console.encoding or sys.getdefaultencoding()).lower().startswith("utf")

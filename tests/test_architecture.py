@@ -1,0 +1,333 @@
+"""The shape of the source tree: who imports whom, what the pure core may not touch, how long a file is.
+
+Everything is read from the syntax trees: nothing is imported, and a file that cannot run yet is checked too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import networkx as nx
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# ----------------------------------------------------------------------------------------------------------
+# The house. A module may import from its own floor and from the floors below it.
+
+PACKAGES = ["timely", "recovery", "monitor", "libraries", "falkirk"]  # lowest first
+
+# Inside `timely`: patterns of module names (without "timely."), lowest floor first; the first fit counts.
+TIMELY_FLOORS: list[tuple[str, list[str]]] = [
+    ("order", ["errors", "times", "order", "frontier", "summary", "sequence"]),
+    ("batch", ["batch", "codec", "codec.*", "routing", "kernels", "kernels.*"]),
+    ("seams", ["state", "state.*", "recorder", "messages", "capability", "io", "io.*"]),
+    ("operators", ["operators", "operators.*"]),
+    ("graph", ["graph", "graph_*", "fingerprint", "draw", "progress", "progress_*", "progress.*"]),
+    ("stream", ["wire", "stream", "stream_*", "keyed", "columns", "dataflow"]),
+    ("worker", ["plan", "plan_*", "outbox", "worker", "worker_*", "worker.*"]),
+    ("drivers", ["drivers", "drivers.*"]),
+    ("run", ["", "run"]),
+]
+
+# The deterministic core: fed with events, returns effects. Whatever it needs from outside is handed to it.
+PURE = [
+    *(
+        "timely.errors",
+        "timely.times",
+        "timely.order",
+        "timely.frontier",
+        "timely.summary",
+        "timely.sequence",
+    ),
+    *(
+        "timely.batch",
+        "timely.codec*",
+        "timely.kernels*",
+        "timely.routing",
+        "timely.state*",
+        "timely.recorder",
+    ),
+    *("timely.messages", "timely.capability", "timely.operators*", "timely.graph*", "timely.progress*"),
+    *("timely.plan*", "timely.outbox", "timely.worker*"),
+]
+IMPURE_MODULES = {
+    *("time", "random", "secrets", "numpy.random", "tempfile", "socket", "ssl", "select", "selectors", "zmq"),
+    *("signal", "subprocess", "threading", "_thread", "multiprocessing", "concurrent", "asyncio", "queue"),
+}
+IMPURE_CALLS = re.compile(
+    r"(open|input|(uuid\.)?uuid[14]|datetime\.(now|utcnow|today)|date\.today|(np|numpy)\.random\..*)"
+)
+
+# Code from elsewhere may run only where a program is handed to a process that we started ourselves.
+UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "shelve", "marshal", "joblib", "cloudpickle"}
+CLOUDPICKLE_ALLOWED = ["timely.drivers.*", "libraries.spark.*"]
+
+MOST_LINES = 500
+
+# Names of import that differ from the name of the distribution in pyproject.toml.
+DISTRIBUTIONS = {"zmq": "pyzmq"}
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Reading the tree
+
+
+def ignored(path: Path) -> bool:
+    """Whether .gitignore (names, `*.suffix`, `folder/`, `a/path/`; nothing cleverer) leaves `path` out."""
+    relative = path.relative_to(ROOT)
+    for line in (ROOT / ".gitignore").read_text().splitlines():
+        pattern = line.strip().strip("/")
+        if not pattern or pattern.startswith("#"):
+            continue
+        prefixes = [relative, *relative.parents]
+        if any(fnmatch(str(each) if "/" in pattern else each.name, pattern) for each in prefixes):
+            return True
+    return False
+
+
+@cache
+def files() -> list[Path]:
+    """Every file that is tracked or not ignored; found without git, as in an unpacked archive."""
+    found: list[Path] = []
+    folders = [ROOT]
+    while folders:
+        for path in sorted(folders.pop().iterdir()):
+            if path.name == ".git" or ignored(path):
+                continue
+            if path.is_dir():
+                folders.append(path)
+            else:
+                found.append(path)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One source file of the five packages."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    def at(self, node: ast.AST) -> str:
+        return f"{self.path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+
+
+@cache
+def modules() -> dict[str, Module]:
+    found = {}
+    for path in files():
+        relative = path.relative_to(ROOT)
+        if path.suffix == ".py" and relative.parts[0] in PACKAGES:
+            name = ".".join(relative.with_suffix("").parts).removesuffix(".__init__")
+            found[name] = Module(name, path, ast.parse(path.read_text(), str(relative)))
+    return found
+
+
+def matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def runtime_nodes(node: ast.AST, deferred: bool = True) -> Iterator[ast.AST]:
+    """Every node that can run: bodies of `if TYPE_CHECKING:` are for the type checker alone.
+
+    Without `deferred` only what runs while the module is imported, so no bodies of functions.
+    """
+    for child in ast.iter_child_nodes(node):
+        if not deferred and isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for other in child.orelse:
+                yield other
+                yield from runtime_nodes(other, deferred)
+            continue
+        yield child
+        yield from runtime_nodes(child, deferred)
+
+
+def imports(module: Module, deferred: bool = True) -> Iterator[tuple[str, ast.stmt]]:
+    """Absolute names that a module imports, each as far as it names a module of ours."""
+    for node in runtime_nodes(module.tree, deferred):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module.name.split(".")
+                drop = node.level - (module.path.name == "__init__.py")
+                base = ".".join([*package[: len(package) - drop], *filter(None, [node.module])])
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield full if full in modules() or base == "numpy" else base, node
+
+
+def timely_floor(name: str) -> int | None:
+    inner = name.removeprefix("timely").removeprefix(".")
+    for level, (_, patterns) in enumerate(TIMELY_FLOORS):
+        if matches(inner, patterns):
+            return level
+    return None
+
+
+def report(problems: list[str]) -> str:
+    return "\n  ".join([f"{len(problems)} found:", *problems])
+
+
+# ----------------------------------------------------------------------------------------------------------
+# The rules
+
+
+def test_packages_import_downwards_only() -> None:
+    problems = []
+    for module in modules().values():
+        own = PACKAGES.index(module.name.split(".")[0])
+        for name, node in imports(module):
+            package = name.split(".")[0]
+            if package in PACKAGES and PACKAGES.index(package) > own:
+                problems.append(
+                    f"{module.at(node)}: {PACKAGES[own]} imports {name}, and {package} lies above it"
+                )
+            elif package in ("tests", "examples", "bench"):
+                problems.append(f"{module.at(node)}: the product imports {name}")
+    assert not problems, report(problems)
+
+
+def test_floors_of_timely_import_downwards_only() -> None:
+    problems = []
+    for module in modules().values():
+        own = timely_floor(module.name)
+        if not module.name.startswith("timely") or own is None:
+            continue
+        for name, node in imports(module):
+            other = timely_floor(name) if name.split(".")[0] == "timely" else None
+            # A bare `import timely` is as high as the top floor, and so is an import of its public names.
+            if other is not None and other > own:
+                problems.append(
+                    f"{module.at(node)}: {module.name} (floor {own}, {TIMELY_FLOORS[own][0]}) imports "
+                    f"{name} (floor {other}, {TIMELY_FLOORS[other][0]}): imports point downwards only"
+                )
+    assert not problems, report(problems)
+
+
+def test_every_module_of_timely_has_a_floor() -> None:
+    problems = [
+        f"{module.path.relative_to(ROOT)}: give {module.name} a place in TIMELY_FLOORS"
+        for module in modules().values()
+        if module.name.split(".")[0] == "timely" and timely_floor(module.name) is None
+    ]
+    assert not problems, report(problems)
+
+
+def test_no_modules_need_each_other_to_be_imported() -> None:
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for module in modules().values():
+        targets = {name for name, _ in imports(module, deferred=False) if name in modules()}
+        graph.add_edges_from((module.name, name) for name in targets if name != module.name)
+    circles = [" -> ".join(sorted(each)) for each in nx.strongly_connected_components(graph) if len(each) > 1]
+    assert not circles, report(circles)
+
+
+def test_pure_core_imports_no_clock_chance_socket_or_thread() -> None:
+    problems = []
+    for module in modules().values():
+        if not matches(module.name, PURE):
+            continue
+        for name, node in imports(module):
+            if any(name == each or name.startswith(f"{each}.") for each in IMPURE_MODULES):
+                problems.append(
+                    f"{module.at(node)}: the pure core imports {name}: do it in a driver, or pass it in"
+                )
+        for call in runtime_nodes(module.tree):
+            if isinstance(call, ast.Call) and IMPURE_CALLS.fullmatch(ast.unparse(call.func)):
+                problems.append(f"{module.at(call)}: the pure core calls {ast.unparse(call.func)}")
+    assert not problems, report(problems)
+
+
+def test_nothing_unpickles_but_drivers_that_start_processes() -> None:
+    problems = []
+    for module in modules().values():
+        for name, node in imports(module):
+            top = name.split(".")[0]
+            if top in UNPICKLERS and not (top == "cloudpickle" and matches(module.name, CLOUDPICKLE_ALLOWED)):
+                problems.append(
+                    f"{module.at(node)}: imports {name}: bytes from a disk or socket use the codec"
+                )
+    assert not problems, report(problems)
+
+
+def test_every_third_party_import_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    declared = [
+        *project["dependencies"],
+        *(each for name in extras if name != "dev" for each in extras[name]),
+    ]
+    names = {re.split(r"[^\w.-]", each)[0].lower() for each in declared}
+    problems = []
+    for module in modules().values():
+        for name, node in imports(module):
+            top = name.split(".")[0]
+            if top in PACKAGES or top in sys.stdlib_module_names or top in UNPICKLERS:
+                continue
+            if DISTRIBUTIONS.get(top, top).lower() not in names:
+                problems.append(
+                    f"{module.at(node)}: imports {top}: add it to pyproject.toml and run `make lock`"
+                )
+    assert not problems, report(problems)
+
+
+def test_no_source_file_is_longer_than_one_idea() -> None:
+    problems = [
+        f"{path.relative_to(ROOT)} has {lines} lines (at most {MOST_LINES}): which second idea does it hold?"
+        for path in files()
+        if path.suffix == ".py" and (lines := len(path.read_text().splitlines())) > MOST_LINES
+    ]
+    assert not problems, report(problems)
+
+
+def test_public_modules_classes_and_functions_are_documented() -> None:
+    problems = []
+    for module in modules().values():
+        if any(part.startswith("_") for part in module.name.split(".")):
+            continue
+        if not ast.get_docstring(module.tree):
+            problems.append(f"{module.at(module.tree)}: module {module.name} has no docstring")
+        for node in module.tree.body:
+            if (
+                not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+                or node.name[0] == "_"
+            ):
+                continue
+            overload = any(ast.unparse(each).endswith("overload") for each in node.decorator_list)
+            if not overload and not ast.get_docstring(node):
+                problems.append(f"{module.at(node)}: {node.name} has no docstring")
+    assert not problems, report(problems)
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    # Spelled in pieces, so that this file passes its own test.
+    hosts = ["pypi" + ".org", "python" + "hosted.org", "registry.npm" + "js.org", "deb." + "debian.org"]
+    folders = ["/" + "work/", "/" + "root/", "/opt/" + "pypi", "/opt/" + "wheels"]
+    folders += [f"{each}/" for each in (Path.home(), ROOT) if len(each.parts) > 1]
+    forbidden = re.compile(
+        "|".join([*map(re.escape, hosts), *(rf"(?<![\w.)}}*-]){re.escape(each)}" for each in folders)])
+    )
+    problems = []
+    for path in files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            if found := forbidden.search(line):
+                problems.append(f"{path.relative_to(ROOT)}:{number}: {found.group()!r}")
+    assert not problems, report(problems)

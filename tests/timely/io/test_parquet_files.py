@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.timely.io.reading import check_seek_anywhere, chunks, read_all
+from timely.errors import SourceError
+from timely.io import Parquet
+from timely.io.parquet_files import share_out
+
+
+def write(path: Path, count: int, group: int, **columns: Any) -> Path:
+    pq.write_table(pa.table({"n": list(range(count)), **columns}), path, row_group_size=group)
+    return path
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9), max_size=12),
+    rows_an_epoch=st.none() | st.integers(1, 12),
+    shares=st.integers(1, 4),
+)
+def test_shares_hold_every_row_once_and_in_order(sizes: list[int], rows_an_epoch: int | None, shares: int) -> None:
+    seen: list[int] = []
+    for share in range(shares):
+        mine: list[int] = []
+        for part in share_out(sizes, rows_an_epoch, share, shares):
+            assert part.first_row == sum(sizes[: part.group]) + part.start
+            assert 0 <= part.start <= part.stop <= sizes[part.group]
+            mine += range(part.first_row, part.first_row + part.stop - part.start)
+        assert mine == sorted(mine)
+        seen += mine
+    assert sorted(seen) == list(range(sum(sizes)))
+
+
+@given(groups=st.integers(1, 3), epochs=st.integers(1, 4), shares=st.integers(1, 3), size=st.integers(1, 5))
+def test_whole_row_groups_are_dealt_out_where_they_divide(groups: int, epochs: int, shares: int, size: int) -> None:
+    sizes = [size] * (groups * shares * epochs)
+    for share in range(shares):
+        parts = share_out(sizes, size * groups * shares, share, shares)
+        assert [(p.start, p.stop) for p in parts] == [(0, size)] * (groups * epochs)
+
+
+@pytest.mark.parametrize("epoch", ["batch", "file", 12, 8, 5, "day"])
+def test_every_epoch_of_a_split_file_is_shared_by_all_workers(epoch: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 24, 4, day=[i // 4 for i in range(24)])
+    split = Parquet(path, epoch=epoch, split="row_groups")
+    whole = read_all(Parquet(path, epoch=epoch))
+    assert sorted(read_all(split, 2), key=lambda found: found[1]["n"]) == whole
+    check_seek_anywhere(split, 2)
+    for worker in range(2):
+        [partition] = split.partitions(worker, 2)
+        assert {c.epoch for c in chunks(partition) if c.data is not None} == {e for e, _ in whole}
+
+
+def test_workers_without_rows_still_say_that_the_epoch_is_over(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 3, 1)
+    found = [chunks(Parquet(path, split="row_groups").partitions(w, 2)[0]) for w in range(2)]
+    assert [[(c.epoch, c.closes) for c in mine] for mine in found] == [[(0, True), (1, True), (2, True)]] * 2
+    assert sum(c.data is not None for mine in found for c in mine) == 3
+
+
+def test_dictionary_codes_survive(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", 100, 50, word=[f"w{i % 7}" for i in range(100)])
+    found = chunks(Parquet(path, read_dictionary=["word"], use_threads=False, memory_map=True).partitions(0, 1)[0])
+    assert all(pa.types.is_dictionary(c.data["word"].type) for c in found)
+    plain = chunks(Parquet(path, columns=["word"]).partitions(0, 1)[0])
+    assert [c.data["word"].to_pylist() for c in found] == [c.data["word"].to_pylist() for c in plain]
+
+
+def test_a_dictionary_column_can_hold_the_epoch(tmp_path: Path) -> None:
+    table = pa.table({"day": pa.array([0, 0, 1]).dictionary_encode(), "n": [1, 2, 3]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert [e for e, _ in read_all(Parquet(tmp_path, epoch="day"))] == [0, 0, 1]
+
+
+def test_files_with_other_columns_or_types_are_refused_by_name(tmp_path: Path) -> None:
+    write(tmp_path / "0.parquet", 3, 3)
+    write(tmp_path / "1.parquet", 3, 3, extra=[1, 2, 3])
+    with pytest.raises(SourceError, match=r"1\.parquet: column 'extra' is not in .*0\.parquet"):
+        read_all(Parquet(tmp_path))
+    assert len(read_all(Parquet(tmp_path, columns=["n"]))) == 6
+    pq.write_table(pa.table({"n": [1.0, 2.0]}), tmp_path / "1.parquet")
+    with pytest.raises(SourceError, match=r"1\.parquet: column 'n' is double, but int64"):
+        read_all(Parquet(tmp_path))
+    assert [row["n"] for _, row in read_all(Parquet(tmp_path, schema={"n": pa.float64()}))] == [
+        0.0,
+        1.0,
+        2.0,
+        1.0,
+        2.0,
+    ]
+
+
+def test_a_cast_that_loses_values_is_an_error(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1.5]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match=r"a\.parquet, row group 0"):
+        read_all(Parquet(tmp_path, schema={"n": pa.int64()}))
+
+
+def test_damage_in_the_middle_is_noticed_by_checksums(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"n": pa.array([i * 7919 % 100_003 for i in range(5000)])})
+    pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(SourceError, match="row group 0"):
+        read_all(Parquet(path))
+
+
+def test_a_text_file_is_not_taken_for_parquet(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_text("n\n1\n")
+    with pytest.raises(SourceError, match=r"a\.parquet: not a whole Parquet file"):
+        read_all(Parquet(tmp_path))
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"a\.parquet: not a whole Parquet file"):
+        read_all(Parquet(tmp_path))

@@ -1,0 +1,148 @@
+"""Indexes from keys to dense ids, against a Python dictionary."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from timely.kernels.index import TINY, ColumnIndex, Encoder, KeyIndex
+from timely.kernels.tables import IntTable, StringTable
+
+texts = st.text(max_size=4) | st.sampled_from(["x" * n + end for n in range(6, 40) for end in ("", "\0", "y")])
+
+
+def first_seen(values: list[Any]) -> list[int]:
+    known: dict[Any, int] = {}
+    return [known.setdefault(value, len(known)) for value in values]
+
+
+@settings(max_examples=40)
+@given(st.lists(texts, max_size=300), st.sampled_from([pa.string(), pa.large_string()]), st.integers(0, 3))
+def test_strings_get_ids_in_order_of_first_sight(values: list[str], kind: pa.DataType, skip: int) -> None:
+    table = StringTable()
+    column = pa.array(["?"] * skip + values, kind)[skip:]  # a slice, so offsets do not start at 0
+    assert table.ids(column).tolist() == first_seen(values)
+    assert table.values().to_pylist() == list(dict.fromkeys(values))
+
+
+def test_tables_grow_far_beyond_their_first_size() -> None:
+    rng = np.random.default_rng(3)
+    numbers = rng.integers(-(2**63), 2**63 - 1, 30_000)[rng.integers(0, 30_000, 90_000)]
+    words = [f"{n}" * (1 + n % 3) for n in numbers.tolist()]
+    strings, integers = StringTable(), IntTable()
+    early = None
+    for part in range(0, 90_000, 9_000):
+        s = strings.ids(pa.array(words[part : part + 9_000]))
+        i = integers.ids(numbers[part : part + 9_000])
+        assert s.tolist() == i.tolist() == first_seen(numbers.tolist()[: part + 9_000])[part:]
+        early = early or strings.values()
+    assert early is not None
+    assert early.to_pylist() == strings.values().to_pylist()[: len(early)]
+    assert integers.values().tolist() == list(dict.fromkeys(numbers.tolist()))
+
+
+KINDS: list[tuple[pa.DataType, Any]] = [
+    (pa.string(), texts),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.int8(), st.integers(-128, 127)),
+    (pa.float32(), st.floats(width=32, allow_nan=False)),
+    (pa.decimal128(9, 2), st.decimals(-99, 99, places=2)),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), KINDS, ids=[str(k) for k, _ in KINDS])
+@settings(max_examples=25)
+@given(data=st.data())
+def test_ids_are_the_same_for_tiny_and_big_batches(kind: pa.DataType, values: Any, data: Any) -> None:
+    pool = data.draw(st.lists(st.none() | values, min_size=1, max_size=20))
+    sizes = data.draw(st.lists(st.sampled_from([1, 7, TINY, 200]), min_size=1, max_size=5))
+    rng = np.random.default_rng(len(pool))
+    index, fed = ColumnIndex(), []
+    coded = data.draw(st.booleans())
+    for size in sizes:
+        picked = [pool[i] for i in rng.integers(0, len(pool), size)]
+        fed += picked
+        column = pa.array(picked, kind)
+        ids = index.ids(column.dictionary_encode() if coded else column)
+        assert ids.tolist() == first_seen(fed)[-size:]
+    distinct = list(dict.fromkeys(fed))
+    assert index.values().to_pylist() == distinct
+    kept = len(distinct) // 2
+    index.truncate(kept)
+    assert len(index) == kept
+    if kept:
+        assert index.values().to_pylist() == distinct[:kept]
+    assert index.ids(pa.array(distinct[kept:], kind)).tolist() == list(range(kept, len(distinct)))
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.none() | st.sampled_from("abc"), st.integers(0, 3), st.booleans()), min_size=1, max_size=99)
+)
+def test_keys_of_several_columns(rows: list[Any]) -> None:
+    index = KeyIndex(3)
+    columns = [pa.array(c, t) for c, t in zip(zip(*rows), [pa.string(), pa.int64(), pa.bool_()])]
+    ids = index.ids(columns)
+    assert ids.tolist() == first_seen(rows)
+    assert list(zip(*(c.to_pylist() for c in index.keys(ids)))) == rows
+    kept = list(dict.fromkeys(rows))[: len(index) // 2]
+    index.truncate(len(kept))
+    assert index.ids(columns).tolist() == first_seen(kept + rows)[len(kept) :]
+
+
+def test_a_dictionary_that_grew_is_looked_up_only_where_it_is_new() -> None:
+    index = ColumnIndex()
+    encoder = Encoder()
+    words = [f"w{i % 700}" for i in range(2000)]
+    for part in range(0, 2000, 100):
+        encoded = encoder.encode(pa.array(words[part : part + 100]))
+        assert pa.types.is_dictionary(encoded.type)
+        assert index.ids(encoded).tolist() == first_seen(words)[part : part + 100]
+    assert index.ids(pa.array(words[:5]).dictionary_encode()).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_key_column_may_not_change_its_type() -> None:
+    index = ColumnIndex()
+    index.ids(pa.array([1]))
+    with pytest.raises(TypeError, match="was of type int64 and is now string"):
+        index.ids(pa.array(["a"]))
+
+
+def test_kernels_work_where_nothing_can_be_cached() -> None:
+    code = (
+        "from timely.kernels import compiled, tables; import numba\n"
+        "def refuse(*args, **kw):\n"
+        "    if kw.pop('cache', False): raise RuntimeError('cannot cache function: no locator available')\n"
+        "    return real(*args, **kw)\n"
+        "real, numba.njit = numba.njit, refuse\n"
+        "import numpy as np, importlib; importlib.reload(compiled)\n"
+        "print(tables.IntTable().ids(np.array([5, 5, 6])).tolist())"
+    )
+    root = str(Path(timely.__path__[0]).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
+    )
+    assert done.stdout.strip() == "[0, 0, 1]", done.stderr
+
+
+def test_numba_is_not_loaded_by_tiny_batches() -> None:
+    code = (
+        "import sys, pyarrow as pa; from timely.operators.aggregate import ColumnAggregate\n"
+        "from timely.kernels.index import ColumnIndex; ColumnIndex().ids(pa.array([1, 2, 1]))\n"
+        "print('numba' in sys.modules)"
+    )
+    root = str(Path(timely.__path__[0]).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
+    )
+    assert done.stdout.strip() == "False", done.stderr

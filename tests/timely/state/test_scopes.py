@@ -1,0 +1,222 @@
+"""States that run on: versions, rollback, checkpoints and compaction, for records and for column totals alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timely.kernels.totals import partial
+from timely.operators import agg
+from timely.order import INF, Frontier, Time
+from timely.state import KeyedState, RunState, TotalsState
+
+Rows = list[tuple[str, int | None]]
+PARTS = agg.parts_of({"n": agg.count(), "top": agg.max("v"), "low": agg.min("v"), "s": agg.sum("v")})
+
+
+def rows_table(rows: Rows) -> pa.Table:
+    return pa.table({"k": pa.array([k for k, _ in rows], pa.string()), "v": pa.array([v for _, v in rows], pa.int64())})
+
+
+class Keyed:
+    """KeyedState under test: rows are written as updates, None removes."""
+
+    def __init__(self) -> None:
+        self.state = KeyedState()
+
+    def put(self, time: Time, rows: Rows) -> None:
+        self.state.write(time, {k: v for k, v in rows if v is not None})
+        self.state.remove(time, [k for k, v in rows if v is None])
+
+    def read(self, outer: Time) -> Any:
+        return dict(self.state.read((*outer, 0)))
+
+
+class Column:
+    """TotalsState under test: rows are added up."""
+
+    def __init__(self) -> None:
+        self.state = TotalsState(["k"], PARTS)
+
+    def put(self, time: Time, rows: Rows) -> None:
+        if rows:
+            self.state.add(time, [partial(rows_table(rows), ["k"], PARTS)])
+
+    def read(self, outer: Time) -> Any:
+        # The totals of all keys are what a full checkpoint of a copy would hold last.
+        totals: dict[str, Any] = {}
+        for run in self.state.snapshot(Frontier.top(len(outer) + 1), Frontier.empty(len(outer) + 1)):
+            if run.time[:-1] == outer:
+                totals.update({row["k"]: row for row in run.batch.to_pylist()})
+        return totals
+
+
+class Rowwise:
+    """RunState under test: rows are kept."""
+
+    def __init__(self) -> None:
+        self.state = RunState(["k"])
+
+    def put(self, time: Time, rows: Rows) -> None:
+        if rows:
+            self.state.append(time, rows_table(rows))
+
+    def read(self, outer: Time) -> Any:
+        found = [
+            (r["k"], -1 if r["v"] is None else r["v"]) for t in self.state.tables((*outer, INF)) for r in t.to_pylist()
+        ]
+        return sorted(found)
+
+
+KINDS: list[Callable[[], Any]] = [Keyed, Column, Rowwise]
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+rows_lists = st.lists(
+    st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(-9, 9)), max_size=5, unique_by=lambda row: row[0]
+)
+times = st.tuples(st.integers(0, 3), st.integers(0, 5))
+histories = st.dictionaries(times, rows_lists, max_size=10).map(lambda d: sorted(d.items()))
+frontiers = st.lists(times, max_size=3).map(lambda ts: Frontier.before(ts, 2))
+OUTERS = [(e,) for e in range(4)]
+EMPTY, TOP = Frontier.empty(2), Frontier.top(2)
+
+
+def play(kind: Callable[[], Any], history: list[tuple[Time, Rows]]) -> Any:
+    subject = kind()
+    for time, rows in history:
+        subject.put(time, rows)
+    return subject
+
+
+def view(subject: Any, outers: list[Time] = OUTERS) -> list[Any]:
+    return [subject.read(outer) for outer in outers]
+
+
+@kinds
+@settings(deadline=None)
+@given(history=histories, more=histories, f=frontiers)
+def test_keep_is_as_if_dropped_times_had_never_been(kind: Any, history: Any, more: Any, f: Frontier) -> None:
+    inside = [(t, rows) for t, rows in history if t in f]
+    later = [(t, rows) for t, rows in more if t not in f]
+    subject = play(kind, history)
+    subject.state.keep(f)
+    assert view(subject) == view(play(kind, inside))
+    for time, rows in later:
+        subject.put(time, rows)
+    assert view(subject) == view(play(kind, inside + later))
+
+
+@kinds
+@settings(deadline=None)
+@given(history=histories, f=frontiers)
+def test_restored_snapshot_equals_keep(kind: Any, history: Any, f: Frontier) -> None:
+    subject, restored = play(kind, history), kind()
+    restored.put((0, 0), [("z", 5)])
+    restored.state.restore(subject.state.snapshot(f, EMPTY))
+    subject.state.keep(f)
+    assert view(restored) == view(subject)
+
+
+@kinds
+@settings(deadline=None)
+@given(history=histories, chain=st.lists(frontiers, max_size=3), compactions=st.lists(st.booleans(), max_size=3))
+def test_incremental_snapshots_add_up_to_the_full_one(
+    kind: Any, history: Any, chain: list[Frontier], compactions: list[bool]
+) -> None:
+    steps = sorted(chain, key=lambda f: sum(t in f for t, _ in history))
+    subject, saved, after = play(kind, history), [], EMPTY
+    full = kind()
+    full.state.restore(subject.state.snapshot(TOP, EMPTY))
+    for f in [*steps, TOP]:
+        if not all(t in f for t, _ in history if t in after):
+            continue
+        saved += subject.state.snapshot(f, after)
+        after = f
+        if compactions and compactions.pop() and f is not TOP:
+            alive = [outer for outer in OUTERS if (*outer, INF) not in f]
+            before = view(subject, alive)
+            subject.state.compact(f)
+            assert view(subject, alive) == before
+    restored = kind()
+    restored.state.restore(saved)
+    assert view(restored) == view(full)
+
+
+@kinds
+@settings(deadline=None)
+@given(history=histories, more=histories, f=frontiers, g=frontiers)
+def test_compact_changes_nothing_that_is_readable_beyond_it(
+    kind: Any, history: Any, more: Any, f: Frontier, g: Frontier
+) -> None:
+    beyond = Frontier.before([m for m in g.antichain if m not in f], 2)
+    if not all(t in beyond for t, _ in history if t in f):
+        return
+    alive = [outer for outer in OUTERS if (*outer, INF) not in f]
+    plain, compacted = play(kind, history), play(kind, history)
+    compacted.state.compact(f)
+    assert view(compacted, alive) == view(plain, alive)
+    for subject in (plain, compacted):
+        subject.state.keep(beyond)
+        for time, rows in more:
+            if time not in beyond and time not in f:
+                subject.put(time, rows)
+    assert view(compacted, alive) == view(plain, alive)
+
+
+@kinds
+def test_scopes_that_are_over_are_dropped(kind: Any) -> None:
+    subject = play(kind, [((e, i), [("a", i)]) for e in range(3) for i in range(3)])
+    subject.state.compact(Frontier.before([(2, 1)]))
+    assert view(subject, [(0,), (1,)]) == view(kind(), [(0,), (1,)])
+    assert subject.read((2,)) == play(kind, [((2, i), [("a", i)]) for i in range(3)]).read((2,))
+
+
+@kinds
+def test_going_back_behind_compaction_is_refused(kind: Any) -> None:
+    subject = play(kind, [((0, i), [("a", i)]) for i in range(8)])
+    subject.state.compact(Frontier.before([(0, 6)]))
+    with pytest.raises(ValueError, match="compact"):
+        subject.state.keep(Frontier.before([(0, 3)]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_write_in_the_past_is_refused(kind: Any) -> None:
+    subject = play(kind, [((0, 5), [("a", 1)])])
+    with pytest.raises(ValueError, match="complete"):
+        subject.put((0, 3), [("b", 1)])
+
+
+@kinds
+def test_size_falls_to_what_compaction_leaves(kind: Any) -> None:
+    subject = play(kind, [((0, i), [("a", i), ("b", i)]) for i in range(50)])
+    before = subject.state.size()
+    subject.state.compact(Frontier.before([(0, 50)]))
+    after = subject.state.size()
+    assert before.runs == 50
+    assert after.runs <= 6
+    assert 2 <= after.rows <= before.rows
+    assert after.bytes > 0
+
+
+def test_runs_merge_geometrically() -> None:
+    state = RunState(["k"])
+    for i in range(1000):
+        state.append((i,), rows_table([("a", i)]))
+        state.compact(Frontier.before([(i + 1,)]))
+        assert state.size().runs <= i.bit_length() + 1
+    assert [r["v"] for t in state.tables((1000,)) for r in t.to_pylist()] == list(range(1000))
+
+
+def test_snapshot_carries_the_shard_of_each_key() -> None:
+    from timely.routing import shard_of, stable_hash
+
+    for kind in (Column, Rowwise):
+        [run] = play(kind, [((0, 0), [("a", 1), ("b", 2)])]).state.snapshot(TOP, EMPTY)
+        assert run.batch["shard()"].to_pylist() == [shard_of(stable_hash(k)) for k in ("a", "b")]
+    [run] = play(Keyed, [((0, 0), [("a", 1)])]).state.snapshot(TOP, EMPTY)
+    assert run.batch == [(shard_of(stable_hash("a")), "a", 1)]

@@ -1,0 +1,235 @@
+"""Group-by over columns, against Polars."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.timely.fake_context import feed
+from timely.batch import as_polars
+from timely.errors import GraphError, OperatorError
+from timely.kernels.index import TINY
+from timely.operators import agg
+from timely.operators.aggregate import ColumnAggregate, PreAggregate, column_aggregate
+from timely.order import Frontier
+
+ALL = {
+    "n": agg.count(),
+    "total": agg.sum("v"),
+    "low": agg.min("v"),
+    "top": agg.max("v"),
+    "mean": agg.mean("v"),
+}
+
+
+def plain(batch: Any) -> pl.DataFrame:
+    frame = as_polars(batch)
+    coded = [c for c, t in frame.schema.items() if t in (pl.Categorical, pl.Enum)]
+    return frame.with_columns(pl.col(c).cast(pl.String) for c in coded)
+
+
+def expected(frames: list[Any], keys: list[str], aggregates: dict[str, agg.Aggregate] = ALL) -> set[Any]:
+    frame = pl.concat([plain(f) for f in frames])
+    return rows(frame.group_by(keys).agg(a.expression().alias(n) for n, a in aggregates.items()))
+
+
+def rows(frame: Any) -> set[Any]:
+    """Rows as a set; floats rounded, as the order of additions is free."""
+    found = [tuple(float(f"{x:.9g}") + 0.0 if isinstance(x, float) else x for x in row) for row in plain(frame).iter_rows()]
+    assert len(set(map(str, found))) == len(found)
+    return set(map(str, found))
+
+
+def running(batches: list[Any], keys: list[str], over: str, **options: Any) -> None:
+    """Check one operator against Polars at every time: batches[t] is a list of batches."""
+    operator = ColumnAggregate(keys, ALL, over=over, **options)  # type: ignore[arg-type]
+    for t in range(len(batches)):
+        sent = feed(operator, [(0, (t,), b) for b in batches[t]])
+        if not batches[t]:
+            assert sent == []
+            continue
+        [(time, result)] = sent
+        assert time == (t,)
+        own = expected(batches[t], keys)
+        if over == "time":
+            assert rows(result) == own
+        else:
+            changed = {str(k) for k in plain(pl.concat([plain(b) for b in batches[t]])).select(keys).iter_rows()}
+            so_far = pl.concat([plain(b) for time in batches[: t + 1] for b in time])
+            everything = so_far.group_by(keys).agg(a.expression().alias(n) for n, a in ALL.items())
+            wanted = everything.filter(pl.Series([str(key) in changed for key in everything.select(keys).iter_rows()]))
+            assert rows(result) == rows(wanted)
+
+
+KEYS: dict[str, Any] = {
+    "text": (pa.string(), st.text("abé", max_size=3) | st.sampled_from(["x" * n for n in range(5, 40)])),
+    "large": (pa.large_string(), st.sampled_from(["a", "bb", "c" * 16, "c" * 17])),
+    "coded": (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["a", "b", "c", ""])),
+    "whole": (pa.int64(), st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1)),
+    "small": (pa.int16(), st.integers(-5, 5)),
+    "float": (pa.float64(), st.sampled_from([0.0, 1.5, -2.0, float("nan"), float("inf")])),
+    "truth": (pa.bool_(), st.booleans()),
+    "day": (pa.date32(), st.dates(dt.date(2024, 1, 1), dt.date(2024, 1, 9))),
+}
+VALUES: dict[str, Any] = {
+    "int": (pa.int64(), st.integers(-(2**40), 2**40)),
+    "byte": (pa.int8(), st.integers(-100, 100)),
+    "float": (pa.float64(), st.integers(-(10**6), 10**6).map(lambda n: n / 8)),
+}
+
+
+@st.composite
+def inputs(draw: Any, keys: list[str]) -> Any:
+    """Batches of three times: some tiny, some big enough for the compiled loops, some with nulls."""
+    kind, value = VALUES[draw(st.sampled_from(sorted(VALUES)))]
+    with_null = draw(st.booleans())
+    pools = [draw(st.lists(KEYS[k][1], min_size=1, max_size=6)) + [None] * with_null for k in keys]
+    values = draw(st.lists(value, min_size=1, max_size=6)) + [None] * with_null
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    result = []
+    for _ in range(3):
+        batches = []
+        for size in draw(st.lists(st.sampled_from([1, 3, TINY - 1, TINY, 200]), max_size=3)):
+            columns = [
+                pa.array([pool[i] for i in rng.integers(0, len(pool), size)], KEYS[k][0])
+                for k, pool in zip(keys, pools, strict=True)
+            ]
+            picked = pa.array([values[i] for i in rng.integers(0, len(values), size)], kind)
+            batches.append(pa.table([*columns, picked], [*keys, "v"]))
+        result.append(batches)
+    return result
+
+
+@pytest.mark.parametrize("over", ["time", "scope"])
+@pytest.mark.parametrize("keys", [[k] for k in KEYS] + [["text", "whole"], ["day", "coded", "truth"]], ids="-".join)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_equals_polars(keys: list[str], over: str, data: Any) -> None:
+    running(data.draw(inputs(keys)), keys, over)
+
+
+@pytest.mark.parametrize("over", ["time", "scope"])
+def test_polars_frames_are_taken_too(over: str) -> None:
+    rng = np.random.default_rng(1)
+    frames = [
+        [pl.DataFrame({"k": rng.integers(0, 9, n).astype(str), "v": rng.integers(0, 9, n)})] for n in (3, 500, 70)
+    ]
+    running(frames, ["k"], over)
+    running([[f.with_columns(pl.col("k").cast(pl.Categorical)) for f in t] for t in frames], ["k"], over)
+
+
+@pytest.mark.parametrize("over", ["time", "scope"])
+def test_a_dictionary_with_repeated_entries_gives_each_key_once(over: str) -> None:
+    codes = pa.array(np.arange(400) % 4, pa.int32())
+    batch = pa.table({"k": pa.DictionaryArray.from_arrays(codes, ["a", "b", "a", "b"]), "v": np.arange(400)})
+    running([[batch], [batch, batch]], ["k"], over)
+
+
+@pytest.mark.parametrize("over", ["time", "scope"])
+def test_combining_before_the_exchange_changes_nothing(over: str) -> None:
+    rng = np.random.default_rng(2)
+    before = PreAggregate(["k"], ALL)
+    after = ColumnAggregate(["k"], ALL, over=over, combined=True)  # type: ignore[arg-type]
+    direct = ColumnAggregate(["k"], ALL, over=over)  # type: ignore[arg-type]
+    for t in range(4):
+        halves = [
+            pa.table({"k": rng.integers(0, 50, 300).astype(str), "v": rng.random(300)}).set_column(
+                0, "k", pa.array(rng.integers(0, 50, 300).astype(str)).dictionary_encode()
+            )
+            for _ in range(2)
+        ]
+        partial = [before.apply(half) for half in halves]
+        assert all(pa.types.is_dictionary(p["k"].type) for p in partial)
+        [(_, one)] = feed(after, [(0, (t,), pa.concat_tables(partial))])
+        [(_, two)] = feed(direct, [(0, (t,), half) for half in halves])
+        assert rows(one) == rows(two)
+
+
+def test_text_leaves_as_it_came_whatever_the_batch_size() -> None:
+    words = pa.array([f"w{i % 60}" for i in range(600)])
+    for column in (words, words.dictionary_encode()):
+        operator = ColumnAggregate(["k"], {"n": agg.count()})
+        sizes = [5, 600, 5, 600]
+        sent = [feed(operator, [(0, (t,), pa.table({"k": column[:n]}))])[0][1] for t, n in enumerate(sizes)]
+        assert [pa.types.is_dictionary(b["k"].type) for b in sent] == [pa.types.is_dictionary(column.type)] * 4
+        assert sum(sent[-1]["n"].to_pylist()) == 1210
+
+
+def test_a_small_change_does_not_carry_a_large_dictionary() -> None:
+    words = pa.array([f"w{i}" for i in range(5000)]).dictionary_encode()
+    operator = ColumnAggregate(["k"], {"n": agg.count()})
+    feed(operator, [(0, (0,), pa.table({"k": words}))])
+    [(_, change)] = feed(operator, [(0, (1,), pa.table({"k": words[:2]}))])
+    assert len(change["k"].chunk(0).dictionary) == 2
+
+
+def test_nested_scopes_start_afresh_and_run_along_iterations() -> None:
+    operator = ColumnAggregate(["k"], {"n": agg.count()})
+    batch = pa.table({"k": ["a"]})
+    times = [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)]
+    sent = feed(operator, [(0, time, batch) for time in times], compact=False)
+    assert {time: b["n"].to_pylist() for time, b in sent} == {
+        (0, 0): [1], (0, 1): [2], (1, 0): [1], (1, 1): [2], (1, 2): [3]
+    }  # fmt: skip
+
+
+def test_many_tiny_batches_of_one_time_are_combined_as_they_come() -> None:
+    operator = ColumnAggregate(["k"], {"n": agg.count()}, over="time")
+    ctx_events = [(0, (0,), pa.table({"k": [i % 3]})) for i in range(1000)]
+    [(_, result)] = feed(operator, ctx_events)
+    assert sorted(result["n"].to_pylist()) == [333, 333, 334]
+    assert operator.state is not None
+    assert operator.state.size().rows == 0
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_rollback_and_restore_go_on_as_if_nothing_had_happened(cut: int) -> None:
+    rng = np.random.default_rng(cut)
+    batches = [pa.table({"k": rng.integers(0, 300, 200).astype(str), "v": rng.random(200)}) for _ in range(6)]
+    whole = ColumnAggregate(["k"], ALL)
+    wanted = feed(whole, [(0, (t,), b) for t, b in enumerate(batches)], compact=False)
+    f = Frontier.before([(cut,)])
+    restored = ColumnAggregate(["k"], ALL)
+    assert whole.state is not None
+    assert restored.state is not None
+    restored.state.restore(whole.state.snapshot(f, Frontier.empty(1)))
+    whole.state.keep(f)
+    for operator in (whole, restored):
+        again = feed(operator, [(0, (t,), b) for t, b in enumerate(batches) if t >= cut])
+        assert [rows(b) for _, b in again] == [rows(b) for _, b in wanted[cut:]]
+
+
+def test_dates_keep_their_type_in_minimum_and_maximum() -> None:
+    days = [dt.datetime(2024, 1, day, 12) for day in (3, 1, 2)]
+    operator = ColumnAggregate(["k"], {"first": agg.min("t"), "last": agg.max("t")})
+    [(_, result)] = feed(operator, [(0, (0,), pa.table({"k": [1, 1, 1], "t": days}))])
+    assert result.to_pylist() == [{"k": 1, "first": min(days), "last": max(days)}]
+
+
+def test_expressions_are_polars_own() -> None:
+    frame = pl.DataFrame({"k": ["a", "b", "a"], "v": [1, 2, 5]})
+    expressions = {"all": pl.col("v").sort(descending=True), "n": agg.count()}
+    operator = column_aggregate(["k"], expressions, over="time")
+    [(_, result)] = feed(operator, [(0, (0,), frame[:1]), (0, (0,), frame[1:].to_arrow())])
+    assert result.sort("k").to_dicts() == [{"k": "a", "all": [5, 1], "n": 2}, {"k": "b", "all": [2], "n": 1}]
+    with pytest.raises(GraphError, match='over="time"'):
+        column_aggregate(["k"], expressions, over="scope")
+
+
+def test_errors_name_operator_and_column() -> None:
+    table = pa.table({"k": ["a"], "v": ["x"]})
+    with pytest.raises(OperatorError, match=r"under test.*here.py:1(.|\n)*'v' of type string"):
+        feed(ColumnAggregate(["k"], {"s": agg.sum("v")}), [(0, (0,), table)])
+    with pytest.raises(OperatorError, match="no column 'w'; this batch has 'k', 'v'"):
+        feed(ColumnAggregate(["k"], {"s": agg.sum("w")}), [(0, (0,), table)])
+    with pytest.raises(OperatorError, match="was of type string and is now int64"):
+        feed(ColumnAggregate(["k"], {"n": agg.count()}), [(0, (0,), table), (0, (1,), pa.table({"k": [1]}))])
+    with pytest.raises(GraphError, match="come out twice"):
+        ColumnAggregate(["k"], {"k": agg.count()})

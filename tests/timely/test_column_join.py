@@ -1,0 +1,113 @@
+"""Joins of columns, against Polars on everything at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.timely.fake_context import feed
+from timely.errors import GraphError, OperatorError
+from timely.operators.column_join import ColumnJoin
+from timely.order import Frontier
+
+keys = st.none() | st.sampled_from(["a", "b", "c"])
+sides = st.lists(st.lists(keys, max_size=4), min_size=1, max_size=4)
+RIGHT = {"k": pl.String, "r": pl.Int64}
+
+
+def frames(side: list[list[str | None]], name: str) -> list[pl.DataFrame]:
+    """One frame a time, every row with a number of its own."""
+    numbers = iter(range(1000))
+    return [
+        pl.DataFrame({"k": ks, name: [next(numbers) for _ in ks]}, schema={"k": pl.String, name: pl.Int64})
+        for ks in side
+    ]
+
+
+def events(left: list[pl.DataFrame], right: list[pl.DataFrame]) -> list[Any]:
+    both = [(0, (t,), f) for t, f in enumerate(left)] + [(1, (t,), f) for t, f in enumerate(right)]
+    return [event for event in both if len(event[2])]
+
+
+def rows(sent: list[Any]) -> list[Any]:
+    return sorted((str(row) for _, frame in sent for row in frame.iter_rows()))
+
+
+@given(sides, sides, st.sampled_from(["inner", "left"]))
+def test_per_time_join_equals_polars_at_each_time(l_side: Any, r_side: Any, how: Any) -> None:
+    left, right = frames(l_side, "l"), frames(r_side, "r")
+    sent = feed(ColumnJoin(["k"], how, right=RIGHT), events(left, right))
+    wanted = [
+        (t, frame.join(right[t] if t < len(right) else pl.DataFrame(schema=RIGHT), on="k", how=how))
+        for t, frame in enumerate(left)
+    ]
+    assert {time: rows([(time, f)]) for time, f in sent} == {(t,): rows([(t, f)]) for t, f in wanted if len(f)}
+
+
+@given(sides, sides, st.booleans())
+def test_running_inner_join_gives_each_pair_once_at_its_later_time(l_side: Any, r_side: Any, merge: bool) -> None:
+    left, right = frames(l_side, "l"), frames(r_side, "r")
+    sent = feed(ColumnJoin(["k"], over="scope"), events(left, right), compact=merge)
+    dated = [
+        pl.concat([f.with_columns(pl.lit(t).alias(at)) for t, f in enumerate(side)])
+        for side, at in ((left, "tl"), (right, "tr"))
+    ]
+    pairs = dated[0].join(dated[1], on="k").with_columns(t=pl.max_horizontal("tl", "tr"))
+    assert sorted((t[0], *row) for t, f in sent for row in f.iter_rows()) == sorted(
+        pairs.select("t", "k", "l", "r").iter_rows()
+    )
+
+
+@given(sides, sides)
+def test_running_left_join_sees_what_is_known_at_its_time(l_side: Any, r_side: Any) -> None:
+    left, right = frames(l_side, "l"), frames(r_side, "r")
+    sent = dict(feed(ColumnJoin(["k"], "left", "scope", right=RIGHT), events(left, right)))
+    for t, frame in enumerate(left):
+        known = pl.concat([pl.DataFrame(schema=RIGHT), *right[: t + 1]])
+        got = sent.get((t,), pl.DataFrame())
+        assert rows([((t,), got)]) == rows([((t,), frame.join(known, on="k", how="left"))])
+
+
+@given(sides, sides, st.integers(0, 4))
+def test_rollback_and_restore_go_on_as_if_nothing_had_happened(l_side: Any, r_side: Any, cut: int) -> None:
+    every = events(frames(l_side, "l"), frames(r_side, "r"))
+    first, second = ColumnJoin(["k"], over="scope"), ColumnJoin(["k"], over="scope")
+    wanted = feed(first, every, compact=False)
+    f = Frontier.before([(cut,)])
+    assert first.state is not None
+    assert second.state is not None
+    second.state.restore(first.state.snapshot(f, Frontier.empty(1)))
+    first.state.keep(f)
+    for operator in (first, second):
+        again = feed(operator, [event for event in every if event[1] not in f])
+        assert rows(again) == rows([(t, frame) for t, frame in wanted if t not in f])
+
+
+def test_coded_and_plain_keys_meet_and_equal_names_get_a_suffix() -> None:
+    left = pa.table({"k": pa.array(["a", "b"]).dictionary_encode(), "v": [1, 2]})
+    right = pl.DataFrame({"k": ["b", "c"], "v": [3, 4]})
+    [(_, joined)] = feed(ColumnJoin(["k"]), [(0, (0,), left), (1, (0,), right)])
+    assert joined.to_dicts() == [{"k": "b", "v": 2, "v_right": 3}]
+
+
+def test_scopes_do_not_mix() -> None:
+    row = pl.DataFrame({"k": ["a"]})
+    sent = feed(ColumnJoin(["k"], over="scope"), [(0, (0, 0), row), (1, (0, 2), row), (1, (1, 0), row)])
+    assert [time for time, _ in sent] == [(0, 2)]
+
+
+def test_errors_say_what_to_do() -> None:
+    with pytest.raises(GraphError, match="outer"):
+        ColumnJoin(["k"], "outer")  # type: ignore[arg-type]
+    with pytest.raises(OperatorError, match="no key column 'k'; this batch has 'x'"):
+        feed(ColumnJoin(["k"]), [(0, (0,), pl.DataFrame({"x": [1]}))])
+    with pytest.raises(OperatorError, match="name them"):
+        feed(ColumnJoin(["k"], "left"), [(0, (0,), pl.DataFrame({"k": [1]}))])
+    different = [(0, (0,), pl.DataFrame({"k": [1]})), (1, (0,), pl.DataFrame({"k": ["a"]}))]
+    with pytest.raises(OperatorError, match="under test"):
+        feed(ColumnJoin(["k"]), different)

@@ -1,0 +1,239 @@
+"""Batches: the unit of everything that moves. A batch is *records* (a list) or *columns* (an Arrow table, a
+Polars frame).
+
+Batches are immutable by agreement: whoever receives one must not change it, so that it can be shared with a
+log, a checkpoint and several consumers. Nothing here copies data where a view will do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, TypeAlias, cast
+
+import polars as pl
+import pyarrow as pa
+
+Batch: TypeAlias = list[Any] | pa.Table | pl.DataFrame
+Columns: TypeAlias = pa.Table | pl.DataFrame
+
+SAMPLE = 4  # Records looked at by `nbytes`.
+
+
+def is_columns(batch: Batch) -> bool:
+    """Whether `batch` is columns rather than records."""
+    return not isinstance(batch, list)
+
+
+def length(batch: Batch) -> int:
+    """How many records or rows. O(1)."""
+    return len(batch)
+
+
+def nbytes(batch: Batch) -> int:
+    """An estimate of the memory that `batch` holds, in bytes, cheap enough to be asked for every queued
+    message.
+
+    Records: a few evenly spaced ones are measured, two levels deep. Columns: the part of the buffers that is
+    in view.
+    """
+    if isinstance(batch, list):
+        rows = len(batch)
+        if rows <= SAMPLE:
+            return 8 * rows + sum(map(_size, batch))
+        sample = batch[:: rows // SAMPLE]
+        return 8 * rows + sum(map(_size, sample)) * rows // len(sample)
+    if isinstance(batch, pl.DataFrame):
+        return int(batch.estimated_size())
+    return int(batch.nbytes)
+
+
+_CONTAINERS = (tuple, list, set, frozenset)
+_getsizeof = sys.getsizeof
+
+
+def _size(record: object) -> int:
+    if isinstance(record, _CONTAINERS):
+        size = _getsizeof(record)
+        if len(record) <= 8:
+            for item in record:
+                size += _getsizeof(item)
+            return size
+        few = list(record)[:: len(record) // 8]
+        return size + sum(map(_getsizeof, few)) * len(record) // len(few)
+    if isinstance(record, dict):
+        return _getsizeof(record) + _size(tuple(record)) + _size(tuple(record.values()))
+    if isinstance(record, pa.Table | pl.DataFrame):
+        return nbytes(record)
+    own = getattr(record, "__dict__", None)
+    if own:
+        return _getsizeof(record) + _size(own)
+    # NumPy arrays that own their data report it here; views say what they look at.
+    return max(_getsizeof(record), getattr(record, "nbytes", 0))
+
+
+def head(batch: Batch, n: int) -> Batch:
+    """The first `n` records or rows: a sample for an error message or a page."""
+    return slice_(batch, 0, n)
+
+
+def slice_(batch: Batch, start: int, count: int) -> Batch:
+    """`count` records or rows from `start`; fewer where the batch ends. Columns are viewed, not copied."""
+    if isinstance(batch, list):
+        return batch[start : start + count]
+    return batch.slice(start, count)
+
+
+def take(batch: Batch, indices: Any) -> Batch:
+    """The records or rows at `indices` (a sequence or integer array), in that order."""
+    if isinstance(batch, list):
+        return [batch[index] for index in indices]
+    if isinstance(batch, pl.DataFrame):
+        return batch[indices]
+    return batch.take(pa.array(indices))
+
+
+def as_arrow(batch: Batch) -> pa.Table:
+    """Columns as an Arrow table. Polars numbers are shared; its strings become `large_string`, which copies
+    them.
+
+    Raises:
+        TypeError: for records, which have no column names.
+    """
+    if isinstance(batch, pa.Table):
+        return batch
+    if isinstance(batch, pl.DataFrame):
+        return batch.to_arrow()
+    raise TypeError(_NO_COLUMNS)
+
+
+def as_polars(batch: Batch) -> pl.DataFrame:
+    """Columns as a Polars frame, sharing buffers where the layouts agree.
+
+    Raises:
+        TypeError: for records, which have no column names.
+    """
+    if isinstance(batch, pl.DataFrame):
+        return batch
+    if isinstance(batch, pa.Table):
+        return cast(pl.DataFrame, pl.from_arrow(batch, rechunk=False))
+    raise TypeError(_NO_COLUMNS)
+
+
+_NO_COLUMNS = "this batch holds records, not columns; turn the stream into columns first: stream.to_columns(schema)"
+
+
+def concat(batches: Sequence[Batch]) -> Batch:
+    """All records or rows in order. One batch (or one that is not empty, of records) is returned as it is.
+
+    Arrow and Polars may mix: the result is then Polars, in whichever order they come. Columns are matched by
+    name, in the order of the first batch; types that differ are widened (int32 to int64, string to
+    large_string, a column of nulls to anything, dictionary to plain where not all are dictionaries).
+    Dictionaries may differ: each chunk keeps its own.
+
+    Raises:
+        ValueError: for no batches at all (nobody could say of which kind the result is). TypeError: if
+            records are mixed with columns, if columns are missing, or their types cannot be reconciled.
+    """
+    if not batches:
+        raise ValueError("concat needs at least one batch")
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    if isinstance(first, list):
+        return _concat_records(batches)
+    if any(isinstance(batch, list) for batch in batches):
+        raise TypeError(_MIXED)
+    if all(isinstance(batch, pa.Table) for batch in batches):
+        return _concat_tables(cast(Sequence[pa.Table], batches))
+    return _concat_frames([as_polars(batch) for batch in batches])
+
+
+_MIXED = "records and columns arrived on one stream; convert one side with to_columns(schema) or to_records()"
+
+
+def _concat_records(batches: Sequence[Batch]) -> list[Any]:
+    if not all(isinstance(batch, list) for batch in batches):
+        raise TypeError(_MIXED)
+    filled = [batch for batch in batches if len(batch)]
+    if len(filled) == 1:
+        return cast(list[Any], filled[0])
+    records: list[Any] = []
+    for batch in filled:
+        records.extend(cast(list[Any], batch))
+    return records
+
+
+def _same_columns(batches: Sequence[Any], names: Callable[[Any], list[str]]) -> list[Any]:
+    """The batches, each with its columns in the order of the first one."""
+    wanted = names(batches[0])
+    result = []
+    for batch in batches:
+        found = names(batch)
+        if found != wanted:
+            if sorted(found) != sorted(wanted):
+                differ = sorted(set(found) ^ set(wanted))
+                raise TypeError(
+                    f"batches of one stream have different columns: {differ} are not in all of them; "
+                    "select the same columns on every branch before concat"
+                )
+            batch = batch.select(wanted)
+        result.append(batch)
+    return result
+
+
+def _concat_frames(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    frames = cast(list[pl.DataFrame], _same_columns(frames, lambda frame: frame.columns))
+    schema = frames[0].schema
+    if all(frame.schema == schema for frame in frames):
+        return pl.concat(list(frames), how="vertical")
+    try:
+        plain = [_plain_strings(frame) for frame in frames]
+        return pl.concat(plain, how="vertical_relaxed")
+    except pl.exceptions.PolarsError as error:
+        raise TypeError(f"batches of one stream have column types that do not go together: {error}") from error
+
+
+def _plain_strings(frame: pl.DataFrame) -> pl.DataFrame:
+    coded = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.Categorical | pl.Enum)]
+    return frame.with_columns(pl.col(name).cast(pl.String) for name in coded) if coded else frame
+
+
+def _concat_tables(tables: Sequence[pa.Table]) -> pa.Table:
+    schema = tables[0].schema
+    if not all(table.schema.equals(schema) for table in tables):
+        tables = _same_columns(tables, lambda table: list(table.column_names))
+        try:
+            fields = [
+                pa.field(name, reduce(_wider, (table.schema.field(name).type for table in tables)))
+                for name in tables[0].column_names
+            ]
+            tables = [table.cast(pa.schema(fields)) for table in tables]
+        except (pa.ArrowTypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise TypeError(f"batches of one stream have column types that do not go together: {error}") from error
+    return pa.concat_tables(tables)
+
+
+def _wider(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """The narrowest type that holds both."""
+    if a.equals(b):
+        return a
+    if pa.types.is_dictionary(a) and pa.types.is_dictionary(b):
+        return pa.dictionary(pa.int32(), _wider(a.value_type, b.value_type))
+    if pa.types.is_dictionary(a) or pa.types.is_dictionary(b):
+        coded, other = (a, b) if pa.types.is_dictionary(a) else (b, a)
+        return coded if pa.types.is_null(other) else _wider(coded.value_type, other)
+    for is_text, large in ((_is_string, pa.large_string()), (_is_binary, pa.large_binary())):
+        if is_text(a) and is_text(b):
+            return large
+    merged = pa.unify_schemas([pa.schema([("column", a)]), pa.schema([("column", b)])], promote_options="permissive")
+    return merged.field(0).type
+
+
+def _is_string(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_))
+
+
+def _is_binary(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_))

@@ -1,0 +1,12 @@
+"""What of a value outlives the process: its bytes and its hash. Type-exact: `decode(encode(x)) == x`, equal
+types too.
+
+`batches` is the way in; `records` is the format of values; `standard`, `classes` and `numeric` say how each
+type is carried; `tables` carries columns as Arrow IPC. `hashing` is the stable hash that routing and stores
+rest on.
+"""
+
+from timely.codec.batches import decode, decode_batch, encode, encode_batch
+from timely.codec.classes import carry, register
+
+__all__ = ["carry", "decode", "decode_batch", "encode", "encode_batch", "register"]

@@ -1,0 +1,1 @@
+"""Drivers: the threads, sockets, processes and clocks around the pure worker."""

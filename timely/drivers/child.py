@@ -1,0 +1,163 @@
+"""A worker process: `python -m timely.drivers.child`, started by `timely.drivers.processes` and by nobody else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from timely.batch import Batch
+from timely.codec import encode, encode_batch
+from timely.drivers.control import CapturedBatch, Failed, Hello, Returned, Stats, receive_bytes, send_message
+from timely.drivers.explain import report
+from timely.drivers.inputs import Limits
+from timely.drivers.link import Link
+from timely.drivers.program import Program
+from timely.drivers.session import Session
+from timely.drivers.sockets import SocketLink
+from timely.errors import FalkirkError
+from timely.fingerprint import fingerprint, outline
+from timely.order import Time
+from timely.plan import compile_plan
+
+_STATS_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What the parent sends first: the program, and who this process is."""
+
+    program: Program
+    index: int
+    workers: int
+    links: dict[int, int]
+    """File descriptors of the sockets to the other workers."""
+    limits: Limits
+    drive: Callable[[Session], Any] | None
+    search_path: list[str]
+
+
+class _Stopped(BaseException):
+    """The parent wants this process to end."""
+
+
+def main() -> int:
+    """Run one worker; the exit code is 0 unless it failed or was stopped."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    data = receive_bytes(control)
+    if data is None:
+        return 1
+    try:
+        sys.path[:0] = [entry for entry in json.loads(receive_bytes(control) or b"[]") if entry not in sys.path]
+        assignment: Assignment = cloudpickle.loads(data)
+        links = {worker: socket.socket(fileno=file) for worker, file in assignment.links.items()}
+        _work(control, assignment, SocketLink(links) if links else None)
+    except _Stopped:
+        return 143
+    except BaseException as error:
+        return _fail(control, error)
+    return 0
+
+
+def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> None:
+    flow = assignment.program.build()
+    plan = compile_plan(flow.graph, assignment.workers)
+    lock = threading.Lock()
+
+    def tell(message: Hello | Stats | CapturedBatch | Returned) -> None:
+        with lock:
+            send_message(control, message)
+
+    def captured(node: int, at: Time, batch: Batch) -> None:
+        header, payload = encode_batch(batch)
+        tell(CapturedBatch(node, at, header, b"".join(payload)))
+
+    session = Session(plan, assignment.index, link, assignment.limits, on_capture=captured)
+    if hasattr(signal, "SIGQUIT"):
+        signal.signal(signal.SIGQUIT, lambda *_: print(report(session.worker), file=sys.stderr, flush=True))
+    tell(Hello(fingerprint(flow.graph), json.dumps(outline(flow.graph))))
+    if receive_bytes(control) is None:
+        raise _Stopped
+    threading.Thread(target=_watch_parent, args=(control,), daemon=True).start()
+    with session:
+        if assignment.drive is not None:
+            result = assignment.drive(session)
+            _finish(session)
+            tell(Returned(encode(result)))
+        else:
+            _run(session, tell)
+        tell(session_stats(session, done=True))
+
+
+def _run(session: Session, tell: Callable[[Stats], None]) -> None:
+    if session.sources == [] and any(session.plan.graph.of_kind("input")):
+        names = ", ".join(repr(node.name) for node in session.plan.graph.of_kind("input"))
+        raise FalkirkError(f"nothing feeds the input {names}: use a source, or run with drive=function")
+    due = time.monotonic() + _STATS_SECONDS
+    while not session.worker.done:
+        session.step(_STATS_SECONDS)
+        if (now := time.monotonic()) >= due:
+            due = now + _STATS_SECONDS
+            tell(session_stats(session))
+
+
+def _finish(session: Session) -> None:
+    """Close what `drive` left open and see the job through: the other workers may still need this one."""
+    for node in session.plan.graph.of_kind("input"):
+        session.input(node.name).close()
+    session.run()
+
+
+def session_stats(session: Session, done: bool = False) -> Stats:
+    """How far the session is."""
+    worker = session.worker
+    times = [worker.input_time(node.index) for node in worker.plan.graph.of_kind("source", "input")]
+    live = [at[0] for at in times if at is not None]
+    open_epochs = [least[0] for ends in worker.plan.ends.values() for w in ends for least in worker.tracker.frontier(w)]
+    return Stats(
+        records=sum(source.records for source in session.sources),
+        written=session.written,
+        epoch=min(open_epochs, default=None),
+        read_epoch=min(live, default=None),
+        queued_bytes=worker.queued_bytes,
+        done=done,
+    )
+
+
+def _watch_parent(control: socket.socket) -> None:
+    """End at once when the parent is gone: no process is left behind."""
+    if receive_bytes(control) is None:
+        os._exit(1)
+
+
+def _stop(*_: object) -> None:
+    raise _Stopped
+
+
+def _fail(control: socket.socket, error: BaseException) -> int:
+    kind = type(error).__name__
+    text = str(error) if isinstance(error, FalkirkError) else f"{kind}: {error}"
+    try:
+        send_message(control, Failed(kind, text, "".join(traceback.format_exception(error))))
+    except OSError:
+        traceback.print_exception(error)
+    return 1
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,124 @@
+"""What a worker process and the process that started it tell each other: small MessagePack messages over a socket.
+
+Only the first message goes the other way as a pickle: the program, to a process that we have just started.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+import msgspec
+
+from timely.order import Time
+
+
+class Hello(msgspec.Struct, tag=True):
+    """A worker has built the program."""
+
+    fingerprint: str
+    outline: str
+    """The graph's outline as JSON: to say what differs when fingerprints do."""
+
+
+class Stats(msgspec.Struct, tag=True):
+    """How far a worker is. `epoch` is the oldest that is not complete here; None once all are."""
+
+    records: int
+    written: int
+    epoch: int | None
+    read_epoch: int | None
+    queued_bytes: int
+    done: bool = False
+
+
+class CapturedBatch(msgspec.Struct, tag=True):
+    """A batch that reached a capture, encoded."""
+
+    node: int
+    time: Time
+    header: bytes
+    payload: bytes
+
+
+class Returned(msgspec.Struct, tag=True):
+    """What the `drive` function of a worker returned, encoded."""
+
+    value: bytes
+
+
+class Failed(msgspec.Struct, tag=True):
+    """A worker stops because of an error: the name of its class, and what it says."""
+
+    kind: str
+    text: str
+    trace: str
+
+
+ToParent = Hello | Stats | CapturedBatch | Returned | Failed
+
+_LENGTH = struct.Struct("<I")
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParent)
+
+GO = b"go"
+"""The one message to a worker after its program: everybody is here, begin."""
+
+
+def send_bytes(sock: socket.socket, data: bytes) -> None:
+    """Send one length-prefixed message."""
+    sock.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive_bytes(sock: socket.socket) -> bytes | None:
+    """One message; None when the other side is gone."""
+    prefix = _exactly(sock, _LENGTH.size)
+    if prefix is None:
+        return None
+    return _exactly(sock, _LENGTH.unpack(prefix)[0])
+
+
+def send_message(sock: socket.socket, message: ToParent) -> None:
+    """Tell the parent something."""
+    send_bytes(sock, _encoder.encode(message))
+
+
+class MessageReader:
+    """Cuts what a socket delivers into messages, without ever waiting for the rest of one."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._buffer = bytearray()
+
+    def read(self) -> tuple[list[ToParent], bool]:
+        """The messages that are whole now, and whether the worker has closed the connection."""
+        try:
+            data = self.sock.recv(1 << 20)
+        except (ConnectionResetError, BrokenPipeError):
+            data = b""
+        self._buffer += data
+        messages: list[Any] = []
+        at = 0
+        while len(self._buffer) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer, at)
+            end = at + _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            messages.append(_decoder.decode(memoryview(self._buffer)[at + _LENGTH.size : end].tobytes()))
+            at = end
+        del self._buffer[:at]
+        return messages, not data
+
+
+def _exactly(sock: socket.socket, count: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < count:
+        try:
+            data = sock.recv(min(count - len(parts), 1 << 20))
+        except (ConnectionResetError, BrokenPipeError):
+            return None
+        if not data:
+            return None
+        parts += data
+    return bytes(parts)

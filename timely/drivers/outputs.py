@@ -1,0 +1,131 @@
+"""The driver's half of sinks, captures and jobs: carries out what a worker asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from timely.batch import Batch
+from timely.errors import FalkirkError, OperatorError, SinkError
+from timely.graph import Node
+from timely.io.interface import Writer
+from timely.messages import Captured, CommitSink, Effect, StartJob, WriteSink
+from timely.order import Time
+from timely.worker import Worker
+
+OnCapture = Callable[[int, Time, Batch], None]
+
+
+class OutputDriver:
+    """Writes this worker's share of all sinks, and runs the jobs that operators start."""
+
+    def __init__(self, worker: Worker, on_capture: OnCapture, wake: Callable[[], None]) -> None:
+        self._worker = worker
+        self._on_capture = on_capture
+        self._wake = wake
+        self._nodes = worker.plan.graph.nodes
+        self._writers: dict[int, Writer] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._results: SimpleQueue[tuple[int, StartJob, Future[Any]]] = SimpleQueue()
+        self.jobs = 0
+        """Jobs that were started and are not back yet."""
+        self.written = 0
+        """Records given to sinks so far."""
+
+    def open(self) -> None:
+        """Open all sinks: a folder that cannot be written is found before any data moves."""
+        for node in self._nodes:
+            if node.sink is not None:
+                try:
+                    self._writers[node.index] = node.sink.open(self._worker.index, self._worker.plan.workers)
+                except (FalkirkError, OSError) as error:
+                    raise _blame(node, error) from error
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Do what the worker asked for, in order."""
+        for effect in effects:
+            match effect:
+                case WriteSink(node, epoch, batch):
+                    self.written += len(batch)
+                    self._write(node, partial(_write, epoch, batch))
+                case CommitSink(node, epoch):
+                    self._write(node, partial(_commit, epoch))
+                case Captured(node, time, batch):
+                    self._on_capture(node, time, batch)
+                case StartJob():
+                    self._start(effect)
+
+    def take_results(self) -> bool:
+        """Give the results of finished jobs to the worker; True if there were any."""
+        some = False
+        while self.jobs:
+            try:
+                number, job, future = self._results.get_nowait()
+            except Empty:
+                break
+            self.jobs -= 1
+            some = True
+            if (error := future.exception()) is not None:
+                node = self._nodes[job.node]
+                raise OperatorError(
+                    f"{node.kind} {node.name!r} ({node.site}): the job that it started at time {job.time} failed: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            self._worker.finish(number, future.result())
+        return some
+
+    def close(self) -> None:
+        """The job is over."""
+        for index, writer in self._writers.items():
+            try:
+                writer.close()
+            except (FalkirkError, OSError) as error:
+                raise _blame(self._nodes[index], error) from error
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def abort(self) -> None:
+        """The job failed: leave nothing half-written, and let no second error hide the first."""
+        for writer in self._writers.values():
+            try:
+                writer.abort()
+            except (FalkirkError, OSError):
+                continue
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _write(self, index: int, action: Callable[[Writer], None]) -> None:
+        try:
+            action(self._writers[index])
+        except (FalkirkError, OSError) as error:
+            raise _blame(self._nodes[index], error) from error
+        except Exception as error:
+            node = self._nodes[index]
+            raise SinkError(f"sink {node.name!r} ({node.site}) failed: {type(error).__name__}: {error}") from error
+
+    def _start(self, job: StartJob) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="falkirk-job")
+        self.jobs += 1
+        future = self._pool.submit(job.job)
+
+        def done(finished: Future[Any]) -> None:
+            self._results.put((job.number, job, finished))
+            self._wake()
+
+        future.add_done_callback(done)
+
+
+def _write(epoch: int, batch: Batch, writer: Writer) -> None:
+    writer.write(epoch, batch)
+
+
+def _commit(epoch: int, writer: Writer) -> None:
+    writer.commit(epoch)
+
+
+def _blame(node: Node, error: Exception) -> SinkError:
+    return SinkError(f"sink {node.name!r} ({node.site}): {error}")

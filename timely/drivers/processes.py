@@ -1,0 +1,274 @@
+"""A dataflow on several worker processes of this host.
+
+The caller's process does no work of its own: it starts the workers, connects each with each, compares what they built,
+lets them go, and waits. When one fails or dies, it stops the others and says why; none is ever left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import cloudpickle
+
+from timely import errors
+from timely.batch import Batch
+from timely.codec import decode, decode_batch
+from timely.drivers.child import Assignment
+from timely.drivers.control import (
+    GO,
+    CapturedBatch,
+    Failed,
+    Hello,
+    MessageReader,
+    Returned,
+    Stats,
+    ToParent,
+    send_bytes,
+)
+from timely.drivers.inputs import Limits
+from timely.drivers.program import Program
+from timely.drivers.session import Session
+from timely.errors import FalkirkError
+from timely.fingerprint import differences
+from timely.order import Time
+
+_GRACE_SECONDS = 3.0
+"""How long a stopped worker has to leave by itself; then it is killed."""
+
+_ROOT_CAUSE_SECONDS = 1.0
+"""How long to wait, when a worker reports that it lost another one, for the news of why that one ended."""
+
+OnStats = Callable[[Mapping[int, Stats]], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a finished job gave: captured batches by node, the last statistics and the returned values by worker."""
+
+    captured: dict[int, list[tuple[Time, Batch]]] = field(default_factory=dict)
+    stats: dict[int, Stats] = field(default_factory=dict)
+    returned: dict[int, Any] = field(default_factory=dict)
+
+
+class _Child:
+    def __init__(self, index: int, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+        self.index = index
+        self.process = process
+        self.control = control
+        self.reader = MessageReader(control)
+        self.hello: Hello | None = None
+        self.finished = False
+
+
+class ProcessGroup:
+    """The worker processes of one job. Use `launch`, unless you need to look at the processes themselves."""
+
+    def __init__(
+        self,
+        program: Program,
+        workers: int,
+        limits: Limits | None = None,
+        drive: Callable[[Session], Any] | None = None,
+    ) -> None:
+        self._program = program
+        self._limits = limits or Limits()
+        self._drive = drive
+        self._children: list[_Child] = []
+        self._failure: Failed | None = None
+        self._failed_worker = -1
+        self.outcome = Outcome()
+        self._start(workers)
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the workers, in order."""
+        return [child.process.pid for child in self._children]
+
+    def wait(self, on_stats: OnStats | None = None) -> Outcome:
+        """Wait until all workers are done.
+
+        Raises the error of the worker that failed first, or WorkerLost when one died; the others are stopped first.
+        """
+        selector = selectors.DefaultSelector()
+        for child in self._children:
+            selector.register(child.control, selectors.EVENT_READ, child)
+        try:
+            while any(not child.finished for child in self._children):
+                for key, _ in selector.select(timeout=0.5):
+                    if self._read(key.data):
+                        selector.unregister(key.data.control)
+                        self._gone(key.data)
+                if self._failure is not None:
+                    self._raise_failure(self._failure, selector)
+                if on_stats is not None and self.outcome.stats:
+                    on_stats(self.outcome.stats)
+            for child in self._children:
+                child.process.wait()
+        finally:
+            self.stop()
+            selector.close()
+        return self.outcome
+
+    def stop(self) -> None:
+        """End all workers that still run: asked first, killed after a grace period."""
+        for child in self._children:
+            if child.process.poll() is None:
+                child.process.terminate()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for child in self._children:
+            try:
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+                child.process.wait()
+            child.control.close()
+
+    def explain(self) -> None:
+        """Have every worker print what it waits for, on its standard error."""
+        for child in self._children:
+            if child.process.poll() is None:
+                child.process.send_signal(signal.SIGQUIT)
+
+    def _start(self, workers: int) -> None:
+        links: list[dict[int, socket.socket]] = [{} for _ in range(workers)]
+        for a in range(workers):
+            for b in range(a + 1, workers):
+                links[a][b], links[b][a] = socket.socketpair()
+                for end in (links[a][b], links[b][a]):
+                    with suppress(OSError):
+                        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
+        try:
+            for index in range(workers):
+                mine, theirs = socket.socketpair()
+                files = {worker: sock.fileno() for worker, sock in links[index].items()}
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "timely.drivers.child", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno(), *files.values()],
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
+                )
+                theirs.close()
+                self._children.append(_Child(index, process, mine))
+                assignment = Assignment(self._program, index, workers, files, self._limits, self._drive, [])
+                send_bytes(mine, _pickled(assignment))
+                send_bytes(mine, path)
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            for ends in links:
+                for sock in ends.values():
+                    sock.close()
+
+    def _hear(self, child: _Child, message: ToParent) -> None:
+        match message:
+            case Hello():
+                child.hello = message
+                self._compare(child)
+            case Stats():
+                self.outcome.stats[child.index] = message
+                child.finished = child.finished or message.done
+            case CapturedBatch(node, at, header, payload):
+                batches = self.outcome.captured.setdefault(node, [])
+                batches.append((at, decode_batch(header, memoryview(payload))))
+            case Returned(value):
+                self.outcome.returned[child.index] = decode(value)
+            case Failed():
+                if self._failure is None or self._failure.kind == "WorkerLost":
+                    self._failure = message
+                    self._failed_worker = child.index
+
+    def _compare(self, child: _Child) -> None:
+        """Let everybody go once all have built the same graph."""
+        first = self._children[0].hello
+        assert child.hello is not None
+        if first is not None and child.hello.fingerprint != first.fingerprint:
+            changes = differences(json.loads(first.outline), json.loads(child.hello.outline))
+            raise FalkirkError(
+                f"worker {child.index} built another dataflow than worker 0, so they cannot work together; building must "
+                "not depend on the worker, on chance or on time:\n  " + "\n  ".join(changes)
+            )
+        if all(other.hello is not None for other in self._children):
+            for other in self._children:
+                with suppress(OSError):
+                    send_bytes(other.control, GO)
+
+    def _gone(self, child: _Child) -> None:
+        if child.finished or self._failure is not None:
+            return
+        code = child.process.wait()
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        self._failure = Failed(
+            "WorkerLost",
+            f"worker {child.index} (process {child.process.pid}) {how} before the job was over; the job is stopped, and "
+            "nothing beyond the last epochs that its sinks committed was written",
+            "",
+        )
+        self._failed_worker = child.index
+
+    def _read(self, child: _Child) -> bool:
+        """Hear what a worker has to say; whether it has closed the connection."""
+        messages, gone = child.reader.read()
+        for message in messages:
+            self._hear(child, message)
+        return gone
+
+    def _raise_failure(self, failure: Failed, selector: selectors.BaseSelector) -> NoReturn:
+        """Raise the first failure; when that is a lost connection, the reason of the loss if it comes soon."""
+        deadline = time.monotonic() + _ROOT_CAUSE_SECONDS
+        while _is_consequence(failure) and time.monotonic() < deadline and selector.get_map():
+            for key, _ in selector.select(timeout=0.05):
+                if self._read(key.data):
+                    selector.unregister(key.data.control)
+                    if not key.data.finished and key.data.process.wait() < 0:
+                        self._failure = None
+                        self._gone(key.data)
+            failure = self._failure or failure
+        kind = getattr(errors, failure.kind, None)
+        if isinstance(kind, type) and issubclass(kind, FalkirkError):
+            raise kind(failure.text)
+        raise FalkirkError(f"worker {self._failed_worker} failed:\n{failure.trace}")
+
+
+def _is_consequence(failure: Failed) -> bool:
+    """Whether a worker only reports that it lost another one."""
+    return failure.kind == "WorkerLost" and "closed its connection" in failure.text
+
+
+def launch(
+    program: Program | Any,
+    workers: int,
+    limits: Limits | None = None,
+    drive: Callable[[Session], Any] | None = None,
+    on_stats: OnStats | None = None,
+) -> Outcome:
+    """Run `program` (a Program, a Dataflow, or a function that builds one) on `workers` processes of this host.
+
+    `drive(session)`, if given, runs in every worker process in place of the usual loop, and feeds its inputs; what it
+    returns is in the outcome. Raises what went wrong first.
+    """
+    if not isinstance(program, Program):
+        program = Program(flow=program)
+    return ProcessGroup(program, workers, limits, drive).wait(on_stats)
+
+
+def _pickled(assignment: Assignment) -> bytes:
+    try:
+        data: bytes = cloudpickle.dumps(assignment)
+    except Exception as error:
+        raise FalkirkError(
+            f"the program cannot be sent to worker processes: {type(error).__name__}: {error}; build it in a function "
+            "and give that, or run it from a file: falkirk run app.py"
+        ) from error
+    return data

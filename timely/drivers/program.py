@@ -1,0 +1,73 @@
+"""A program on its way to the worker processes: a file and a name, or the dataflow itself.
+
+What travels as the dataflow itself is pickled by cloudpickle, and only ever read by processes that we started, from the
+pipe that we gave them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from timely.dataflow import Dataflow
+from timely.errors import FalkirkError
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Either `path` (with the `name` of a Dataflow, or of a function that builds one from `args`), or `flow`."""
+
+    path: str | None = None
+    name: str | None = None
+    args: dict[str, Any] = field(default_factory=dict)
+    flow: Dataflow | Callable[..., Dataflow] | None = None
+
+    def build(self) -> Dataflow:
+        """The dataflow. Raises FalkirkError when the file or the name is missing or holds something else."""
+        found: Any = self.flow if self.path is None else self._load(Path(self.path))
+        flow = found(**self.args) if not isinstance(found, Dataflow) and callable(found) else found
+        if not isinstance(flow, Dataflow):
+            what = f"{self.path}:{self.name}" if self.path else "the program"
+            raise FalkirkError(f"{what} is {type(flow).__name__}, not a Dataflow or a function that returns one")
+        return flow
+
+    def _load(self, path: Path) -> Any:
+        if not path.is_file():
+            raise FalkirkError(
+                f"there is no program {path}; give the path of a Python file, as in app.py or app.py:name"
+            )
+        module_name = path.stem if path.stem.isidentifier() else "falkirk_program"
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        if spec is None or spec.loader is None:
+            raise FalkirkError(f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        if str(path.parent.resolve()) not in sys.path:
+            sys.path.insert(0, str(path.parent.resolve()))
+        spec.loader.exec_module(module)
+        if self.name is not None:
+            if not hasattr(module, self.name):
+                raise FalkirkError(f"{path} has no {self.name!r}")
+            return getattr(module, self.name)
+        for candidate in ("flow", "build"):
+            if hasattr(module, candidate):
+                return getattr(module, candidate)
+        flows = [name for name, value in vars(module).items() if isinstance(value, Dataflow)]
+        if len(flows) == 1:
+            return getattr(module, flows[0])
+        raise FalkirkError(
+            f"{path} should hold one Dataflow, or a function build(); found {', '.join(flows) or 'none'}: "
+            f"say which, as in {path}:name"
+        )
+
+
+def parse_program(text: str, args: dict[str, Any] | None = None) -> Program:
+    """The program that `app.py` or `app.py:name` names."""
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        path, name = text, ""
+    return Program(path=path, name=name or None, args=args or {})

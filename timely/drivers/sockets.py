@@ -1,0 +1,206 @@
+"""The link of workers on one host: a connected stream socket to each, never blocking."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from timely.drivers.wire_format import GOODBYE, LENGTH, decode_frame, encode_frame
+from timely.errors import WorkerLost
+from timely.messages import Frame
+
+_RECEIVE = 1 << 18
+_GOODBYE_SECONDS = 10.0
+_SPIN_SECONDS = 50e-6
+"""How long to look again before sleeping: a sleep and wake-up cost more than that. Only with a core for each worker."""
+
+
+class _Peer:
+    """One connection: what is half received, and what the socket did not take yet."""
+
+    __slots__ = ("body", "filled", "goodbye", "out", "prefix", "sock", "worker")
+
+    def __init__(self, worker: int, sock: socket.socket) -> None:
+        self.worker = worker
+        self.sock = sock
+        self.out: deque[memoryview] = deque()
+        self.prefix = b""
+        self.body: bytearray | None = None
+        self.filled = 0
+        self.goodbye = False
+
+    def receive(self) -> tuple[list[memoryview], bool]:
+        """The bodies of the frames that are whole now, and whether the connection has ended."""
+        bodies: list[memoryview] = []
+        while True:
+            try:
+                if self.body is not None:
+                    count = self.sock.recv_into(memoryview(self.body)[self.filled :])
+                    if count == 0:
+                        return bodies, True
+                    self.filled += count
+                    if self.filled == len(self.body):
+                        bodies.append(memoryview(self.body))
+                        self.body = None
+                    continue
+                data = self.sock.recv(_RECEIVE)
+            except BlockingIOError:
+                return bodies, False
+            except (ConnectionResetError, BrokenPipeError):
+                return bodies, True
+            if not data:
+                return bodies, True
+            self._cut(memoryview(self.prefix + data) if self.prefix else memoryview(data), bodies)
+            if len(data) < _RECEIVE and self.body is None:
+                return bodies, False
+
+    def _cut(self, view: memoryview, bodies: list[memoryview]) -> None:
+        at = 0
+        while len(view) - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(view, at)
+            if length == 0:
+                self.goodbye = True
+                at += LENGTH.size
+                continue
+            rest = len(view) - at - LENGTH.size
+            if rest < length:
+                if rest >= length // 2 or length <= _RECEIVE:
+                    break
+                self.body = bytearray(length)
+                self.body[:rest] = view[at + LENGTH.size :]
+                self.filled = rest
+                self.prefix = b""
+                return
+            bodies.append(view[at + LENGTH.size : at + LENGTH.size + length])
+            at += LENGTH.size + length
+        self.prefix = bytes(view[at:])
+
+
+class SocketLink:
+    """Connections over `sockets`, one for each other worker; see `timely.drivers.link.Link`."""
+
+    def __init__(self, sockets: Mapping[int, socket.socket]) -> None:
+        self._peers = {worker: _Peer(worker, sock) for worker, sock in sockets.items()}
+        self._by_file = {sock.fileno(): self._peers[worker] for worker, sock in sockets.items()}
+        self._poll = select.poll()
+        for sock in sockets.values():
+            sock.setblocking(False)
+            self._poll.register(sock.fileno(), select.POLLIN)
+        self._spin = (os.cpu_count() or 1) > len(sockets)
+        self._extra: set[int] = set()
+        self.unsent = 0
+
+    def send(self, worker: int, frame: Frame) -> None:
+        peer = self._peers[worker]
+        views = [memoryview(part).cast("B") for part in encode_frame(frame)]
+        if not peer.out:
+            views = self._push(peer, views)
+        if views:
+            if not peer.out:
+                self._poll.modify(peer.sock.fileno(), select.POLLIN | select.POLLOUT)
+            peer.out.extend(views)
+            self.unsent += sum(view.nbytes for view in views)
+
+    def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
+        self._watch(extra)
+        ready = self._poll.poll(0)
+        if not ready and seconds != 0:
+            ready = self._wait(seconds)
+        frames: list[Frame] = []
+        for file, event in ready:
+            peer = self._by_file.get(file)
+            if peer is None:
+                continue
+            if event & select.POLLOUT:
+                self._drain(peer)
+            if event & ~select.POLLOUT:
+                self._receive(peer, frames)
+        return frames
+
+    def close(self) -> None:
+        """Say goodbye, and wait until everyone has: who is done early must not look like who died."""
+        deadline = time.monotonic() + _GOODBYE_SECONDS
+        for peer in self._peers.values():
+            self._finish(peer, deadline)
+        while any(not peer.goodbye for peer in self._peers.values()) and time.monotonic() < deadline:
+            try:
+                self.poll(max(0.0, deadline - time.monotonic()))
+            except WorkerLost:
+                break
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close without a word."""
+        for peer in self._peers.values():
+            peer.sock.close()
+
+    def _wait(self, seconds: float | None) -> list[tuple[int, int]]:
+        if self._spin:
+            until = time.perf_counter() + _SPIN_SECONDS
+            while time.perf_counter() < until:
+                ready = self._poll.poll(0)
+                if ready:
+                    return ready
+        return self._poll.poll(None if seconds is None else seconds * 1000)
+
+    def _watch(self, extra: Sequence[int]) -> None:
+        if not extra and not self._extra:
+            return
+        wanted = set(extra)
+        for file in self._extra - wanted:
+            self._poll.unregister(file)
+        for file in wanted - self._extra:
+            self._poll.register(file, select.POLLIN)
+        self._extra = wanted
+
+    def _receive(self, peer: _Peer, frames: list[Frame]) -> None:
+        bodies, ended = peer.receive()
+        frames += map(decode_frame, bodies)
+        if ended:
+            self._poll.unregister(peer.sock.fileno())
+            del self._by_file[peer.sock.fileno()]
+            if not peer.goodbye:
+                peer.goodbye = True
+                raise WorkerLost(f"worker {peer.worker} closed its connection before the job was over")
+
+    def _push(self, peer: _Peer, views: list[memoryview]) -> list[memoryview]:
+        """Write what the socket takes; what is left."""
+        while views:
+            try:
+                sent = peer.sock.sendmsg(views[:64])
+            except BlockingIOError:
+                return views
+            except (BrokenPipeError, ConnectionResetError):
+                return []
+            while views and sent >= views[0].nbytes:
+                sent -= views[0].nbytes
+                views.pop(0)
+            if sent:
+                views[0] = views[0][sent:]
+        return views
+
+    def _drain(self, peer: _Peer) -> None:
+        before = sum(view.nbytes for view in peer.out)
+        left = self._push(peer, list(peer.out))
+        self.unsent += sum(view.nbytes for view in left) - before
+        peer.out = deque(left)
+        if not left:
+            self._poll.modify(peer.sock.fileno(), select.POLLIN)
+
+    def _finish(self, peer: _Peer, deadline: float) -> None:
+        if peer.sock.fileno() not in self._by_file:
+            return
+        peer.out.append(memoryview(GOODBYE))
+        peer.sock.settimeout(max(0.1, deadline - time.monotonic()))
+        try:
+            for view in peer.out:
+                peer.sock.sendall(view)
+        except OSError:
+            pass
+        finally:
+            peer.out.clear()
+            peer.sock.setblocking(False)

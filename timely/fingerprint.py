@@ -1,0 +1,54 @@
+"""What makes two graphs the same: names, kinds, scopes, regions, edges and channels, but no code.
+
+Workers compare fingerprints when they meet, and a store keeps its own: state that one program saved must not be given
+to another. `differences` says in words what changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from timely.graph import Graph
+
+
+def outline(graph: Graph) -> dict[str, object]:
+    """The graph as plain data, one entry an operator: what the fingerprint is taken of, and what a store keeps."""
+    nodes = graph.nodes
+    inputs: dict[int, list[str]] = {node.index: [] for node in nodes}
+    for edge in graph.edges:
+        source = nodes[edge.source.node]
+        inputs[edge.target.node].append(
+            f"{edge.target.port} <- {source.name}:{edge.source.port} by {edge.channel.describe()}"
+        )
+    return {
+        node.name: {
+            "kind": node.kind,
+            "scope": str(node.scope),
+            "region": node.region.name if node.region else None,
+            "policy": type(node.policy).__name__ if node.policy is not None else None,
+            "inputs": sorted(inputs[node.index]),
+        }
+        for node in nodes
+    }
+
+
+def fingerprint(graph: Graph) -> str:
+    """A short name of the graph's structure: equal for equal programs, in every process and version."""
+    text = json.dumps(outline(graph), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def differences(before: dict[str, object], after: dict[str, object]) -> list[str]:
+    """What changed between two outlines, an operator a line; empty when nothing did."""
+    lines = [f"operator {name!r} is gone" for name in before if name not in after]
+    lines += [f"operator {name!r} is new" for name in after if name not in before]
+    for name, old in before.items():
+        new = after.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            lines += [
+                f"operator {name!r}: its {field} was {old[field]!r} and is {new.get(field)!r}"
+                for field in old
+                if old[field] != new.get(field)
+            ]
+    return lines

@@ -1,0 +1,50 @@
+"""Sources and sinks.
+
+The contract is in `interface`. Every source says whether it is `rereadable`; every sink whether it is
+`exactly_once`, and its docstring why.
+"""
+
+from __future__ import annotations
+
+from timely.io.any_files import Files
+from timely.io.console import Console
+from timely.io.csv_files import Csv
+from timely.io.file_sink import FileSink
+from timely.io.interface import Chunk, End, Partition, Position, Sink, Source, Wait, Writer
+from timely.io.iterable import Iterable
+from timely.io.json_lines import JsonLines
+from timely.io.memory import Callback, Memory
+from timely.io.parquet_files import Parquet
+from timely.io.rate import Rate
+from timely.io.scripted import Abort, Eof, Pause, Scripted, ScriptedAbort
+from timely.io.sockets import Listen, Socket
+from timely.io.sqlite import SqliteSink
+
+__all__ = [
+    "Abort",
+    "Callback",
+    "Chunk",
+    "Console",
+    "Csv",
+    "End",
+    "Eof",
+    "FileSink",
+    "Files",
+    "Iterable",
+    "JsonLines",
+    "Listen",
+    "Memory",
+    "Parquet",
+    "Partition",
+    "Pause",
+    "Position",
+    "Rate",
+    "Scripted",
+    "ScriptedAbort",
+    "Sink",
+    "Socket",
+    "Source",
+    "SqliteSink",
+    "Wait",
+    "Writer",
+]

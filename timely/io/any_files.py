@@ -1,0 +1,32 @@
+"""Files of whichever format their names say."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from timely.errors import SourceError
+from timely.io.csv_files import Csv
+from timely.io.file_source import FileSource
+from timely.io.files import Paths
+from timely.io.json_lines import JsonLines
+from timely.io.parquet_files import Parquet
+
+_KINDS: tuple[type[FileSource], ...] = (Csv, JsonLines, Parquet)
+
+
+def Files(path: Paths, **options: Any) -> FileSource:
+    """`Csv`, `JsonLines` or `Parquet`, by how `path` ends: `Files("data/*.csv")`. Takes the options of that
+    source.
+    """
+    first = path if isinstance(path, str | os.PathLike) else next(iter(path), "")
+    name = os.fspath(first).lower()
+    for kind in _KINDS:
+        if name.endswith(kind.suffixes):
+            return kind(path, **options)
+    endings = ", ".join(ending for kind in _KINDS for ending in kind.suffixes)
+    raise SourceError(
+        f"{os.fspath(first)}: the format cannot be told from this name. Use a name or glob that ends in one "
+        f"of {endings}, "
+        "or say Csv(...), JsonLines(...) or Parquet(...)."
+    )

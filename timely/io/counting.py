@@ -1,0 +1,47 @@
+"""Epochs of so many records, for sources whose position is a count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timely.errors import SourceError
+from timely.io.interface import Position
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEvery:
+    """An epoch is `n` records; None: everything is epoch 0. Record number c (from 0) is of epoch c // n."""
+
+    n: int | None
+
+    def __post_init__(self) -> None:
+        if self.n is not None and (isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1):
+            raise SourceError(f"epoch_every={self.n!r}: must be a number of records, 1 or more.")
+
+    def epoch(self, count: int) -> int:
+        """The epoch of record number `count`."""
+        return 0 if self.n is None else count // self.n
+
+    def room(self, count: int) -> int | None:
+        """Records that still belong to the epoch of record number `count`; None: no bound."""
+        return None if self.n is None else self.n - count % self.n
+
+    def closes(self, count: int) -> bool:
+        """An epoch is over after `count` records."""
+        return self.n is not None and count > 0 and count % self.n == 0
+
+
+def count_of(position: Position, name: str) -> int:
+    """The count that `position` is. Raises SourceError for a position of another kind of source."""
+    if position is None:
+        return 0
+    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        raise SourceError(f"{name}: {position!r} is not a position of this source. Was the source changed?")
+    return position
+
+
+def positive(value: int, what: str) -> int:
+    """`value`, or SourceError if it is not a number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SourceError(f"{what}={value!r}: must be a whole number, 1 or more.")
+    return value

@@ -1,0 +1,174 @@
+"""Writing batches into an open file as JSON lines, CSV or Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+
+from timely.batch import Batch, as_arrow
+from timely.errors import SinkError
+
+_ROWS = 1 << 14
+"""Rows turned into Python objects at once."""
+
+
+class Format(Protocol):
+    """One file being written."""
+
+    def write(self, batch: Batch) -> None:
+        """Add a batch. Raises SinkError if it does not fit the format or what was written before."""
+
+    def finish(self) -> None:
+        """Write what ends the file; the file itself stays open."""
+
+
+class JsonFormat:
+    """One JSON value a line: rows as objects, records as what they are."""
+
+    def __init__(self, file: BinaryIO, name: str, schema: pa.Schema | None) -> None:
+        self._file = file
+        self._name = name
+        self._schema = schema
+        self._encoder = msgspec.json.Encoder()
+
+    def write(self, batch: Batch) -> None:
+        """Add a line a record."""
+        if isinstance(batch, list):
+            self._lines(batch)
+            return
+        table = as_arrow(batch)
+        if self._schema is not None:
+            table = fit(table, self._schema, self._name)
+        for start in range(0, len(table), _ROWS):
+            self._lines(table.slice(start, _ROWS).to_pylist())
+
+    def _lines(self, records: list[Any]) -> None:
+        try:
+            lines = self._encoder.encode_lines(records)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise SinkError(
+                f"{self._name}: a record cannot be written as JSON: {error}. Map it to numbers, text, lists "
+                "and dicts first."
+            ) from error
+        self._file.write(lines)
+
+    def finish(self) -> None:
+        """Nothing ends a file of lines."""
+
+
+class ColumnFormat:
+    """CSV or Parquet: columns, whose names and types the first batch or the schema settles."""
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        name: str,
+        schema: pa.Schema | None,
+        make_writer: Callable[[BinaryIO, pa.Schema], Any],
+    ) -> None:
+        self._file = file
+        self._name = name
+        self._schema = schema
+        self._make_writer = make_writer
+        self._writer: Any = None
+
+    def write(self, batch: Batch) -> None:
+        """Add rows. Records must be dicts."""
+        if isinstance(batch, list) and not batch:
+            return
+        table = self._table(batch)
+        if self._schema is None:
+            self._schema = table.schema.remove_metadata()
+        table = fit(table, self._schema, self._name)
+        try:
+            if self._writer is None:
+                self._writer = self._make_writer(self._file, self._schema)
+            self._writer.write_table(table)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise SinkError(
+                f"{self._name}: a column cannot be written: {error}. Convert it to numbers, dates or text "
+                "first, or use "
+                'format="jsonl" or "parquet".'
+            ) from error
+
+    def _table(self, batch: Batch) -> pa.Table:
+        if not isinstance(batch, list):
+            return as_arrow(batch)
+        try:
+            return pa.Table.from_pylist(batch, schema=self._schema)
+        except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as error:
+            wrong = next((r for r in batch if not isinstance(r, dict)), None)
+            if wrong is not None:
+                raise SinkError(
+                    f"{self._name}: records must be dicts to become columns, this one is "
+                    f"{type(wrong).__name__}: "
+                    f'{str(wrong)[:80]}. Map them to dicts, or use format="jsonl".'
+                ) from error
+            raise SinkError(
+                f"{self._name}: the records make no columns: {error}. Give schema=pa.schema([...])."
+            ) from error
+
+    def finish(self) -> None:
+        """Write the end of the file; without a row there is only what the schema says."""
+        if self._writer is None and self._schema is not None:
+            self._writer = self._make_writer(self._file, self._schema)
+        if self._writer is not None:
+            self._writer.close()
+
+
+def fit(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
+    """`table` with the columns and types of `schema`. Raises SinkError if it has others or a value does not
+    fit.
+    """
+    if sorted(table.column_names) != sorted(schema.names):
+        raise SinkError(
+            f"{name}: the columns changed from {', '.join(schema.names)} to {', '.join(table.column_names)}. "
+            "All batches of a file must have the same ones: select them before the sink."
+        )
+    if table.schema.equals(schema):
+        return table
+    try:
+        return table.select(schema.names).replace_schema_metadata().cast(schema)
+    except pa.ArrowException as error:
+        raise SinkError(
+            f"{name}: the types changed and cannot be reconciled: {error}. Cast the columns before the sink, "
+            "or give schema=pa.schema([...])."
+        ) from error
+
+
+def _csv_writer(file: BinaryIO, schema: pa.Schema) -> Any:
+    return _PlainColumns(arrow_csv.CSVWriter(file, _plain(schema)), _plain(schema))
+
+
+class _PlainColumns:
+    """CSV has no dictionary codes: write the text they stand for."""
+
+    def __init__(self, writer: Any, schema: pa.Schema) -> None:
+        self._writer = writer
+        self._schema = schema
+
+    def write_table(self, table: pa.Table) -> None:
+        self._writer.write_table(table.cast(self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema])
+
+
+def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
+    return pq.ParquetWriter(file, schema, write_page_checksum=True)
+
+
+def make_format(kind: str, file: BinaryIO, name: str, schema: pa.Schema | None) -> Format:
+    """The writer for "jsonl", "csv" or "parquet"."""
+    if kind == "jsonl":
+        return JsonFormat(file, name, schema)
+    return ColumnFormat(file, name, schema, _csv_writer if kind == "csv" else _parquet_writer)

@@ -1,0 +1,180 @@
+"""One file, read block by block, as a partition that can be re-read from any chunk.
+
+A *block* is what a format reads at once: a Parquet row group, or so many bytes of whole lines. It can be
+found again from its place alone, which makes `seek` cheap however far into the file it leads. Epochs cut a
+block into chunks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from timely.batch import Batch, as_arrow, length
+from timely.errors import SourceError
+from timely.io.epochs import Block, EpochRule
+from timely.io.files import fingerprint
+from timely.io.interface import Chunk, End, Position
+
+RECORDS_A_CHUNK = 1 << 16
+"""Rows turned into Python dicts at once. A dict takes many times the memory of its row in a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a block begins: its number, the format's own address (byte or row group), and rows of the file
+    before it.
+    """
+
+    index: int = 0
+    at: int = 0
+    row: int = 0
+
+
+class BlockReader(Protocol):
+    """A format's way of reading an open file."""
+
+    def ended(self, place: Place) -> bool:
+        """Nothing is left at `place`."""
+
+    def read(self, place: Place) -> tuple[Batch, int, Place]:
+        """The block at `place`, the number of its first row in the file, and the place after it."""
+
+    def close(self) -> None:
+        """Release the file."""
+
+
+class FilePartition:
+    """The part of a source that lies in one file, or a worker's share of it.
+
+    `open_file` is called at the first read, so that a folder of many files holds few open files. Positions
+    are dicts of plain values; they carry the file's fingerprint, and `seek` refuses a file that has changed.
+    Columns that are `hidden` are read for the epochs alone and not handed out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        open_file: Callable[[], BlockReader],
+        rule: EpochRule,
+        as_records: bool,
+        hidden: frozenset[str] = frozenset(),
+    ) -> None:
+        self.name = name
+        self._path = path
+        self._open_file = open_file
+        self._rule = rule
+        self._as_records = as_records
+        self._hidden = hidden
+        self._reader: BlockReader | None = None
+        self._ready: deque[Chunk] = deque()
+        self._fingerprint = ""
+        self._rewind(Place(), before=0, announced=False)
+
+    def _rewind(self, place: Place, before: int, announced: bool) -> None:
+        self._place = place
+        self._before = before
+        self._announced = announced
+        self._ready.clear()
+
+    def read(self) -> Chunk | End:
+        """The next chunk. A file that starts above epoch 0 first says so, before it is opened for reading: a
+        driver can then read the files of a folder in the order of their epochs.
+        """
+        if not self._fingerprint:
+            self._fingerprint = fingerprint(self._path)
+        if not self._announced:
+            self._announced = True
+            if self._rule.start > 0:
+                return Chunk(self._rule.start, None, self._position(self._place, 0, 0))
+        if self._reader is None:
+            self._reader = self._open_file()
+        while not self._ready:
+            if self._reader.ended(self._place):
+                return End()
+            self._read_block(self._reader, skip=0)
+        return self._ready.popleft()
+
+    def _read_block(self, reader: BlockReader, skip: int) -> None:
+        """Queue the chunks of the next block, without those that end within its first `skip` rows."""
+        data, first_row, after = reader.read(self._place)
+        rows, here, before = length(data), self._place, self._before
+        pieces = self._rule.pieces(Block(data, here.index, first_row, reader.ended(after)), before)
+        for piece in pieces:
+            step = RECORDS_A_CHUNK if self._as_records else max(rows, 1)
+            start = piece.start
+            while True:
+                stop = min(piece.stop, start + step)
+                if stop > skip or rows == 0:
+                    done = stop == rows
+                    position = self._position(after, 0, piece.epoch) if done else self._position(here, stop, before)
+                    part = self._part(data, start, stop) if stop > start else None
+                    self._ready.append(Chunk(piece.epoch, part, position, piece.closes and stop == piece.stop))
+                start = stop
+                if start >= piece.stop:
+                    break
+        self._place = after
+        self._before = pieces[-1].epoch if pieces else before
+
+    def _part(self, data: Batch, start: int, stop: int) -> Batch:
+        if isinstance(data, list):
+            records = data[start:stop]
+            if self._hidden:
+                return [{k: v for k, v in record.items() if k not in self._hidden} for record in records]
+            return records
+        table = as_arrow(data).slice(start, stop - start).drop_columns(list(self._hidden))
+        return table.to_pylist() if self._as_records else table
+
+    def _position(self, place: Place, skip: int, before: int) -> Position:
+        return {
+            "file": self._fingerprint,
+            "block": place.index,
+            "at": place.at,
+            "row": place.row,
+            "skip": skip,
+            "before": before,
+        }
+
+    def seek(self, position: Position) -> None:
+        """Read on from `position`. Raises SourceError if the file is no longer the one that the position is
+        of.
+        """
+        if position is None:
+            self._rewind(Place(), before=0, announced=False)
+            return
+        match position:
+            case {
+                "file": str(mark),
+                "block": int(index),
+                "at": int(at),
+                "row": int(row),
+                "skip": int(skip),
+                "before": int(before),
+            }:
+                pass
+            case _:
+                raise SourceError(f"{self.name}: {position!r} is not a position of a file. Was the source changed?")
+        self.close()
+        self._fingerprint = fingerprint(self._path)
+        if self._fingerprint != mark:
+            raise SourceError(
+                f"{self._path}: the file has changed since the position to read on from was taken. Put the "
+                "original file back, or start the job afresh."
+            )
+        self._rewind(Place(index, at, row), before, announced=True)
+        if skip:
+            self._reader = self._open_file()
+            self._read_block(self._reader, skip)
+
+    def ack(self, position: Position) -> None:
+        """Files stay: nothing to do."""
+
+    def close(self) -> None:
+        """Close the file; the next read opens it again."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None

@@ -1,0 +1,175 @@
+"""Output as one file an epoch and worker, each there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import BinaryIO, ClassVar, Literal
+
+import pyarrow as pa
+
+from timely.batch import Batch, length
+from timely.errors import SinkError
+from timely.io.file_formats import Format, make_format
+
+FORMATS = ("jsonl", "csv", "parquet")
+
+
+class FileSink:
+    """Writes `epoch-0000000012-w0.jsonl` into `folder` for what worker 0 has of epoch 12.
+
+    A file is written under a hidden name, synced, renamed and the folder synced, so that readers and a power
+    failure see all of an epoch or nothing of it. Rows stream to disk: an epoch need not fit in memory.
+    Records are written to CSV and Parquet if they are dicts. Types of columns are those of the first batch of
+    a file; `schema` fixes them for all files. An epoch without rows leaves an empty file, or none if nobody
+    knows its columns.
+
+    Exactly once: an epoch that is committed again replaces its file with the same content, as long as the
+    program is deterministic and the number of workers stays the same. One job at a time may write to a
+    folder.
+    """
+
+    exactly_once: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        format: Literal["jsonl", "csv", "parquet"] = "jsonl",
+        *,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        if format not in FORMATS:
+            raise SinkError(f"format={format!r}: must be one of {', '.join(FORMATS)}.")
+        self._folder = Path(folder)
+        self._format = format
+        self._schema = schema
+
+    def open(self, worker: int, workers: int) -> FileWriter:
+        """A writer of this worker's files. Makes the folder; removes what an earlier run of this worker left
+        unfinished.
+        """
+        folder = self._folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for left in folder.glob(f".epoch-*-w{worker}.*.part"):
+                left.unlink()
+        except (FileExistsError, NotADirectoryError) as error:
+            raise SinkError(
+                f"{folder}: there is a file where the folder should be. Move it away, or name another folder."
+            ) from error
+        except OSError as error:
+            raise cannot_write(folder, error) from error
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise SinkError(f"{folder}: you may not write here. Change its permissions, or name another folder.")
+        return FileWriter(folder, worker, self._format, self._schema)
+
+
+class FileWriter:
+    """One worker's files. Several epochs may be under way at once."""
+
+    def __init__(self, folder: Path, worker: int, format: str, schema: pa.Schema | None) -> None:
+        self._folder = folder
+        self._worker = worker
+        self._format = format
+        self._schema = schema
+        self._open: dict[int, _Part] = {}
+
+    def _path(self, epoch: int) -> Path:
+        return self._folder / f"epoch-{epoch:010d}-w{self._worker}.{self._format}"
+
+    def write(self, epoch: int, batch: Batch) -> None:
+        """Add the batch to the epoch's unfinished file."""
+        path = self._path(epoch)
+        try:
+            part = self._open.get(epoch)
+            if part is None:
+                part = self._open[epoch] = _Part(path, self._format, self._schema)
+            part.write(batch)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+    def commit(self, epoch: int) -> None:
+        """Make the epoch's file durable and give it its name."""
+        path, part = self._path(epoch), self._open.get(epoch)
+        if part is None:
+            return
+        try:
+            part.finish()
+            sync_folder(self._folder)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        del self._open[epoch]
+
+    def abort(self) -> None:
+        """Remove the unfinished files."""
+        for part in self._open.values():
+            part.discard()
+        self._open.clear()
+
+    def close(self) -> None:
+        """Remove the unfinished files: their epochs were never completed."""
+        self.abort()
+
+
+class _Part:
+    """A file that is not finished."""
+
+    def __init__(self, path: Path, format: str, schema: pa.Schema | None) -> None:
+        self._path = path
+        self._hidden = path.with_name(f".{path.name}.part")
+        self._has_content = format == "jsonl" or schema is not None
+        self._file: BinaryIO = open(self._hidden, "wb")  # noqa: SIM115 - stays open until the epoch is over
+        self._format: Format = make_format(format, self._file, str(path), schema)
+
+    def write(self, batch: Batch) -> None:
+        self._has_content = self._has_content or not isinstance(batch, list) or length(batch) > 0
+        self._format.write(batch)
+
+    def finish(self) -> None:
+        self._format.finish()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        if self._has_content:
+            os.replace(self._hidden, self._path)
+        else:  # Without columns there is nothing to write; what a former commit left must not stay.
+            self._hidden.unlink()
+            self._path.unlink(missing_ok=True)
+
+    def discard(self) -> None:
+        # Buffered rows and the end of a Parquet file still want to go somewhere: to nowhere, since the disk
+        # may be full.
+        with contextlib.suppress(Exception):
+            nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            os.dup2(nowhere, self._file.fileno(), inheritable=False)
+            os.close(nowhere)
+            self._format.finish()
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._hidden.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable: without it, a renamed file may be gone after a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def cannot_write(path: Path, error: OSError) -> SinkError:
+    """The error for a place that the system refuses to write to, with what to do about it."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            advice = "Free some space, or name a folder on another disk."
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            advice = "You may not write here: change its permissions, or name another folder."
+        case errno.ENOENT | errno.ENOTDIR | errno.EEXIST:
+            advice = "The folder is gone or a file stands in its way: restore it, or name another folder."
+        case _:
+            advice = "Check the disk, or name another folder."
+    return SinkError(f"{path}: cannot be written: {error.strerror or error}. {advice}")

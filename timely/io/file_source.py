@@ -1,0 +1,102 @@
+"""What all sources made of files share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import pyarrow as pa
+
+from timely.errors import SourceError
+from timely.io.epochs import EpochRule, EpochSpec, check_spec, epoch_column
+from timely.io.file_partition import BlockReader, FilePartition
+from timely.io.files import Paths, find_files
+from timely.io.interface import Partition
+
+Schema: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
+"""Types of columns by name. A column that is not named keeps the type that the file gives it."""
+
+
+class FileSource(ABC):
+    """Files as input: a file is a partition, and file i of the sorted list is read by worker i mod W.
+
+    With `epoch="file"` the files follow one another. With any other rule each file counts for itself, and
+    epoch e is over when it is over in every file. `columns` picks and orders columns. Rows come as Arrow
+    tables, or as dicts with `as_records=True`. Files can be re-read from any position.
+    """
+
+    rereadable: ClassVar[bool] = True
+    suffixes: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        path: Paths,
+        *,
+        epoch: EpochSpec = "batch",
+        columns: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        as_records: bool = False,
+    ) -> None:
+        check_spec(epoch)
+        if columns is not None and (isinstance(columns, str) or len(set(columns)) != len(list(columns))):
+            raise SourceError(f"columns={columns!r}: must be a list of names, each once.")
+        self.path = path
+        self.epoch = epoch
+        self.columns = None if columns is None else list(columns)
+        self.types: dict[str, Any] = {} if schema is None else {n: schema_type(schema, n) for n in schema_names(schema)}
+        self.as_records = as_records
+
+    @property
+    def wanted(self) -> list[str] | None:
+        """The columns to read: those asked for, and the one that holds the epoch."""
+        extra = epoch_column(self.epoch)
+        if self.columns is None or extra is None or extra in self.columns:
+            return self.columns
+        return [*self.columns, extra]
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        """The files of this worker. Looks at names and at the first file only; the others are opened when
+        read.
+        """
+        files = find_files(self.path, self.suffixes)
+        self._learn(files[0])
+        return [
+            partition for index, file in enumerate(files) for partition in self._of_file(file, index, worker, workers)
+        ]
+
+    def _of_file(self, file: Path, index: int, worker: int, workers: int) -> list[FilePartition]:
+        return [self._partition(str(file), file, index, 0, 1)] if index % workers == worker else []
+
+    def _partition(self, name: str, file: Path, index: int, share: int, shares: int) -> FilePartition:
+        rule = EpochRule(self.epoch, str(file), index)
+        hidden = frozenset(self.wanted or ()) - frozenset(self.columns or ())
+        return FilePartition(name, file, lambda: self._open(file, share, shares), rule, self.as_records, hidden)
+
+    @abstractmethod
+    def _learn(self, first: Path) -> None:
+        """Settle the types of columns from the first file, so that all files of a source give the same."""
+
+    @abstractmethod
+    def _open(self, file: Path, share: int, shares: int) -> BlockReader:
+        """A reader of the file's part `share` of `shares`."""
+
+
+def schema_names(schema: Schema) -> list[str]:
+    """The names of the columns."""
+    return list(schema.names if isinstance(schema, pa.Schema) else schema)
+
+
+def schema_type(schema: Schema, name: str) -> Any:
+    """The type of a column."""
+    return schema.field(name).type if isinstance(schema, pa.Schema) else schema[name]
+
+
+def missing_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
+    """Raise SourceError if the file lacks a column."""
+    lacking = [name for name in wanted if name not in there]
+    if lacking:
+        raise SourceError(
+            f"{path}: there is no column {', '.join(map(repr, lacking))}. It has: {', '.join(map(repr, there))}."
+        )

@@ -1,0 +1,98 @@
+"""What a source and a sink must offer. All their I/O happens in drivers, never inside the worker.
+
+A source is split into *partitions*, each read by one worker. A partition hands out *chunks*: an epoch, some data and
+the position after it. Positions make a source re-readable: `seek(position)` and the next chunk is the one that followed.
+`ack(position)` promises that nothing before that position will be asked for again. These three are what rollback
+recovery rests on (Falkirk Wheel, section 4.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from timely.batch import Batch
+
+Position = None | int | str | list["Position"] | dict[str, "Position"]
+"""Where a partition stands. Plain data, so that it can be written to a journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One piece of input.
+
+    `epoch` never falls within a partition: a chunk of epoch e says that every epoch below e is over there.
+    `closes` says that e itself is over after this chunk, which lets e complete before the next chunk is there.
+    `data` may be None: then the chunk only moves the epoch. `position` is where to `seek` to read on after it.
+    """
+
+    epoch: int
+    data: Batch | None
+    position: Position
+    closes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to read now. Ask again after `seconds`, or as soon as `fileno` is readable, whichever comes first."""
+
+    seconds: float | None = None
+    fileno: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """This partition is over for good."""
+
+
+class Partition(Protocol):
+    """A part of a source that one worker reads, in order."""
+
+    name: str
+
+    def read(self) -> Chunk | Wait | End:
+        """The next chunk. Must not block for longer than a disk takes."""
+
+    def seek(self, position: Position) -> None:
+        """Read on from `position`, as given by an earlier chunk (None: from the start)."""
+
+    def ack(self, position: Position) -> None:
+        """Nothing before `position` will be asked for again."""
+
+    def close(self) -> None:
+        """Release files and sockets."""
+
+
+class Source(Protocol):
+    """Input of a dataflow."""
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        """The partitions that this worker reads. Over all workers, each partition appears exactly once."""
+
+
+class Writer(Protocol):
+    """One worker's end of a sink.
+
+    Epochs are committed in order. `commit(e)` comes once everything of epoch e has been written, and only for epochs
+    that had a write; what it makes visible must be whole.
+    """
+
+    def write(self, epoch: int, batch: Batch) -> None:
+        """Take a batch of `epoch`. Nothing of it may be visible to others before `commit(epoch)`."""
+
+    def commit(self, epoch: int) -> None:
+        """Everything of `epoch` is here: make it durable and visible, at once or not at all."""
+
+    def abort(self) -> None:
+        """The job failed: leave nothing half-written."""
+
+    def close(self) -> None:
+        """The job is over: release files and connections."""
+
+
+class Sink(Protocol):
+    """Output of a dataflow."""
+
+    def open(self, worker: int, workers: int) -> Writer:
+        """This worker's writer."""

@@ -1,0 +1,173 @@
+"""Files of one JSON object a line as input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.json as arrow_json
+
+from timely.batch import Batch, length
+from timely.errors import SourceError
+from timely.io.epochs import EpochSpec
+from timely.io.file_partition import Place
+from timely.io.file_source import FileSource, Schema
+from timely.io.files import Paths
+from timely.io.text_blocks import BLOCK_BYTES, TextBlocks
+
+
+class JsonLines(FileSource):
+    """Files of one JSON object a line, about `block_bytes` of text at a time (what `epoch="batch"` calls a
+    batch).
+
+    As tables, the columns and their types are those found in the first block of the first file, and a field
+    or type that turns up later is an error; `schema={"field": type}` says better. As dicts
+    (`as_records=True`), each line is what it is, unless `schema` gives fields a type; with `columns`, fields
+    that a line lacks are None.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json")
+
+    def __init__(
+        self,
+        path: Paths,
+        *,
+        epoch: EpochSpec = "batch",
+        columns: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        as_records: bool = False,
+        block_bytes: int = BLOCK_BYTES,
+        allow_unfinished_line: bool = False,
+    ) -> None:
+        super().__init__(path, epoch=epoch, columns=columns, schema=schema, as_records=as_records)
+        self.block_bytes = block_bytes
+        self.allow_unfinished_line = allow_unfinished_line
+        self._settled: pa.Schema | None = None
+
+    def _learn(self, first: Path) -> None:
+        self._settled = None
+        if self.types or not self.as_records:
+            reader = JsonBlocks(self._text(first), self.wanted, self.types, None)
+            try:
+                self._settled = reader.guess_schema()
+            finally:
+                reader.close()
+
+    def _open(self, file: Path, share: int, shares: int) -> JsonBlocks:
+        return JsonBlocks(self._text(file), self.wanted, self.types, self._settled)
+
+    def _text(self, file: Path) -> TextBlocks:
+        return TextBlocks(file, self.block_bytes, lambda data: data.rfind(b"\n") + 1, self.allow_unfinished_line)
+
+
+class JsonBlocks:
+    """Blocks of rows of one file: tables if there is a schema, dicts if there is none."""
+
+    def __init__(
+        self, text: TextBlocks, wanted: list[str] | None, types: dict[str, Any], schema: pa.Schema | None
+    ) -> None:
+        self._text = text
+        self._wanted = wanted
+        self._types = types
+        self._schema = schema
+
+    def guess_schema(self) -> pa.Schema:
+        """The schema that the first block suggests, with the types that the user gave."""
+        given = pa.schema(list(self._types.items()))
+        if self._text.size == 0:
+            guess = given
+        else:
+            block, _ = self._text.read(0)
+            guess = self._table(block, 0, given, "infer").schema
+        if self._wanted is not None:
+            lacking = [name for name in self._wanted if name not in guess.names]
+            if lacking and self._text.size:
+                raise SourceError(
+                    f"{self._text.path}: there is no field {', '.join(map(repr, lacking))} in the first "
+                    "block. If it comes "
+                    'later, give its type with schema={"field": type}.'
+                )
+            guess = pa.schema([guess.field(name) for name in self._wanted if name in guess.names])
+        # A field that was always null so far may become anything; text is the one type that is not a guess at
+        # numbers.
+        return pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in guess])
+
+    def ended(self, place: Place) -> bool:
+        return place.at >= self._text.size
+
+    def read(self, place: Place) -> tuple[Batch, int, Place]:
+        block, after = self._text.read(place.at)
+        rows: Batch
+        if self._schema is None:
+            rows = self._records(block, place.at)
+        else:
+            others = "error" if self._wanted is None else "ignore"
+            rows = self._table(block, place.at, self._schema, others).select(self._schema.names)
+        return rows, place.row, Place(place.index + 1, after, place.row + length(rows))
+
+    def _records(self, block: bytes, at: int) -> list[Any]:
+        try:
+            records = _LINES.decode_lines(block)
+        except msgspec.DecodeError:
+            raise self._explain(block, at) from None
+        if self._wanted is not None:
+            names = self._wanted
+            return [{name: record.get(name) for name in names} for record in records]
+        return records
+
+    def _table(self, block: bytes, at: int, schema: pa.Schema, others: str) -> pa.Table:
+        options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
+        # One block for Arrow too: its own cutting would take types from its first piece alone.
+        reading = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
+        if not block.strip():
+            return pa.table({f.name: pa.array([], f.type) for f in schema})
+        try:
+            return arrow_json.read_json(pa.BufferReader(block), read_options=reading, parse_options=options)
+        except pa.ArrowInvalid as error:
+            raise self._explain(block, at, schema, others, str(error)) from None
+
+    def _explain(
+        self, block: bytes, at: int, schema: pa.Schema | None = None, others: str = "", why: str = ""
+    ) -> SourceError:
+        """The error for a block that cannot be read, with the number of the first line that is to blame."""
+        first = self._text.line_at(at)
+        for number, line in enumerate(block.splitlines(keepends=True), start=first):
+            if not line.strip():
+                continue
+            where = f"{self._text.path}, line {number}"
+            try:
+                fields = _LINES.decode(line)
+            except msgspec.ValidationError:
+                return SourceError(f"{where}: this is not a JSON object. Each line must be one, like {{...}}.")
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                return SourceError(f"{where}: this is not JSON: {error}. Correct the line, or copy the file again.")
+            if schema is not None:
+                options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
+                try:
+                    arrow_json.read_json(pa.BufferReader(line), parse_options=options)
+                except pa.ArrowInvalid as error:
+                    new = ", ".join(repr(name) for name in fields if name not in schema.names)
+                    what = f"a new field {new}" if new else str(error)
+                    return SourceError(
+                        f"{where}: {what}. The fields before this line were {_listed(schema)}. "
+                        'Give types with schema={"field": type}, name those you need with columns=, '
+                        "or read lines as they are with as_records=True."
+                    )
+        last = first + block.count(b"\n") - 1
+        return SourceError(
+            f"{self._text.path}, lines {first} to {last}: the lines do not fit together: {why}. "
+            'Give types with schema={"field": type}, or read lines as they are with as_records=True.'
+        )
+
+    def close(self) -> None:
+        self._text.close()
+
+
+_LINES = msgspec.json.Decoder(dict[str, Any])
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema) or "none"

@@ -1,0 +1,109 @@
+"""Lines from a stream of bytes that comes as it likes, and the epochs they fall into. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from timely.errors import SourceError
+
+LONGEST_LINE = 16 << 20
+
+
+class LineBuffer:
+    """Takes bytes in, gives whole lines out: without their line end, decoded if there is an encoding."""
+
+    def __init__(self, who: str, encoding: str | None) -> None:
+        self._who = who
+        self._encoding = encoding
+        self._rest = bytearray()
+        self._count = 0
+
+    def feed(self, data: bytes) -> list[str] | list[bytes]:
+        """The lines that `data` completes. Raises SourceError for a line that is too long or not in the
+        encoding.
+        """
+        searched = len(self._rest)
+        self._rest += data
+        end = self._rest.rfind(b"\n", searched) + 1
+        if not end:
+            if len(self._rest) > LONGEST_LINE:
+                raise SourceError(
+                    f"{self._who}, line {self._count + 1}: longer than {LONGEST_LINE >> 20} MiB. Does the "
+                    "sender end its lines with a line feed?"
+                )
+            return []
+        whole = bytes(self._rest[:end])
+        del self._rest[:end]
+        lines = [line.removesuffix(b"\r") for line in whole[:-1].split(b"\n")]
+        first, self._count = self._count + 1, self._count + len(lines)
+        if self._encoding is None:
+            return lines
+        try:
+            return [line.decode(self._encoding) for line in lines]
+        except UnicodeDecodeError:
+            raise self._not_text(lines, first) from None
+
+    def _not_text(self, lines: list[bytes], first: int) -> SourceError:
+        for number, line in enumerate(lines, start=first):
+            try:
+                line.decode(self._encoding or "")
+            except UnicodeDecodeError as error:
+                return SourceError(
+                    f"{self._who}, line {number}: not {self._encoding}: {error.reason} at byte "
+                    f"{error.start}. Give the right encoding=, or encoding=None for bytes."
+                )
+        raise AssertionError("some line could not be decoded")
+
+    def finish(self) -> None:
+        """The stream is over. Raises SourceError if it ended within a line."""
+        if self._rest:
+            raise SourceError(
+                f"{self._who}, line {self._count + 1}: the connection ended within this line "
+                f"({len(self._rest)} bytes came). The sender must end its last line with a line feed."
+            )
+
+
+class LineEpochs:
+    """Puts lines into epochs: every so many lines, or every so many seconds of the caller's clock."""
+
+    def __init__(self, lines: int | None, seconds: float | None, who: str) -> None:
+        if (lines is None) == (seconds is None):
+            raise SourceError(f"{who}: give either epoch_lines= or epoch_seconds=.")
+        if (lines is not None and lines < 1) or (seconds is not None and seconds <= 0):
+            raise SourceError(f"{who}: epoch_lines= and epoch_seconds= must be above 0.")
+        self._lines = lines
+        self._seconds = seconds
+        self._started: float | None = None
+        self._epoch = 0
+        self.count = 0
+
+    def tick(self, now: float) -> int | None:
+        """The epoch that has begun by `now` (seconds, from any start), if it is a new one."""
+        if self._seconds is None:
+            return None
+        if self._started is None:
+            self._started = now
+        epoch = int((now - self._started) / self._seconds)
+        if epoch <= self._epoch:
+            return None
+        self._epoch = epoch
+        return epoch
+
+    def until_next(self, now: float) -> float | None:
+        """Seconds from `now` to the next epoch; None if the clock does not matter."""
+        if self._seconds is None or self._started is None:
+            return None
+        return max(0.0, self._started + (self._epoch + 1) * self._seconds - now)
+
+    def cut(self, lines: deque[str | bytes]) -> tuple[int, list[str | bytes], bool]:
+        """Take from the left of `lines` those of one epoch: (epoch, lines, whether that epoch is over)."""
+        if self._lines is None:
+            taken = list(lines)
+            lines.clear()
+            self.count += len(taken)
+            return self._epoch, taken, False
+        epoch = self.count // self._lines
+        room = self._lines - self.count % self._lines
+        taken = [lines.popleft() for _ in range(min(room, len(lines)))]
+        self.count += len(taken)
+        return epoch, taken, self.count % self._lines == 0

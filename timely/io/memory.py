@@ -1,0 +1,154 @@
+"""Output kept in memory, and output handed to a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import polars as pl
+import pyarrow as pa
+
+from timely.batch import Batch, as_arrow
+from timely.errors import SinkError
+
+
+class PendingEpochs:
+    """Batches that wait for their epoch to be committed."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, list[Batch]] = {}
+
+    def add(self, epoch: int, batch: Batch) -> None:
+        """Keep a batch of `epoch`."""
+        self._batches.setdefault(epoch, []).append(batch)
+
+    def take(self, epoch: int) -> list[Batch]:
+        """The batches of `epoch`, which wait no longer."""
+        return self._batches.pop(epoch, [])
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._batches.clear()
+
+
+def rows_of(batch: Batch) -> list[Any]:
+    """The records, or the rows as dicts."""
+    if isinstance(batch, list):
+        return batch
+    rows: list[Any] = batch.to_dicts() if isinstance(batch, pl.DataFrame) else batch.to_pylist()
+    return rows
+
+
+class Memory:
+    """Keeps the committed output where the program can look at it, for tests and small results.
+
+    Exactly once, as long as this object lives: a commit replaces what the same worker committed for the epoch
+    before. What it holds dies with the process.
+    """
+
+    exactly_once: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self._committed: dict[tuple[int, int], list[Batch]] = {}
+
+    def open(self, worker: int, workers: int) -> MemoryWriter:
+        """A writer into this object; only for workers in this process."""
+        return MemoryWriter(self._committed, worker)
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs that have been committed, ascending."""
+        return sorted({epoch for epoch, _ in self._committed})
+
+    @property
+    def batches(self) -> list[tuple[int, Batch]]:
+        """(epoch, batch) for every batch, by epoch, then worker, then order of writing."""
+        return [(key[0], batch) for key in sorted(self._committed) for batch in self._committed[key]]
+
+    def records(self, epoch: int | None = None) -> list[Any]:
+        """All records, or rows as dicts, in the order of `batches`; only those of `epoch` if it is given."""
+        return [row for e, batch in self.batches if epoch in (None, e) for row in rows_of(batch)]
+
+    def table(self) -> pa.Table:
+        """Everything as one Arrow table. Raises SinkError if the output is records."""
+        try:
+            return pa.concat_tables([as_arrow(batch) for _, batch in self.batches], promote_options="default")
+        except TypeError as error:
+            raise SinkError(f"Memory: {error}. Use records() for output that is not columns.") from error
+
+
+class MemoryWriter:
+    """One worker's writer into a `Memory`."""
+
+    def __init__(self, committed: dict[tuple[int, int], list[Batch]], worker: int) -> None:
+        self._committed = committed
+        self._worker = worker
+        self._pending = PendingEpochs()
+
+    def write(self, epoch: int, batch: Batch) -> None:
+        """Keep the batch aside."""
+        self._pending.add(epoch, batch)
+
+    def commit(self, epoch: int) -> None:
+        """Show the epoch's batches."""
+        self._committed[epoch, self._worker] = self._pending.take(epoch)
+
+    def abort(self) -> None:
+        """Drop what was not committed."""
+        self._pending.clear()
+
+    def close(self) -> None:
+        """Drop what was not committed."""
+        self._pending.clear()
+
+
+class Callback:
+    """Calls `fn(epoch, batch)` for every batch of an epoch, once the epoch is complete; each worker in its
+    own process.
+
+    Not exactly once: after a failure, epochs that were handed over before are handed over again. A function
+    that keys what it does by epoch and worker makes it so.
+    """
+
+    exactly_once: ClassVar[bool] = False
+
+    def __init__(self, fn: Callable[[int, Batch], object]) -> None:
+        self._fn = fn
+
+    def open(self, worker: int, workers: int) -> CallbackWriter:
+        """A writer that calls the function."""
+        return CallbackWriter(self._fn)
+
+
+class CallbackWriter:
+    """One worker's calls of a function."""
+
+    def __init__(self, fn: Callable[[int, Batch], object]) -> None:
+        self._fn = fn
+        self._pending = PendingEpochs()
+
+    def write(self, epoch: int, batch: Batch) -> None:
+        """Keep the batch until its epoch is complete."""
+        self._pending.add(epoch, batch)
+
+    def commit(self, epoch: int) -> None:
+        """Call the function. Raises SinkError, with its error as the cause, if it raises."""
+        for batch in self._pending.take(epoch):
+            try:
+                self._fn(epoch, batch)
+            except Exception as error:
+                code = getattr(self._fn, "__code__", None)
+                where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+                raise SinkError(
+                    f"Callback: {getattr(self._fn, '__name__', self._fn)}{where} raised "
+                    f"{type(error).__name__} at epoch {epoch}: {error}. Correct the function; it will be "
+                    "called again for this epoch."
+                ) from error
+
+    def abort(self) -> None:
+        """Drop what was not handed over."""
+        self._pending.clear()
+
+    def close(self) -> None:
+        """Drop what was not handed over."""
+        self._pending.clear()

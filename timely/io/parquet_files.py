@@ -1,0 +1,215 @@
+"""Parquet files as input."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from timely.batch import Batch
+from timely.errors import SourceError
+from timely.io.epochs import EpochSpec
+from timely.io.file_partition import FilePartition, Place
+from timely.io.file_source import FileSource, Schema, missing_columns
+from timely.io.files import Paths, cannot_read
+
+
+class Parquet(FileSource):
+    """Parquet files, a row group at a time (what `epoch="batch"` calls a batch).
+
+    `read_dictionary` names text columns that stay dictionary codes, which later steps can count without
+    looking at the text. `split="row_groups"` shares every file among all workers, so that each epoch of it is
+    read by all: worker w takes the w-th part of the rows of every row group, or every W-th row group where
+    `epoch` is a number of rows and an epoch has a multiple of W whole groups (then no worker decodes rows
+    that it does not keep). Types in `schema` are cast to, and all files must have the same types in the
+    columns read. `use_threads=False` decodes on one thread; `memory_map` reads pages through the system's
+    cache.
+    """
+
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+
+    def __init__(
+        self,
+        path: Paths,
+        *,
+        epoch: EpochSpec = "batch",
+        columns: Sequence[str] | None = None,
+        schema: Schema | None = None,
+        as_records: bool = False,
+        read_dictionary: Sequence[str] = (),
+        split: Literal["files", "row_groups"] = "files",
+        use_threads: bool = True,
+        memory_map: bool = False,
+    ) -> None:
+        super().__init__(path, epoch=epoch, columns=columns, schema=schema, as_records=as_records)
+        if split not in ("files", "row_groups"):
+            raise SourceError(f'split={split!r}: must be "files" or "row_groups".')
+        self.read_dictionary = list(read_dictionary)
+        self.split = split
+        self.use_threads = use_threads
+        self.memory_map = memory_map
+        self._settled: tuple[Path, pa.Schema] | None = None
+
+    def _of_file(self, file: Path, index: int, worker: int, workers: int) -> list[FilePartition]:
+        if self.split == "files" or workers == 1:
+            return super()._of_file(file, index, worker, workers)
+        return [self._partition(f"{file} [{worker + 1}/{workers}]", file, index, worker, workers)]
+
+    def _learn(self, first: Path) -> None:
+        file = self._parquet(first)
+        try:
+            self._settled = first, self._schema_of(first, file)
+        finally:
+            file.close()
+
+    def _open(self, file: Path, share: int, shares: int) -> RowGroups:
+        opened = self._parquet(file)
+        try:
+            schema = self._schema_of(file, opened)
+            if self._settled is not None:
+                _same_schema(file, schema, *self._settled)
+            sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
+            rows_an_epoch = self.epoch if isinstance(self.epoch, int) else None
+            parts = share_out(sizes, rows_an_epoch, share, shares)
+            return RowGroups(file, opened, parts, schema, self.use_threads)
+        except BaseException:
+            opened.close()
+            raise
+
+    def _parquet(self, file: Path) -> pq.ParquetFile:
+        try:
+            return pq.ParquetFile(
+                file,
+                read_dictionary=self.read_dictionary or None,
+                memory_map=self.memory_map,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
+        except FileNotFoundError as error:
+            raise cannot_read(file, error) from error
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(file, error) from error
+
+    def _schema_of(self, path: Path, file: pq.ParquetFile) -> pa.Schema:
+        """The columns to hand out, with the types that the user gave."""
+        there = file.schema_arrow
+        wanted = there.names if self.wanted is None else self.wanted
+        missing_columns(path, [*wanted, *self.types, *self.read_dictionary], there.names)
+        return pa.schema([pa.field(name, self.types.get(name, there.field(name).type)) for name in wanted])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows `start` to `stop` of a row group; `first_row` is the number in the file of the row at `start`."""
+
+    group: int
+    start: int
+    stop: int
+    first_row: int
+
+
+def share_out(sizes: Sequence[int], rows_an_epoch: int | None, share: int, shares: int) -> list[Part]:
+    """The parts of the row groups of the given sizes that belong to `share` of `shares`, in order.
+
+    Over all shares, every row appears once. Where `rows_an_epoch` is given and an epoch consists of whole
+    groups, a multiple of `shares` in number, whole groups are dealt out; elsewhere each group is cut into
+    `shares` slices.
+    """
+    first_rows = [0]
+    for size in sizes:
+        first_rows.append(first_rows[-1] + size)
+    parts: list[Part] = []
+    for group, size in enumerate(sizes):
+        begin = first_rows[group]
+        if rows_an_epoch is not None:
+            epoch_begin = begin - begin % rows_an_epoch
+            first = bisect_right(first_rows, epoch_begin) - 1
+            # The last epoch may be short: then it ends where the file does.
+            epoch_end = min(epoch_begin + rows_an_epoch, first_rows[-1])
+            after = bisect_right(first_rows, epoch_end) - 1
+            whole = first_rows[first] == epoch_begin and first_rows[after] == epoch_end and first <= group < after
+            if whole and (after - first) % shares == 0:
+                if group % shares == share:
+                    parts.append(Part(group, 0, size, begin))
+                continue
+        start, stop = size * share // shares, size * (share + 1) // shares
+        parts.append(Part(group, start, stop, begin + start))
+    return parts
+
+
+class RowGroups:
+    """The blocks of one Parquet file, or of a worker's share of it."""
+
+    def __init__(
+        self, path: Path, file: pq.ParquetFile, parts: list[Part], schema: pa.Schema, use_threads: bool
+    ) -> None:
+        self._path = path
+        self._file = file
+        self._parts = parts
+        self._schema = schema
+        self._use_threads = use_threads
+
+    def ended(self, place: Place) -> bool:
+        return place.index >= len(self._parts)
+
+    def read(self, place: Place) -> tuple[Batch, int, Place]:
+        part = self._parts[place.index]
+        after = Place(place.index + 1, 0, part.first_row + part.stop - part.start)
+        return self._decode(part), part.first_row, after
+
+    def _decode(self, part: Part) -> Any:
+        if part.start == part.stop:
+            return self._schema.empty_table()
+        expected = self._file.metadata.row_group(part.group).num_rows
+        try:
+            table = self._file.read_row_group(part.group, columns=self._schema.names, use_threads=self._use_threads)
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(self._path, error, part.group) from error
+        if table.num_rows != expected:
+            raise _damaged(self._path, ValueError(f"{table.num_rows} rows instead of {expected}"), part.group)
+        table = table.select(self._schema.names).slice(part.start, part.stop - part.start)
+        try:
+            return table.replace_schema_metadata().cast(self._schema)
+        except pa.ArrowException as error:
+            raise SourceError(
+                f"{self._path}, row group {part.group}: {error}. The file's types cannot be turned into "
+                f"those of schema=: {_listed(self._schema)}."
+            ) from error
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _damaged(path: Path, error: Exception, group: int | None = None) -> SourceError:
+    where = path if group is None else f"{path}, row group {group}"
+    return SourceError(f"{where}: not a whole Parquet file, it may have been cut off: {error}. Copy or write it again.")
+
+
+def _same_schema(path: Path, schema: pa.Schema, first: Path, expected: pa.Schema) -> None:
+    for field in expected:
+        if field.name not in schema.names:
+            raise SourceError(
+                f"{path}: there is no column {field.name!r}, which {first} has. Name the columns that all "
+                "files have with columns=."
+            )
+        other = schema.field(field.name).type
+        if other != field.type:
+            raise SourceError(
+                f"{path}: column {field.name!r} is {other}, but {field.type} in {first}. Give one type for "
+                "all with "
+                f'schema={{"{field.name}": type}}.'
+            )
+    extra = [name for name in schema.names if name not in expected.names]
+    if extra:
+        raise SourceError(
+            f"{path}: column {extra[0]!r} is not in {first}. Name the columns that all files have with columns=."
+        )
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)

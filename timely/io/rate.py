@@ -1,0 +1,113 @@
+"""Generated records at a steady rate."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from timely.errors import SourceError
+from timely.io.counting import EpochEvery, count_of
+from timely.io.interface import Chunk, End, Partition, Position, Wait
+
+_MOST = 1 << 16
+
+
+class Rate:
+    """Records `fn(0)`, `fn(1)`, ..., `per_second` of them a second, `total` in all (None: without end), at
+    worker 0.
+
+    What is due by the clock comes at once, so a reader that was late catches up. `epoch_every=n` makes n
+    records an epoch; by default that is a second's worth. The position is the number of records made: if `fn`
+    gives the same record for the same number, the source can be re-read. `clock` gives seconds and only says
+    when records are due.
+    """
+
+    rereadable: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        fn: Callable[[int], Any],
+        per_second: float,
+        total: int | None = None,
+        epoch_every: int | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not per_second > 0 or not math.isfinite(per_second):
+            raise SourceError(f"per_second={per_second!r}: must be a number above 0.")
+        self._fn = fn
+        self._per_second = float(per_second)
+        self._total = total
+        self._every = EpochEvery(max(1, round(per_second)) if epoch_every is None else epoch_every)
+        self._clock = clock
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        """The generator, at worker 0."""
+        if worker != 0:
+            return []
+        return [RatePartition(self._fn, self._per_second, self._total, self._every, self._clock)]
+
+
+class RatePartition:
+    """A generator and the clock that paces it."""
+
+    name = "rate"
+
+    def __init__(
+        self,
+        fn: Callable[[int], Any],
+        per_second: float,
+        total: int | None,
+        every: EpochEvery,
+        clock: Callable[[], float],
+    ) -> None:
+        self._fn = fn
+        self._per_second = per_second
+        self._total = total
+        self._every = every
+        self._clock = clock
+        self._count = 0
+        self._zero: float | None = None
+        """When, by the clock, record 0 was due or would have been."""
+
+    def read(self) -> Chunk | Wait | End:
+        """The records that are due, of one epoch."""
+        if self._total is not None and self._count >= self._total:
+            return End()
+        now = self._clock()
+        if self._zero is None:
+            self._zero = now - self._count / self._per_second
+        # Record c is due at zero + c / per_second. The margin absorbs the rounding of that division.
+        due = math.floor((now - self._zero) * self._per_second + 1e-6) + 1
+        if self._total is not None:
+            due = min(due, self._total)
+        room = self._every.room(self._count)
+        size = min(due - self._count, _MOST if room is None else min(room, _MOST))
+        if size <= 0:
+            return Wait(max(0.0, self._zero + self._count / self._per_second - now))
+        epoch = self._every.epoch(self._count)
+        records = [self._make(i) for i in range(self._count, self._count + size)]
+        self._count += size
+        return Chunk(epoch, records, self._count, self._every.closes(self._count))
+
+    def _make(self, number: int) -> Any:
+        try:
+            return self._fn(number)
+        except Exception as error:
+            raise SourceError(
+                f"{self.name}: {getattr(self._fn, '__name__', 'fn')}({number}) raised "
+                f"{type(error).__name__}: {error}. Correct the function."
+            ) from error
+
+    def seek(self, position: Position) -> None:
+        """Go to a record by its number; it is due at once, and the rate goes on from there."""
+        self._count = count_of(position, self.name)
+        self._zero = None
+
+    def ack(self, position: Position) -> None:
+        """Records are made anew: nothing to do."""
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,113 @@
+"""A source for tests, which pauses, fails and ends where its script says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from timely.errors import FalkirkError
+from timely.io.counting import EpochEvery, count_of, positive
+from timely.io.interface import Chunk, End, Partition, Position, Wait
+
+
+class ScriptedAbort(FalkirkError):
+    """The script of a `Scripted` source asked for a failure here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """One read finds nothing; ask again after `seconds`."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The read raises ScriptedAbort."""
+
+    why: str = "the script said so"
+
+
+@dataclass(frozen=True, slots=True)
+class Eof:
+    """The input ends here, as far as this run is concerned."""
+
+
+class Scripted:
+    """The records of `script`, at worker 0, with `Pause()`, `Abort("why")` and `Eof()` between them.
+
+    A chunk holds at most `batch` records, all of one epoch, and never reaches over an instruction.
+    `epoch_every=n` makes n records an epoch. Abort and Eof work once in the life of this object: a later run
+    that reads past the same place (the restart after the failure, the next session on a longer input) carries
+    on there. Positions count entries of the script, so a partition can be re-read from any chunk.
+    """
+
+    rereadable: ClassVar[bool] = True
+
+    def __init__(self, script: Sequence[Any], *, batch: int = 1, epoch_every: int | None = 1) -> None:
+        self._script = tuple(script)
+        self._batch = positive(batch, "batch")
+        self._every = EpochEvery(epoch_every)
+        self._used: set[int] = set()
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        """The script, at worker 0."""
+        return [ScriptedPartition(self._script, self._batch, self._every, self._used)] if worker == 0 else []
+
+
+class ScriptedPartition:
+    """One run through a script. `used` holds the places of one-time instructions that have worked already."""
+
+    name = "script"
+
+    def __init__(self, script: tuple[Any, ...], batch: int, every: EpochEvery, used: set[int]) -> None:
+        self._script = script
+        self._batch = batch
+        self._every = every
+        self._used = used
+        self._ended = False
+        self._at = 0
+        self._records = 0
+
+    def read(self) -> Chunk | Wait | End:
+        """Follow the script. Raises ScriptedAbort where it says so."""
+        while not self._ended and self._at < len(self._script):
+            entry = self._script[self._at]
+            if not isinstance(entry, Pause | Abort | Eof):
+                return self._chunk()
+            place, self._at = self._at, self._at + 1
+            if isinstance(entry, Pause):
+                return Wait(entry.seconds)
+            if place in self._used:
+                continue
+            self._used.add(place)
+            if isinstance(entry, Abort):
+                raise ScriptedAbort(f"{self.name}, entry {place}: {entry.why}. Run again to go on.")
+            self._ended = True
+        return End()
+
+    def _chunk(self) -> Chunk:
+        room = self._every.room(self._records)
+        size = self._batch if room is None else min(self._batch, room)
+        records: list[Any] = []
+        for entry in self._script[self._at : self._at + size]:
+            if isinstance(entry, Pause | Abort | Eof):
+                break
+            records.append(entry)
+        epoch = self._every.epoch(self._records)
+        self._at += len(records)
+        self._records += len(records)
+        return Chunk(epoch, records, self._at, self._every.closes(self._records))
+
+    def seek(self, position: Position) -> None:
+        """Go to an entry of the script by its number."""
+        self._at = min(count_of(position, self.name), len(self._script))
+        self._records = sum(not isinstance(e, Pause | Abort | Eof) for e in self._script[: self._at])
+        self._ended = False
+
+    def ack(self, position: Position) -> None:
+        """The script stays: nothing to do."""
+
+    def close(self) -> None:
+        """Nothing is held open."""

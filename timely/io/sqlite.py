@@ -1,0 +1,305 @@
+"""Output into a table of an SQLite database, exactly once."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from timely.batch import Batch, as_arrow
+from timely.errors import SinkError
+from timely.io.memory import PendingEpochs
+
+_WAL_IS_SOUND = sqlite3.sqlite_version_info >= (3, 51, 3)
+"""Older versions can corrupt a database in WAL mode when several connections write to it (the "WAL-reset
+bug").
+"""
+
+_EPOCHS = "_falkirk_epochs"
+
+
+class SqliteSink:
+    """Inserts rows into `table` of the database at `path`: tables, dicts, or tuples if `columns` names their
+    fields.
+
+    The table is made if it is not there. `columns` picks and orders columns; by default they are those of the
+    first batch. Dates are stored as ISO text, decimals as text. `name` tells sinks apart that write to one
+    database.
+
+    Exactly once: the rows of an epoch and the mark (sink, worker, epoch) in `_falkirk_epochs` are one
+    transaction, and an epoch that has its mark is not inserted again. That holds for any program,
+    deterministic or not, while the number of workers stays the same. An epoch is held in memory until it is
+    committed. One worker writes in WAL mode, which does not block readers; several do only where the SQLite
+    library is sound for that, and take turns by a rollback journal elsewhere.
+    """
+
+    exactly_once: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        table: str,
+        columns: Sequence[str] | None = None,
+        *,
+        name: str | None = None,
+        busy_seconds: float = 30.0,
+    ) -> None:
+        if isinstance(columns, str) or (columns is not None and not list(columns)):
+            raise SinkError(f"columns={columns!r}: must be a list of names.")
+        if table == _EPOCHS or table.lower().startswith("sqlite_"):
+            raise SinkError(f"table={table!r}: this name is reserved. Name another table.")
+        self._path = Path(path)
+        self._table = table
+        self._columns = None if columns is None else list(columns)
+        self._name = name or table
+        self._busy_seconds = busy_seconds
+
+    def open(self, worker: int, workers: int) -> SqliteWriter:
+        """This worker's connection. Raises SinkError if the database cannot be opened or written."""
+        if self._path.is_dir():
+            raise SinkError(f"{self._path}: this is a folder. Name a file for the database.")
+        if not self._path.parent.is_dir():
+            raise SinkError(f"{self._path}: there is no folder {self._path.parent}. Make it first.")
+        wal = workers == 1 or _WAL_IS_SOUND
+        try:
+            connection = sqlite3.connect(
+                self._path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
+            )
+            try:
+                connection.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute(
+                    f"CREATE TABLE IF NOT EXISTS {_EPOCHS} (sink TEXT NOT NULL, worker INTEGER NOT NULL, "
+                    "epoch INTEGER NOT NULL, PRIMARY KEY (sink, worker, epoch)) WITHOUT ROWID"
+                )
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise _refused(self._path, error) from error
+        return SqliteWriter(connection, self._path, self._table, self._columns, self._name, worker)
+
+
+class SqliteWriter:
+    """One worker's connection to the database."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        table: str,
+        columns: list[str] | None,
+        name: str,
+        worker: int,
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._table = table
+        self._columns = columns
+        self._name = name
+        self._worker = worker
+        self._pending = PendingEpochs()
+        self._ready = False
+
+    def write(self, epoch: int, batch: Batch) -> None:
+        """Keep the batch until its epoch is complete."""
+        self._pending.add(epoch, batch)
+
+    def commit(self, epoch: int) -> None:
+        """Insert the epoch and its mark in one transaction, unless the mark is there."""
+        batches = [batch for batch in self._pending.take(epoch) if len(batch)]
+        mark = (self._name, self._worker, epoch)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                done = self._connection.execute(
+                    f"SELECT 1 FROM {_EPOCHS} WHERE sink = ? AND worker = ? AND epoch = ?", mark
+                ).fetchone()
+                if done is None:
+                    for batch in batches:
+                        self._insert(batch)
+                    self._connection.execute(f"INSERT INTO {_EPOCHS} VALUES (?, ?, ?)", mark)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._ready = False  # the table may have been made in this transaction
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise _refused(self._path, error, self._table) from error
+
+    def _insert(self, batch: Batch) -> None:
+        if self._columns is None:
+            self._columns = _columns_of(batch, self._where())
+        if not self._ready:
+            self._make_table(batch, self._columns)
+            self._ready = True
+        names = ", ".join(map(_quoted, self._columns))
+        marks = ", ".join("?" * len(self._columns))
+        statement = f"INSERT INTO {_quoted(self._table)} ({names}) VALUES ({marks})"
+        rows = list(self._rows(batch, self._columns))
+        try:
+            self._connection.executemany(statement, rows)
+        except OverflowError:
+            raise SinkError(
+                f"{self._where()}: a number is too large for SQLite, which holds 64 bits. Map it to text."
+            ) from None
+
+    def _where(self) -> str:
+        return f"{self._path}, table {self._table!r}"
+
+    def _make_table(self, batch: Batch, columns: list[str]) -> None:
+        kinds = _kinds(batch, columns)
+        described = ", ".join(f"{_quoted(name)} {kinds.get(name, '')}".strip() for name in columns)
+        self._connection.execute(f"CREATE TABLE IF NOT EXISTS {_quoted(self._table)} ({described})")
+        there = [row[1] for row in self._connection.execute(f"PRAGMA table_info({_quoted(self._table)})")]
+        lacking = [name for name in columns if name.lower() not in (other.lower() for other in there)]
+        if lacking:
+            raise SinkError(
+                f"{self._where()}: the table has no column {', '.join(map(repr, lacking))}; it has "
+                f"{', '.join(map(repr, there))}. Choose columns with columns=, or name another table."
+            )
+
+    def _rows(self, batch: Batch, columns: list[str]) -> Any:
+        where = self._where()
+        if not isinstance(batch, list):
+            table = as_arrow(batch)
+            _same_columns(table.column_names, columns, where)
+            values = [_column_values(table[name], name, where) for name in columns]
+            return zip(*values)
+        return (_record_values(record, columns, where) for record in batch)
+
+    def abort(self) -> None:
+        """Drop what was not committed."""
+        self._pending.clear()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._pending.clear()
+        self._connection.close()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _columns_of(batch: Batch, where: str) -> list[str]:
+    if not isinstance(batch, list):
+        return list(as_arrow(batch).column_names)
+    if isinstance(batch[0], dict):
+        return list(batch[0])
+    raise SinkError(
+        f"{where}: records that are not dicts need columns=[...]; this one is {type(batch[0]).__name__}: "
+        f"{str(batch[0])[:80]}."
+    )
+
+
+def _same_columns(there: Sequence[str], columns: list[str], where: str) -> None:
+    lacking = [name for name in columns if name not in there]
+    if lacking:
+        raise SinkError(
+            f"{where}: the output has no column {', '.join(map(repr, lacking))}; it has "
+            f"{', '.join(map(repr, there))}. Choose with columns=, or add it before the sink."
+        )
+
+
+def _record_values(record: Any, columns: list[str], where: str) -> list[Any]:
+    if isinstance(record, dict):
+        if len(record) < len(columns) or any(name not in record for name in columns):
+            _same_columns(list(record), columns, where)
+        return [_value(record[name], name, where) for name in columns]
+    if isinstance(record, tuple | list) and len(record) == len(columns):
+        return [_value(value, name, where) for value, name in zip(record, columns)]
+    raise SinkError(
+        f"{where}: each record must be a dict, or a tuple of {len(columns)} values ({', '.join(columns)}); "
+        f"this one is {type(record).__name__}: {str(record)[:80]}."
+    )
+
+
+def _column_values(column: pa.ChunkedArray, name: str, where: str) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_string(kind):
+        return values
+    return [_value(value, name, where) for value in values]
+
+
+_PLAIN = (str, int, float, bytes, type(None))
+
+
+def _value(value: Any, name: str, where: str) -> Any:
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if isinstance(value, np.generic):
+        return _value(value.item(), name, where)
+    if isinstance(value, int | float | str | bytes):
+        return value
+    raise SinkError(
+        f"{where}, column {name!r}: SQLite holds numbers, text and bytes, not {type(value).__name__}: "
+        f"{str(value)[:80]}. Convert it before the sink."
+    )
+
+
+def _kinds(batch: Batch, columns: list[str]) -> dict[str, str]:
+    """Types for the columns of a new table; a column that only has nulls so far gets none, which holds
+    anything.
+    """
+    if not isinstance(batch, list):
+        schema = as_arrow(batch).schema
+        return {name: _kind_of_type(schema.field(name).type) for name in columns if name in schema.names}
+    first = batch[0]
+    values = first if isinstance(first, dict) else dict(zip(columns, first)) if isinstance(first, tuple | list) else {}
+    return {name: _kind_of_value(values.get(name)) for name in columns}
+
+
+def _kind_of_type(kind: pa.DataType) -> str:
+    if pa.types.is_dictionary(kind):
+        return _kind_of_type(kind.value_type)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return "INTEGER"
+    if pa.types.is_floating(kind):
+        return "REAL"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "BLOB"
+    return "" if pa.types.is_null(kind) else "TEXT"
+
+
+def _kind_of_value(value: Any) -> str:
+    if isinstance(value, int | np.integer | np.bool_):
+        return "INTEGER"
+    if isinstance(value, float | np.floating):
+        return "REAL"
+    if isinstance(value, bytes):
+        return "BLOB"
+    return "" if value is None else "TEXT"
+
+
+def _refused(path: Path, error: sqlite3.Error, table: str | None = None) -> SinkError:
+    where = str(path) if table is None else f"{path}, table {table!r}"
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        advice = "Another program writes to it and does not let go: close it, or raise busy_seconds."
+    elif "readonly" in text or "unable to open" in text:
+        advice = "You may not write here: change the permissions of the file and its folder, or name another file."
+    elif "full" in text:
+        advice = "Free some space, or name a file on another disk."
+    elif "not a database" in text or "malformed" in text:
+        advice = "This file is not a sound SQLite database: name another one."
+    elif isinstance(error, sqlite3.IntegrityError):
+        advice = "A row breaks a rule of the table: correct the rows or the table."
+    else:
+        advice = "Check the table's definition against the output."
+    return SinkError(f"{where}: {text}. {advice}")

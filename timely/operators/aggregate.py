@@ -1,0 +1,221 @@
+"""Group-by over columns, per time or running.
+
+A batch becomes a *partial* table as it arrives (vectorised, one row a key); when its time is complete the partial
+tables of that time are added up. Running totals live in dense arrays behind an index of keys, so that an epoch costs
+what it brings and not what is known. With several workers `PreAggregate` makes the partial tables before the exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from timely.batch import Batch, as_arrow, as_polars, concat, length
+from timely.errors import GraphError
+from timely.kernels.columns import select, whole
+from timely.kernels.index import Encoder
+from timely.kernels.totals import combine, partial
+from timely.operators.agg import Aggregate, parts_of
+from timely.operators.base import Context, Operator
+from timely.operators.stateless import operator_error
+from timely.order import Time
+from timely.state import Parts, TimedBatches, TotalsState
+
+Over = Literal["time", "scope"]
+
+_REFUSALS = (TypeError, KeyError, ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError)
+_MANY = 16
+
+
+class PreAggregate(Operator):
+    """Combines the rows of each batch before they are exchanged. Stateless.
+
+    Args:
+        keys: the key columns.
+        aggregates: output column → aggregate. Give the same to the `ColumnAggregate` behind the exchange.
+    """
+
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
+        self._keys = list(keys)
+        self._parts = parts_of(aggregates)
+        self._needed = _columns(self._keys, aggregates)
+
+    def apply(self, batch: Batch) -> pa.Table:
+        """The partial table of `batch`: the keys, then a column for each part of an aggregate."""
+        return partial(select(batch, self._needed), self._keys, self._parts)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        try:
+            ctx.send(self.apply(batch))
+        except _REFUSALS as error:
+            raise _refused(ctx, time, error, batch) from error
+
+
+class ColumnAggregate(Operator):
+    """group_by(keys).agg(...) over batches of columns. Emits Arrow tables: the keys, then the aggregates.
+
+    Args:
+        keys: the key columns, one or more. Input must be exchanged by them.
+        aggregates: output column → aggregate.
+        over: "time" for one result a key and time; "scope" for totals that run on along the innermost coordinate,
+            emitted for the keys that changed.
+        combined: whether input comes from `PreAggregate`.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        over: Over = "scope",
+        combined: bool = False,
+    ) -> None:
+        _check(keys, aggregates)
+        self._keys = list(keys)
+        self._aggregates = dict(aggregates)
+        self._parts = parts_of(aggregates)
+        self._needed = _columns(self._keys, aggregates)
+        self._combined = combined
+        # Strings that run on are met again and again: encode them once, as they come.
+        self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
+        self._plain = False
+        self._pending = TimedBatches()
+        self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
+        self.state = self._pending if self._totals is None else Parts(self._pending, self._totals)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        try:
+            if self._combined:
+                table = as_arrow(batch)
+            else:
+                table = partial(self._encode(select(batch, self._needed)), self._keys, self._parts)
+            held = self._pending.add(time, table)
+            many = len(held)
+            # Looked at when the number of tables doubles, so that many tiny ones cost O(1) each.
+            if many >= _MANY and many & (many - 1) == 0 and length(held[0]) <= sum(map(length, held[1:])):
+                self._pending.replace(time, combine(_tables(held), self._keys, self._parts))
+        except _REFUSALS as error:
+            raise _refused(ctx, time, error, batch) from error
+        ctx.notify_at(time)
+
+    def _encode(self, table: pa.Table) -> pa.Table:
+        if self._encoder is None or pa.types.is_dictionary(table.schema.field(0).type):
+            return table
+        self._plain = True
+        plain = whole(table.column(0))
+        encoded = self._encoder.encode(plain)
+        if encoded is plain:
+            return table
+        return table.set_column(0, self._keys[0], encoded)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        tables = _tables(self._pending.pop(time))
+        if not tables:
+            return
+        try:
+            if self._totals is not None:
+                result = self._totals.add(time, tables)
+            elif len(tables) == 1 and not self._combined and _distinct(tables[0], self._keys):
+                result = tables[0]
+            else:
+                result = combine(tables, self._keys, self._parts)
+        except _REFUSALS as error:
+            raise _refused(ctx, time, error, tables[0]) from error
+        ctx.send(self._finish(result))
+
+    def _finish(self, table: pa.Table) -> pa.Table:
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        result = {key: columns[key] for key in self._keys}
+        if self._plain:  # what came as plain strings leaves as such
+            key = whole(result[self._keys[0]])
+            result[self._keys[0]] = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
+        for name, aggregate in self._aggregates.items():
+            result[name] = aggregate.finish(columns)
+        return pa.table(result)
+
+
+class ExpressionAggregate(Operator):
+    """group_by(keys).agg(Polars expressions) over all rows of a time. Emits Polars frames.
+
+    Args:
+        keys: the key columns, one or more. Input must be exchanged by them.
+        aggregates: output column → Polars expression, or aggregate of `timely.operators.agg`.
+    """
+
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, pl.Expr | Aggregate]) -> None:
+        _check(keys, aggregates)
+        self._keys = list(keys)
+        self._expressions = [
+            (item.expression() if isinstance(item, Aggregate) else item).alias(name)
+            for name, item in aggregates.items()
+        ]
+        self._pending = TimedBatches()
+        self.state = self._pending
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._pending.add(time, batch)
+        ctx.notify_at(time)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        batches = self._pending.pop(time)
+        if not batches:
+            return
+        try:
+            frame = as_polars(concat(batches))
+            result = frame.group_by(self._keys, maintain_order=True).agg(self._expressions)
+        except _REFUSALS as error:
+            raise _refused(ctx, time, error, batches[0]) from error
+        ctx.send(result)
+
+
+def column_aggregate(
+    keys: Sequence[str], aggregates: Mapping[str, Aggregate | pl.Expr], over: Over, combined: bool = False
+) -> Operator:
+    """The operator for `group_by(*keys).agg(over=..., **aggregates)`.
+
+    Raises:
+        GraphError: for Polars expressions with `over="scope"`: only aggregates whose partial results combine can run on.
+    """
+    known = {name: item for name, item in aggregates.items() if isinstance(item, Aggregate)}
+    if len(known) == len(aggregates):
+        return ColumnAggregate(keys, known, over, combined)
+    if over == "scope" or combined:
+        name = next(name for name in aggregates if name not in known)
+        raise GraphError(
+            f"aggregate {name!r} is a Polars expression, which cannot run on across times; "
+            'use over="time", or timely.operators.agg'
+        )
+    return ExpressionAggregate(keys, aggregates)
+
+
+def _check(keys: Sequence[str], aggregates: Mapping[str, Any]) -> None:
+    if not keys:
+        raise GraphError("group_by needs at least one key column")
+    if not aggregates:
+        raise GraphError("agg needs at least one aggregate, for instance n=agg.count()")
+    twice = [key for number, key in enumerate(keys) if key in keys[:number] or key in aggregates]
+    if twice:
+        raise GraphError(f"column {twice[0]!r} would come out twice; give the aggregate another name")
+
+
+def _columns(keys: list[str], aggregates: Mapping[str, Aggregate]) -> list[str]:
+    return list(dict.fromkeys([*keys, *(a.column for a in aggregates.values() if a.column is not None)]))
+
+
+def _tables(batches: Sequence[Batch]) -> list[pa.Table]:
+    return [as_arrow(batch) for batch in batches]
+
+
+def _distinct(table: pa.Table, keys: list[str]) -> bool:
+    """Whether a partial table has each key once. Only a dictionary with repeated entries can break that."""
+    if len(keys) > 1 or not pa.types.is_dictionary(table.schema.field(keys[0]).type):
+        return True
+    dictionary = whole(table[keys[0]]).dictionary
+    return bool(pc.count_distinct(dictionary).as_py() == len(dictionary))
+
+
+def _refused(ctx: Context, time: Time, error: Exception, batch: Batch) -> Exception:
+    return operator_error(f"aggregate {ctx.name!r}", ctx.site, time, error, None, batch)

@@ -1,0 +1,160 @@
+"""What an operator is, and what it may do while it handles an event.
+
+An *event* is the delivery of a batch or of a notification. During an event at time t an operator may send at t or
+later, ask for a notification at t or later, and keep a capability for t or later. Sends are *disciplined*: a kept
+capability is used only in an event at its own time. That is what makes the path summaries of the graph the largest safe
+edge projections for rollback (Falkirk Wheel, section 3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from timely.batch import Batch
+from timely.errors import OperatorError
+from timely.order import Time, leq
+from timely.state.interface import State
+
+
+class Operator:
+    """One operator on one worker. All state that outlives an event belongs in `state`."""
+
+    state: State | None = None
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        """A batch at `time` arrived on input `port`."""
+        raise NotImplementedError
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        """`time` is complete: nothing at `time` or before it can arrive any more."""
+
+    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
+        """A job given to `ctx.start` at `time` has returned `result`."""
+
+
+class Engine(Protocol):
+    """What a context needs of the worker that runs its operator."""
+
+    def request(self, op: int, event: Time, time: Time) -> None: ...
+
+    def hold(self, op: int, time: Time, diff: int) -> None: ...
+
+    def start(self, op: int, time: Time, job: Callable[[], Any]) -> None: ...
+
+
+class Capability:
+    """The right to send at `time`, kept beyond the event that gave it; until dropped it holds every frontier downstream.
+
+    Use it in an event at its own time: typically a notification that was asked for with it.
+    """
+
+    __slots__ = ("_ctx", "time")
+
+    def __init__(self, ctx: Context, time: Time) -> None:
+        self._ctx: Context | None = ctx
+        self.time = time
+        ctx.engine.hold(ctx.op, time, +1)
+
+    def __repr__(self) -> str:
+        return f"Capability({self.time})" if self._ctx else "Capability(dropped)"
+
+    def _live(self) -> Context:
+        if self._ctx is None:
+            raise OperatorError(
+                f"the capability for {self.time} was dropped already; retain another one in a later event"
+            )
+        return self._ctx
+
+    def delayed(self, time: Time) -> Capability:
+        """A second capability, for `time` >= this one's."""
+        ctx = self._live()
+        ctx.check_later(self.time, time, "delay a capability")
+        return Capability(ctx, time)
+
+    def downgrade(self, time: Time) -> None:
+        """Give up everything that is not >= `time`."""
+        ctx = self._live()
+        ctx.check_later(self.time, time, "downgrade a capability")
+        ctx.engine.hold(ctx.op, time, +1)
+        ctx.engine.hold(ctx.op, self.time, -1)
+        self.time = time
+
+    def drop(self) -> None:
+        """Give the capability back. Dropping it again does nothing."""
+        if self._ctx is not None:
+            self._ctx.engine.hold(self._ctx.op, self.time, -1)
+            self._ctx = None
+
+    def send(self, batch: Batch, port: int = 0) -> None:
+        """Send at the capability's time, in an event at that time."""
+        ctx = self._live()
+        if ctx.time != self.time:
+            raise OperatorError(
+                f"operator {ctx.name!r} ({ctx.site}) used a capability for {self.time} in an event at {ctx.time}; "
+                f"ask for a notification at {self.time} and send there"
+            )
+        ctx.send(batch, port)
+
+
+class Context:
+    """An operator's window on the engine. `time` is the time of the event that is being handled."""
+
+    __slots__ = ("engine", "name", "op", "out", "pending", "site", "time", "worker", "workers")
+
+    def __init__(self, engine: Engine, op: int, name: str, site: object, worker: int, workers: int) -> None:
+        self.engine = engine
+        self.op = op
+        self.name = name
+        self.site = site
+        self.worker = worker
+        self.workers = workers
+        self.time: Time = ()
+        self.out: list[tuple[int, Time, Batch]] = []
+        self.pending: dict[Time, Time] = {}
+        """Requested notifications, each with the time of the event that asked for it first."""
+
+    def send(self, batch: Batch, port: int = 0) -> None:
+        """Send `batch` at the event's own time. An empty batch is dropped."""
+        if len(batch):
+            self.out.append((port, self.time, batch))
+
+    def send_at(self, time: Time, batch: Batch, port: int = 0) -> None:
+        """Send `batch` at `time`, which must be >= the event's time."""
+        self.check_later(self.time, time, "send")
+        if len(batch):
+            self.out.append((port, time, batch))
+
+    def notify_at(self, time: Time | None = None) -> None:
+        """Ask to be notified when `time` (default: the event's own) is complete. Asking twice is asking once."""
+        if time is None:
+            time = self.time
+        elif time is not self.time:
+            self.check_later(self.time, time, "ask for a notification")
+        if time not in self.pending:
+            self.pending[time] = self.time
+            self.engine.request(self.op, self.time, time)
+
+    def retain(self, time: Time | None = None) -> Capability:
+        """Keep the right to send at `time` (default: the event's own) beyond this event."""
+        if time is None:
+            time = self.time
+        else:
+            self.check_later(self.time, time, "retain a capability")
+        return Capability(self, time)
+
+    def start(self, job: Callable[[], Any], time: Time | None = None) -> None:
+        """Have the driver run `job`; its result comes back as `on_result` at `time`, which is held open meanwhile."""
+        if time is None:
+            time = self.time
+        else:
+            self.check_later(self.time, time, "start a job")
+        self.engine.start(self.op, time, job)
+
+    def check_later(self, now: Time, time: Time, what: str) -> None:
+        """Refuse a `time` that is not >= `now`."""
+        if len(time) != len(now) or not leq(now, time):
+            raise OperatorError(
+                f"operator {self.name!r} ({self.site}) cannot {what} at {time} from {now}: "
+                f"times must have {len(now)} coordinates and never go back"
+            )

@@ -1,0 +1,53 @@
+"""The borders of scopes: entering adds a coordinate to times, leaving drops it, feedback advances it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from timely.batch import Batch, is_columns
+from timely.errors import OperatorError
+from timely.operators.base import Context, Operator
+from timely.order import Time
+
+
+class Enter(Operator):
+    """Brings a stream into a scope, at coordinate 0 or at the one that `at` gives for each record.
+
+    Coordinates given by `at` count from the start of the job and must not be reused for other work: under the product
+    order nothing says that (1, 0) comes after (0, 100).
+    """
+
+    def __init__(self, at: Callable[[Any], int] | None = None) -> None:
+        self._at = at
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        if self._at is None:
+            ctx.out.append((0, (*time, 0), batch))
+            return
+        if is_columns(batch) or not isinstance(batch, list):
+            raise OperatorError(f"{ctx.name!r} ({ctx.site}): enter(at=...) takes records; use to_records() first")
+        parts: dict[int, list[Any]] = {}
+        for record in batch:
+            parts.setdefault(self._at(record), []).append(record)
+        for coordinate, records in parts.items():
+            ctx.out.append((0, (*time, int(coordinate)), records))
+
+
+class Leave(Operator):
+    """Takes a stream out of its scope: all its batches of one outer time are of that time again."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        ctx.out.append((0, time[:-1], batch))
+
+
+class Feedback(Operator):
+    """Sends a stream round again, one iteration later. What would begin iteration `limit` is dropped."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        after = time[-1] + 1
+        if self._limit is None or after < self._limit:
+            ctx.out.append((0, (*time[:-1], after), batch))

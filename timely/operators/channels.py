@@ -1,0 +1,65 @@
+"""How the batches of an edge find their worker: stay, go to the worker of their key, or go to all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from timely.batch import Batch, is_columns
+from timely.errors import OperatorError
+from timely.routing import partition_columns, partition_records
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Stays on the worker where it was made: the plain edge."""
+
+    def describe(self) -> str:
+        """What the graph's fingerprint and drawings say of it."""
+        return "pipeline"
+
+
+PIPELINE = Channel()
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast(Channel):
+    """Every batch goes to every worker."""
+
+    def describe(self) -> str:
+        return "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange(Channel):
+    """Each record goes to the worker that owns its key's shard.
+
+    Give `key` for records (None: the first field of a pair), `columns` for columns. `prepare` brings a batch into the
+    form that the key applies to; `combine` aggregates a batch before it travels. Both run only where there are several
+    workers, and then on every batch: what stays on its worker is combined as well.
+    """
+
+    key: Callable[[Any], Any] | None = None
+    columns: tuple[str, ...] = ()
+    prepare: Callable[[Batch], Batch] | None = None
+    combine: Callable[[Batch], Batch] | None = None
+
+    def describe(self) -> str:
+        return f"exchange by {', '.join(self.columns)}" if self.columns else "exchange"
+
+    def split(self, batch: Batch, workers: int) -> list[Batch | None]:
+        """The part of `batch` for each worker."""
+        if self.prepare is not None:
+            batch = self.prepare(batch)
+        if self.combine is not None:
+            batch = self.combine(batch)
+        if not is_columns(batch):
+            assert isinstance(batch, list)
+            return list(partition_records(batch, self.key, workers))
+        if not self.columns:
+            raise OperatorError(
+                "columns reached an exchange by record key; use to_records() before key_by or exchange(by=function), "
+                "or exchange(by=column)"
+            )
+        return list(partition_columns(batch, list(self.columns), workers))

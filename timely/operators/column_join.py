@@ -1,0 +1,124 @@
+"""Equi-joins of two streams of columns, per time or running.
+
+Per time, the rows of one time meet the rows of the same time. Running, rows are kept along the innermost coordinate:
+
+- inner: every pair of a left and a right row comes out once, at the time of the later of the two. With dL and dR new at
+  a time, L before it and R up to it, that is dL ⋈ R and L ⋈ dR.
+- left: every left row comes out at its own time, with all right rows known when that time is complete, or with nulls.
+  Right rows that come later do not reach it: there are no corrections here, so what came out stays true.
+
+Null keys match nothing. Rows come out in the order of the left input, so that a replay gives the same batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import polars as pl
+
+from timely.batch import Batch, as_polars, concat
+from timely.errors import GraphError, OperatorError
+from timely.operators.base import Context, Operator
+from timely.operators.stateless import operator_error
+from timely.order import Time
+from timely.state import Parts, RunState, TimedBatches
+
+LEFT, RIGHT = 0, 1
+
+
+class ColumnJoin(Operator):
+    """Joins input 0 (left) with input 1 (right). Emits Polars frames: left columns, then right ones without the keys.
+
+    Args:
+        on: key columns, of the same names and types on both sides. Both inputs must be exchanged by them.
+        how: "inner" or "left".
+        over: "time" or "scope" (running).
+        right: columns and types of the right input, for "left": without them, left rows that come before any right row
+            cannot be given its columns, and are an error.
+        suffix: appended to right columns whose names the left side has too.
+
+    Raises:
+        GraphError: for no key, or a `how` that is not supported.
+    """
+
+    def __init__(
+        self,
+        on: Sequence[str],
+        how: Literal["inner", "left"] = "inner",
+        over: Literal["time", "scope"] = "time",
+        right: Mapping[str, Any] | None = None,
+        suffix: str = "_right",
+    ) -> None:
+        if not on:
+            raise GraphError("join needs at least one key column: join(other, on=...)")
+        if how not in ("inner", "left"):
+            raise GraphError(f'join has how="inner" and how="left", not {how!r}')
+        self._on = list(on)
+        self._how = how
+        self._suffix = suffix
+        self._schema = None if right is None else pl.DataFrame(schema=dict(right))
+        self._pending = (TimedBatches(), TimedBatches())
+        self._kept = (RunState(self._on, frames=True), RunState(self._on, frames=True)) if over == "scope" else None
+        self.state = Parts(*self._pending, *(self._kept or ()))
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        try:
+            frame = as_polars(batch)
+            missing = [key for key in self._on if key not in frame.columns]
+            if missing:
+                raise KeyError(f"no key column {missing[0]!r}; this batch has {', '.join(map(repr, frame.columns))}")
+        except (TypeError, KeyError) as error:
+            raise operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, batch) from error
+        # Each batch may bring a dictionary of its own, so coded keys are compared as text.
+        coded = [key for key in self._on if isinstance(frame.schema[key], pl.Categorical | pl.Enum)]
+        self._pending[port].add(time, frame.with_columns(pl.col(coded).cast(pl.String)) if coded else frame)
+        ctx.notify_at(time)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        new_left, new_right = (_whole(pending.pop(time)) for pending in self._pending)
+        try:
+            found = self._meet(time, new_left, new_right)
+        except (TypeError, pl.exceptions.PolarsError) as error:
+            sample = new_left if new_left is not None else new_right
+            raise operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, sample) from error
+        except OperatorError as error:
+            raise OperatorError(f"join {ctx.name!r} ({ctx.site}) at {time}: {error}") from error
+        if found:
+            ctx.send(concat(found))
+
+    def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[Batch]:
+        if self._kept is None:
+            return [] if new_left is None else self._join(new_left, new_right)
+        left, right = self._kept
+        if new_right is not None:
+            right.append(time, new_right)
+        found: list[Batch] = []
+        if new_left is not None:
+            found += self._join(new_left, _whole(right.tables(time)))
+        if self._how == "inner":
+            if new_right is not None:
+                before = _whole(left.tables(time))
+                found += [] if before is None else self._join(before, new_right)
+            if new_left is not None:
+                left.append(time, new_left)
+        return found
+
+    def _join(self, left: pl.DataFrame, right: pl.DataFrame | None) -> list[Batch]:
+        if right is None:
+            if self._how == "inner":
+                return []
+            if self._schema is None:
+                raise OperatorError(
+                    "left rows came before any right row, so the right columns are not known; name them: "
+                    'join(..., how="left", right={"column": pl.Int64, ...})'
+                )
+            right = self._schema
+        elif self._schema is None:
+            self._schema = right.clear()
+        joined = left.join(right, on=self._on, how=self._how, suffix=self._suffix, maintain_order="left_right")
+        return [joined] if len(joined) else []
+
+
+def _whole(batches: Sequence[Batch]) -> pl.DataFrame | None:
+    return as_polars(concat(batches)) if batches else None

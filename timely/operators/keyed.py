@@ -1,0 +1,183 @@
+"""Keyed operators over records, which are pairs (key, value) and meet by key.
+
+`running` False: each time by itself; the result comes when the time is complete. True: the state runs on along the
+innermost coordinate (in the root scope over epochs, in a loop over the iterations of one epoch) and is separate for each
+outer time; when a time is complete, the keys whose totals changed at it come out with their totals.
+
+All of them act when a time is complete, so that their output does not depend on the order in which batches came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from timely.batch import Batch
+from timely.errors import OperatorError
+from timely.operators.base import Context, Operator
+from timely.order import Time
+from timely.state import KeyedState, Parts, TimedBatches, TimedValues
+
+Combine = Callable[[Any, Any], Any]
+
+ABSENT: Any = object()
+"""Where a key has no value yet."""
+
+
+def pairs_of(batch: Batch) -> list[Any]:
+    """The batch as a list of pairs; OperatorError if it holds columns."""
+    if isinstance(batch, list):
+        return batch
+    raise OperatorError("keyed verbs over records take pairs (key, value), but columns arrived; use key_by first")
+
+
+def add_pairs(totals: dict[Hashable, Any], batch: Batch, combine: Combine) -> None:
+    """Combine the pairs of a batch into `totals`."""
+    for key, value in pairs_of(batch):
+        if key in totals:
+            totals[key] = combine(totals[key], value)
+        else:
+            totals[key] = value
+
+
+def combiner(combine: Combine) -> Callable[[Batch], Batch]:
+    """What reduces a batch to one pair a key before it travels."""
+
+    def apply(batch: Batch) -> Batch:
+        totals: dict[Hashable, Any] = {}
+        add_pairs(totals, batch, combine)
+        return list(totals.items())
+
+    return apply
+
+
+class Reduce(Operator):
+    """One value a key, by an associative and commutative `combine`."""
+
+    def __init__(self, combine: Combine, running: bool) -> None:
+        self._combine = combine
+        self._now = TimedValues()
+        self._totals = KeyedState() if running else None
+        self.state = self._now if self._totals is None else Parts(self._now, self._totals)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        totals = self._now.at(time)
+        if not totals:
+            ctx.notify_at()
+        add_pairs(totals, batch, self._combine)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        new = self._now.pop(time)
+        if self._totals is None:
+            ctx.send(list(new.items()))
+            return
+        old, combine = self._totals.read(time), self._combine
+        changed = {}
+        for key, value in new.items():
+            before = old.get(key, ABSENT)
+            after = value if before is ABSENT else combine(before, value)
+            if before is ABSENT or after != before:
+                changed[key] = after
+        if changed:
+            ctx.send(list(changed.items()))
+            self._totals.write(time, changed)
+
+
+class Fold(Operator):
+    """One accumulator a key, by `step(accumulator, value)` from `start()`. `step` returns a new value, and changes none.
+
+    The values of one time are folded in the order in which they came, which is not fixed when they come from several
+    workers.
+    """
+
+    def __init__(self, start: Callable[[], Any], step: Combine, running: bool) -> None:
+        self._start = start
+        self._step = step
+        self._now = TimedBatches()
+        self._totals = KeyedState() if running else None
+        self.state = self._now if self._totals is None else Parts(self._now, self._totals)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._now.add(time, pairs_of(batch))
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        old = self._totals.read(time) if self._totals is not None else {}
+        step, folded = self._step, dict[Hashable, Any]()
+        for batch in self._now.pop(time):
+            for key, value in pairs_of(batch):
+                accumulator = folded.get(key, ABSENT)
+                if accumulator is ABSENT:
+                    accumulator = old.get(key, ABSENT)
+                folded[key] = step(self._start() if accumulator is ABSENT else accumulator, value)
+        ctx.send(list(folded.items()))
+        if self._totals is not None:
+            self._totals.write(time, folded)
+
+
+class Distinct(Operator):
+    """Each record once: once a time, or once in a scope."""
+
+    def __init__(self, running: bool) -> None:
+        self._now = TimedValues()
+        self._seen = KeyedState() if running else None
+        self.state = self._now if self._seen is None else Parts(self._now, self._seen)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._now.at(time).update(dict.fromkeys(batch))
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        new = self._now.pop(time)
+        if self._seen is not None:
+            seen = self._seen.read(time)
+            new = {record: None for record in new if record not in seen}
+            self._seen.write(time, new)
+            new = dict(new)
+        ctx.send(list(new))
+
+
+class Join(Operator):
+    """Pairs (key, (left, right)) of all values with equal keys: port 0 is left, port 1 is right.
+
+    Running, the values of a time meet all values of the other side up to that time.
+    """
+
+    def __init__(self, running: bool) -> None:
+        self._now = (TimedBatches(), TimedBatches())
+        self._past = (KeyedState(), KeyedState()) if running else None
+        self.state = Parts(*self._now, *(self._past or ()))
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._now[port].add(time, pairs_of(batch))
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        left, right = (_grouped(side.pop(time)) for side in self._now)
+        out: list[Any] = []
+        _match(left, right, out)
+        if self._past is not None:
+            past_left, past_right = (side.read(time) for side in self._past)
+            _match(left, past_right, out)
+            for key, values in right.items():
+                out += [(key, (a, b)) for a in past_left.get(key, ()) for b in values]
+            for side, new in zip(self._past, (left, right)):
+                if new:
+                    old = side.read(time)
+                    side.write(time, {key: (*old.get(key, ()), *values) for key, values in new.items()})
+        ctx.send(out)
+
+
+def _grouped(batches: Iterable[Batch]) -> dict[Hashable, list[Any]]:
+    groups: dict[Hashable, list[Any]] = {}
+    for batch in batches:
+        for key, value in batch:
+            groups.setdefault(key, []).append(value)
+    return groups
+
+
+def _match(left: dict[Hashable, list[Any]], right: Any, out: list[Any]) -> None:
+    for key, values in left.items():
+        others = right.get(key)
+        if others:
+            out += [(key, (a, b)) for a in values for b in others]

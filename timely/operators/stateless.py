@@ -1,0 +1,80 @@
+"""Operators without state, fused: a chain of them is one processor that passes each batch through all its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from timely.batch import Batch, head
+from timely.errors import OperatorError, Site
+from timely.operators.base import Context, Operator
+from timely.order import Time
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """One stateless step: a function of whole batches. `each` is the user's function of one record, where there is one."""
+
+    name: str
+    kind: str
+    site: Site
+    apply: Callable[[Batch], Batch]
+    each: Callable[[Any], Any] | None = None
+
+
+class Stateless(Operator):
+    """A fused chain of stages with one input and one output."""
+
+    def __init__(self, stages: tuple[Stage, ...]) -> None:
+        self._stages = stages
+        self._applies = tuple(stage.apply for stage in stages)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        done = 0
+        current = batch
+        try:
+            for apply in self._applies:
+                current = apply(current)
+                if not len(current):
+                    return
+                done += 1
+        except Exception as error:
+            raise stage_error(self._stages[done], time, current, error) from error
+        ctx.out.append((0, time, current))
+
+
+def stage_error(stage: Stage, time: Time, batch: Batch, error: Exception) -> OperatorError:
+    """What to tell the user whose function raised: the operator, the line, the time, and the record or a sample."""
+    culprit = _culprit(stage, batch)
+    return operator_error(f"{stage.kind} {stage.name!r}", stage.site, time, error, culprit, batch)
+
+
+def operator_error(
+    what: str, site: object, time: Time, error: Exception, culprit: str | None, batch: Batch | None
+) -> OperatorError:
+    """The error of an operator's own code, in the one form in which users see them."""
+    lines = [f"{what} ({site}) failed at time {time}: {type(error).__name__}: {error}"]
+    if culprit is not None:
+        lines.append(f"  the record: {culprit}")
+    elif batch is not None:
+        lines.append(f"  its input began with: {_shorten(repr(head(batch, 3)))}")
+    return OperatorError("\n".join(lines))
+
+
+def _culprit(stage: Stage, batch: Batch) -> str | None:
+    """The first record on which the user's function raises, found by asking it again one record at a time."""
+    if stage.each is None or not isinstance(batch, list):
+        return None
+    for record in batch:
+        try:
+            result = stage.each(record)
+            if stage.kind == "flat_map":
+                list(result)
+        except Exception:
+            return _shorten(repr(record))
+    return None
+
+
+def _shorten(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."

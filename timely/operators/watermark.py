@@ -1,0 +1,145 @@
+"""Event-time watermarks that every worker, and every replay, agrees on.
+
+A watermark says that records with earlier event times are no longer waited for. Here it moves only when an epoch is
+complete, to the greatest event time that *any* worker has met up to that epoch, minus the allowed lateness. Whether a
+record is late depends on its epoch and event time, and on nothing that a schedule could change: the records of an epoch
+are judged by the watermark of the epochs before it. (Akidau et al., *The Dataflow Model*, VLDB 2015, section 2.3, has
+watermarks by wall-clock progress; those differ from run to run.)
+
+Two operators make it: `EventTimes` on the way to the exchange, where each worker tells all others the greatest event time
+of an epoch, and `Lateness` behind it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from math import isfinite
+from typing import Any
+
+from timely.batch import Batch
+from timely.errors import OperatorError
+from timely.operators.base import Context, Operator
+from timely.operators.keyed import pairs_of
+from timely.operators.stateless import operator_error
+from timely.operators.window_shapes import IsLate
+from timely.order import Time
+from timely.state import KeyedState, Parts, TimedBatches, TimedValues
+
+_MARK = "mark"
+
+ON_TIME, LATE, WATERMARKS = 0, 1, 2
+"""The output ports of `Lateness`."""
+
+
+class EventTimes(Operator):
+    """Port 0: (key, event time, value) for each pair (key, value). Port 1: the greatest event time of each epoch."""
+
+    def __init__(self, time_of: Callable[[Any], Any], datetimes: bool) -> None:
+        self._time_of = time_of
+        self._datetimes = datetimes
+        self._greatest = TimedValues()
+        self.state = self._greatest
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        pairs = pairs_of(batch)
+        times = self._times(ctx, pairs)
+        ctx.send([(key, at, value) for at, (key, value) in zip(times, pairs)])
+        _raise_to(self._greatest, time, max(times))
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        ctx.send(list(self._greatest.pop(time).values()), 1)
+
+    def _times(self, ctx: Context, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        time_of, normal = self._time_of, _instant if self._datetimes else _number
+        try:
+            times = [time_of(value) for _, value in pairs]
+            if not self._datetimes and set(map(type, times)) == {int}:
+                return times
+            return list(map(normal, times))
+        except Exception:
+            for pair in pairs:
+                try:
+                    normal(time_of(pair[1]))
+                except Exception as error:
+                    what = f"the event time of {ctx.name!r}"
+                    raise operator_error(what, ctx.site, ctx.time, error, repr(pair)[:300], None) from error
+            raise
+
+
+def _number(at: Any) -> Any:
+    if isinstance(at, float):
+        if not isfinite(at):
+            raise OperatorError(f"{at} is no event time: filter such records out before window()")
+        return at
+    if isinstance(at, int):
+        return at
+    if hasattr(at, "item") and isinstance(at.item(), int | float):
+        return _number(at.item())
+    hint = ": give lengths as timedeltas" if isinstance(at, dt.datetime) else ""
+    raise OperatorError(
+        f"the windows have lengths that are numbers, but an event time is {at!r} ({type(at).__name__}){hint}"
+    )
+
+
+def _instant(at: Any) -> dt.datetime:
+    if isinstance(at, dt.datetime):
+        return at if at.tzinfo is None else at.astimezone(dt.UTC)
+    raise OperatorError(
+        f"the windows have lengths that are timedeltas, but an event time is {at!r} ({type(at).__name__}), not a datetime"
+    )
+
+
+def _raise_to(greatest: TimedValues, time: Time, at: Any) -> None:
+    held = greatest.at(time)
+    if _MARK not in held or held[_MARK] < at:
+        held[_MARK] = at
+
+
+class Lateness(Operator):
+    """Holds the records of an epoch until it is complete, and parts those that are late from those that are on time.
+
+    Port 0 takes the records (key, event time, value) of the keys of this worker, port 1 the greatest event times of all
+    workers. Out go the records on time, as they are, the late ones as (key, value), and the watermark whenever it moves.
+    """
+
+    def __init__(self, is_late: IsLate, allowed: Any) -> None:
+        self._is_late = is_late
+        self._allowed = allowed
+        self._records = TimedBatches()
+        self._greatest = TimedValues()
+        self._watermark = KeyedState()
+        self.state = Parts(self._records, self._greatest, self._watermark)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        if port == 0:
+            self._records.add(time, batch)
+        else:
+            _raise_to(self._greatest, time, max(batch))
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        watermark = self._watermark.read(time).get(_MARK)
+        for batch in self._records.pop(time):
+            if watermark is None:
+                ctx.send(batch, ON_TIME)
+            else:
+                self._part(ctx, batch, watermark)
+        for greatest in self._greatest.pop(time).values():
+            reached = greatest - self._allowed
+            if watermark is None or reached > watermark:
+                self._watermark.write(time, {_MARK: reached})
+                ctx.send([reached], WATERMARKS)
+
+    def _part(self, ctx: Context, batch: Batch, watermark: Any) -> None:
+        is_late = self._is_late
+        on_time: list[Any] = []
+        late: list[Any] = []
+        for record in batch:
+            if record[1] < watermark and is_late(record[1], watermark):
+                late.append((record[0], record[2]))
+            else:
+                on_time.append(record)
+        ctx.send(on_time, ON_TIME)
+        ctx.send(late, LATE)

@@ -1,0 +1,162 @@
+"""How event time is cut into windows.
+
+Event times are numbers, with lengths that are numbers, or datetimes, with lengths that are timedeltas. Windows are
+half-open, [start, end), and aligned to 0 or to the beginning of 1970: naive datetimes as they stand, aware ones in UTC,
+in which their windows are given too.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, isfinite
+from typing import Any
+
+from timely.errors import GraphError
+
+Length = int | float | dt.timedelta
+
+Span = tuple[Any, Any]
+"""Start and end of a window."""
+
+IsLate = Callable[[Any, Any], bool]
+"""Whether a window that holds a record at the first time may have closed when the watermark was the second."""
+
+_NAIVE_ORIGIN = dt.datetime(1970, 1, 1)
+_AWARE_ORIGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The times from `start` up to `end`, which is outside."""
+
+    start: Any
+    end: Any
+
+
+def check_length(length: object, what: str) -> None:
+    """Refuse what is no positive, finite length."""
+    if isinstance(length, dt.timedelta):
+        good = length > dt.timedelta(0)
+    else:
+        good = isinstance(length, int | float) and not isinstance(length, bool) and isfinite(length) and length > 0
+    if not good:
+        raise GraphError(f"{what} is a positive number, or a timedelta where event times are datetimes, not {length!r}")
+
+
+class Aligned:
+    """Windows that begin every so often: number k is [origin + k·every, origin + k·every + length)."""
+
+    __slots__ = ("_every", "_length", "_reach")
+
+    def __init__(self, length: Any, every: Any) -> None:
+        self._length = length
+        self._every = every
+        self._reach = ceil(length / every)
+
+    def spans(self, at: Any) -> list[Span]:
+        """The windows that hold `at`, earliest first."""
+        since = at - _origin(at) if isinstance(at, dt.datetime) else at
+        every = self._every
+        last = int(since // every)
+        # The quotient of floats may be rounded past a border.
+        if last * every > since:
+            last -= 1
+        elif (last + 1) * every <= since:
+            last += 1
+        if self._length == every:
+            return [(self._start(last, at), self._start(last + 1, at))]
+        spans = [
+            (start, start + self._length)
+            for start in (self._start(number, at) for number in range(last - self._reach, last + 1))
+        ]
+        return [span for span in spans if span[1] > at]
+
+    def is_late(self, at: Any, watermark: Any) -> bool:
+        """Whether the earliest window of `at` has closed: a record is in all of its windows or in none."""
+        return bool(at < watermark and self.spans(at)[0][1] <= watermark)
+
+    def _start(self, number: int, at: Any) -> Any:
+        start = number * self._every
+        return _origin(at) + start if isinstance(at, dt.datetime) else start
+
+
+def _origin(at: dt.datetime) -> dt.datetime:
+    return _NAIVE_ORIGIN if at.tzinfo is None else _AWARE_ORIGIN
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """Windows of `length`, one after the other: every time is in one."""
+
+    length: Any
+
+    def __post_init__(self) -> None:
+        check_length(self.length, "the length of tumbling windows")
+
+    def aligned(self) -> Aligned:
+        """The arithmetic of these windows."""
+        return Aligned(self.length, self.length)
+
+    def lateness(self) -> IsLate:
+        """How to tell whether a record is late."""
+        return self.aligned().is_late
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Windows of `length` that begin every `every` <= `length`: each time is in about `length / every` of them."""
+
+    length: Any
+    every: Any
+
+    def __post_init__(self) -> None:
+        check_length(self.length, "the length of sliding windows")
+        check_length(self.every, "every= of sliding windows")
+        if isinstance(self.length, dt.timedelta) != isinstance(self.every, dt.timedelta):
+            raise GraphError(f"length and every of sliding windows are two numbers or two timedeltas, not {self}")
+        if self.every > self.length:
+            raise GraphError(f"{self} leaves out what lies between two windows: every is at most the length")
+
+    def aligned(self) -> Aligned:
+        """The arithmetic of these windows."""
+        return Aligned(self.length, self.every)
+
+    def lateness(self) -> IsLate:
+        """How to tell whether a record is late."""
+        return self.aligned().is_late
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Windows of activity, for each key: records closer than `gap` belong together, a silence of `gap` ends a session.
+
+    A session reaches from its first record to `gap` after its last one.
+    """
+
+    gap: Any
+
+    def __post_init__(self) -> None:
+        check_length(self.gap, "the gap of session windows")
+
+    @property
+    def length(self) -> Any:
+        """The length of a session of one record."""
+        return self.gap
+
+    def lateness(self) -> IsLate:
+        """How to tell whether a record is late: a session that it would belong to may end right behind it."""
+        return operator.lt
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """Windows of `n` whole epochs, aligned to epoch 0; 1 is each epoch by itself. No record is late for its epoch."""
+
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
+            raise GraphError(f"windows of epochs are 1 epoch long or more, not {self.n!r}")

@@ -1,0 +1,404 @@
+"""Keyed windows: what their operators keep, and how windows grow and close.
+
+A window closes, and its result goes out, at the completion of the epoch whose watermark reaches its end. Windows that are
+still open when the input ends close at time (INF,), which comes after every epoch: a notification there says that nothing
+will come at any epoch any more, and what an event causes must not lie before it. (Holding the last epoch open for them
+instead would hold back every frontier downstream by an epoch while the job runs.)
+
+Results do not depend on the number of workers or on the order of batches: everything happens when an epoch is complete,
+and aggregates that look at order see the records of each epoch by event time, and equal times by content.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import Any
+
+from timely.batch import Batch
+from timely.codec import encode
+from timely.operators.base import Context, Operator
+from timely.operators.keyed import Combine, pairs_of
+from timely.operators.window_shapes import Aligned, Session, Sliding, Span, Tumbling, Window
+from timely.order import INF, Frontier, Time
+from timely.routing import shard_of, stable_hash
+from timely.state import KeyedState, Parts, TimedBatches, TimedValues
+from timely.state.interface import Run
+
+Item = tuple[Any, Any]
+"""A record of one key: (event time, value)."""
+
+Slot = tuple[Hashable, Any]
+"""What names an open window: (key, start)."""
+
+END: Time = (INF,)
+"""The time after every epoch of the root scope."""
+
+ABSENT: Any = object()
+"""The accumulator of a window that is not open yet."""
+
+_ROOT: Time = (0,)
+
+
+# What windows hold ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """How a window's values become its result.
+
+    `add(accumulator or ABSENT, items)` gives the new accumulator and changes none; `merge(earlier, later)` unites those of
+    two sessions; `ordered` asks for the items of each epoch in order.
+    """
+
+    add: Callable[[Any, list[Item]], Any]
+    merge: Combine | None
+    finish: Callable[[Any], Any] = lambda accumulator: accumulator
+    ordered: bool = False
+
+
+def counting() -> Aggregate:
+    """How many values."""
+    return Aggregate(lambda total, items: (0 if total is ABSENT else total) + len(items), lambda a, b: a + b)
+
+
+def reducing(combine: Combine) -> Aggregate:
+    """All values combined; `combine` is associative and commutative."""
+
+    def add(total: Any, items: list[Item]) -> Any:
+        values = map(itemgetter(1), items)
+        return reduce(combine, values) if total is ABSENT else reduce(combine, values, total)
+
+    return Aggregate(add, combine)
+
+
+def folding(start: Callable[[], Any], step: Combine, merge: Combine | None) -> Aggregate:
+    """All values taken in one by one, epoch by epoch and in order of event time."""
+    return Aggregate(
+        lambda total, items: reduce(step, map(itemgetter(1), items), start() if total is ABSENT else total),
+        merge,
+        ordered=True,
+    )
+
+
+def collecting() -> Aggregate:
+    """The list of all values, in order of event time.
+
+    The accumulator is a tuple of chunks, each more than twice as long as the next: adding costs O(log n) an item.
+    """
+
+    def add(chunks: Any, items: list[Item]) -> Any:
+        return _settled(() if chunks is ABSENT else chunks, (tuple(items),))
+
+    def finish(chunks: Any) -> list[Any]:
+        return [value for _, value in sorted((item for chunk in chunks for item in chunk), key=itemgetter(0))]
+
+    return Aggregate(add, _settled, finish, ordered=True)
+
+
+def _settled(
+    earlier: tuple[tuple[Item, ...], ...], later: tuple[tuple[Item, ...], ...]
+) -> tuple[tuple[Item, ...], ...]:
+    chunks = list(earlier)
+    for chunk in later:
+        chunks.append(chunk)
+        while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
+            last = chunks.pop()
+            chunks[-1] += last
+    return tuple(chunks)
+
+
+_PLAIN = {int, bool, str, bytes, dt.date, dt.timedelta}
+"""Types whose values have a total order in which only equal ones tie."""
+
+
+def in_order(items: list[Item]) -> list[Item]:
+    """By event time; items with equal times in an order that depends on their values alone."""
+    items = sorted(items, key=itemgetter(0))
+    first = 0
+    for after in range(1, len(items) + 1):
+        if after == len(items) or items[after][0] != items[first][0]:
+            if after - first > 1:
+                tied = items[first:after]
+                types = {type(value) for _, value in tied}
+                plain = len(types) == 1 and types <= _PLAIN
+                items[first:after] = sorted(tied, key=itemgetter(1) if plain else _content)
+            first = after
+    return items
+
+
+def _content(item: Item) -> bytes:
+    return encode(item[1])
+
+
+# State ----------------------------------------------------------------------------------------------------------------
+
+
+class OpenWindows(KeyedState):
+    """(key, start) → (end, accumulator) of every open window, in the shard of the key.
+
+    Changes are gathered during an event and written by `commit`. Which window ends next is found in an index that is a
+    cache: made again from the state after `restore` and `keep`. Everything costs what it touches, however many windows
+    are open.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changes: dict[Slot, tuple[Any, Any] | None] = {}
+        self._index: _Index | None = None
+
+    def get(self, slot: Slot) -> tuple[Any, Any] | None:
+        """End and accumulator of a window; None if it is not open."""
+        if slot in self._changes:
+            return self._changes[slot]
+        return self.read(_ROOT).get(slot)
+
+    def put(self, slot: Slot, end: Any, accumulator: Any) -> None:
+        """Open a window, or change one that is open."""
+        held = self.get(slot)
+        if held is None:
+            self._indexed().add(slot, end)
+        elif held[0] != end:
+            self._indexed().remove(slot, held[0])
+            self._indexed().add(slot, end)
+        self._changes[slot] = (end, accumulator)
+
+    def take(self, slot: Slot) -> tuple[Any, Any]:
+        """Take an open window out: its end and accumulator. KeyError if there is none."""
+        held = self.get(slot)
+        if held is None:
+            raise KeyError(slot)
+        self._indexed().remove(slot, held[0])
+        self._changes[slot] = None
+        return held
+
+    def overlapping(self, key: Hashable, start: Any, end: Any) -> list[Slot]:
+        """The open windows of `key` that overlap [start, end), earliest first, where those of a key are disjoint."""
+        starts = self._indexed().starts.get(key, [])
+        last = bisect_left(starts, end)
+        first = last
+        while first and self._end((key, starts[first - 1])) > start:
+            first -= 1
+        return [(key, at) for at in starts[first:last]]
+
+    def close(self, upto: Any = None) -> Iterator[tuple[Slot, Any, Any]]:
+        """Take out every window with end <= `upto` (None: every window): (slot, end, accumulator), by end."""
+        for slot in self._indexed().upto(upto):
+            end, accumulator = self.take(slot)
+            yield slot, end, accumulator
+
+    def commit(self, time: Time) -> None:
+        """Write what changed, at `time`. Windows that opened and closed in this event leave no trace."""
+        changes, self._changes = self._changes, {}
+        if updates := {slot: held for slot, held in changes.items() if held is not None}:
+            self.write(time, updates)
+        if closed := [slot for slot, held in changes.items() if held is None]:
+            self.remove(time, closed)
+
+    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
+        """The runs in `upto` and not in `after`: a window lies in the shard of its key."""
+        return [
+            Run(run.time, list(map(_in_shard_of_key, run.batch)), run.part) for run in super().snapshot(upto, after)
+        ]
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Replace everything held by what `runs` hold."""
+        super().restore(runs)
+        self._index = None
+
+    def keep(self, frontier: Frontier) -> None:
+        """Undo what was written at times outside `frontier`."""
+        super().keep(frontier)
+        self._index = None
+
+    def _end(self, slot: Slot) -> Any:
+        held = self.get(slot)
+        assert held is not None
+        return held[0]
+
+    def _indexed(self) -> _Index:
+        if self._index is None:
+            self._index = _Index((slot, value[0]) for slot, value in self.read(_ROOT).items())
+        return self._index
+
+
+def _in_shard_of_key(record: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (shard_of(stable_hash(record[1][0])), *record[1:])
+
+
+class _Index:
+    """The open windows by end and by key."""
+
+    __slots__ = ("_at_end", "_ends", "starts")
+
+    def __init__(self, windows: Iterable[tuple[Slot, Any]]) -> None:
+        self._at_end: dict[Any, dict[Slot, None]] = {}
+        self._ends: list[Any] = []
+        self.starts: dict[Hashable, list[Any]] = {}
+        for (key, start), end in windows:
+            self._at_end.setdefault(end, {})[key, start] = None
+            self.starts.setdefault(key, []).append(start)
+        self._ends = list(self._at_end)
+        heapify(self._ends)
+        for starts in self.starts.values():
+            starts.sort()
+
+    def add(self, slot: Slot, end: Any) -> None:
+        if end not in self._at_end:
+            self._at_end[end] = {}
+            heappush(self._ends, end)
+        self._at_end[end][slot] = None
+        insort(self.starts.setdefault(slot[0], []), slot[1])
+
+    def remove(self, slot: Slot, end: Any) -> None:
+        # An end without windows stays in the heap until its turn.
+        self._at_end[end].pop(slot)
+        starts = self.starts[slot[0]]
+        del starts[bisect_left(starts, slot[1])]
+        if not starts:
+            del self.starts[slot[0]]
+
+    def upto(self, end: Any) -> Iterator[Slot]:
+        """The windows that end by `end` (None: all), each of which must be taken out before the next is asked for."""
+        while self._ends and (end is None or self._ends[0] <= end):
+            slots = self._at_end[self._ends[0]]
+            while slots:
+                yield next(iter(slots))
+            del self._at_end[heappop(self._ends)]
+
+
+# Operators ------------------------------------------------------------------------------------------------------------
+
+
+class EventWindows(Operator):
+    """Windows over event time. Port 0 takes records on time (key, event time, value), port 1 the watermarks.
+
+    Gives ((key, Window), result) when the watermark passes a window's end, and the rest when the input has ended.
+    """
+
+    def __init__(self, shape: Tumbling | Sliding | Session, aggregate: Aggregate) -> None:
+        self._aggregate = aggregate
+        self._gap = shape.gap if isinstance(shape, Session) else None
+        self._aligned = None if isinstance(shape, Session) else shape.aligned()
+        self._now = TimedBatches()
+        self._watermarks = TimedValues()
+        self._open = OpenWindows()
+        self.state = Parts(self._now, self._watermarks, self._open)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        if port == 0:
+            self._now.add(time, batch)
+            ctx.notify_at(END)
+        else:
+            self._watermarks.at(time)["watermark"] = batch[0]
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        records: list[Any] = [record for batch in self._now.pop(time) for record in batch]
+        if self._aligned is not None:
+            self._fill(self._aligned, records)
+        else:
+            self._extend(records)
+        for watermark in self._watermarks.pop(time).values():
+            self._emit(ctx, self._open.close(watermark))
+        if time == END:
+            self._emit(ctx, self._open.close())
+        self._open.commit(time)
+
+    def _emit(self, ctx: Context, closed: Iterable[tuple[Slot, Any, Any]]) -> None:
+        finish = self._aggregate.finish
+        ctx.send([((key, Window(start, end)), finish(total)) for (key, start), end, total in closed])
+
+    def _add(self, total: Any, items: list[Item]) -> Any:
+        return self._aggregate.add(total, in_order(items) if self._aggregate.ordered else items)
+
+    def _fill(self, aligned: Aligned, records: list[tuple[Hashable, Any, Any]]) -> None:
+        """Put every record into its windows, whose places are fixed."""
+        spans: dict[Any, list[Span]] = {}
+        groups: dict[Slot, tuple[Any, list[Item]]] = {}
+        for key, at, value in records:
+            found = spans.get(at)
+            if found is None:
+                found = spans[at] = aligned.spans(at)
+            for start, end in found:
+                group = groups.get((key, start))
+                if group is None:
+                    groups[key, start] = (end, [(at, value)])
+                else:
+                    group[1].append((at, value))
+        for slot, (end, items) in groups.items():
+            held = self._open.get(slot)
+            self._open.put(slot, end, self._add(ABSENT if held is None else held[1], items))
+
+    def _extend(self, records: list[tuple[Hashable, Any, Any]]) -> None:
+        """Put every record into the session of its key, which it may begin, lengthen, or join to another."""
+        of_key: dict[Hashable, list[Item]] = {}
+        for key, at, value in records:
+            of_key.setdefault(key, []).append((at, value))
+        for key, items in of_key.items():
+            items.sort(key=itemgetter(0))
+            first = 0
+            for after in range(1, len(items) + 1):
+                if after == len(items) or items[after][0] >= items[after - 1][0] + self._gap:
+                    self._join(key, items[first:after])
+                    first = after
+
+    def _join(self, key: Hashable, items: list[Item]) -> None:
+        start, end, total = items[0][0], items[-1][0] + self._gap, ABSENT
+        for slot in self._open.overlapping(key, start, end):
+            held_end, held = self._open.take(slot)
+            start, end = min(start, slot[1]), max(end, held_end)
+            if total is ABSENT:
+                total = held
+            else:
+                assert self._aggregate.merge is not None
+                total = self._aggregate.merge(total, held)
+        self._open.put((key, start), end, self._add(total, items))
+
+
+class EpochWindows(Operator):
+    """Windows of `n` epochs over pairs (key, value): Window(first epoch, first of the next), at the last epoch's time.
+
+    Needs no watermark: that a window's last epoch is complete says all. What comes after every epoch, as the last windows
+    of an operator before this one do, makes a window of its own, Window(INF, INF).
+    """
+
+    def __init__(self, n: int, aggregate: Aggregate) -> None:
+        self._n = n
+        self._aggregate = aggregate
+        self._now = TimedBatches()
+        self._open = OpenWindows()
+        self.state = Parts(self._now, self._open)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._now.add(time, pairs_of(batch))
+        ctx.notify_at()
+        if time != END:
+            ctx.notify_at((self._window(time)[1] - 1,))
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        start, end = self._window(time)
+        groups: dict[Hashable, list[Item]] = {}
+        for batch in self._now.pop(time):
+            for key, value in batch:
+                groups.setdefault(key, []).append((0, value))
+        aggregate = self._aggregate
+        for key, items in groups.items():
+            held = self._open.get((key, start))
+            total = ABSENT if held is None else held[1]
+            self._open.put((key, start), end, aggregate.add(total, in_order(items) if aggregate.ordered else items))
+        if time == END or end == time[0] + 1:
+            closed = self._open.close(end)
+            ctx.send([((key, Window(start, end)), aggregate.finish(total)) for (key, _), _, total in closed])
+        self._open.commit(time)
+
+    def _window(self, time: Time) -> Span:
+        if time == END:
+            return INF, INF
+        start = time[0] - time[0] % self._n
+        return start, start + self._n

@@ -1,0 +1,80 @@
+"""What a worker has to send: batches gathered by receiver, edge, event and time, encoded when a frame is taken."""
+
+from __future__ import annotations
+
+from timely.batch import Batch, concat
+from timely.codec import decode_batch, encode_batch
+from timely.errors import CodecError, OperatorError
+from timely.messages import Frame, Message, Update
+from timely.operators.channels import Exchange
+from timely.operators.stateless import operator_error
+from timely.order import Time
+from timely.plan import Plan, Route
+
+Slot = tuple[int, Time, Time]
+"""What may be merged into one message: equal (edge, event time, time)."""
+
+
+class Outbox:
+    """The sending half of one worker."""
+
+    def __init__(self, plan: Plan, index: int) -> None:
+        self._plan = plan
+        self._index = index
+        self._waiting: dict[int, dict[Slot, list[Batch]]] = {w: {} for w in range(plan.workers) if w != index}
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._pressed = False
+
+    def split(self, route: Route, batch: Batch) -> list[Batch | None]:
+        """The part of `batch` for each worker; a key function that raises is reported as its operator's error."""
+        channel = route.edge.channel
+        assert isinstance(channel, Exchange)
+        try:
+            return channel.split(batch, self._plan.workers)
+        except OperatorError:
+            raise
+        except Exception as error:
+            node = self._plan.graph.nodes[route.edge.target.node]
+            what = f"the exchange in front of {node.kind} {node.name!r}"
+            raise operator_error(what, node.site, (), error, None, batch) from error
+
+    def add(self, worker: int, route: Route, event: Time, time: Time, batch: Batch) -> bool:
+        """Take a batch for `worker`. True when it begins a message of its own, False when it joined one that waits."""
+        waiting = self._waiting[worker]
+        slot = (route.edge.index, event, time)
+        batches = waiting.get(slot)
+        if batches is None:
+            waiting[slot] = [batch]
+            return True
+        batches.append(batch)
+        return False
+
+    def take(self, generation: int, progress: list[Update], pressed: bool) -> dict[int, Frame]:
+        """A frame for every worker that has something to hear."""
+        everyone = bool(progress) or pressed != self._pressed
+        self._pressed = pressed
+        frames = {}
+        for worker, waiting in self._waiting.items():
+            if waiting or everyone:
+                messages = [self._encode(worker, slot, batches) for slot, batches in waiting.items()]
+                waiting.clear()
+                frames[worker] = Frame(self._index, generation, messages, progress, pressed)
+        return frames
+
+    def _encode(self, worker: int, slot: Slot, batches: list[Batch]) -> Message:
+        edge, event, time = slot
+        batch = batches[0] if len(batches) == 1 else concat(batches)
+        try:
+            header, payload = encode_batch(batch)
+        except CodecError as error:
+            node = self._plan.graph.nodes[self._plan.graph.edges[edge].target.node]
+            raise CodecError(f"the exchange in front of {node.kind} {node.name!r} ({node.site}): {error}") from error
+        number = self._numbers.get((edge, worker), 0) + 1
+        self._numbers[edge, worker] = number
+        return Message(edge, number, event, time, header, payload)
+
+
+def decode_message(message: Message) -> Batch:
+    """The batch of a received message; it may view into the message's buffers."""
+    payload = message.payload
+    return decode_batch(message.header, payload[0] if len(payload) == 1 else b"".join(payload))

@@ -1,0 +1,35 @@
+"""What the engine tells recovery, at every processor's border and nowhere else.
+
+The engine calls a recorder, when it has one, for each event and each send; recovery implements it and builds its
+metadata, logs and checkpoints from these calls alone. Without recovery there is no recorder, and the cost is one test
+for None an event. Operators are named by their processor's index in the plan.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from timely.batch import Batch
+from timely.order import Time
+
+
+class Recorder(Protocol):
+    """The engine's view of recovery."""
+
+    def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
+        """A batch is about to be handled."""
+
+    def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
+        """A batch was sent in the event at time `event`, with its own time `time` >= `event`."""
+
+    def requested(self, processor: int, event: Time, time: Time) -> None:
+        """The event at time `event` asked for a notification at `time`."""
+
+    def notified(self, processor: int, time: Time) -> None:
+        """A notification is about to be handled: the operator now acts on the completeness of `time`."""
+
+    def held(self, processor: int, time: Time, diff: int) -> None:
+        """A capability for `time` was retained (+1) or given back (-1)."""
+
+    def completed(self, processor: int) -> None:
+        """An event of an operator that keeps state is over: its state may have changed."""

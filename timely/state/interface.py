@@ -1,0 +1,55 @@
+"""The only way in which operators keep state: immutable runs, split by time and shard.
+
+A run holds entries of one time. That makes rollback recovery cheap (Falkirk Wheel, sections 2.3 and 4.1): a selective
+checkpoint at frontier f is the runs with times in f that storage does not have yet, and rolling a living operator back to
+f drops the runs outside f. What operators use to be fast (dictionaries, dense arrays, indexes) is a cache of the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from timely.batch import Batch
+from timely.order import Frontier, Time
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The entries that a state gained at one time. `batch` has the state's own layout; keyed states carry the shard.
+
+    `part` says which of an operator's states it belongs to, where it has several (`Parts`).
+    """
+
+    time: Time
+    batch: Batch
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateSize:
+    """How much a state holds: entries, bytes (an estimate), and runs."""
+
+    rows: int
+    bytes: int
+    runs: int
+
+
+class State(Protocol):
+    """State of one operator on one worker."""
+
+    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
+        """The runs with times in `upto` and not in `after`: an incremental checkpoint. Copies nothing that is immutable."""
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Replace everything held by what `runs` hold."""
+
+    def keep(self, frontier: Frontier) -> None:
+        """Drop what came at times outside `frontier`: the rollback of a living operator."""
+
+    def compact(self, frontier: Frontier) -> None:
+        """The caller will never `keep` less than `frontier`: runs inside it may be merged. Amortised, so call it often."""
+
+    def size(self) -> StateSize:
+        """How much is held."""

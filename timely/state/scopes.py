@@ -1,0 +1,148 @@
+"""State that runs on along the innermost coordinate, separate for each outer time, and can go back in time.
+
+A state that runs on is written at non-decreasing times within a scope (operators write when a time is complete).
+Each scope holds the newest version, and for every time that may still be rolled back what that time wrote and what
+it replaced. Going back undoes from the newest end; compacting forgets from the oldest end. Both cost what they free.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from timely.order import INF, Frontier, Time
+from timely.state.interface import Run, StateSize
+
+Change = TypeVar("Change")
+
+
+class Scope(Generic[Change]):
+    """One outer time's version of a state. `settled` is the last compacted time: what it wrote is not in `log`."""
+
+    def __init__(self) -> None:
+        self.log: deque[tuple[Time, Change]] = deque()
+        self.settled: Time | None = None
+
+    def undo(self, change: Change) -> None:
+        """Take back `change`, the newest one."""
+        raise NotImplementedError
+
+    def run(self, time: Time, change: Change) -> Run:
+        """What `change` wrote."""
+        raise NotImplementedError
+
+    def base(self, time: Time) -> Run | None:
+        """All that was written up to `time`, the last settled one."""
+        raise NotImplementedError
+
+    def load(self, run: Run) -> None:
+        """Write what a run holds, at the run's time."""
+        raise NotImplementedError
+
+    def measure(self) -> tuple[int, int]:
+        """Rows and bytes."""
+        raise NotImplementedError
+
+    def last(self) -> Time | None:
+        """The newest time written."""
+        return self.log[-1][0] if self.log else self.settled
+
+    def check_order(self, time: Time) -> None:
+        """Refuse a write before the newest one."""
+        last = self.last()
+        if last is not None and time < last:
+            raise ValueError(
+                f"state was written at {last} and now at {time}: it runs on along the last coordinate; "
+                "write it when a time is complete"
+            )
+
+
+S = TypeVar("S", bound=Scope)  # type: ignore[type-arg]
+
+
+class Scopes(Generic[S]):
+    """A `State` (timely.state.interface) made of scopes. Subclasses say how to make one, and read and write it."""
+
+    def __init__(self) -> None:
+        self._scopes: dict[Time, S] = {}
+
+    def _new(self) -> S:
+        raise NotImplementedError
+
+    def _scope(self, time: Time) -> S:
+        outer = time[:-1]
+        scope = self._scopes.get(outer)
+        if scope is None:
+            scope = self._scopes[outer] = self._new()
+        return scope
+
+    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
+        """The runs in `upto` and not in `after`. Of equal keys the later run wins, so overlap does no harm.
+
+        What was compacted is one run at the last of its times. Raises ValueError if `upto` leaves that time out.
+        """
+        return [run for scope in self._scopes.values() for run in self._runs(scope, upto, after)]
+
+    def _runs(self, scope: S, upto: Frontier, after: Frontier) -> Iterator[Run]:
+        settled = scope.settled
+        if settled is not None and settled not in after:
+            self._check(settled, upto)
+            base = scope.base(settled)
+            if base is not None:
+                yield base
+        for time, change in scope.log:
+            if time not in upto:
+                return
+            if time not in after:
+                yield scope.run(time, change)
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Replace everything held by what `runs` hold, in order of time."""
+        self._scopes = {}
+        for run in sorted(runs, key=lambda run: run.time):
+            self._scope(run.time).load(run)
+
+    def keep(self, frontier: Frontier) -> None:
+        """Undo what was written at times outside `frontier`.
+
+        Raises ValueError if that includes compacted times.
+        """
+        for outer, scope in list(self._scopes.items()):
+            if scope.settled is not None:
+                self._check(scope.settled, frontier)
+            log = scope.log
+            while log and log[-1][0] not in frontier:
+                scope.undo(log.pop()[1])
+            if not log and scope.settled is None:
+                del self._scopes[outer]
+
+    @staticmethod
+    def _check(settled: Time, frontier: Frontier) -> None:
+        if settled not in frontier:
+            raise ValueError(
+                f"state was compacted up to {settled}, which {frontier} leaves out: its older versions are gone"
+            )
+
+    def compact(self, frontier: Frontier) -> None:
+        """Forget how to go back within `frontier`, and whole scopes in it: nothing can come to them any more."""
+        over = None
+        for outer, scope in self._scopes.items():
+            log = scope.log
+            while log and log[0][0] in frontier:
+                scope.settled = log.popleft()[0]
+            if outer and (*outer, INF) in frontier:
+                over = [outer] if over is None else [*over, outer]
+        if over is not None:
+            for outer in over:
+                del self._scopes[outer]
+
+    def size(self) -> StateSize:
+        """How much is held."""
+        rows = held = runs = 0
+        for scope in self._scopes.values():
+            more, size = scope.measure()
+            rows += more
+            held += size
+            runs += len(scope.log) + (scope.settled is not None)
+        return StateSize(rows, held, runs)

@@ -1,0 +1,110 @@
+"""State of operators that collect a time's input until the time is complete, and then are done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from timely.batch import Batch, length, nbytes
+from timely.order import Frontier, Time
+from timely.routing import shard_of, stable_hash
+from timely.state.interface import Run, StateSize
+
+
+class TimedValues:
+    """Time → a dictionary of keys and accumulating values. Runs hold (shard, key, value) records.
+
+    A time is in a frontier that is saved or kept only while its notification is outstanding, so a snapshot at a
+    completed frontier is empty: the operator is stateless between times.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[Time, dict[Any, Any]] = {}
+
+    def at(self, time: Time) -> dict[Any, Any]:
+        """The dictionary of `time`, to be changed in place. Replace its values instead of mutating them."""
+        held = self._times.get(time)
+        if held is None:
+            held = self._times[time] = {}
+        return held
+
+    def pop(self, time: Time) -> dict[Any, Any]:
+        """The dictionary of `time`, which is dropped."""
+        return self._times.pop(time, {})
+
+    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
+        """A run for every time in `upto` and not in `after`."""
+        return [
+            Run(time, [(shard_of(stable_hash(key)), key, value) for key, value in held.items()])
+            for time, held in self._times.items()
+            if time in upto and time not in after
+        ]
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Replace everything held by what `runs` hold."""
+        self._times = {}
+        for run in runs:
+            assert isinstance(run.batch, list)
+            self.at(run.time).update((key, value) for _, key, value in run.batch)
+
+    def keep(self, frontier: Frontier) -> None:
+        """Drop the times outside `frontier`."""
+        self._times = {time: held for time, held in self._times.items() if time in frontier}
+
+    def compact(self, frontier: Frontier) -> None:
+        """Nothing: each time stands alone."""
+
+    def size(self) -> StateSize:
+        """How much is held."""
+        rows = sum(map(len, self._times.values()))
+        return StateSize(rows, sum(nbytes(list(held.items())) for held in self._times.values()), len(self._times))
+
+
+class TimedBatches:
+    """Time → the batches that arrived at it, as they came. Each is a run; a run's keys are the operator's to know."""
+
+    def __init__(self) -> None:
+        self._times: dict[Time, list[Batch]] = {}
+
+    def add(self, time: Time, batch: Batch) -> list[Batch]:
+        """Append a batch; the batches of `time` so far."""
+        held = self._times.get(time)
+        if held is None:
+            held = self._times[time] = []
+        held.append(batch)
+        return held
+
+    def replace(self, time: Time, batch: Batch) -> None:
+        """Put one batch in the place of all that `time` has."""
+        self._times[time] = [batch]
+
+    def pop(self, time: Time) -> list[Batch]:
+        """The batches of `time`, which are dropped."""
+        return self._times.pop(time, [])
+
+    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
+        """The batches of times in `upto` and not in `after`."""
+        return [
+            Run(time, batch)
+            for time, held in self._times.items()
+            if time in upto and time not in after
+            for batch in held
+        ]
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Replace everything held by what `runs` hold."""
+        self._times = {}
+        for run in runs:
+            self.add(run.time, run.batch)
+
+    def keep(self, frontier: Frontier) -> None:
+        """Drop the times outside `frontier`."""
+        self._times = {time: held for time, held in self._times.items() if time in frontier}
+
+    def compact(self, frontier: Frontier) -> None:
+        """Nothing: each time stands alone."""
+
+    def size(self) -> StateSize:
+        """How much is held."""
+        batches = [batch for held in self._times.values() for batch in held]
+        return StateSize(sum(map(length, batches)), sum(map(nbytes, batches)), len(batches))

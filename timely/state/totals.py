@@ -1,0 +1,107 @@
+"""State of column aggregates: running totals for each key, kept as dense arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from timely.kernels.columns import Numbers
+from timely.kernels.tables import Ids
+from timely.kernels.totals import Part, Totals, repeats, union
+from timely.order import Time
+from timely.routing import hash_columns, shards_of
+from timely.state.interface import Run
+from timely.state.scopes import Scope, Scopes
+
+SHARD = "shard()"
+"""The column of a run that holds the shard of each key (uint16)."""
+
+Change = tuple[int, Ids, list[Numbers], list[Numbers]]
+"""How many keys there were before, which ones changed, their parts before and after."""
+
+
+class _Totals(Scope[Change]):
+    def __init__(self, keys: Sequence[str], parts: Sequence[Part]) -> None:
+        super().__init__()
+        self.totals = Totals(keys, parts)
+
+    def add(self, time: Time, tables: Sequence[pa.Table]) -> tuple[Ids, list[Numbers]]:
+        self.check_order(time)
+        totals = self.totals
+        known = len(totals)
+        ids = [totals.ids(table) for table in tables]
+        unique = len(ids) == 1 and not repeats(ids[0], len(totals))
+        touched = ids[0] if unique else union(ids, len(totals))
+        before = totals.gather(touched)
+        for of, table in zip(ids, tables, strict=True):
+            totals.add(of, table, unique)
+        after = totals.gather(touched)
+        self.log.append((time, (known, touched, before, after)))
+        return touched, after
+
+    def undo(self, change: Change) -> None:
+        known, touched, before, _ = change
+        self.totals.put(touched, before)
+        self.totals.truncate(known)
+
+    def run(self, time: Time, change: Change) -> Run:
+        _, touched, _, after = change
+        return Run(time, self._sharded(self.totals.table(touched, after)))
+
+    def base(self, time: Time) -> Run | None:
+        count = self.log[0][1][0] if self.log else len(self.totals)
+        if not count:
+            return None
+        every = np.arange(count, dtype=np.intp)
+        values = self.totals.gather(every)
+        for _, (_, touched, before, _) in reversed(self.log):
+            old = touched < count
+            for array, replaced in zip(values, before, strict=True):
+                array[touched[old]] = replaced[old]
+        return Run(time, self._sharded(self.totals.table(every, values)))
+
+    def _sharded(self, table: pa.Table) -> pa.Table:
+        shards = shards_of(hash_columns([table[key] for key in self.totals.keys]))
+        return table.add_column(0, SHARD, pa.array(shards))
+
+    def load(self, run: Run) -> None:
+        assert isinstance(run.batch, pa.Table)
+        known = len(self.totals)
+        ids = self.totals.ids(run.batch)
+        before = self.totals.gather(ids)
+        self.totals.clear(ids)
+        self.totals.add(ids, run.batch, unique=True)
+        self.log.append((run.time, (known, ids, before, self.totals.gather(ids))))
+
+    def measure(self) -> tuple[int, int]:
+        changed = sum(len(change[1]) for _, change in self.log)
+        width = 8 * (1 + 2 * len(self.totals.parts))
+        return len(self.totals) + changed, self.totals.nbytes() + changed * width
+
+
+class TotalsState(Scopes[_Totals]):
+    """Key columns → parts (`timely.kernels.totals`), added up along the innermost coordinate.
+
+    Runs hold the shard, the keys that changed at a time, and their totals after it: the last one wins.
+    """
+
+    def __init__(self, keys: Sequence[str], parts: Sequence[Part]) -> None:
+        super().__init__()
+        self._keys = list(keys)
+        self._parts = list(parts)
+
+    def _new(self) -> _Totals:
+        return _Totals(self._keys, self._parts)
+
+    def add(self, time: Time, tables: Sequence[pa.Table]) -> pa.Table:
+        """Add partial tables at `time`; the keys that they touch, with their new totals.
+
+        Raises:
+            ValueError: if the scope was written at a later time before.
+            TypeError: if a column changes to a type that cannot be added to what is there.
+        """
+        scope = self._scope(time)
+        touched, after = scope.add(time, tables)
+        return scope.totals.table(touched, after)

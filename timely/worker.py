@@ -1,0 +1,487 @@
+"""The worker: a deterministic state machine that runs one worker's share of a dataflow, without any I/O.
+
+A driver *feeds* it input, frames of other workers and results of jobs, calls `run`, and carries out what it returns:
+frames to send and effects (sink writes, jobs). The same worker therefore runs in the caller's process, in one of many
+processes, in a Spark task, and under the simulator.
+
+How it schedules (docs/engine.md says why that is safe):
+
+- A batch is *pushed* through everything up to the next exchange or feedback without a queue in between.
+- Queued batches (exchange inputs, feedbacks) and notifications that are complete wait in one heap, least time first and
+  in the order of the graph within a time. So a notification comes after everything of this worker that could still
+  cause something at its time; `timely.progress` answers only for what is *outside*: sources, kept capabilities, messages
+  in flight, and what other workers still have to do.
+- Batches of one time that wait at one input are joined into one before the operator sees them: batches grow under load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from timely.batch import Batch, concat
+from timely.errors import FalkirkError, OperatorError
+from timely.messages import Effect, Frame, Message, StartJob
+from timely.operators.base import Context, Operator
+from timely.operators.ends import CaptureEnd, SinkEnd
+from timely.operators.stateless import Stateless, operator_error
+from timely.order import INF, Frontier, Time, leq
+from timely.outbox import Outbox, decode_message
+from timely.plan import Plan, Processor, Route, Way
+from timely.progress import Antichain, Rank, order_key
+from timely.progress_line import tracker_for
+from timely.recorder import Recorder
+
+_NOTIFY = 1 << 30
+"""The "port" of notifications in the heap: behind all batches of the same operator and time."""
+
+Item = tuple[tuple[int, ...], int, int, Time]
+"""A place in the heap: (order key, input port or _NOTIFY, processor, time)."""
+
+
+class _Runtime:
+    """A processor on this worker: its operator, its context, and what waits for it."""
+
+    __slots__ = ("ctx", "mail", "operator", "processor", "rank", "routes")
+
+    def __init__(self, processor: Processor, operator: Operator, ctx: Context) -> None:
+        self.processor = processor
+        self.operator = operator
+        self.ctx = ctx
+        self.rank: Rank = processor.rank
+        self.routes = [
+            [(route.way, route.processor, route.port, route) for route in reversed(routes)]
+            for routes in processor.routes
+        ]
+        self.mail: dict[tuple[int, Time], list[Batch | Message]] = {}
+
+
+def _build_operator(processor: Processor, effects: list[Effect]) -> Operator:
+    node = processor.node
+    if node.stages:
+        return Stateless(processor.stages)
+    if node.factory is not None:
+        return node.factory()
+    if node.kind == "sink":
+        return SinkEnd(node.index, effects)
+    if node.kind == "capture":
+        return CaptureEnd(node.index, effects)
+    return Operator()
+
+
+class Worker:
+    """Worker `index` of `plan.workers`.
+
+    `recorder` hears of every event (None: no recovery). Input and results go in through `feed`, `advance`, `receive` and
+    `finish`; `run` works; `take_frames` and `effects` come out.
+    """
+
+    def __init__(self, plan: Plan, index: int = 0, recorder: Recorder | None = None, generation: int = 0) -> None:
+        self.plan = plan
+        self.index = index
+        self.generation = generation
+        self.effects: list[Effect] = []
+        self.pressed_by: set[int] = set()
+        self.tracker = tracker_for(plan.topology)
+        self._recorder = recorder
+        self._peers = plan.workers
+        self._ready: list[Item] = []
+        self._blocked: list[list[Item]] = [[] for _ in plan.topology.watches]
+        self._outside: list[Frontier | None] = [None] * len(plan.topology.watches)
+        self._deltas: dict[tuple[int, Time], int] = {}
+        self._outbox = Outbox(plan, index)
+        self._stack: list[tuple[_Runtime, int, Time, Batch]] = []
+        self._inputs: dict[int, Time | None] = {}
+        self._jobs: dict[int, tuple[int, Time]] = {}
+        self._next_job = 0
+        self._probed: dict[int, Antichain] = {n.index: ((0,) * n.scope.depth,) for n in plan.graph.of_kind("probe")}
+        self._edge_places: dict[int, int] = {}
+        self.queued_bytes = 0
+        """Encoded bytes received from other workers and not yet handled."""
+        self._runtimes = [
+            _Runtime(
+                processor,
+                _build_operator(processor, self.effects),
+                Context(self, processor.index, processor.node.name, processor.node.site, index, plan.workers),
+            )
+            for processor in plan.processors
+        ]
+        for processor in plan.processors:
+            for routes in processor.routes:
+                self._edge_places.update((r.edge.index, r.place) for r in routes if r.place is not None)
+            if processor.node.kind in ("source", "input"):
+                start = (0,) * processor.node.scope.depth
+                assert processor.place is not None
+                self._inputs[processor.node.index] = start
+                self.tracker.update(processor.place, start, plan.workers)
+        self._propagate()
+
+    # Input
+
+    def feed(self, node: int, time: Time, batch: Batch) -> None:
+        """Input: `batch` at `time` from source or input `node`; everything up to the next exchange handles it at once."""
+        current = self._inputs[node]
+        if current is None or not leq(current, time):
+            name = self.plan.graph.nodes[node].name
+            raise OperatorError(f"input {name!r} cannot send at {time}: it is at {current if current else 'its end'}")
+        runtime = self._runtimes[self.plan.of_node[node]]
+        runtime.ctx.time = time
+        if len(batch):
+            runtime.ctx.out.append((0, time, batch))
+            self._fan_out(runtime)
+            self._drive()
+
+    def advance(self, node: int, time: Time | None) -> None:
+        """Input: source or input `node` will send at `time` or later only; None: never again."""
+        current = self._inputs[node]
+        if time == current:
+            return
+        name = self.plan.graph.nodes[node].name
+        if current is None or (time is not None and (len(time) != len(current) or not leq(current, time))):
+            raise OperatorError(
+                f"input {name!r} cannot advance to {time}: it is at {current if current else 'its end'}"
+            )
+        place = self._runtimes[self.plan.of_node[node]].processor.place
+        assert place is not None
+        self._inputs[node] = time
+        if time is None:
+            self._count(place, current, -1)
+            return
+        self.tracker.move(place, current, time)
+        if self._peers > 1:
+            self._delta(place, time, +1)
+            self._delta(place, current, -1)
+
+    def input_time(self, node: int) -> Time | None:
+        """Where source or input `node` of this worker stands; None when it has ended."""
+        return self._inputs[node]
+
+    def receive(self, frame: Frame) -> None:
+        """Input: a frame of another worker. Frames of an older generation are dropped."""
+        if frame.generation < self.generation:
+            return
+        update = self.tracker.update
+        for place, time, diff in frame.progress:
+            update(place, time, diff)
+        if frame.pressed:
+            self.pressed_by.add(frame.sender)
+        else:
+            self.pressed_by.discard(frame.sender)
+        for message in frame.messages:
+            target = self.plan.graph.edges[message.edge].target
+            self.queued_bytes += message.nbytes
+            self._enqueue(self.plan.of_node[target.node], target.port, message.time, message)
+
+    def finish(self, job: int, result: Any) -> None:
+        """Input: job number `job` has returned `result`."""
+        op, time = self._jobs.pop(job)
+        runtime = self._runtimes[op]
+        runtime.ctx.time = time
+        self._guard(runtime, lambda: runtime.operator.on_result(runtime.ctx, time, result))
+        self._fan_out(runtime)
+        self._drive()
+        self.hold(op, time, -1)
+
+    # Work
+
+    def run(self, limit: int = 1 << 60) -> bool:
+        """Handle up to `limit` queued batches and notifications. True: nothing more can be done until new input comes."""
+        ready, runtimes = self._ready, self._runtimes
+        while True:
+            if self.tracker.dirty:
+                self._propagate()
+            if not ready:
+                return True
+            if not limit:
+                return False
+            limit -= 1
+            _, port, op, time = heappop(ready)
+            runtime = runtimes[op]
+            if port == _NOTIFY:
+                if self._peers > 1 and self._still_blocked(runtime, time):
+                    continue
+                self._notify(runtime, time)
+            else:
+                self._stack.append((runtime, port, time, self._collect(runtime, port, time)))
+            self._drive()
+
+    def _still_blocked(self, runtime: _Runtime, time: Time) -> bool:
+        """Put a notification back if what was handled since it became complete sent something away that may lead to it.
+
+        Work of this worker is not in the tracker, but what that work sends to other workers is, from then on.
+        """
+        watch = runtime.processor.watch
+        assert watch is not None
+        if not any(leq(least, time) for least in self.tracker.frontier(watch)):
+            return False
+        heappush(self._blocked[watch], (order_key(time, runtime.rank), _NOTIFY, runtime.processor.index, time))
+        return True
+
+    def _notify(self, runtime: _Runtime, time: Time) -> None:
+        ctx, processor = runtime.ctx, runtime.processor
+        del ctx.pending[time]
+        if processor.place is not None and self._peers > 1:
+            self._delta(processor.place, time, -1)
+        ctx.time = time
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.notified(processor.index, time)
+        try:
+            runtime.operator.on_notify(ctx, time)
+        except Exception as error:
+            raise self._blame(runtime, time, error, None) from error
+        if ctx.out:
+            self._fan_out(runtime)
+        if (state := runtime.operator.state) is not None:
+            if recorder is not None:
+                recorder.completed(processor.index)
+            else:
+                assert processor.watch is not None
+                state.compact(self._completed_at(processor.watch, time))
+
+    def _drive(self) -> None:
+        """Push what is on the stack, and all that it causes, up to queues."""
+        stack, recorder = self._stack, self._recorder
+        while stack:
+            runtime, port, time, batch = stack.pop()
+            ctx = runtime.ctx
+            ctx.time = time
+            if recorder is not None:
+                recorder.delivered(runtime.processor.index, port, time, batch)
+            try:
+                runtime.operator.on_batch(ctx, port, time, batch)
+            except Exception as error:
+                stack.clear()
+                raise self._blame(runtime, time, error, batch) from error
+            if ctx.out:
+                self._fan_out(runtime)
+            if recorder is not None and runtime.operator.state is not None:
+                recorder.completed(runtime.processor.index)
+
+    def _fan_out(self, runtime: _Runtime) -> None:
+        """Put what the operator sent in this event onto its routes. Last sent goes first onto the stack: order stays."""
+        ctx, runtimes = runtime.ctx, self._runtimes
+        recorder = self._recorder
+        out = ctx.out
+        if recorder is not None:
+            for port, time, batch in out:
+                recorder.sent(runtime.processor.index, port, ctx.time, time, batch)
+        if len(out) > 1:
+            for port, time, batch in out:
+                for way, _, _, route in runtime.routes[port]:
+                    if way:
+                        self._queue(route, ctx.time, time, batch)
+            out.reverse()
+            for port, time, batch in out:
+                for way, target, target_port, _ in runtime.routes[port]:
+                    if not way:
+                        self._stack.append((runtimes[target], target_port, time, batch))
+        else:
+            for port, time, batch in out:
+                for way, target, target_port, route in runtime.routes[port]:
+                    if way:
+                        self._queue(route, ctx.time, time, batch)
+                    else:
+                        self._stack.append((runtimes[target], target_port, time, batch))
+        out.clear()
+
+    def _queue(self, route: Route, event: Time, time: Time, batch: Batch) -> None:
+        if route.way == Way.QUEUE:
+            self._enqueue(route.processor, route.port, time, batch)
+            return
+        place = route.place
+        assert place is not None
+        if route.way == Way.BROADCAST:
+            parts: list[Batch | None] = [batch] * self._peers
+        else:
+            parts = self._outbox.split(route, batch)
+        for worker, part in enumerate(parts):
+            if part is None or not len(part):
+                continue
+            if worker == self.index:
+                self._enqueue(route.processor, route.port, time, part)
+            elif self._outbox.add(worker, route, event, time, part):
+                self._count(place, time, +1)
+
+    def _enqueue(self, op: int, port: int, time: Time, batch: Batch | Message) -> None:
+        runtime = self._runtimes[op]
+        waiting = runtime.mail.get((port, time))
+        if waiting is None:
+            runtime.mail[port, time] = [batch]
+            heappush(self._ready, (order_key(time, runtime.rank), port, op, time))
+        else:
+            waiting.append(batch)
+
+    def _collect(self, runtime: _Runtime, port: int, time: Time) -> Batch:
+        """All batches of `time` that wait at an input, as one."""
+        waiting = runtime.mail.pop((port, time))
+        batches: list[Batch] = []
+        for item in waiting:
+            if isinstance(item, Message):
+                self.queued_bytes -= item.nbytes
+                self._count(self._edge_places[item.edge], time, -1)
+                batches.append(decode_message(item))
+            else:
+                batches.append(item)
+        return batches[0] if len(batches) == 1 else concat(batches)
+
+    # What operators ask for (timely.operators.base.Engine)
+
+    def request(self, op: int, event: Time, time: Time) -> None:
+        """Operator `op` wants to be notified of `time`."""
+        runtime = self._runtimes[op]
+        processor = runtime.processor
+        watch = processor.watch
+        if watch is None:
+            raise OperatorError(
+                f"operator {processor.node.name!r} ({processor.node.site}) asked for a notification but was made with "
+                "notifies=False"
+            )
+        if self._recorder is not None:
+            self._recorder.requested(op, event, time)
+        if processor.place is not None and self._peers > 1:
+            self._delta(processor.place, time, +1)
+        item = (order_key(time, runtime.rank), _NOTIFY, op, time)
+        if self.tracker.dirty:
+            self._propagate()
+        for least in self.tracker.frontier(watch):
+            if leq(least, time):
+                heappush(self._blocked[watch], item)
+                return
+        heappush(self._ready, item)
+
+    def hold(self, op: int, time: Time, diff: int) -> None:
+        """Operator `op` keeps (+1) or gives back (-1) a capability."""
+        processor = self._runtimes[op].processor
+        if processor.place is None or not processor.node.holds:
+            raise OperatorError(
+                f"operator {processor.node.name!r} ({processor.node.site}) kept a capability but was made with holds=False"
+            )
+        if self._recorder is not None:
+            self._recorder.held(op, time, diff)
+        self._count(processor.place, time, diff)
+
+    def start(self, op: int, time: Time, job: Callable[[], Any]) -> None:
+        """Operator `op` hands a job to the driver and holds `time` until its result is back."""
+        self.hold(op, time, +1)
+        number, self._next_job = self._next_job, self._next_job + 1
+        self._jobs[number] = (op, time)
+        self.effects.append(StartJob(number, self.plan.processors[op].node.index, time, job))
+
+    def take_effects(self) -> list[Effect]:
+        """What the driver is to do now, in order."""
+        effects = self.effects.copy()
+        self.effects.clear()
+        return effects
+
+    # Progress
+
+    def _count(self, place: int, time: Time, diff: int) -> None:
+        self.tracker.update(place, time, diff)
+        if self._peers > 1:
+            self._delta(place, time, diff)
+
+    def _delta(self, place: int, time: Time, diff: int) -> None:
+        slot = (place, time)
+        count = self._deltas.get(slot, 0) + diff
+        if count:
+            self._deltas[slot] = count
+        else:
+            del self._deltas[slot]
+
+    def _propagate(self) -> None:
+        """Move the notifications that have become complete from where they were blocked into the heap."""
+        for watch in self.tracker.propagate():
+            self._outside[watch] = None
+            blocked = self._blocked[watch]
+            if not blocked:
+                continue
+            frontier = self.tracker.frontier(watch)
+            if not frontier:
+                for item in blocked:
+                    heappush(self._ready, item)
+                blocked.clear()
+            elif len(frontier[0]) == 1:
+                least = frontier[0]
+                while blocked and blocked[0][3] < least:
+                    heappush(self._ready, heappop(blocked))
+            else:
+                still = []
+                for item in blocked:
+                    if any(leq(least, item[3]) for least in frontier):
+                        still.append(item)
+                    else:
+                        heappush(self._ready, item)
+                if len(still) < len(blocked):
+                    heapify(still)
+                    self._blocked[watch] = still
+
+    def _completed_at(self, watch: int, time: Time) -> Frontier:
+        """What is complete at an operator while it is notified of `time`, the first in the heap.
+
+        What is left on this worker comes later in the order of the graph, so it cannot lead into the lexicographic prefix
+        of `time`; what is outside cannot lead into the frontier of the watch.
+        """
+        if len(time) == 1:
+            return Frontier.before(((time[0] + 1,),), 1) if time[0] < INF else Frontier.top(1)
+        outside = self._outside[watch]
+        if outside is None:
+            outside = self._outside[watch] = Frontier.before(self.tracker.frontier(watch), len(time))
+        return outside & Frontier.lexicographic(time)
+
+    def take_frames(self, quiet: bool, pressed: bool = False) -> dict[int, Frame]:
+        """The frames for the other workers, by receiver.
+
+        Messages go at once; progress only when the worker is `quiet`, which lets most changes cancel. `pressed` tells the
+        others to pause their sources.
+        """
+        progress = []
+        if quiet and self._deltas:
+            progress = [(place, time, diff) for (place, time), diff in self._deltas.items()]
+            self._deltas.clear()
+        return self._outbox.take(self.generation, progress, pressed)
+
+    def pending(self) -> list[tuple[int, Time]]:
+        """The notifications that were asked for and have not been delivered: (processor, time), in order of time."""
+        waiting = [item for blocked in self._blocked for item in blocked]
+        waiting += [item for item in self._ready if item[1] == _NOTIFY]
+        return [(op, time) for _, _, op, time in sorted(waiting)]
+
+    def probe(self, node: int) -> Antichain:
+        """The minimal times that may still reach probe `node`, on any worker, as of when this worker was last quiet."""
+        if self.tracker.dirty:
+            self._propagate()
+        if not self._ready:
+            self._probed[node] = self.tracker.frontier(self.plan.probes[node])
+        return self._probed[node]
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is outstanding here or anywhere, for good."""
+        return not self.tracker.active and not self._ready and not any(self._blocked) and not self._deltas
+
+    def epochs_in_flight(self, node: int) -> int:
+        """How many epochs source `node` is ahead of the oldest epoch that is not complete where its records end."""
+        current = self._inputs[node]
+        if current is None:
+            return 0
+        oldest = current[0]
+        for watch in self.plan.ends[node]:
+            for least in self.tracker.frontier(watch):
+                oldest = min(oldest, least[0])
+        return current[0] - oldest
+
+    # Errors
+
+    def _guard(self, runtime: _Runtime, event: Callable[[], None]) -> None:
+        try:
+            event()
+        except Exception as error:
+            raise self._blame(runtime, runtime.ctx.time, error, None) from error
+
+    def _blame(self, runtime: _Runtime, time: Time, error: Exception, batch: Batch | None) -> FalkirkError:
+        if isinstance(error, FalkirkError):
+            return error
+        node = runtime.processor.node
+        return operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, batch)
