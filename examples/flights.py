@@ -46,7 +46,7 @@ def build(file: str | Path | None = None) -> Dataflow:
     arrived, stranded = flow.columns("flights", source).branch(pl.col("arr_delay").is_not_null(), name="arrived")
 
     arrived.group_by("carrier").agg(over="scope", name="by-carrier", **STATISTICS).capture("carriers")
-    arrived.group_by("origin", "dest").agg(over="scope", name="by-route", **STATISTICS).capture("routes")
+    arrived.group_by("route").agg(over="scope", name="by-route", **STATISTICS).capture("routes")
     stranded.group_by("carrier").agg(over="scope", name="by-carrier-stranded", flights=agg.count()).capture("stranded")
 
     chains = late_chains(arrived)

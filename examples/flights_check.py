@@ -22,11 +22,11 @@ class Findings:
     """Everything that the dataflow finds."""
 
     carriers: Table
-    """(carrier,) → (flights that arrived, late ones, minutes behind schedule in sum, and at worst)."""
+    """Carrier → (flights that arrived, late ones, minutes behind schedule in sum, and at worst)."""
     routes: Table
-    """(origin, destination) → the same."""
+    """Route → the same."""
     stranded: Table
-    """(carrier,) → (flights that never arrived,)."""
+    """Carrier → (flights that never arrived,)."""
     causes: Table
     """Late flight → (first late flight of its chain, flights in between and itself)."""
     knock_on: Table
@@ -36,18 +36,18 @@ class Findings:
     def of(cls, result: Result) -> Findings:
         """From the captures of a finished run: running totals end with their last value."""
         return cls(
-            carriers=_last_rows(result, "carriers", 1),
-            routes=_last_rows(result, "routes", 2),
-            stranded=_last_rows(result, "stranded", 1),
+            carriers=_last_rows(result, "carriers"),
+            routes=_last_rows(result, "routes"),
+            stranded=_last_rows(result, "stranded"),
             causes=dict(pair for _, batch in result.captured("causes") for pair in batch),
             knock_on=dict(pair for _, batch in result.captured("knock-on") for pair in batch),
         )
 
 
-def _last_rows(result: Result, capture: str, keys: int) -> Table:
+def _last_rows(result: Result, capture: str) -> Table:
     tables = [as_arrow(batch) for _, batch in result.captured(capture)]
     rows = zip(*(column.to_pylist() for column in pa.concat_tables(tables).columns)) if tables else ()
-    return {row[:keys]: row[keys:] for row in rows}
+    return {row[0]: row[1:] for row in rows}
 
 
 def expected(file: Path) -> Findings:
@@ -58,9 +58,9 @@ def expected(file: Path) -> Findings:
     stranded = flights.filter(pl.col("arr_delay").is_null()).group_by("carrier").len()
     causes, knock_on = chains(arrived)
     return Findings(
-        carriers={row[:1]: row[1:] for row in arrived.group_by("carrier").agg(totals).iter_rows()},
-        routes={row[:2]: row[2:] for row in arrived.group_by("origin", "dest").agg(totals).iter_rows()},
-        stranded={row[:1]: row[1:] for row in stranded.iter_rows()},
+        carriers={row[0]: row[1:] for row in arrived.group_by("carrier").agg(totals).iter_rows()},
+        routes={row[0]: row[1:] for row in arrived.group_by("route").agg(totals).iter_rows()},
+        stranded={row[0]: row[1:] for row in stranded.iter_rows()},
         causes=causes,
         knock_on=knock_on,
     )

@@ -40,7 +40,7 @@ def read_package() -> pl.DataFrame:
     """All flights in order of scheduled departure.
 
     `flight` numbers them in this order, `hour` counts the hours since the first one was due, `day` (from 1) is the local
-    day of the year, times are minutes. `late` is 1 or 0; it is null, as is `arr_delay`, for a flight that did not arrive.
+    day of the year, `due` the local minute of the day, `route` as in JFK-LAX. `late` is 1 or 0; it is null, as is `arr_delay`, for a flight that did not arrive.
     """
     with zipfile.ZipFile(package_data() / "flights.csv.zip") as archive:
         table = pl.read_csv(archive.read("flights.csv"), null_values=["NA", ""])
@@ -51,13 +51,14 @@ def read_package() -> pl.DataFrame:
             hour=(due - due.min()).dt.total_hours(),
             day=pl.date("year", "month", "day").dt.ordinal_day().cast(pl.Int64),
             due=pl.col("hour") * 60 + pl.col("minute"),
+            route=pl.col("origin") + "-" + pl.col("dest"),
             late=(pl.col("arr_delay") >= LATE).cast(pl.Int64),
         )
         .sort("hour", "minute", maintain_order=True)
         .with_row_index("flight")
         .select(
             pl.col("flight").cast(pl.Int64),
-            *("hour", "day", "due", "carrier", "tailnum", "origin", "dest", "dep_delay", "arr_delay", "late"),
+            *("hour", "day", "due", "carrier", "tailnum", "route", "arr_delay", "late"),
         )
     )
 

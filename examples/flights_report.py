@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -65,13 +64,13 @@ class Progress:
 def show(found: Findings, file: Path, result: Result) -> None:
     """Print the tables."""
     airlines, airports = names("airlines"), names("airports")
-    show_delays("Airlines that come late most often", "airline", found.carriers, lambda key: airlines[key[0]])
+    show_delays("Airlines that come late most often", "airline", found.carriers, airlines)
     busy = {key: totals for key, totals in found.routes.items() if totals[0] >= FEWEST}
     show_delays(
         f"Routes that come late most often (of those with {FEWEST} flights or more)",
         "route",
         busy,
-        lambda key: f"{key[0]} → {airports.get(key[1], key[1])}",
+        {route: _between(route, airports) for route in busy},
     )
     show_chains(found, file, airlines)
     late, caused = len(found.causes), len(found.causes) - len(found.knock_on)
@@ -83,12 +82,12 @@ def show(found: Findings, file: Path, result: Result) -> None:
     )
 
 
-def show_delays(title: str, what: str, totals: Table, label: Any) -> None:
+def show_delays(title: str, what: str, totals: Table, labels: Mapping[str, str]) -> None:
     """A table of the keys with the largest share of late flights."""
     table = _table(title, what, "flights", "late", "mean delay", "worst delay")
     worst = sorted(totals.items(), key=lambda item: (-item[1][1] / item[1][0], item[0]))
     for key, (flights, late, minutes, most) in worst[:ROWS]:
-        table.add_row(label(key), f"{flights:,}", f"{late / flights:.0%}", f"{minutes / flights:.0f} min", _span(most))
+        table.add_row(labels[key], f"{flights:,}", f"{late / flights:.0%}", f"{minutes / flights:.0f} min", _span(most))
     console.print("\n", table)
 
 
@@ -104,7 +103,7 @@ def show_chains(found: Findings, file: Path, airlines: Mapping[str, str]) -> Non
         table.add_row(
             row["tailnum"],
             airlines[row["carrier"]],
-            f"{due} {row['origin']} → {row['dest']}",
+            f"{due}, {row['route'].replace('-', ' → ')}",
             _span(row["arr_delay"]),
             f"{count - 1} more",
             _span(minutes),
@@ -136,5 +135,11 @@ def _table(title: str, *columns: str) -> rich_table.Table:
 _WORDS = {"airline", "route", "aircraft", "it began with"}
 
 
+def _between(route: str, airports: Mapping[str, str]) -> str:
+    origin, destination = route.split("-")
+    return f"{origin} → {airports.get(destination, destination)}"
+
+
 def _span(minutes: int) -> str:
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"
+    """Hours and minutes."""
+    return f"{minutes // 60}:{minutes % 60:02} h"

@@ -12,9 +12,11 @@ from timely.drivers.inputs import Limits
 from timely.drivers.session import Session
 from timely.errors import FalkirkError
 from timely.io import (
+    Batches,
     Callback,
     Console,
     Csv,
+    Files,
     FileSink,
     Iterable,
     JsonLines,
@@ -31,6 +33,7 @@ from timely.operators.base import Capability, Context, Operator
 from timely.run import Result, run
 
 __all__ = [
+    "Batches",
     "Callback",
     "Capability",
     "Console",
@@ -39,6 +42,7 @@ __all__ = [
     "Dataflow",
     "FalkirkError",
     "FileSink",
+    "Files",
     "Iterable",
     "JsonLines",
     "Limits",

@@ -6,8 +6,12 @@ Everything heavy is imported by the command that needs it: `falkirk --help` answ
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -145,6 +149,7 @@ def bench(context: typer.Context) -> None:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     own.command()(bench_command)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     own(args=context.args, prog_name="falkirk bench")
 
 
@@ -162,15 +167,19 @@ def doctor(
 
 def main() -> None:
     """The entry point of the command `falkirk`."""
+    signal.signal(signal.SIGINT, _stop_at_once)
     try:
         app()
-    except KeyboardInterrupt:
-        print("stopped by Ctrl-C", file=sys.stderr)
-        sys.exit(130)
     except BrokenPipeError:
         # Whoever read the output has gone, as in `falkirk graph app.py | head`; leave nothing to flush for Python.
         sys.stderr.close()
         sys.exit(141)
+
+
+def _stop_at_once(number: int, frame: FrameType | None) -> NoReturn:
+    """Ctrl-C before there is anything to clean up: a traceback out of the middle of an import helps nobody."""
+    os.write(2, b"stopped: by Ctrl-C\n")
+    os._exit(128 + number)
 
 
 def parse_arguments(pairs: list[str]) -> dict[str, Any]:
@@ -227,11 +236,12 @@ def falkirk_version() -> str:
     return str(tomllib.loads(project.read_text())["project"]["version"])
 
 
-def _guarded(action: Any, traceback: bool) -> NoReturn:
+def _guarded(action: Callable[[], int], traceback: bool) -> NoReturn:
     """Do what is no job but may run a user's program, and leave with its exit code."""
     from falkirk.failures import explain
     from falkirk.run_program import say
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         code = action()
     except KeyboardInterrupt:

@@ -122,10 +122,10 @@ class Meter:
     def __init__(self, now: float) -> None:
         self._began = now
         self._stats: dict[int, Stats] = {}
-        self._window: deque[tuple[float, dict[int, int]]] = deque([(now, {})])
+        self._window: deque[tuple[float, dict[int, int]]] = deque()
         self.history: deque[float] = deque(maxlen=24)
         """Records a second, in the last seconds, one entry a second: for the curve."""
-        self._history_at: tuple[float, int] = (now, 0)
+        self._history_at: tuple[float, int] | None = None
 
     def observe(self, stats: Mapping[int, Stats], now: float) -> None:
         """Take the newest statistics."""
@@ -134,23 +134,25 @@ class Meter:
         self._window.append((now, counts))
         while len(self._window) > 2 and self._window[1][0] <= now - _WINDOW_SECONDS:
             self._window.popleft()
-        since, before = self._history_at
+        total = sum(counts.values())
+        # The first news is where rates begin: before that, processes were starting.
+        since, before = self._history_at = self._history_at or (now, total)
         if now - since >= 1.0:
-            total = sum(counts.values())
             self.history.append((total - before) / (now - since))
             self._history_at = (now, total)
 
     def reading(self, now: float) -> Reading:
         """How far the job is at `now`; a job that stands still shows a falling rate."""
-        since, before = self._window[0]
+        since, before = self._window[0] if self._window else (now, {})
         seconds = max(now - since, 1e-3)
         workers = [
             WorkerReading(
                 worker,
                 stats.records,
-                (stats.records - before.get(worker, 0)) / seconds,
+                (stats.records - before.get(worker, stats.records)) / seconds,
                 stats.written,
-                stats.epoch,
+                # A worker that is done may not have heard of the last epochs' end: nobody asks it any more.
+                None if stats.done else stats.epoch,
                 stats.read_epoch,
                 stats.queued_bytes,
             )
@@ -189,10 +191,10 @@ class Display(Protocol):
         """The job is over: "finished", "failed" or "interrupted"."""
 
 
-class Quiet:
+class QuietDisplay:
     """Shows nothing."""
 
-    def __enter__(self) -> Quiet:
+    def __enter__(self) -> QuietDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -205,7 +207,7 @@ class Quiet:
         """Show nothing."""
 
 
-class JsonLines(Quiet):
+class JsonDisplay(QuietDisplay):
     """One JSON object a line, at most one every `every` seconds."""
 
     def __init__(self, stream: IO[str], meter: Meter, every: float, now: float) -> None:
@@ -228,7 +230,7 @@ class JsonLines(Quiet):
         print(json.dumps(entry), file=self._stream, flush=True)
 
 
-class PlainLines(Quiet):
+class PlainDisplay(QuietDisplay):
     """A line of text every `every` seconds, and a last one."""
 
     def __init__(self, stream: IO[str], meter: Meter, every: float, now: float, title: str) -> None:
@@ -250,7 +252,7 @@ class PlainLines(Quiet):
             print(f"{self._title} finished: {summary(reading)}", file=self._stream, flush=True)
 
 
-class LiveView:
+class LiveDisplay:
     """A few lines at the bottom of the terminal, drawn anew several times a second.
 
     `console` writes to the terminal itself. What the program prints must come through `print_above`.
@@ -268,7 +270,7 @@ class LiveView:
         self._live: Live | None = None
         self._last: Text | None = None
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> LiveDisplay:
         from rich.live import Live
 
         self._live = Live(
@@ -329,7 +331,7 @@ class LiveView:
         rate = Text.assemble((f"{rate_text(reading.records_per_second)}", "bold cyan"), "  ", (curve, "cyan"))
         facts.add_row("  read", f"{reading.records:,}", rate)
         facts.add_row("  written", f"{reading.written:,}", "")
-        facts.add_row("  epoch", _epoch(reading.open_epoch), Text(_lag_text(reading), style=_lag_style(reading)))
+        facts.add_row("  open epoch", _epoch(reading.open_epoch), Text(_lag_text(reading), style=_lag_style(reading)))
         parts: list[RenderableType] = [head, facts]
         if self._workers > 1:
             parts.append(self._table(reading))

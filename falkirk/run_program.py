@@ -15,7 +15,7 @@ from types import FrameType
 from typing import IO, NoReturn
 
 from falkirk.failures import Failure, explain
-from falkirk.progress_view import Display, JsonLines, LiveView, Meter, PlainLines, Quiet, Reading
+from falkirk.progress_view import Display, JsonDisplay, LiveDisplay, Meter, PlainDisplay, QuietDisplay, Reading
 from timely.drivers.control import Stats
 from timely.drivers.inputs import Limits
 from timely.drivers.program import Program
@@ -145,19 +145,19 @@ def _observe(meter: Meter, display: Display, stats: Mapping[int, Stats]) -> None
 def _display(show: Show, meter: Meter, title: str, workers: int) -> Iterator[Display]:
     now = time.monotonic()
     if show.how == "quiet":
-        yield Quiet()
+        yield QuietDisplay()
     elif show.how == "json":
         with _objects_only() as stream:
-            yield JsonLines(stream, meter, show.every, now)
+            yield JsonDisplay(stream, meter, show.every, now)
     elif sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb"):
         with _live(meter, title, workers) as view:
             yield view
     else:
-        yield PlainLines(sys.stderr, meter, show.every, now, title)
+        yield PlainDisplay(sys.stderr, meter, show.every, now, title)
 
 
 @contextmanager
-def _live(meter: Meter, title: str, workers: int) -> Iterator[LiveView]:
+def _live(meter: Meter, title: str, workers: int) -> Iterator[LiveDisplay]:
     from rich.console import Console
 
     from falkirk.program_output import ProgramOutput
@@ -165,7 +165,7 @@ def _live(meter: Meter, title: str, workers: int) -> Iterator[LiveView]:
     with ExitStack() as stack:
         output = ProgramOutput([1, 2] if sys.stdout.isatty() else [2])
         console = Console(file=output.terminal, force_terminal=True, highlight=False, markup=False, emoji=False)
-        view = LiveView(console, meter, time.monotonic, title, workers)
+        view = LiveDisplay(console, meter, time.monotonic, title, workers)
         stack.enter_context(view)
         stack.enter_context(output.to(view.print_above))
         yield view

@@ -15,7 +15,10 @@ from timely.batch import Batch, as_polars, is_columns
 from timely.errors import GraphError
 from timely.graph import user_site
 from timely.keyed import Keyed, Over, check_over
+from timely.operators.agg import Aggregate
+from timely.operators.aggregate import PreAggregate, column_aggregate
 from timely.operators.channels import Exchange
+from timely.operators.column_join import ColumnJoin
 from timely.operators.shaping import Branch
 from timely.stream import Stream, records_of, view
 from timely.wire import Wire, check_callable
@@ -87,8 +90,6 @@ class Columns(Wire):
         name: str | None = None,
     ) -> Columns:
         """Join with `other` on equal columns `on`: within each time, or (over="scope") with all that came before."""
-        from timely.operators.column_join import ColumnJoin
-
         self._same_scope(other, "join")
         check_over(over, "join")
         keys = (on,) if isinstance(on, str) else tuple(on)
@@ -126,18 +127,15 @@ class GroupBy:
     columns: Columns
     keys: tuple[str, ...]
 
-    def agg(self, *exprs: pl.Expr, over: Over = "time", name: str | None = None, **aggregates: Any) -> Columns:
+    def agg(self, *exprs: pl.Expr, over: Over = "time", name: str | None = None, **aggregates: Aggregate | pl.Expr) -> Columns:
         """Aggregate each group.
 
         over="time": once a time, over the rows of that time. over="scope": running along the innermost coordinate (in
         the root scope: over all epochs so far); emits the keys that changed, with their totals, when a time is complete.
         Aggregates are those of `timely.operators.agg`; Polars expressions are allowed with over="time".
         """
-        from timely.operators.agg import Aggregate
-        from timely.operators.aggregate import ColumnAggregate, PreAggregate
-
         check_over(over, "agg")
-        named: dict[str, Any] = dict(aggregates)
+        named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:
             named[expr.meta.output_name()] = expr
         if not named:
@@ -159,7 +157,7 @@ class GroupBy:
             "aggregate",
             name,
             Exchange(columns=self.keys, prepare=columns_of, combine=combine),
-            factory=lambda: ColumnAggregate(self.keys, named, over),
+            factory=lambda: column_aggregate(self.keys, named, over, combined=combine is not None),
             notifies=True,
             stateful=True,
         )

@@ -19,6 +19,7 @@ from timely.wire import add_feedback
 class Loop:
     """The open end of a loop made with `Dataflow.feedback`; close it with `stream.connect_loop(loop)`."""
 
+    graph: Graph
     node: int
 
 
@@ -64,7 +65,7 @@ class Dataflow:
     def feedback(self, scope: Scope, limit: int | None = None, name: str | None = None) -> tuple[Loop, Stream]:
         """A loop made by hand: its open end, and the stream of what comes round, one iteration later."""
         node = add_feedback(self.graph, scope, limit, name)
-        return Loop(node.index), Stream(self.graph, scope, (Output(node.index),))
+        return Loop(self.graph, node.index), Stream(self.graph, scope, (Output(node.index),))
 
     @contextmanager
     def region(self, name: str, policy: object = None) -> Iterator[Region]:

@@ -6,6 +6,8 @@ worker executes. Times have one coordinate for each scope that surrounds a node,
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,16 +21,19 @@ from timely.operators.channels import PIPELINE, Channel
 from timely.operators.stateless import Stage
 from timely.order import Summary
 
-_OWN_FOLDERS = tuple(
-    str(Path(__file__).resolve().parent.parent / package)
-    for package in ("timely", "recovery", "monitor", "libraries", "falkirk")
+_NOT_THE_USERS = (
+    *(
+        str(Path(__file__).resolve().parent.parent / package) + os.sep
+        for package in ("timely", "recovery", "monitor", "libraries", "falkirk")
+    ),
+    contextlib.__file__,  # `with flow.region(...)`
 )
 
 
 def user_site() -> Site:
     """The innermost line of the call stack that is not this project's own."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN_FOLDERS):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         frame = frame.f_back
     return Site(frame.f_code.co_filename, frame.f_lineno)
 
@@ -142,6 +147,8 @@ class Graph:
 
     def add_scope(self, name: str | None, parent: Scope) -> Scope:
         """A new scope inside `parent`."""
+        if any(scope.name == name and scope.parent is parent for scope in self.scopes):
+            raise GraphError(f"{user_site()}: there is a scope {name!r} in {parent} already; give another name")
         scope = Scope(len(self.scopes), name or self.fresh_name("scope"), parent, parent.depth + 1, user_site())
         self.scopes.append(scope)
         return scope

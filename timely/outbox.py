@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from timely.batch import Batch, concat
 from timely.codec import decode_batch, encode_batch
-from timely.errors import CodecError, OperatorError
+from timely.errors import CodecError
 from timely.messages import Frame, Message, Update
 from timely.operators.channels import Exchange
 from timely.operators.stateless import operator_error
@@ -31,8 +31,9 @@ class Outbox:
         assert isinstance(channel, Exchange)
         try:
             return channel.split(batch, self._plan.workers)
-        except OperatorError:
-            raise
+        except CodecError as error:
+            node = self._plan.graph.nodes[route.edge.target.node]
+            raise CodecError(f"the exchange in front of {node.kind} {node.name!r} ({node.site}): {error}") from error
         except Exception as error:
             node = self._plan.graph.nodes[route.edge.target.node]
             what = f"the exchange in front of {node.kind} {node.name!r}"

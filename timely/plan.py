@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import networkx as nx
 
 from timely.errors import GraphError
 from timely.graph import Edge, Graph, Node, Scope
+from timely.operators.carried import checking_factory, checking_stage
 from timely.operators.channels import PIPELINE, Broadcast
 from timely.operators.stateless import Stage
 from timely.order import Summary, minimal_summaries
@@ -90,6 +91,9 @@ def compile_plan(graph: Graph, workers: int = 1) -> Plan:
     _check_feedback(graph)
     ranks = _ranks(graph)
     chains, of_node = _fuse(graph)
+    if workers == 1:
+        incoming = graph.incoming()
+        chains = [(_checked(chain[0], incoming[chain[0].index]), *chain[1:]) for chain in chains]
     places = _Places(graph, workers, ranks)
     arrivals = places.arrivals()
     watches: dict[tuple[tuple[int, Summary], ...], int] = {}
@@ -228,6 +232,19 @@ def _fuse(graph: Graph) -> tuple[list[tuple[Node, ...]], dict[int, int]]:
             of_node[member.index] = len(chains)
         chains.append(tuple(chain))
     return chains, of_node
+
+
+def _checked(node: Node, incoming: list[Edge]) -> Node:
+    """`node`, which checks for itself what no exchange in front of it will: that its input could travel."""
+    channels = {edge.target.port: edge.channel for edge in incoming if edge.channel != PIPELINE}
+    if not channels:
+        return node
+    if node.stages:
+        return replace(node, stages=(checking_stage(node.stages[0], channels[0]), *node.stages))
+    if node.factory is not None:
+        what = f"{node.kind} {node.name!r}"
+        return replace(node, factory=checking_factory(node.factory, what, node.site, channels))
+    return node
 
 
 def _ends(graph: Graph, start: Node, outgoing: list[list[Edge]], watch: Callable[[Node], int]) -> tuple[int, ...]:

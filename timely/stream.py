@@ -16,7 +16,7 @@ from timely.batch import Batch, as_polars, is_columns
 from timely.keyed import Keyed, Over, check_over
 from timely.operators.channels import Exchange
 from timely.operators.keyed import Distinct
-from timely.operators.shaping import Branch
+from timely.operators.shaping import Attempt, Branch
 from timely.wire import Wire, check_callable
 
 if TYPE_CHECKING:
@@ -44,6 +44,18 @@ class Stream(Wire):
         """Replace every record by `function(record)`."""
         check_callable(function, "map")
         return self._stage("map", name, lambda batch: [function(x) for x in records_of(batch)], function)
+
+    def attempt(self, function: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
+        """Like `map`, but a record on which `function` raises does not stop the job.
+
+        Two streams: the results, and the dead letters: pairs (record, error text), at the time of the record.
+
+        >>> from timely.dataflow import Dataflow
+        >>> numbers, dead_letters = Dataflow().input("lines").attempt(int)
+        """
+        check_callable(function, "attempt")
+        node = self._attach("attempt", name, factory=lambda: Attempt(function, records_of), outputs=2)
+        return self._of(node, 0), self._of(node, 1)
 
     def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Stream:
         """Keep the records for which `predicate(record)` is true."""

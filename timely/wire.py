@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from timely.batch import Batch
-from timely.errors import GraphError
+from timely.errors import FalkirkError, GraphError, OperatorError
 from timely.graph import Factory, Graph, Input, Node, Output, Scope, user_site
 from timely.io.interface import Sink
+from timely.operators.base import Operator
 from timely.operators.borders import Enter, Feedback, Leave
 from timely.operators.channels import PIPELINE, Broadcast, Channel
 from timely.operators.stateless import Stage
@@ -23,6 +24,27 @@ def check_callable(function: object, verb: str) -> None:
     """Refuse what cannot be called, at the line where it was given."""
     if not callable(function):
         raise GraphError(f"{user_site()}: {verb} takes a function, not {function!r} ({type(function).__name__})")
+
+
+def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
+    """`factory`, which must make operators; when it does not, the error says whose factory it was."""
+    check_callable(factory, verb)
+    site = user_site()
+
+    def make() -> Operator:
+        try:
+            operator = factory()
+        except FalkirkError:
+            raise
+        except Exception as error:
+            raise OperatorError(
+                f"the factory of {verb} {name!r} ({site}) failed: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(operator, Operator):
+            raise OperatorError(f"the factory of {verb} {name!r} ({site}) made {operator!r}, which is not an Operator")
+        return operator
+
+    return make
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +145,7 @@ class Wire:
         `notifies` and `holds` declare that it may ask for notifications, and may retain capabilities or start jobs.
         With several `outputs`, `output(n)` gives the streams of the other ports.
         """
-        check_callable(factory, "unary")
+        factory = _checked_factory(factory, "unary", name)
         return self._of(
             self._attach(
                 "unary",
@@ -151,7 +173,7 @@ class Wire:
         stateful: bool = True,
     ) -> Self:
         """A custom operator with two inputs: this stream on port 0, `other` on port 1."""
-        check_callable(factory, "binary")
+        factory = _checked_factory(factory, "binary", name)
         self._same_scope(other, "binary")
         node = self.graph.add_node(
             "binary",
@@ -200,6 +222,8 @@ class Wire:
 
     def enter(self, scope: Scope, at: Callable[[Any], int] | None = None, name: str | None = None) -> Self:
         """This stream inside `scope`, at coordinate 0 or at `at(record)`, which must count from the start of the job."""
+        if not isinstance(scope, Scope):
+            raise GraphError(f"{user_site()}: enter takes a scope made with flow.scope(name), not {scope!r}")
         if scope.parent is not self.scope:
             raise GraphError(
                 f"{user_site()}: a stream in {self.scope} cannot enter {scope}, which is inside {scope.parent}; "
@@ -220,7 +244,9 @@ class Wire:
 
     def connect_loop(self, loop: Loop) -> None:
         """Send this stream round `loop`: it comes out of the loop's stream one iteration later."""
-        node = self.graph.nodes[loop.node]
+        node = self.graph.nodes[loop.node] if loop.graph is self.graph else None
+        if node is None:
+            raise GraphError(f"{user_site()}: connect_loop with a loop of another dataflow; build both in one Dataflow")
         if node.scope is not self.scope:
             raise GraphError(f"{user_site()}: a stream in {self.scope} cannot go round the loop of {node.scope}")
         if loop.node in {edge.target.node for edge in self.graph.edges}:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from io import StringIO
 from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
-from falkirk.bench import BENCHES, bench_command, data, harness, main
+from falkirk.bench import BENCHES, bench_command, data, harness, main, report
 from falkirk.bench.registry import Bench, Variant
 from timely.errors import FalkirkError
 
@@ -28,8 +30,7 @@ def rows_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("name", ["wordcount", "wordcount_plain", "keyed"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("name", "workers"), [("wordcount", 1), ("wordcount_plain", 2), ("keyed", 2)])
 def test_throughput_programs_give_the_output_of_the_polars_loop(
     name: str, workers: int, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,11 +61,11 @@ def test_polars_word_count_agrees_with_a_python_dictionary(folder: Path) -> None
 def test_latency_and_loop_are_measured_beside_a_round_trip(
     name: str, size: int, unit: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(name, workers=2, json=True, size=size, runs=2)
+    main(name, workers=2, json=True, size=size, runs=1)
     rows = rows_of(capsys)
     assert [row["system"] for row in rows] == ["falkirk", "zmq_round_trip"]
     for row in rows:
-        assert (row["unit"], row["runs"]) == (unit, 2)
+        assert (row["unit"], row["runs"]) == (unit, 1)
         assert 0 < row["min"] <= row["value"] <= row["max"]
 
 
@@ -88,11 +89,15 @@ def test_absent_peer_is_reported_and_is_no_failure(tmp_path: Path) -> None:
     assert (rows[1]["value"], rows[1]["runs"], rows[1]["note"]) == (None, 0, "not installed")
 
 
-def test_table_names_every_system(capsys: pytest.CaptureFixture[str]) -> None:
-    main("latency", workers=1, size=200, runs=1)
-    shown = capsys.readouterr().out
-    assert "falkirk" in shown
-    assert "us" in shown
+def test_table_names_every_system_and_compares_it_with_falkirk() -> None:
+    fast = harness.Row("latency", "falkirk", 1, 10.0, "us", 3, 9.0, 11.0)
+    slow = harness.Row("latency", "slow_system", 1, 25.0, "us", 3, 24.0, 26.0)
+    absent = harness.missing(BENCHES["latency"], Variant("pathway", ""), 1, harness.NOT_INSTALLED)
+    console = Console(width=120, record=True, file=StringIO())
+    report.show(console, BENCHES["latency"], [fast, slow, absent])
+    shown = console.export_text()
+    assert "2.50" in next(line for line in shown.splitlines() if "slow_system" in line)
+    assert "pathway, workers=1: not installed" in shown
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from timely.order import Frontier, Time
 class FakeContext:
     """Stands in for `timely.operators.base.Context`."""
 
-    def __init__(self) -> None:
-        self.name, self.site, self.worker, self.workers = "under test", "here.py:1", 0, 1
+    def __init__(self, workers: int = 1) -> None:
+        self.name, self.site, self.worker, self.workers = "under test", "here.py:1", 0, workers
         self.time: Time = ()
         self.sent: list[tuple[Time, Any]] = []
         self.asked: set[Time] = set()
@@ -27,9 +27,11 @@ class FakeContext:
         self.asked.add(self.time if time is None else time)
 
 
-def feed(operator: Operator, events: Iterable[tuple[int, Time, Batch]], compact: bool = True) -> list[tuple[Time, Any]]:
+def feed(
+    operator: Operator, events: Iterable[tuple[int, Time, Batch]], compact: bool = True, workers: int = 1
+) -> list[tuple[Time, Any]]:
     """Deliver (port, time, batch) events, then each notification asked for, least time first; what was sent."""
-    ctx: Any = FakeContext()
+    ctx: Any = FakeContext(workers)
     for port, time, batch in events:
         ctx.time = time
         operator.on_batch(ctx, port, time, batch)

@@ -42,7 +42,9 @@ def expected(frames: list[Any], keys: list[str], aggregates: dict[str, agg.Aggre
 
 def rows(frame: Any) -> set[Any]:
     """Rows as a set; floats rounded, as the order of additions is free."""
-    found = [tuple(float(f"{x:.9g}") + 0.0 if isinstance(x, float) else x for x in row) for row in plain(frame).iter_rows()]
+    found = [
+        tuple(float(f"{x:.9g}") + 0.0 if isinstance(x, float) else x for x in row) for row in plain(frame).iter_rows()
+    ]
     assert len(set(map(str, found))) == len(found)
     return set(map(str, found))
 
@@ -147,7 +149,7 @@ def test_combining_before_the_exchange_changes_nothing(over: str) -> None:
         ]
         partial = [before.apply(half) for half in halves]
         assert all(pa.types.is_dictionary(p["k"].type) for p in partial)
-        [(_, one)] = feed(after, [(0, (t,), pa.concat_tables(partial))])
+        [(_, one)] = feed(after, [(0, (t,), pa.concat_tables(partial))], workers=2)
         [(_, two)] = feed(direct, [(0, (t,), half) for half in halves])
         assert rows(one) == rows(two)
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timely.fake_context import feed
@@ -38,6 +38,7 @@ def rows(sent: list[Any]) -> list[Any]:
     return sorted((str(row) for _, frame in sent for row in frame.iter_rows()))
 
 
+@settings(max_examples=40)
 @given(sides, sides, st.sampled_from(["inner", "left"]))
 def test_per_time_join_equals_polars_at_each_time(l_side: Any, r_side: Any, how: Any) -> None:
     left, right = frames(l_side, "l"), frames(r_side, "r")
@@ -49,6 +50,7 @@ def test_per_time_join_equals_polars_at_each_time(l_side: Any, r_side: Any, how:
     assert {time: rows([(time, f)]) for time, f in sent} == {(t,): rows([(t, f)]) for t, f in wanted if len(f)}
 
 
+@settings(max_examples=40)
 @given(sides, sides, st.booleans())
 def test_running_inner_join_gives_each_pair_once_at_its_later_time(l_side: Any, r_side: Any, merge: bool) -> None:
     left, right = frames(l_side, "l"), frames(r_side, "r")
@@ -63,6 +65,7 @@ def test_running_inner_join_gives_each_pair_once_at_its_later_time(l_side: Any, 
     )
 
 
+@settings(max_examples=40)
 @given(sides, sides)
 def test_running_left_join_sees_what_is_known_at_its_time(l_side: Any, r_side: Any) -> None:
     left, right = frames(l_side, "l"), frames(r_side, "r")
@@ -73,6 +76,7 @@ def test_running_left_join_sees_what_is_known_at_its_time(l_side: Any, r_side: A
         assert rows([((t,), got)]) == rows([((t,), frame.join(known, on="k", how="left"))])
 
 
+@settings(max_examples=40)
 @given(sides, sides, st.integers(0, 4))
 def test_rollback_and_restore_go_on_as_if_nothing_had_happened(l_side: Any, r_side: Any, cut: int) -> None:
     every = events(frames(l_side, "l"), frames(r_side, "r"))

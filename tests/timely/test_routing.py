@@ -364,3 +364,15 @@ def test_partition_takes_either_kind_and_says_what_it_needs() -> None:
         partition(table, None, 2)
     with pytest.raises(CodecError, match="function"):
         partition([1], "a", 2)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_long_columns_hash_as_short_ones_and_as_records(kind: pa.DataType) -> None:
+    values: list[Any] = [f"wort-{i}-\u00e4" * (i % 4) for i in range(5000)] + [None, ""]
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        values = [None if value is None else value.encode() for value in values]
+    column = pa.array(values, kind)
+    long = hash_column(column)
+    assert long.tolist() == [stable_hash(value) for value in values]
+    assert long[3:].tolist() == hash_column(column[3:]).tolist()
+    assert hash_column(column[10:20]).tolist() == long[10:20].tolist()

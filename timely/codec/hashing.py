@@ -380,7 +380,20 @@ def _hash_distinct(values: pa.Array) -> Hashes:
     return _hash_array(values)
 
 
+_MANY = 2048
+"""From here on compiled loops pay; the first such column loads them."""
+
+
 def _hash_buffers(values: pa.Array, seed: int) -> Hashes:
+    if len(values) >= _MANY and not pa.types.is_fixed_size_binary(values.type):
+        from timely.kernels.crc import crc_of_each
+
+        checks, lengths = crc_of_each(values)
+        hashes = checks.astype(np.uint64) | (lengths.astype(np.uint64) << np.uint64(32))
+        hashes = _mix_column(hashes ^ np.uint64(seed))
+        if values.null_count:
+            hashes[values.is_null().to_numpy(zero_copy_only=False)] = _mix(_NONE)
+        return hashes
     data = values.to_pylist()
     nulls = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)) if values.null_count else ()
     for index in nulls:

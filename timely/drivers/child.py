@@ -102,7 +102,7 @@ def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> 
 
 
 def _run(session: Session, tell: Callable[[Stats], None]) -> None:
-    if session.sources == [] and any(session.plan.graph.of_kind("input")):
+    if any(session.plan.graph.of_kind("input")):
         names = ", ".join(repr(node.name) for node in session.plan.graph.of_kind("input"))
         raise FalkirkError(f"nothing feeds the input {names}: use a source, or run with drive=function")
     due = time.monotonic() + _STATS_SECONDS

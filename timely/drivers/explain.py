@@ -55,6 +55,11 @@ def report(worker: Worker) -> str:
         node = worker.plan.processors[processor].node
         lines.append(f"  {node.kind} {node.name!r} ({node.site}) waits for {time} to be complete, held by:")
         lines += [f"    {hold}" for hold in explain(worker, node) if _bears_on(hold.time, time)]
+    for node in worker.plan.graph.nodes:
+        if node.holds and (place := _place(worker, node)) is not None:
+            for time, count in sorted(worker.tracker.outstanding(place).items()):
+                hold = Hold("a kept capability or pending notification", str(node), time, count)
+                lines.append(f"  {hold}, on any worker, is outstanding")
     if worker.queued_bytes:
         lines.append(f"  {worker.queued_bytes:,} bytes from other workers are queued")
     if worker.pressed_by:

@@ -24,6 +24,10 @@ class Limits:
     epochs: int = 16
     bytes: int = 256 << 20
 
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.bytes < 1:
+            raise FalkirkError(f"limits must be at least 1, or nothing could ever be read: {self}")
+
 
 @dataclass(slots=True)
 class _Reader:
@@ -56,24 +60,29 @@ class SourceDriver:
             return list(source.partitions(self._worker.index, self._worker.plan.workers))
         except FalkirkError as error:
             raise self._blame(error) from error
+        except Exception as error:
+            raise self._blame(SourceError(f"cannot be opened: {type(error).__name__}: {error}")) from error
 
     @property
     def done(self) -> bool:
         return not self._live
 
-    def waits(self) -> tuple[float | None, list[int]]:
+    def may_read(self, limits: Limits) -> bool:
+        """Whether this source can bring more without anything else happening first."""
+        return bool(self._free(limits))
+
+    def waits(self, limits: Limits) -> tuple[float | None, list[int]]:
         """When to ask again (seconds on the clock; None: no time is set), and the files that may become readable."""
-        times = [reader.wake for reader in self._live if reader.wake]
-        return (min(times) if times else None), [reader.fileno for reader in self._live if reader.fileno is not None]
+        readers = self._free(limits)
+        times = [reader.wake or self._clock() for reader in readers if reader.wake or reader.fileno is None]
+        return min(times, default=None), [reader.fileno for reader in readers if reader.fileno is not None]
 
     def pump(self, limits: Limits) -> bool:
         """Read one chunk, if one may be read now. True if something was read."""
         if not self._live:
             return False
         node = self._node.index
-        current = self._worker.input_time(node)
-        assert current is not None
-        oldest = current[0] - self._worker.epochs_in_flight(node)
+        oldest = self._oldest()
         self._acknowledge(oldest)
         reader = self._next(oldest + limits.epochs)
         if reader is None:
@@ -82,9 +91,25 @@ class SourceDriver:
             chunk = reader.partition.read()
         except SourceError as error:
             raise self._blame(error) from error
-        except OSError as error:
-            raise self._blame(SourceError(f"partition {reader.partition.name}: {error}")) from error
+        except FalkirkError:
+            raise
+        except Exception as error:
+            text = error if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            raise self._blame(SourceError(f"partition {reader.partition.name}: {text}")) from error
         return self._take(reader, chunk)
+
+    def _oldest(self) -> int:
+        """The oldest epoch that is not complete where the records end."""
+        current = self._worker.input_time(self._node.index)
+        assert current is not None
+        return current[0] - self._worker.epochs_in_flight(self._node.index)
+
+    def _free(self, limits: Limits) -> list[_Reader]:
+        """The readers that the limit on epochs does not hold back."""
+        if not self._live:
+            return []
+        bound = self._oldest() + limits.epochs
+        return [reader for reader in self._live if reader.epoch < bound]
 
     def _next(self, bound: int) -> _Reader | None:
         """The readable partition with the least epoch, if that is below `bound`."""
@@ -145,6 +170,11 @@ class SourceDriver:
                 reader.partition.ack(last[1])
 
     def close(self) -> None:
+        """Release the partitions; if the job is over, none of their input will be asked for again."""
+        for reader in self._readers:
+            if self._worker.done and reader.positions:
+                reader.partition.ack(reader.positions[-1][1])
+                reader.positions.clear()
         for reader in self._readers:
             reader.partition.close()
 

@@ -30,3 +30,6 @@ class Link(Protocol):
 
     def close(self) -> None:
         """Say goodbye to the others and close all connections."""
+
+    def abandon(self) -> None:
+        """The job failed: close all connections at once, so that the others notice."""

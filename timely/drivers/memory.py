@@ -54,6 +54,8 @@ class _MemoryLink:
     def close(self) -> None:
         self.inbox.clear()
 
+    abandon = close
+
 
 class Cluster:
     """`workers` workers over one dataflow, scheduled by `seed` (None: round robin, every frame delivered at once)."""

@@ -41,7 +41,7 @@ class OutputDriver:
             if node.sink is not None:
                 try:
                     self._writers[node.index] = node.sink.open(self._worker.index, self._worker.plan.workers)
-                except (FalkirkError, OSError) as error:
+                except Exception as error:
                     raise _blame(node, error) from error
 
     def carry_out(self, effects: list[Effect]) -> None:
@@ -82,7 +82,7 @@ class OutputDriver:
         for index, writer in self._writers.items():
             try:
                 writer.close()
-            except (FalkirkError, OSError) as error:
+            except Exception as error:
                 raise _blame(self._nodes[index], error) from error
         if self._pool is not None:
             self._pool.shutdown()
@@ -92,7 +92,7 @@ class OutputDriver:
         for writer in self._writers.values():
             try:
                 writer.abort()
-            except (FalkirkError, OSError):
+            except Exception:
                 continue
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -100,11 +100,8 @@ class OutputDriver:
     def _write(self, index: int, action: Callable[[Writer], None]) -> None:
         try:
             action(self._writers[index])
-        except (FalkirkError, OSError) as error:
-            raise _blame(self._nodes[index], error) from error
         except Exception as error:
-            node = self._nodes[index]
-            raise SinkError(f"sink {node.name!r} ({node.site}) failed: {type(error).__name__}: {error}") from error
+            raise _blame(self._nodes[index], error) from error
 
     def _start(self, job: StartJob) -> None:
         if self._pool is None:
@@ -128,4 +125,5 @@ def _commit(epoch: int, writer: Writer) -> None:
 
 
 def _blame(node: Node, error: Exception) -> SinkError:
-    return SinkError(f"sink {node.name!r} ({node.site}): {error}")
+    text = error if isinstance(error, FalkirkError | OSError) else f"{type(error).__name__}: {error}"
+    return SinkError(f"sink {node.name!r} ({node.site}): {text}")

@@ -161,8 +161,10 @@ class ProcessGroup:
                 theirs.close()
                 self._children.append(_Child(index, process, mine))
                 assignment = Assignment(self._program, index, workers, files, self._limits, self._drive, [])
-                send_bytes(mine, _pickled(assignment))
-                send_bytes(mine, path)
+                program = _pickled(assignment)
+                with suppress(OSError):  # whoever is dead already is found by wait()
+                    send_bytes(mine, program)
+                    send_bytes(mine, path)
         except BaseException:
             self.stop()
             raise
@@ -191,13 +193,14 @@ class ProcessGroup:
 
     def _compare(self, child: _Child) -> None:
         """Let everybody go once all have built the same graph."""
-        first = self._children[0].hello
         assert child.hello is not None
-        if first is not None and child.hello.fingerprint != first.fingerprint:
-            changes = differences(json.loads(first.outline), json.loads(child.hello.outline))
+        first = next(other for other in self._children if other.hello is not None)
+        assert first.hello is not None
+        if child.hello.fingerprint != first.hello.fingerprint:
+            changes = differences(json.loads(first.hello.outline), json.loads(child.hello.outline))
             raise FalkirkError(
-                f"worker {child.index} built another dataflow than worker 0, so they cannot work together; building must "
-                "not depend on the worker, on chance or on time:\n  " + "\n  ".join(changes)
+                f"worker {child.index} built another dataflow than worker {first.index}, so they cannot work together; "
+                "building must not depend on the worker, on chance or on time:\n  " + "\n  ".join(changes)
             )
         if all(other.hello is not None for other in self._children):
             for other in self._children:

@@ -19,12 +19,13 @@ import os
 import select
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from timely.batch import Batch, is_columns
 from timely.dataflow import Dataflow
-from timely.drivers.explain import Hold, explain
+from timely.drivers.explain import Hold, explain, report
 from timely.drivers.inputs import Limits, SourceDriver
 from timely.drivers.link import Link
 from timely.drivers.outputs import OutputDriver
@@ -220,7 +221,7 @@ class Session:
                 link.send(peer, frame)
                 busy = True
         if not busy and quiet and block != 0.0 and not worker.done:
-            self._wait(block)
+            self._wait(block, pressed or bool(worker.pressed_by))
         return busy or not quiet
 
     def step_until(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
@@ -249,13 +250,13 @@ class Session:
     @property
     def _may_wake(self) -> bool:
         """Whether anything but the caller can bring new work."""
-        return self._link is not None or self._outputs.jobs > 0 or any(not source.done for source in self.sources)
+        return self._link is not None or self._outputs.jobs > 0 or any(s.may_read(self.limits) for s in self.sources)
 
-    def _wait(self, block: float | None) -> None:
+    def _wait(self, block: float | None, paused: bool) -> None:
         files: list[int] = []
         until: float | None = None
-        for source in self.sources:
-            wake, more = source.waits()
+        for source in () if paused else self.sources:
+            wake, more = source.waits(self.limits)
             files += more
             if wake is not None:
                 until = wake if until is None else min(until, wake)
@@ -269,12 +270,18 @@ class Session:
         if self._link is not None:
             for frame in self._link.poll(block, files):
                 self.worker.receive(frame)
-        elif files or block is not None:
-            ready, _, _ = select.select(files, [], [], block)
-            if self._wake_pipe is not None and self._wake_pipe[0] in ready:
-                os.read(self._wake_pipe[0], 4096)
-        elif not any(not source.done for source in self.sources):
+        elif not self._may_wake and all(handle.time is None for handle in self._inputs.values()):
+            raise FalkirkError(
+                "nothing can move any more, but the job is not over: an operator keeps a capability that it never drops\n"
+                + report(self.worker)
+            )
+        elif not self._may_wake and block is None:
             raise FalkirkError("this session waits for input that only the caller can give: see InputHandle")
+        else:
+            select.select(files, [], [], block)
+        if self._wake_pipe is not None:
+            with suppress(BlockingIOError):
+                os.read(self._wake_pipe[0], 4096)
 
     def _wake_file(self) -> int:
         if self._wake_pipe is None:
@@ -285,43 +292,48 @@ class Session:
 
     def _wake(self) -> None:
         if self._wake_pipe is not None:
-            try:
+            with suppress(OSError):
                 os.write(self._wake_pipe[1], b"!")
-            except BlockingIOError:
-                return
 
     # The end
 
     def close(self) -> None:
         """End the job here: finish what runs if all inputs are closed, then release files and connections."""
-        if self._closed:
-            return
-        self._closed = True
-        for source in self.sources:
-            source.close()
-        if self.worker.done:
-            self._outputs.close()
-        else:
-            self._outputs.abort()
-        self._release()
+        if not self.worker.done:
+            self.abort()
+        elif not self._closed:
+            self._closed = True
+            try:
+                for source in self.sources:
+                    source.close()
+                self._outputs.close()
+            except BaseException:
+                self._outputs.abort()
+                self._release(abandon=True)
+                raise
+            self._release()
 
     def abort(self) -> None:
         """Give up: leave no partial output."""
         if self._closed:
             return
         self._closed = True
-        for source in self.sources:
-            source.close()
         self._outputs.abort()
-        self._release()
+        for source in self.sources:
+            with suppress(Exception):  # the first error is the one to report
+                source.close()
+        self._release(abandon=True)
 
-    def _release(self) -> None:
+    def _release(self, abandon: bool = False) -> None:
         if self._link is not None:
-            self._link.close()
+            if abandon:
+                self._link.abandon()
+            else:
+                self._link.close()
         if self._wake_pipe is not None:
-            for end in self._wake_pipe:
+            pipe, self._wake_pipe = self._wake_pipe, None
+            for end in pipe:
                 os.close(end)
-            self._wake_pipe = None
 
     def __enter__(self) -> Session:
         return self

@@ -7,6 +7,7 @@ The contract is in `interface`. Every source says whether it is `rereadable`; ev
 from __future__ import annotations
 
 from timely.io.any_files import Files
+from timely.io.batches import Batches
 from timely.io.console import Console
 from timely.io.csv_files import Csv
 from timely.io.file_sink import FileSink
@@ -22,6 +23,7 @@ from timely.io.sqlite import SqliteSink
 
 __all__ = [
     "Abort",
+    "Batches",
     "Callback",
     "Chunk",
     "Console",

@@ -63,7 +63,7 @@ class ColumnAggregate(Operator):
         aggregates: output column → aggregate.
         over: "time" for one result a key and time; "scope" for totals that run on along the innermost coordinate,
             emitted for the keys that changed.
-        combined: whether input comes from `PreAggregate`.
+        combined: whether input comes from `PreAggregate` where there are several workers.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ColumnAggregate(Operator):
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
-            if self._combined:
+            if self._combined and ctx.workers > 1:
                 table = as_arrow(batch)
             else:
                 table = partial(self._encode(select(batch, self._needed)), self._keys, self._parts)
@@ -118,7 +118,7 @@ class ColumnAggregate(Operator):
         try:
             if self._totals is not None:
                 result = self._totals.add(time, tables)
-            elif len(tables) == 1 and not self._combined and _distinct(tables[0], self._keys):
+            elif len(tables) == 1 and not (self._combined and ctx.workers > 1) and _distinct(tables[0], self._keys):
                 result = tables[0]
             else:
                 result = combine(tables, self._keys, self._parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 from timely.batch import Batch, is_columns
@@ -29,9 +30,12 @@ class Enter(Operator):
             raise OperatorError(f"{ctx.name!r} ({ctx.site}): enter(at=...) takes records; use to_records() first")
         parts: dict[int, list[Any]] = {}
         for record in batch:
-            parts.setdefault(self._at(record), []).append(record)
+            coordinate = index(self._at(record))
+            if coordinate < 0:
+                raise ValueError(f"enter(at=...) must give coordinates from 0 up, not {coordinate} for {record!r:.200}")
+            parts.setdefault(coordinate, []).append(record)
         for coordinate, records in parts.items():
-            ctx.out.append((0, (*time, int(coordinate)), records))
+            ctx.out.append((0, (*time, coordinate), records))
 
 
 class Leave(Operator):

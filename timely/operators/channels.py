@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from timely.batch import Batch, is_columns
-from timely.errors import OperatorError
 from timely.routing import partition_columns, partition_records
 
 
@@ -58,7 +57,7 @@ class Exchange(Channel):
             assert isinstance(batch, list)
             return list(partition_records(batch, self.key, workers))
         if not self.columns:
-            raise OperatorError(
+            raise TypeError(
                 "columns reached an exchange by record key; use to_records() before key_by or exchange(by=function), "
                 "or exchange(by=column)"
             )

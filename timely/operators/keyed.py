@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from timely.batch import Batch
-from timely.errors import OperatorError
 from timely.operators.base import Context, Operator
 from timely.order import Time
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
@@ -25,10 +24,10 @@ ABSENT: Any = object()
 
 
 def pairs_of(batch: Batch) -> list[Any]:
-    """The batch as a list of pairs; OperatorError if it holds columns."""
+    """The batch as a list of pairs; TypeError if it holds columns."""
     if isinstance(batch, list):
         return batch
-    raise OperatorError("keyed verbs over records take pairs (key, value), but columns arrived; use key_by first")
+    raise TypeError("keyed verbs over records take pairs (key, value), but columns arrived; use key_by first")
 
 
 def add_pairs(totals: dict[Hashable, Any], batch: Batch, combine: Combine) -> None:

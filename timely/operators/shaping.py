@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from typing import Any
+
 from timely.batch import Batch
 from timely.operators.base import Context, Operator
 from timely.order import Time
@@ -19,3 +21,22 @@ class Branch(Operator):
         yes, no = self._split(batch)
         ctx.send(yes, 0)
         ctx.send(no, 1)
+
+
+class Attempt(Operator):
+    """Calls `function(record)` for every record: results go to port 0, (record, error text) of failures to port 1."""
+
+    def __init__(self, function: Callable[[Any], Any], records_of: Callable[[Batch], list[Any]]) -> None:
+        self._function = function
+        self._records_of = records_of
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        results: list[Any] = []
+        failures: list[Any] = []
+        for record in self._records_of(batch):
+            try:
+                results.append(self._function(record))
+            except Exception as error:
+                failures.append((record, f"{type(error).__name__}: {error}"))
+        ctx.send(results, 0)
+        ctx.send(failures, 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from timely.batch import Batch, head
-from timely.errors import OperatorError, Site
+from timely.errors import CodecError, OperatorError, Site
 from timely.operators.base import Context, Operator
 from timely.order import Time
 
@@ -39,6 +39,8 @@ class Stateless(Operator):
                 if not len(current):
                     return
                 done += 1
+        except CodecError:
+            raise
         except Exception as error:
             raise stage_error(self._stages[done], time, current, error) from error
         ctx.out.append((0, time, current))
@@ -54,7 +56,8 @@ def operator_error(
     what: str, site: object, time: Time, error: Exception, culprit: str | None, batch: Batch | None
 ) -> OperatorError:
     """The error of an operator's own code, in the one form in which users see them."""
-    lines = [f"{what} ({site}) failed at time {time}: {type(error).__name__}: {error}"]
+    when = f" at time {time}" if time else ""
+    lines = [f"{what} ({site}) failed{when}: {type(error).__name__}: {error}"]
     if culprit is not None:
         lines.append(f"  the record: {culprit}")
     elif batch is not None:

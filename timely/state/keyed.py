@@ -56,7 +56,7 @@ class _Keyed(Scope[Change]):
         values = self.values
         get = values.get
         replaced = {key: get(key, ABSENT) for key in updates}
-        if self.log or self.settled is not None and time < self.settled:
+        if self.log or (self.settled is not None and time < self.settled):
             self.record(time, updates, replaced)
         else:  # compacted at once, as is usual: nothing to compare with
             self.log.append((time, (updates, replaced)))

@@ -98,7 +98,7 @@ def view(subject: Any, outers: list[Time] = OUTERS) -> list[Any]:
 
 
 @kinds
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(history=histories, more=histories, f=frontiers)
 def test_keep_is_as_if_dropped_times_had_never_been(kind: Any, history: Any, more: Any, f: Frontier) -> None:
     inside = [(t, rows) for t, rows in history if t in f]
@@ -112,7 +112,7 @@ def test_keep_is_as_if_dropped_times_had_never_been(kind: Any, history: Any, mor
 
 
 @kinds
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(history=histories, f=frontiers)
 def test_restored_snapshot_equals_keep(kind: Any, history: Any, f: Frontier) -> None:
     subject, restored = play(kind, history), kind()
@@ -123,7 +123,7 @@ def test_restored_snapshot_equals_keep(kind: Any, history: Any, f: Frontier) -> 
 
 
 @kinds
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(history=histories, chain=st.lists(frontiers, max_size=3), compactions=st.lists(st.booleans(), max_size=3))
 def test_incremental_snapshots_add_up_to_the_full_one(
     kind: Any, history: Any, chain: list[Frontier], compactions: list[bool]
@@ -148,7 +148,7 @@ def test_incremental_snapshots_add_up_to_the_full_one(
 
 
 @kinds
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(history=histories, more=histories, f=frontiers, g=frontiers)
 def test_compact_changes_nothing_that_is_readable_beyond_it(
     kind: Any, history: Any, more: Any, f: Frontier, g: Frontier

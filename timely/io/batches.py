@@ -1,0 +1,63 @@
+"""Ready batches as input: frames, tables, or lists of records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from timely.batch import Batch
+from timely.errors import SourceError
+from timely.io.counting import EpochEvery, count_of
+from timely.io.interface import Chunk, End, Partition, Position
+
+
+class Batches:
+    """The batches of a sequence as they are, `per_epoch` of them an epoch (None: all of them one epoch).
+
+    With several workers, batch i goes to worker i mod W, and an epoch is still the same batches. The position is the
+    number of batches read.
+    """
+
+    rereadable: ClassVar[bool] = True
+
+    def __init__(self, batches: Sequence[Batch], *, per_epoch: int | None = 1) -> None:
+        if not isinstance(batches, Sequence):
+            raise SourceError(f"Batches takes a sequence of batches, not {type(batches).__name__}")
+        self._batches = batches
+        self._every = EpochEvery(per_epoch)
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        """One partition: this worker's share of every epoch."""
+        return [BatchesPartition(self._batches, self._every, worker, workers)]
+
+
+class BatchesPartition:
+    """Every `workers`-th batch, from number `worker` on."""
+
+    def __init__(self, batches: Sequence[Batch], every: EpochEvery, worker: int, workers: int) -> None:
+        self.name = f"batches-{worker}"
+        self._batches = batches
+        self._every = every
+        self._step = workers
+        self._first = worker
+        self._next = worker
+
+    def read(self) -> Chunk | End:
+        """The next batch."""
+        number = self._next
+        if number >= len(self._batches):
+            return End()
+        self._next += self._step
+        epoch = self._every.epoch(number)
+        closes = self._every.n is not None and self._every.epoch(self._next) > epoch
+        return Chunk(epoch, self._batches[number], self._next, closes)
+
+    def seek(self, position: Position) -> None:
+        """Go to a batch by number."""
+        self._next = self._first if position is None else count_of(position, self.name)
+
+    def ack(self, position: Position) -> None:
+        """The batches are the user's: nothing to do."""
+
+    def close(self) -> None:
+        """Nothing is held open."""

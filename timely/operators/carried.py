@@ -1,0 +1,73 @@
+"""With one worker an exchange moves nothing; what it would refuse is refused all the same.
+
+A program must not work on one worker and fail on two: so the first batch of every exchange input is routed and encoded,
+a few records of it, and thrown away. From then on the operator is called directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from timely.batch import Batch, head
+from timely.codec import encode_batch
+from timely.errors import CodecError
+from timely.operators.base import Context, Operator
+from timely.operators.channels import Channel, Exchange
+from timely.operators.stateless import Stage, operator_error
+from timely.order import Time
+
+_SAMPLE = 8
+
+
+def check_carried(what: str, site: object, channel: Channel, batch: Batch) -> None:
+    """Route and encode the first records of `batch`. Raises what the exchange in front of `what` would raise."""
+    parts = [head(batch, _SAMPLE)]
+    try:
+        if isinstance(channel, Exchange):
+            parts = [part for part in replace(channel, combine=None).split(parts[0], 2) if part is not None]
+        for part in parts:
+            if len(part):
+                encode_batch(part)
+    except CodecError as error:
+        raise CodecError(f"the exchange in front of {what} ({site}): {error}") from error
+    except Exception as error:
+        raise operator_error(f"the exchange in front of {what}", site, (), error, None, batch) from error
+
+
+def checking_factory(
+    factory: Callable[[], Operator], what: str, site: object, channels: Mapping[int, Channel]
+) -> Callable[[], Operator]:
+    """`factory`, whose operators check the first batch on each port of `channels`."""
+
+    def make() -> Operator:
+        operator = factory()
+        direct = operator.on_batch
+        unchecked = dict(channels)
+
+        def on_batch(ctx: Context, port: int, time: Time, batch: Batch) -> None:
+            channel = unchecked.pop(port, None)
+            if channel is not None:
+                check_carried(what, site, channel, batch)
+            if not unchecked:
+                operator.on_batch = direct  # type: ignore[method-assign]
+            direct(ctx, port, time, batch)
+
+        operator.on_batch = on_batch  # type: ignore[method-assign]
+        return operator
+
+    return make
+
+
+def checking_stage(stage: Stage, channel: Channel) -> Stage:
+    """A stage to put in front of `stage`, which checks the first batch."""
+    checked = False
+
+    def apply(batch: Batch) -> Batch:
+        nonlocal checked
+        if not checked:
+            checked = True
+            check_carried(f"{stage.kind} {stage.name!r}", stage.site, channel, batch)
+        return batch
+
+    return Stage(stage.name, stage.kind, stage.site, apply)
