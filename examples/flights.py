@@ -47,7 +47,7 @@ def build(file: str | Path | None = None) -> Dataflow:
 
     arrived.group_by("carrier").agg(over="scope", name="by-carrier", **STATISTICS).capture("carriers")
     arrived.group_by("route").agg(over="scope", name="by-route", **STATISTICS).capture("routes")
-    stranded.group_by("carrier").agg(over="scope", name="by-carrier-stranded", flights=agg.count()).capture("stranded")
+    stranded.key_by("carrier").count().capture("stranded")
 
     chains = late_chains(arrived)
     links, new = chains.output(0), chains.output(1).keyed()

@@ -26,7 +26,7 @@ class Findings:
     routes: Table
     """Route → the same."""
     stranded: Table
-    """Carrier → (flights that never arrived,)."""
+    """Carrier → flights that never arrived."""
     causes: Table
     """Late flight → (first late flight of its chain, flights in between and itself)."""
     knock_on: Table
@@ -38,9 +38,9 @@ class Findings:
         return cls(
             carriers=_last_rows(result, "carriers"),
             routes=_last_rows(result, "routes"),
-            stranded=_last_rows(result, "stranded"),
-            causes=dict(pair for _, batch in result.captured("causes") for pair in batch),
-            knock_on=dict(pair for _, batch in result.captured("knock-on") for pair in batch),
+            stranded=_last_pairs(result, "stranded"),
+            causes=_last_pairs(result, "causes"),
+            knock_on=_last_pairs(result, "knock-on"),
         )
 
 
@@ -48,6 +48,10 @@ def _last_rows(result: Result, capture: str) -> Table:
     tables = [as_arrow(batch) for _, batch in result.captured(capture)]
     rows = zip(*(column.to_pylist() for column in pa.concat_tables(tables).columns)) if tables else ()
     return {row[0]: row[1:] for row in rows}
+
+
+def _last_pairs(result: Result, capture: str) -> Table:
+    return dict(pair for _, batch in result.captured(capture) for pair in batch)
 
 
 def expected(file: Path) -> Findings:
@@ -60,7 +64,7 @@ def expected(file: Path) -> Findings:
     return Findings(
         carriers={row[0]: row[1:] for row in arrived.group_by("carrier").agg(totals).iter_rows()},
         routes={row[0]: row[1:] for row in arrived.group_by("route").agg(totals).iter_rows()},
-        stranded={row[0]: row[1:] for row in stranded.iter_rows()},
+        stranded=dict(stranded.iter_rows()),
         causes=causes,
         knock_on=knock_on,
     )

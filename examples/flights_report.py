@@ -74,7 +74,7 @@ def show(found: Findings, file: Path, result: Result) -> None:
     )
     show_chains(found, file, airlines)
     late, caused = len(found.causes), len(found.causes) - len(found.knock_on)
-    lost = sum(flights for (flights,) in found.stranded.values())
+    lost = sum(found.stranded.values())
     console.print(
         f"\n{late:,} flights came {LATE} minutes late or more; {caused:,} of them after the same aircraft's flight before "
         f"had been late as well. {lost:,} never arrived."
@@ -137,7 +137,7 @@ _WORDS = {"airline", "route", "aircraft", "it began with"}
 
 def _between(route: str, airports: Mapping[str, str]) -> str:
     origin, destination = route.split("-")
-    return f"{origin} → {airports.get(destination, destination)}"
+    return f"{origin} → {destination} {airports.get(destination, '')}"
 
 
 def _span(minutes: int) -> str:

@@ -168,12 +168,7 @@ def doctor(
 def main() -> None:
     """The entry point of the command `falkirk`."""
     signal.signal(signal.SIGINT, _stop_at_once)
-    try:
-        app()
-    except BrokenPipeError:
-        # Whoever read the output has gone, as in `falkirk graph app.py | head`; leave nothing to flush for Python.
-        sys.stderr.close()
-        sys.exit(141)
+    app()
 
 
 def _stop_at_once(number: int, frame: FrameType | None) -> NoReturn:
@@ -248,7 +243,7 @@ def _guarded(action: Callable[[], int], traceback: bool) -> NoReturn:
         say("by Ctrl-C", "stopped")
         code = 130
     except BrokenPipeError:
-        raise
+        raise  # whoever read the output has gone, as in `falkirk graph app.py | head`: Typer ends that quietly
     except (Exception, SystemExit) as error:
         if traceback:
             from traceback import print_exception

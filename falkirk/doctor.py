@@ -76,6 +76,12 @@ def examine(folder: str) -> int:
         Verdict.NOTE: ("•" if unicode else "note", "yellow"),
         Verdict.BAD: ("✗" if unicode else "FAIL", "bold red"),
     }
+
+    def say(text: Text) -> None:
+        with console.capture() as shown:
+            console.print(text)
+        print(shown.get(), end="", flush=True)
+
     bad = 0
     for check in checks(folder):
         try:
@@ -85,13 +91,13 @@ def examine(folder: str) -> int:
                 check.__name__, Verdict.BAD, f"{type(error).__name__}: {error}", "this is a bug: report it"
             )
         bad += finding.verdict is Verdict.BAD
-        console.print(Text.assemble(marks[finding.verdict], f" {finding.subject:<13} {finding.text}"))
+        say(Text.assemble(marks[finding.verdict], f" {finding.subject:<13} {finding.text}"))
         if finding.advice:
-            console.print(Text(f"{'':<{len(marks[finding.verdict][0]) + 15}}{finding.advice}", style="yellow"))
+            say(Text(f"{'':<{len(marks[finding.verdict][0]) + 15}}{finding.advice}", style="yellow"))
     if bad:
-        console.print(Text(f"\n{bad} of these must be put right before Falkirk can run here.", style="bold red"))
+        say(Text(f"\n{bad} of these must be put right before Falkirk can run here.", style="bold red"))
         return 1
-    console.print(Text("\nAll that Falkirk needs is here.", style="bold green"))
+    say(Text("\nAll that Falkirk needs is here.", style="bold green"))
     return 0
 
 

@@ -36,8 +36,10 @@ def show_graph(program: Program, form: str) -> int:
             width=None if sys.stdout.isatty() else _WIDTH_OF_FILES, highlight=False, markup=False, emoji=False
         )
         unicode = (console.encoding or "").lower().startswith("utf")
-        for part in picture(graph, unicode):
-            console.print(part, soft_wrap=isinstance(part, Text))
+        with console.capture() as drawn:
+            for part in picture(graph, unicode):
+                console.print(part, soft_wrap=isinstance(part, Text))
+        print(drawn.get(), end="")
     # Only now: whoever has to find a mistake in the graph can look at it.
     sys.stdout.flush()
     compile_plan(graph, 1)

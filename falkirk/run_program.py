@@ -56,6 +56,10 @@ class Interruption:
     def listening(self) -> Iterator[None]:
         """While inside, Ctrl-C and requests to terminate raise KeyboardInterrupt, once."""
         before = {number: signal.signal(number, self.handle) for number in _ENDING}
+        if hasattr(signal, "SIGQUIT"):
+            # Ctrl-\ asks what holds the job back; while it starts there is no answer yet, and it must not end anything:
+            # worker processes inherit that a signal is ignored, until they are ready to answer.
+            before[signal.SIGQUIT] = signal.signal(signal.SIGQUIT, signal.SIG_IGN)
         try:
             yield
         finally:

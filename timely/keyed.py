@@ -14,7 +14,9 @@ from timely.operators.keyed import Combine, Fold, Join, Reduce, combiner, pairs_
 from timely.wire import Wire, check_callable
 
 if TYPE_CHECKING:
+    from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
     from timely.stream import Stream
+    from timely.windows import Windowed
 
 Over = Literal["time", "scope"]
 
@@ -83,6 +85,21 @@ class Keyed(Wire):
         self._connect(node, 0, Exchange())
         other._connect(node, 1, Exchange())
         return self._of(node)
+
+    def window(
+        self,
+        shape: Tumbling | Sliding | Session | Epochs,
+        time: Callable[[Any], Any] | None = None,
+        lateness: Length | None = None,
+        name: str | None = None,
+    ) -> Windowed:
+        """Cut the stream into windows of event time, or of epochs; then ask for `count()`, `sum()`, ..., and `late()`.
+
+        `time(value)` gives a value's event time; records may be `lateness` behind the greatest one seen.
+        """
+        from timely.windows import Windowed
+
+        return Windowed(self, shape, time, lateness, name)
 
     def map_values(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
         """Replace every value by `function(value)`; keys stay."""

@@ -148,7 +148,7 @@ class Progress(Protocol):
         """The same as an update of -1 at `before` and of +1 at `after`; quick where nothing else is at the place."""
 
     def propagate(self) -> list[int]:
-        """Work off all updates; the watches whose frontiers changed."""
+        """Work off all updates; the watches whose frontiers may have changed since they were last read."""
 
     def frontier(self, watch: int) -> Antichain:
         """The minimal times that may still arrive at `watch`, as of the last `propagate`."""

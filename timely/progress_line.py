@@ -1,20 +1,20 @@
 """Progress tracking where all times are epochs and no arc changes them: frontiers are single numbers.
 
 Most dataflows are like that: no loop, or a loop within one worker that needs no place. Then each place has one least
-epoch, and changes run once through the places in the order of the graph. It answers as `timely.progress.Tracker` does,
-several times faster; property tests hold the two equal.
+epoch, and it is found only when somebody asks. A change marks what lies behind it as stale and stops where that is stale
+already, so operators that nobody asks about cost nothing, however many there are. It answers as
+`timely.progress.Tracker` does, many times faster; property tests hold the two equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
 
 from timely.order import INF, Summary, Time
 from timely.progress import Antichain, Progress, Topology, Tracker
 
-_NEVER = INF
-"""The least epoch of a place from which nothing can come. Pointstamps never have it."""
+_NEVER = INF + 1
+"""The least epoch of a place from which nothing can come; what is sent when all input is over has the epoch INF."""
 
 
 def tracker_for(topology: Topology) -> Progress:
@@ -37,36 +37,31 @@ class LineTracker:
 
     def __init__(self, topology: Topology) -> None:
         places = range(len(topology.depths))
-        order = sorted(places, key=lambda place: (topology.ranks[place], place))
-        position = {place: at for at, place in enumerate(order)}
-        # Places are renumbered by their position in the graph's order, so that a heap of numbers visits them in it.
-        self._position = [position[place] for place in places]
         self._own: list[dict[Time, int]] = [{} for _ in places]
-        self._least = [_NEVER] * len(places)
+        self._least: list[int | None] = [None] * len(places)
+        """None: stale. A place is stale only if all places behind it are."""
         self._before: list[list[int]] = [[] for _ in places]
         self._after: list[list[int]] = [[] for _ in places]
         for arc in topology.arcs:
-            source, target = position[arc.source], position[arc.target]
+            source, target = arc.source, arc.target
             self._before[target].append(source)
             self._after[source].append(target)
-        self._watches = [[position[place] for place, _ in watch] for watch in topology.watches]
+        self._watches = [[place for place, _ in watch] for watch in topology.watches]
         self._watched_by: list[list[int]] = [[] for _ in places]
         for watch, sources in enumerate(self._watches):
             for source in set(sources):
                 self._watched_by[source].append(watch)
-        self._frontiers: list[Antichain] = [() for _ in topology.watches]
-        self._dirty: list[int] = []
-        self._queued = [False] * len(places)
+        self._frontiers: list[Antichain | None] = [None] * len(topology.watches)
+        self._stale: list[int] = []
         self.active = 0
         self.touched = 0
 
     @property
     def dirty(self) -> bool:
-        return bool(self._dirty)
+        return bool(self._stale)
 
     def update(self, place: int, time: Time, diff: int) -> None:
-        at = self._position[place]
-        own = self._own[at]
+        own = self._own[place]
         before = own.get(time, 0)
         after = before + diff
         if after:
@@ -77,51 +72,69 @@ class LineTracker:
             own.pop(time, None)
             if before:
                 self.active -= 1
-        if (before > 0) != (after > 0) and time[0] <= self._least[at] and not self._queued[at]:
-            self._queued[at] = True
-            heappush(self._dirty, at)
+        if (before > 0) != (after > 0):
+            least = self._least[place]
+            if least is not None and time[0] <= least:
+                self._invalidate(place)
 
     def move(self, place: int, before: Time, after: Time) -> None:
         self.update(place, after, +1)
         self.update(place, before, -1)
 
     def propagate(self) -> list[int]:
-        dirty, queued, least = self._dirty, self._queued, self._least
-        changed: set[int] = set()
-        while dirty:
-            at = heappop(dirty)
-            queued[at] = False
+        stale, self._stale = self._stale, []
+        return stale
+
+    def frontier(self, watch: int) -> Antichain:
+        known = self._frontiers[watch]
+        if known is None:
+            now = min([self._find(at) for at in self._watches[watch]], default=_NEVER)
+            known = self._frontiers[watch] = () if now == _NEVER else ((now,),)
+        return known
+
+    def leaving(self, place: int) -> Sequence[Time]:
+        least = self._find(place)
+        return () if least == _NEVER else ((least,),)
+
+    def outstanding(self, place: int) -> dict[Time, int]:
+        return self._own[place]
+
+    def _invalidate(self, at: int) -> None:
+        least, frontiers = self._least, self._frontiers
+        todo = [at]
+        while todo:
+            at = todo.pop()
+            if least[at] is None:
+                continue
+            least[at] = None
             self.touched += 1
+            for watch in self._watched_by[at]:
+                if frontiers[watch] is not None:
+                    frontiers[watch] = None
+                    self._stale.append(watch)
+            todo += self._after[at]
+
+    def _find(self, at: int) -> int:
+        """The least epoch that may still leave the place at position `at`; finds that of the places before it first."""
+        known = self._least[at]
+        if known is not None:
+            return known
+        todo = [at]
+        while todo:
+            at = todo[-1]
+            missing = [before for before in self._before[at] if self._least[before] is None]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
             now = _NEVER
             for time, count in self._own[at].items():
                 if count > 0 and time[0] < now:
                     now = time[0]
-            for source in self._before[at]:
-                if least[source] < now:
-                    now = least[source]
-            if now != least[at]:
-                least[at] = now
-                changed.update(self._watched_by[at])
-                for target in self._after[at]:
-                    if not queued[target]:
-                        queued[target] = True
-                        heappush(dirty, target)
-        return [watch for watch in sorted(changed) if self._refresh(watch)]
-
-    def frontier(self, watch: int) -> Antichain:
-        return self._frontiers[watch]
-
-    def leaving(self, place: int) -> Sequence[Time]:
-        least = self._least[self._position[place]]
-        return () if least == _NEVER else ((least,),)
-
-    def outstanding(self, place: int) -> dict[Time, int]:
-        return self._own[self._position[place]]
-
-    def _refresh(self, watch: int) -> bool:
-        now = min([self._least[place] for place in self._watches[watch]])
-        after: Antichain = () if now == _NEVER else ((now,),)
-        if after == self._frontiers[watch]:
-            return False
-        self._frontiers[watch] = after
-        return True
+            for before in self._before[at]:
+                least = self._least[before]
+                if least is not None and least < now:
+                    now = least
+            self._least[at] = now
+            self.touched += 1
+        return now

@@ -104,7 +104,7 @@ def _run_here(
             names_of = ", ".join(repr(node.name) for node in flow.graph.of_kind("input"))
             raise FalkirkError(f"nothing feeds the input {names_of}: use a source, or run with drive=function")
         due = time.monotonic() + _STATS_SECONDS
-        while not session.worker.done:
+        while not session.done:
             session.step(_STATS_SECONDS)
             if on_stats is not None and (now := time.monotonic()) >= due:
                 due = now + _STATS_SECONDS

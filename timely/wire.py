@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+import polars as pl
+import pyarrow as pa
+
 from timely.batch import Batch
 from timely.errors import FalkirkError, GraphError, OperatorError
 from timely.graph import Factory, Graph, Input, Node, Output, Scope, user_site
@@ -117,7 +120,16 @@ class Wire:
     def map_batches(self, function: Callable[[Any], Batch], name: str | None = None) -> Self:
         """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table."""
         check_callable(function, "map_batches")
-        return self._stage("map_batches", name, function)
+
+        def apply(batch: Batch) -> Batch:
+            result = function(batch)
+            if not isinstance(result, list | pl.DataFrame | pa.Table):
+                raise TypeError(
+                    f"it must return a list of records, a Polars frame or an Arrow table, not {type(result)}"
+                )
+            return result
+
+        return self._stage("map_batches", name, apply)
 
     def concat(self, *others: Self) -> Self:
         """This stream and `others` as one. Order between them is not kept."""

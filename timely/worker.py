@@ -396,7 +396,7 @@ class Worker:
             self._outside[watch] = None
             blocked = self._blocked[watch]
             if not blocked:
-                continue
+                continue  # nobody waits here, so nobody needs to know
             frontier = self.tracker.frontier(watch)
             if not frontier:
                 for item in blocked:

@@ -24,6 +24,7 @@ from falkirk.failures import explain
 from falkirk.graph_view import picture, upstream_first
 from falkirk.progress_view import Meter, clock_time, plain_line, size_text, sparkline
 from timely.drivers.control import Stats
+from timely.drivers.program import Program
 from timely.errors import FalkirkError, OperatorError, WorkerLost
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -236,6 +237,16 @@ def test_traceback_from_a_worker_becomes_its_last_line_and_the_users_line() -> N
     assert failure.message.startswith(f"worker 1: {here}:1 in build: KeyError: 'colour'")
     assert "Traceback" not in failure.message
     assert failure.code == 1
+
+
+def test_argument_that_the_program_does_not_take_is_wrong_usage(tmp_path: Path) -> None:
+    path = tmp_path / "needs_no_colour.py"
+    path.write_text("def build(size=1):\n    return None\n")
+    with pytest.raises(TypeError) as caught:
+        Program(path=str(path), args={"colour": "red"}).build()
+    failure = explain(caught.value)
+    assert "unexpected keyword argument 'colour'" in failure.message
+    assert failure.code == 2
 
 
 def test_syntax_error_names_the_line(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timely.oracle import paths_of
 from timely.dataflow import Dataflow
 from timely.io import Iterable, Memory
 from timely.operators.base import Operator
-from timely.order import minimal_summaries
+from timely.order import Summary, minimal_summaries
 from timely.plan import Plan, Way, compile_plan
 from timely.progress import order_key
 from timely.stream import Stream
@@ -132,21 +132,22 @@ def loops(draw: Any, stream: Stream, depth: int) -> Stream:
 
 
 @given(st.data(), st.sampled_from([1, 2]))
+@settings(max_examples=40)
 def test_the_order_of_processors_agrees_with_could_result_in(data: st.DataObject, workers: int) -> None:
     flow = Dataflow()
     loops(data.draw, flow.input("in"), 1).probe()
     plan = compile_plan(flow.graph, workers)
-    rank_of = {node.index: p.rank for p in plan.processors for node in p.nodes if node is p.node or True}
-    nodes = {node.index: node for node in flow.graph.nodes}
+    rank_of = {node.index: p.rank for p in plan.processors for node in p.nodes}
     for (begin, end), summaries in paths_of(flow.graph).items():
         if begin not in rank_of or end not in rank_of or plan.of_node[begin] == plan.of_node[end]:
             continue
         for summary in summaries:
-            time = tuple(data.draw(st.integers(0, 3)) for _ in range(nodes[begin].scope.depth))
+            time = tuple(data.draw(st.integers(0, 3)) for _ in range(summary.depth))
             assert order_key(time, rank_of[begin]) < order_key(summary(time), rank_of[end])
 
 
 @given(st.data(), st.sampled_from([1, 2]))
+@settings(max_examples=40)
 def test_contracted_arrivals_equal_the_paths_of_the_whole_graph(data: st.DataObject, workers: int) -> None:
     """From every place to every node: the arcs and arrivals of the plan say what relaxation on the full graph says."""
     flow = Dataflow()
@@ -155,7 +156,9 @@ def test_contracted_arrivals_equal_the_paths_of_the_whole_graph(data: st.DataObj
     paths = paths_of(flow.graph)
     place_of = {p.node.index: p.place for p in plan.processors if p.place is not None}
     reached: dict[tuple[int, int], list[Any]] = {}
-    frontier = [((place, place), _identity(plan, place)) for place in range(len(plan.place_names))]
+    frontier = [
+        ((place, place), Summary.identity(plan.topology.depths[place])) for place in range(len(plan.place_names))
+    ]
     while frontier:
         pair, summary = frontier.pop()
         known = reached.setdefault(pair, [])
@@ -174,12 +177,6 @@ def test_contracted_arrivals_equal_the_paths_of_the_whole_graph(data: st.DataObj
                 for last in lasts
             ]
             assert set(minimal_summaries(through)) == set(paths.get((origin, node.index), ())), node.name
-
-
-def _identity(plan: Plan, place: int) -> Any:
-    from timely.order import Summary
-
-    return Summary.identity(plan.topology.depths[place])
 
 
 @pytest.mark.parametrize("workers", [1, 2])

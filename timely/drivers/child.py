@@ -106,7 +106,7 @@ def _run(session: Session, tell: Callable[[Stats], None]) -> None:
         names = ", ".join(repr(node.name) for node in session.plan.graph.of_kind("input"))
         raise FalkirkError(f"nothing feeds the input {names}: use a source, or run with drive=function")
     due = time.monotonic() + _STATS_SECONDS
-    while not session.worker.done:
+    while not session.done:
         session.step(_STATS_SECONDS)
         if (now := time.monotonic()) >= due:
             due = now + _STATS_SECONDS

@@ -81,7 +81,6 @@ class SourceDriver:
         """Read one chunk, if one may be read now. True if something was read."""
         if not self._live:
             return False
-        node = self._node.index
         oldest = self._oldest()
         self._acknowledge(oldest)
         reader = self._next(oldest + limits.epochs)

@@ -88,7 +88,7 @@ class Cluster:
         """Run until every worker is done. Raises FalkirkError when nothing moves any more, or after `limit` actions."""
         idle = 0
         for _ in range(limit):
-            if all(session.worker.done for session in self.sessions) and not any(self.in_flight.values()):
+            if all(session.done for session in self.sessions) and not any(self.in_flight.values()):
                 return
             if self.step():
                 idle = 0

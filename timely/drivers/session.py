@@ -23,7 +23,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from timely.batch import Batch, is_columns
+import polars as pl
+import pyarrow as pa
+
+from timely.batch import Batch
 from timely.dataflow import Dataflow
 from timely.drivers.explain import Hold, explain, report
 from timely.drivers.inputs import Limits, SourceDriver
@@ -47,7 +50,7 @@ _TURN = 10_000
 class InputHandle:
     """Feeds one `Dataflow.input` of this worker."""
 
-    __slots__ = ("gathered", "_node", "_worker")
+    __slots__ = ("_node", "_worker", "gathered")
 
     def __init__(self, worker: Worker, node: int) -> None:
         self._worker = worker
@@ -67,7 +70,7 @@ class InputHandle:
             self.gathered += batch
             if len(self.gathered) >= _GATHER:
                 self.flush()
-        elif is_columns(batch):
+        elif isinstance(batch, pl.DataFrame | pa.Table):
             self.flush()
             self._feed(batch)
         else:
@@ -165,6 +168,11 @@ class Session:
         return self.plan.workers
 
     @property
+    def done(self) -> bool:
+        """Whether the job is over, on all workers, and everything that this one asked for has been carried out."""
+        return self.worker.done and not self.worker.effects
+
+    @property
     def written(self) -> int:
         """Records given to sinks of this worker so far."""
         return self._outputs.written
@@ -220,7 +228,7 @@ class Session:
             for peer, frame in worker.take_frames(quiet, pressed).items():
                 link.send(peer, frame)
                 busy = True
-        if not busy and quiet and block != 0.0 and not worker.done:
+        if not busy and quiet and block != 0.0 and not self.done:
             self._wait(block, pressed or bool(worker.pressed_by))
         return busy or not quiet
 
@@ -244,7 +252,7 @@ class Session:
 
     def run(self) -> None:
         """Step until the job is over: all sources ended, all inputs closed, nothing left to do on any worker."""
-        while not self.worker.done:
+        while not self.done:
             self.step(None)
 
     @property
@@ -299,7 +307,7 @@ class Session:
 
     def close(self) -> None:
         """End the job here: finish what runs if all inputs are closed, then release files and connections."""
-        if not self.worker.done:
+        if not self.done:
             self.abort()
         elif not self._closed:
             self._closed = True

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+import pyarrow as pa
+
 from timely.batch import Batch, head
 from timely.errors import CodecError, OperatorError, Site
 from timely.operators.base import Context, Operator
@@ -61,7 +64,8 @@ def operator_error(
     if culprit is not None:
         lines.append(f"  the record: {culprit}")
     elif batch is not None:
-        lines.append(f"  its input began with: {_shorten(repr(head(batch, 3)))}")
+        sample = head(batch, 3) if isinstance(batch, list | pl.DataFrame | pa.Table) else batch
+        lines.append(f"  its input began with: {_shorten(repr(sample))}")
     return OperatorError("\n".join(lines))
 
 

@@ -61,10 +61,7 @@ class Aligned:
         since = at - _origin(at) if isinstance(at, dt.datetime) else at
         every = self._every
         last = int(since // every)
-        # The quotient of floats may be rounded past a border.
-        if last * every > since:
-            last -= 1
-        elif (last + 1) * every <= since:
+        if (last + 1) * every <= since:  # A border between floats is a rounded product, and may lie below the true one.
             last += 1
         if self._length == every:
             return [(self._start(last, at), self._start(last + 1, at))]

@@ -1,0 +1,332 @@
+"""What operators may do with times: capabilities, notifications, jobs, and the errors for whoever breaks the rules."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from timely.batch import Batch
+from timely.dataflow import Dataflow
+from timely.drivers.memory import Cluster
+from timely.drivers.session import Session
+from timely.errors import FalkirkError, OperatorError
+from timely.operators.base import Capability, Context, Operator
+from timely.order import Time
+from timely.wire import Probe
+
+
+class Scripted(Operator):
+    """Does with every batch, and with every notification, what the test says."""
+
+    def __init__(
+        self,
+        on_batch: Callable[[Context, Time, Batch], Any],
+        on_notify: Callable[[Context, Time], Any] = lambda ctx, time: None,
+        on_result: Callable[[Context, Time, Any], Any] = lambda ctx, time, result: None,
+    ) -> None:
+        self._on_batch, self._on_notify, self._on_result = on_batch, on_notify, on_result
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._on_batch(ctx, time, batch)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        self._on_notify(ctx, time)
+
+    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
+        self._on_result(ctx, time, result)
+
+
+def program(*events: Any, holds: bool = True, notifies: bool = True, depth: int = 1) -> tuple[Dataflow, Probe]:
+    """input -> scripted operator -> capture and probe."""
+    flow = Dataflow()
+    stream = flow.input("in")
+    for level in range(1, depth):
+        stream = stream.enter(flow.scope(f"s{level}", stream.scope))
+    out = stream.unary("under test", lambda: Scripted(*events), holds=holds, notifies=notifies)
+    out.capture("out")
+    return flow, out.probe()
+
+
+def keep(kept: list[Capability]) -> Callable[[Context, Time, Batch], None]:
+    return lambda ctx, time, batch: kept.append(ctx.retain())
+
+
+MISUSE: list[tuple[str, Callable[[Context], Any]]] = [
+    ("cannot send at (4,) from (5,)", lambda ctx: ctx.send_at((4,), [1])),
+    ("cannot send at (5, 0) from (5,)", lambda ctx: ctx.send_at((5, 0), [1])),
+    ("cannot send at () from (5,)", lambda ctx: ctx.send_at((), [1])),
+    ("cannot ask for a notification at (0,) from (5,)", lambda ctx: ctx.notify_at((0,))),
+    ("cannot retain a capability at (4,) from (5,)", lambda ctx: ctx.retain((4,))),
+    ("cannot start a job at (4,) from (5,)", lambda ctx: ctx.start(lambda: 1, (4,))),
+    ("cannot delay a capability at (5,) from (6,)", lambda ctx: ctx.retain((6,)).delayed((5,))),
+    ("cannot downgrade a capability at (6,) from (7,)", lambda ctx: ctx.retain((7,)).downgrade((6,))),
+    ("a capability for (6,) in an event at (5,)", lambda ctx: ctx.retain((6,)).send([1])),
+]
+
+
+@pytest.mark.parametrize("words,act", MISUSE, ids=[words for words, _ in MISUSE])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_going_back_in_time_is_an_error_that_names_the_operator(
+    words: str, act: Callable[[Context], Any], workers: int
+) -> None:
+    flow, _ = program(lambda ctx, time, batch: act(ctx))
+    cluster = Cluster(flow, workers, None)
+    handle = cluster.sessions[0].input("in")
+    handle.advance_to(5)
+    handle.send([1])
+    with pytest.raises(OperatorError) as caught:
+        cluster.sessions[0].step()
+    assert words in str(caught.value)
+    assert "'under test'" in str(caught.value)
+    assert "test_capabilities.py:" in str(caught.value)
+
+
+def test_a_dropped_capability_is_of_no_use_and_dropping_twice_is_harmless() -> None:
+    def act(ctx: Context, time: Time, batch: Batch) -> None:
+        capability = ctx.retain()
+        assert repr(capability) == "Capability((0,))"
+        capability.drop()
+        capability.drop()
+        assert repr(capability) == "Capability(dropped)"
+        for use in (lambda: capability.send([1]), lambda: capability.delayed(time), lambda: capability.downgrade(time)):
+            with pytest.raises(OperatorError, match="was dropped already"):
+                use()
+
+    flow, probe = program(act)
+    with Session(flow) as session:
+        session.input("in").send([1])
+        session.input("in").close()
+        session.run()
+        assert session.probe(probe).frontier == ()
+
+
+def test_what_was_not_declared_is_refused() -> None:
+    acts: list[tuple[str, Callable[[Context], Any]]] = [
+        ("notifies=False", lambda ctx: ctx.notify_at()),
+        ("holds=False", lambda ctx: ctx.retain()),
+        ("holds=False", lambda ctx: ctx.start(lambda: 1)),
+    ]
+    for words, act in acts:
+        flow, _ = program(lambda ctx, time, batch, act=act: act(ctx), holds=False, notifies=False)
+        with Session(flow) as session, pytest.raises(OperatorError, match=f"'under test'.*{words}"):
+            session.input("in").send([1])
+            session.step()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_capability_holds_the_frontier_until_it_is_dropped(workers: int) -> None:
+    kept: list[Capability] = []
+    flow, probe = program(keep(kept))
+    cluster = Cluster(flow, workers, None)
+    first = cluster.sessions[0]
+    first.input("in").advance_to(3)
+    first.input("in").send([1])
+    for session in cluster.sessions:
+        session.input("in").advance_to(9)
+    cluster.settle()
+    for session in cluster.sessions:
+        assert session.probe(probe).frontier == ((3,),)
+        assert session.probe(probe).done(2)
+        assert not session.probe(probe).done(3)
+        assert not session.probe(probe).done(8)
+    kept[0].downgrade((5,))
+    second = kept[0].delayed((7,))
+    cluster.settle()
+    assert [session.probe(probe).frontier for session in cluster.sessions] == [((5,),)] * workers
+    kept[0].drop()
+    cluster.settle()
+    assert [session.probe(probe).frontier for session in cluster.sessions] == [((7,),)] * workers
+    second.drop()
+    cluster.settle()
+    assert [session.probe(probe).frontier for session in cluster.sessions] == [((9,),)] * workers
+    for session in cluster.sessions:
+        session.input("in").close()
+    cluster.run()
+
+
+def test_a_capability_is_used_in_a_notification_at_its_time() -> None:
+    kept: list[Capability] = []
+
+    def later(ctx: Context, time: Time, batch: Batch) -> None:
+        kept.append(ctx.retain((4,)))
+        ctx.notify_at((4,))
+
+    def now(ctx: Context, time: Time) -> None:
+        kept[0].send([time])
+        kept[0].drop()
+
+    flow, _ = program(later, now)
+    with Session(flow) as session:
+        session.input("in").send([1])
+        session.input("in").advance_to(4)
+        session.step()
+        assert session.captured("out") == []
+        session.input("in").advance_to(5)
+        session.step()
+        assert session.captured("out") == [((4,), [(4,)])]
+
+
+def test_notifications_come_least_time_first_once_each_and_only_when_complete() -> None:
+    seen: list[Time] = []
+
+    def ask(ctx: Context, time: Time, batch: Batch) -> None:
+        for ahead in (3, 1, 0, 1):
+            ctx.notify_at((time[0] + ahead,))
+
+    flow, _ = program(ask, lambda ctx, time: seen.append(time))
+    with Session(flow) as session:
+        handle = session.input("in")
+        handle.send([1])
+        session.step()
+        assert seen == []
+        handle.advance_to(1)
+        handle.send([1])
+        session.step()
+        assert seen == [(0,)]
+        handle.advance_to(3)
+        session.step()
+        assert seen == [(0,), (1,), (2,)]
+        handle.close()
+        session.run()
+        assert seen == [(0,), (1,), (2,), (3,), (4,)]
+
+
+def test_a_notification_may_ask_for_the_next_and_send_later() -> None:
+    def ask(ctx: Context, time: Time) -> None:
+        ctx.send_at((time[0] + 1,), [time[0]])
+        if time[0] < 3:
+            ctx.notify_at((time[0] + 1,))
+
+    flow, probe = program(lambda ctx, time, batch: ctx.notify_at(), ask)
+    for workers in (1, 2):
+        cluster = Cluster(flow, workers, None)
+        cluster.sessions[0].input("in").send([1])
+        for session in cluster.sessions:
+            session.input("in").close()
+        cluster.run()
+        assert cluster.captured("out") == [((n + 1,), [n]) for n in range(4)]
+        assert all(session.probe(probe).frontier == () for session in cluster.sessions)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_capabilities_work_in_scopes(depth: int) -> None:
+    kept: list[Capability] = []
+    flow, probe = program(keep(kept), depth=depth)
+    with Session(flow) as session:
+        session.input("in").send([1])
+        session.input("in").close()
+        session.step()
+        zeros = (0,) * depth
+        assert session.probe(probe).frontier == (zeros,)
+        kept[0].downgrade((*zeros[:-1], 5))
+        session.step()
+        assert session.probe(probe).frontier == ((*zeros[:-1], 5),)
+        assert session.probe(probe).done((*zeros[:-1], 4))
+        kept[0].drop()
+        session.run()
+
+
+def test_a_capability_that_is_never_dropped_is_an_error_and_not_a_hang() -> None:
+    flow, _ = program(keep([]))
+    with Session(flow) as session:
+        session.input("in").send([1])
+        session.input("in").close()
+        with pytest.raises(FalkirkError, match="never drops") as caught:
+            session.run()
+        assert "'under test'" in str(caught.value)
+        assert "(0,)" in str(caught.value)
+
+
+class TestJobs:
+    """`ctx.start`: the driver runs the job, holds its time, and brings the result back as an event."""
+
+    def test_a_result_returns_as_an_event_at_its_time_and_the_time_is_held_meanwhile(self) -> None:
+        release = threading.Event()
+
+        def job() -> str:
+            release.wait(10)
+            return threading.current_thread().name
+
+        flow, probe = program(
+            lambda ctx, time, batch: ctx.start(job, (2,)),
+            lambda ctx, time: None,
+            lambda ctx, time, result: ctx.send([(time, ctx.time, result)]),
+        )
+        with Session(flow) as session:
+            session.input("in").send([1])
+            session.input("in").advance_to(7)
+            for _ in range(5):
+                session.step()
+            assert session.probe(probe).frontier == ((2,),)
+            release.set()
+            session.step_until(lambda: session.probe(probe).done(6), timeout=10)
+            ((time, [(at, event, thread)]),) = session.captured("out")
+            assert time == at == event == (2,)
+            assert thread != threading.current_thread().name
+
+    def test_the_job_is_not_over_before_all_results_are_back(self) -> None:
+        flow, _ = program(
+            lambda ctx, time, batch: [ctx.start(lambda n=n: n * n) for n in batch],
+            lambda ctx, time: None,
+            lambda ctx, time, result: ctx.send([result]),
+        )
+        with Session(flow) as session:
+            session.input("in").send(list(range(20)))
+            session.input("in").close()
+            session.run()
+            assert sorted(x for _, batch in session.captured("out") for x in batch) == [n * n for n in range(20)]
+
+    def test_a_result_may_start_the_next_job(self) -> None:
+        def again(ctx: Context, time: Time, result: int) -> None:
+            ctx.send([result])
+            if result < 5:
+                ctx.start(lambda: result + 1)
+
+        flow, _ = program(lambda ctx, time, batch: ctx.start(lambda: 0), lambda ctx, time: None, again)
+        with Session(flow) as session:
+            session.input("in").send([1])
+            session.input("in").close()
+            session.run()
+            assert [batch for _, batch in session.captured("out")] == [[n] for n in range(6)]
+
+    def test_a_failing_job_names_operator_line_and_time(self) -> None:
+        flow, _ = program(lambda ctx, time, batch: ctx.start(lambda: 1 // 0))
+        with Session(flow) as session, pytest.raises(OperatorError) as caught:
+            session.input("in").advance_to(4)
+            session.input("in").send([1])
+            session.input("in").close()
+            session.run()
+        for words in ("'under test'", "test_capabilities.py:", "(4,)", "ZeroDivisionError"):
+            assert words in str(caught.value)
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+    def test_an_error_in_on_result_names_the_operator(self) -> None:
+        flow, _ = program(
+            lambda ctx, time, batch: ctx.start(lambda: 0), lambda ctx, time: None, lambda ctx, time, result: 1 // result
+        )
+        with Session(flow) as session, pytest.raises(OperatorError, match="'under test'.*ZeroDivisionError"):
+            session.input("in").send([1])
+            session.input("in").close()
+            session.run()
+
+    def test_jobs_on_several_workers_hold_everybodys_frontier(self) -> None:
+        release = threading.Event()
+        flow, probe = program(
+            lambda ctx, time, batch: ctx.start(lambda: release.wait(10)),
+            lambda ctx, time: None,
+            lambda ctx, time, result: ctx.send([result]),
+        )
+        cluster = Cluster(flow, 2, None)
+        cluster.sessions[1].input("in").send([1])
+        for session in cluster.sessions:
+            session.input("in").close()
+        cluster.settle()
+        assert [session.probe(probe).frontier for session in cluster.sessions] == [((0,),)] * 2
+        assert not any(session.worker.done for session in cluster.sessions)
+        release.set()
+        cluster.sessions[1].step_until(lambda: cluster.captured("out") != [], timeout=10)
+        cluster.run()
+        assert cluster.captured("out") == [((0,), [True])]
