@@ -59,7 +59,9 @@ def build(file: str | Path | None = None) -> Dataflow:
 
 def late_chains(arrived: Columns) -> Stream:
     """For every aircraft with a new late flight: output 0 its chain, as links, and output 1 the new flights alone."""
-    flights = arrived.select("tailnum", "flight", "day", "late", "arr_delay").to_records().map(lambda row: (*row.values(),))
+    flights = (
+        arrived.select("tailnum", "flight", "day", "late", "arr_delay").to_records().map(lambda row: (*row.values(),))
+    )
     return flights.exchange(by=lambda flight: flight[0]).unary("late-chains", LateChains, outputs=2)
 
 

@@ -82,7 +82,9 @@ def chains(arrived: pl.DataFrame) -> tuple[Table, Table]:
         .filter(pl.col("late") == 1)
     )
     graph: nx.DiGraph[int] = nx.DiGraph()
-    graph.add_nodes_from((flight, {"minutes": minutes}) for flight, minutes in late.select("flight", "arr_delay").rows())
+    graph.add_nodes_from(
+        (flight, {"minutes": minutes}) for flight, minutes in late.select("flight", "arr_delay").rows()
+    )
     graph.add_edges_from(late.filter("was_late").select("before", "flight").rows())
     firsts = [flight for flight, edges in graph.in_degree() if edges == 0]
     hops = {flight: depth for depth, layer in enumerate(nx.bfs_layers(graph, firsts)) for flight in layer}

@@ -39,8 +39,9 @@ def package_data() -> Path:
 def read_package() -> pl.DataFrame:
     """All flights in order of scheduled departure.
 
-    `flight` numbers them in this order, `hour` counts the hours since the first one was due, `day` (from 1) is the local
-    day of the year, `due` the local minute of the day, `route` as in JFK-LAX. `late` is 1 or 0; it is null, as is `arr_delay`, for a flight that did not arrive.
+    `flight` numbers them in this order, `hour` counts the hours since the first one was due. `day` (from 1) is the local
+    day of the year, and `due` the local minute of that day; `route` reads as in JFK-LAX. `late` is 1 or 0; like
+    `arr_delay` (minutes) it is null for a flight that did not arrive.
     """
     with zipfile.ZipFile(package_data() / "flights.csv.zip") as archive:
         table = pl.read_csv(archive.read("flights.csv"), null_values=["NA", ""])

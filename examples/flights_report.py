@@ -93,7 +93,9 @@ def show_delays(title: str, what: str, totals: Table, labels: Mapping[str, str])
 
 def show_chains(found: Findings, file: Path, airlines: Mapping[str, str]) -> None:
     """A table of the first causes that made most flights late."""
-    table = _table("The longest chains of delays", "aircraft", "airline", "it began with", "late by", "then late", "in all")
+    table = _table(
+        "The longest chains of delays", "aircraft", "airline", "it began with", "late by", "then late", "in all"
+    )
     worst = sorted(found.knock_on.items(), key=lambda item: (*(-total for total in item[1]), item[0]))[:ROWS]
     first = pl.scan_parquet(file).filter(pl.col("flight").is_in([cause for cause, _ in worst])).collect()
     flights = {row["flight"]: row for row in first.to_dicts()}

@@ -31,6 +31,8 @@ from timely.io import (
 from timely.operators import agg
 from timely.operators.base import Capability, Context, Operator
 from timely.run import Result, run
+from timely.windows import Epochs, Sliding, Tumbling, Window
+from timely.windows import Session as SessionWindow
 
 __all__ = [
     "Batches",
@@ -40,6 +42,7 @@ __all__ = [
     "Context",
     "Csv",
     "Dataflow",
+    "Epochs",
     "FalkirkError",
     "FileSink",
     "Files",
@@ -54,8 +57,12 @@ __all__ = [
     "Result",
     "Scripted",
     "Session",
+    "SessionWindow",
+    "Sliding",
     "Socket",
     "SqliteSink",
+    "Tumbling",
+    "Window",
     "agg",
     "run",
 ]

@@ -31,7 +31,7 @@ TIMELY_FLOORS: list[tuple[str, list[str]]] = [
     ("seams", ["state", "state.*", "recorder", "messages", "capability", "io", "io.*"]),
     ("operators", ["operators", "operators.*"]),
     ("graph", ["graph", "graph_*", "fingerprint", "draw", "progress", "progress_*", "progress.*"]),
-    ("stream", ["wire", "stream", "stream_*", "keyed", "columns", "dataflow"]),
+    ("stream", ["wire", "stream", "stream_*", "keyed", "columns", "windows", "dataflow"]),
     ("worker", ["plan", "plan_*", "outbox", "worker", "worker_*", "worker.*"]),
     ("drivers", ["drivers", "drivers.*"]),
     ("run", ["", "run"]),

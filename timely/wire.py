@@ -66,13 +66,17 @@ class Capture:
     node: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wire:
     """A stream of batches: the output ports that feed it (several after `concat`), all in one scope."""
 
     graph: Graph
     scope: Scope
     outputs: tuple[Output, ...]
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.graph.nodes[output.node].name for output in self.outputs)
+        return f"{type(self).__name__}({names})"
 
     # Building blocks
 

@@ -128,10 +128,11 @@ def test_live_view_and_what_the_program_prints_share_a_terminal(tmp_path: Path) 
     import pty
 
     (tmp_path / "app.py").write_text(
+        "import sys\n"
         "from falkirk import Dataflow, Rate\n"
         "flow = Dataflow('printing')\n"
         "numbers = flow.source('numbers', Rate(lambda i: i, 100, total=120, epoch_every=10))\n"
-        "numbers.exchange(by=lambda n: n).inspect(lambda n: print(f'<line {n} is whole>'))\n"
+        "numbers.exchange(by=lambda n: n).inspect(lambda n: sys.stdout.write(f'<line {n} is whole>\\n'))\n"
     )
     pid, terminal = pty.fork()
     if pid == 0:

@@ -18,7 +18,7 @@ from timely.drivers.memory import Cluster
 from timely.drivers.session import Session
 from timely.errors import OperatorError
 from timely.operators.base import Context, Operator
-from timely.operators.bridges import EpochOver, epochs, exchange, past_marks, sequence
+from timely.operators.bridges import EpochOver, MarkedExchange, epochs, exchange, past_marks, sequence
 from timely.order import Time
 from timely.stream import Stream
 
@@ -151,3 +151,13 @@ def test_a_plain_exchange_inside_a_sequence_is_found_out() -> None:
 
     with pytest.raises(OperatorError, match=r"with timely\.operators\.bridges\.exchange"):
         play(build, [(0, 0, 1), (1, 0, 2)], 2, 0)
+
+
+def test_an_exchange_sends_each_mark_to_all_behind_what_came_before_it() -> None:
+    mark = EpochOver(0, 0)
+    parts = MarkedExchange(key=lambda value: value).split([*range(20), mark, *range(20, 40)], 3)
+    for part in parts:
+        assert isinstance(part, list)
+        assert part.count(mark) == 1
+        at = part.index(mark)
+        assert max(part[:at]) < 20 <= min(part[at + 1 :])

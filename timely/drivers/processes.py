@@ -69,6 +69,8 @@ class _Child:
         self.reader = MessageReader(control)
         self.hello: Hello | None = None
         self.finished = False
+        self.reported = False
+        """Whether it said itself why it stops."""
 
 
 class ProcessGroup:
@@ -187,6 +189,7 @@ class ProcessGroup:
             case Returned(value):
                 self.outcome.returned[child.index] = decode(value)
             case Failed():
+                child.reported = True
                 if self._failure is None or self._failure.kind == "WorkerLost":
                     self._failure = message
                     self._failed_worker = child.index
@@ -234,7 +237,7 @@ class ProcessGroup:
             for key, _ in selector.select(timeout=0.05):
                 if self._read(key.data):
                     selector.unregister(key.data.control)
-                    if not key.data.finished and key.data.process.wait() < 0:
+                    if not key.data.finished and not key.data.reported:
                         self._failure = None
                         self._gone(key.data)
             failure = self._failure or failure

@@ -13,12 +13,14 @@ import pyarrow as pa
 from timely.batch import Batch, length
 from timely.errors import SinkError
 from timely.io.file_formats import Format, make_format
+from timely.order import INF
 
 FORMATS = ("jsonl", "csv", "parquet")
 
 
 class FileSink:
-    """Writes `epoch-0000000012-w0.jsonl` into `folder` for what worker 0 has of epoch 12.
+    """Writes `epoch-0000000012-w0.jsonl` into `folder` for what worker 0 has of epoch 12,
+    and `epoch-end-w0.jsonl` for what comes when all input is over, such as the last windows.
 
     A file is written under a hidden name, synced, renamed and the folder synced, so that readers and a power
     failure see all of an epoch or nothing of it. Rows stream to disk: an epoch need not fit in memory.
@@ -77,7 +79,8 @@ class FileWriter:
         self._open: dict[int, _Part] = {}
 
     def _path(self, epoch: int) -> Path:
-        return self._folder / f"epoch-{epoch:010d}-w{self._worker}.{self._format}"
+        number = "end" if epoch == INF else f"{epoch:010d}"
+        return self._folder / f"epoch-{number}-w{self._worker}.{self._format}"
 
     def write(self, epoch: int, batch: Batch) -> None:
         """Add the batch to the epoch's unfinished file."""
