@@ -49,27 +49,31 @@ def build(file: str | Path | None = None) -> Dataflow:
     arrived.group_by("route").agg(over="scope", name="by-route", **STATISTICS).capture("routes")
     stranded.key_by("carrier").count().capture("stranded")
 
-    chains = late_chains(arrived)
-    links, new = chains.output(0), chains.output(1).keyed()
-    causes = find_causes(links).join(new, over="time", name="only-new")
-    causes.map_values(lambda found: found[0], name="cause").capture("causes")
-    causes.records().map(account, name="account").keyed().reduce(add, name="by-cause").capture("knock-on")
+    causes = find_causes(late_chains(arrived)).filter(lambda found: found[3] is not None, name="only-new")
+    causes.map(lambda found: (found[0], found[1:3]), name="cause").capture("causes")
+    causes.map(lambda found: (found[1], (1, found[3])), name="account").keyed().reduce(add, name="by-cause").capture(
+        "knock-on"
+    )
     return flow
 
 
 def late_chains(arrived: Columns) -> Stream:
-    """For every aircraft with a new late flight: output 0 its chain, as links, and output 1 the new flights alone."""
-    flights = (
-        arrived.select("tailnum", "flight", "day", "late", "arr_delay").to_records().map(lambda row: (*row.values(),))
+    """Links (flight, the flight before or None, minutes) of the chains of late flights that have grown this hour.
+
+    `minutes` is how late the flight was if it is new, and None if it came up before.
+    """
+    flights = arrived.select("tailnum", "flight", "day", "late", "arr_delay").to_records()
+    return (
+        flights.map(lambda row: (*row.values(),), name="as-tuple")
+        .exchange(by=lambda flight: flight[0], name="by-aircraft")
+        .unary("late-chains", LateChains)
     )
-    return flights.exchange(by=lambda flight: flight[0]).unary("late-chains", LateChains, outputs=2)
 
 
 class LateChains(Operator):
     """Keeps, for each aircraft, the chain of its late flights up to now: one after the other, on one day.
 
-    Takes (tailnum, flight, day, late, minutes). When an hour is complete it sends on port 0 every link
-    (flight, the flight before or None) of the chains that have grown, and on port 1 (flight, minutes) for what is new.
+    Takes (tailnum, flight, day, late, minutes), and acts when an hour is complete, since only then their order is known.
     """
 
     def __init__(self) -> None:
@@ -84,7 +88,7 @@ class LateChains(Operator):
     def on_notify(self, ctx: Context, time: tuple[int, ...]) -> None:
         before = self._chains.read(time)
         chains = dict[str, tuple[int, tuple[int, ...]]]()
-        grown, new = dict[int, tuple[int, ...]](), []
+        grown, new = dict[int, tuple[int, ...]](), dict[int, int]()
         for tailnum, flight, day, late, minutes in sorted(row for batch in self._hour.pop(time) for row in batch):
             if not late:
                 chains[tailnum] = BROKEN
@@ -93,35 +97,39 @@ class LateChains(Operator):
             flights = (*flights, flight) if last_day == day else (flight,)
             chains[tailnum] = (day, flights)
             grown[flights[0]] = flights
-            new.append((flight, minutes))
+            new[flight] = minutes
         self._chains.write(time, {tailnum: chain for tailnum, chain in chains.items() if chain is not BROKEN})
         self._chains.remove(time, [tailnum for tailnum, chain in chains.items() if chain is BROKEN])
-        ctx.send([link for flights in grown.values() for link in zip(flights, (None, *flights))], port=0)
-        ctx.send(new, port=1)
+        ctx.send(
+            [
+                (flight, previous, new.get(flight))
+                for flights in grown.values()
+                for flight, previous in zip(flights, (None, *flights))
+            ]
+        )
 
 
-def find_causes(links: Stream) -> Keyed:
-    """(flight, (cause, hops)) for every flight of every chain, by handing the label of the first flight on in a loop."""
+def find_causes(links: Stream) -> Stream:
+    """(flight, cause, hops, minutes) for every link: the label of a chain's first flight goes from hand to hand in a loop.
+
+    The flights that have a label, at first those that nothing comes before, hand it on to the flight after them: one hop
+    an iteration, until nobody is left to take it.
+    """
     first, later = links.branch(lambda link: link[1] is None, name="is-first")
-    successors = later.map(lambda link: (link[1], link[0]), name="successor").keyed()
+    labels = first.map(lambda link: (link[0], (link[0], 0, link[2])), name="own-cause").keyed()
+    followers = later.map(lambda link: (link[1], (link[0], link[2])), name="follower").keyed()
 
     def hand_on(labels: Keyed) -> tuple[Keyed, Keyed]:
-        met = labels.join(successors.enter(labels.scope), name="meet-next")
+        met = labels.join(followers.enter(labels.scope), name="meet-follower")
         return met.records().map(inherit, name="inherit").keyed(), labels
 
-    return first.map(lambda link: (link[0], (link[0], 0)), name="own-cause").keyed().iterate(hand_on, name="hand-on")
+    return labels.iterate(hand_on, name="hand-on").records().map(lambda pair: (pair[0], *pair[1]), name="found")
 
 
 def inherit(met: Any) -> Any:
-    """A labelled flight has met the next one of its aircraft: that one's label."""
-    _, ((cause, hops), after) = met
-    return after, (cause, hops + 1)
-
-
-def account(found: Any) -> Any:
-    """What a flight adds to the account of its cause."""
-    _, ((cause, _), minutes) = found
-    return cause, (1, minutes)
+    """A labelled flight has met its follower: the follower's label."""
+    _, ((cause, hops, _), (follower, minutes)) = met
+    return follower, (cause, hops + 1, minutes)
 
 
 def add(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

@@ -51,7 +51,8 @@ def _last_rows(result: Result, capture: str) -> Table:
 
 
 def _last_pairs(result: Result, capture: str) -> Table:
-    return dict(pair for _, batch in result.captured(capture) for pair in batch)
+    pairs: list[Any] = [pair for _, batch in result.captured(capture) for pair in batch]
+    return dict(pairs)
 
 
 def expected(file: Path) -> Findings:
@@ -88,7 +89,8 @@ def chains(arrived: pl.DataFrame) -> tuple[Table, Table]:
     graph.add_edges_from(late.filter("was_late").select("before", "flight").rows())
     firsts = [flight for flight, edges in graph.in_degree() if edges == 0]
     hops = {flight: depth for depth, layer in enumerate(nx.bfs_layers(graph, firsts)) for flight in layer}
-    causes, knock_on = {}, {}
+    causes: dict[int, tuple[int, int]] = {}
+    knock_on: dict[int, tuple[int, int]] = {}
     for chain in nx.weakly_connected_components(graph):
         (cause,) = (flight for flight in chain if hops[flight] == 0)
         causes.update((flight, (cause, hops[flight])) for flight in chain)

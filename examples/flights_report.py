@@ -51,7 +51,8 @@ class Progress:
         day = self._day_of_hour.get(min(reached)) if reached else None
         task = self._bar.tasks[self._task]
         speed = f"{records / task.elapsed:,.0f} flights/s" if task.elapsed else ""
-        self._bar.update(self._task, completed=records, speed=speed, **({"day": f"{day_of(day):%b %d}"} if day else {}))
+        reading = f"{day_of(day):%b %d}" if day else task.fields["day"]
+        self._bar.update(self._task, completed=records, speed=speed, day=reading)
 
     def __enter__(self) -> Progress:
         self._bar.start()

@@ -5,34 +5,42 @@
 >>> lengths = flow.source("words", falkirk.Iterable(["timely", "dataflow"])).map(len).capture("lengths")
 >>> falkirk.run(flow).captured("lengths")
 [((0,), [6, 8])]
+
+Each name is imported when it is first used: the command line answers before Arrow and Polars are loaded.
 """
 
-from timely.dataflow import Dataflow
-from timely.drivers.inputs import Limits
-from timely.drivers.session import Session
-from timely.errors import FalkirkError
-from timely.io import (
-    Batches,
-    Callback,
-    Console,
-    Csv,
-    Files,
-    FileSink,
-    Iterable,
-    JsonLines,
-    Listen,
-    Memory,
-    Parquet,
-    Rate,
-    Scripted,
-    Socket,
-    SqliteSink,
-)
-from timely.operators import agg
-from timely.operators.base import Capability, Context, Operator
-from timely.run import Result, run
-from timely.windows import Epochs, Sliding, Tumbling, Window
-from timely.windows import Session as SessionWindow
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from timely.dataflow import Dataflow
+    from timely.drivers.inputs import Limits
+    from timely.drivers.session import Session
+    from timely.errors import FalkirkError
+    from timely.io import (
+        Batches,
+        Callback,
+        Console,
+        Csv,
+        Files,
+        FileSink,
+        Iterable,
+        JsonLines,
+        Listen,
+        Memory,
+        Parquet,
+        Rate,
+        Scripted,
+        Socket,
+        SqliteSink,
+    )
+    from timely.operators import agg
+    from timely.operators.base import Capability, Context, Operator
+    from timely.run import Result, run
+    from timely.windows import Epochs, Sliding, Tumbling, Window
+    from timely.windows import Session as SessionWindow
 
 __all__ = [
     "Batches",
@@ -66,3 +74,47 @@ __all__ = [
     "agg",
     "run",
 ]
+
+_HOMES = {
+    "Batches": "timely.io",
+    "Callback": "timely.io",
+    "Capability": "timely.operators.base",
+    "Console": "timely.io",
+    "Context": "timely.operators.base",
+    "Csv": "timely.io",
+    "Dataflow": "timely.dataflow",
+    "Epochs": "timely.windows",
+    "FalkirkError": "timely.errors",
+    "FileSink": "timely.io",
+    "Files": "timely.io",
+    "Iterable": "timely.io",
+    "JsonLines": "timely.io",
+    "Limits": "timely.drivers.inputs",
+    "Listen": "timely.io",
+    "Memory": "timely.io",
+    "Operator": "timely.operators.base",
+    "Parquet": "timely.io",
+    "Rate": "timely.io",
+    "Result": "timely.run",
+    "Scripted": "timely.io",
+    "Session": "timely.drivers.session",
+    "SessionWindow": "timely.windows",
+    "Sliding": "timely.windows",
+    "Socket": "timely.io",
+    "SqliteSink": "timely.io",
+    "Tumbling": "timely.windows",
+    "Window": "timely.windows",
+    "agg": "timely.operators",
+    "run": "timely.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -81,8 +81,8 @@ def test_demo_fails_when_a_result_is_wrong(
     """A loop that hands on the wrong label must not pass the check."""
 
     def blame_the_flight_before(met: Any) -> Any:
-        before, ((_, hops), after) = met
-        return after, (before, hops + 1)
+        before, ((_, hops, _), (after, minutes)) = met
+        return after, (before, hops + 1, minutes)
 
     monkeypatch.setattr(flights, "inherit", blame_the_flight_before)
     assert flights.main(workers=1, quiet=True, file=two_weeks) == 1

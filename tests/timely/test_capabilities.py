@@ -67,7 +67,7 @@ MISUSE: list[tuple[str, Callable[[Context], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("words,act", MISUSE, ids=[words for words, _ in MISUSE])
+@pytest.mark.parametrize(("words", "act"), MISUSE, ids=[words for words, _ in MISUSE])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_going_back_in_time_is_an_error_that_names_the_operator(
     words: str, act: Callable[[Context], Any], workers: int
@@ -111,9 +111,10 @@ def test_what_was_not_declared_is_refused() -> None:
     ]
     for words, act in acts:
         flow, _ = program(lambda ctx, time, batch, act=act: act(ctx), holds=False, notifies=False)
-        with Session(flow) as session, pytest.raises(OperatorError, match=f"'under test'.*{words}"):
+        with Session(flow) as session:
             session.input("in").send([1])
-            session.step()
+            with pytest.raises(OperatorError, match=rf"'under test'.*{words}"):
+                session.step()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -294,11 +295,12 @@ class TestJobs:
 
     def test_a_failing_job_names_operator_line_and_time(self) -> None:
         flow, _ = program(lambda ctx, time, batch: ctx.start(lambda: 1 // 0))
-        with Session(flow) as session, pytest.raises(OperatorError) as caught:
+        with Session(flow) as session:
             session.input("in").advance_to(4)
             session.input("in").send([1])
             session.input("in").close()
-            session.run()
+            with pytest.raises(OperatorError) as caught:
+                session.run()
         for words in ("'under test'", "test_capabilities.py:", "(4,)", "ZeroDivisionError"):
             assert words in str(caught.value)
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -307,10 +309,11 @@ class TestJobs:
         flow, _ = program(
             lambda ctx, time, batch: ctx.start(lambda: 0), lambda ctx, time: None, lambda ctx, time, result: 1 // result
         )
-        with Session(flow) as session, pytest.raises(OperatorError, match="'under test'.*ZeroDivisionError"):
+        with Session(flow) as session:
             session.input("in").send([1])
             session.input("in").close()
-            session.run()
+            with pytest.raises(OperatorError, match=r"'under test'.*ZeroDivisionError"):
+                session.run()
 
     def test_jobs_on_several_workers_hold_everybodys_frontier(self) -> None:
         release = threading.Event()
@@ -330,3 +333,25 @@ class TestJobs:
         cluster.sessions[1].step_until(lambda: cluster.captured("out") != [], timeout=10)
         cluster.run()
         assert cluster.captured("out") == [((0,), [True])]
+
+    def test_a_result_that_starts_another_job_holds_its_time_without_a_gap(self) -> None:
+        """The event itself holds its time: asking for a notification in it must not let others believe it is over."""
+
+        def again(ctx: Context, time: Time, result: int) -> None:
+            ctx.send([("k", 1)])
+            ctx.notify_at((time[0] + 1,))
+            if result:
+                ctx.start(lambda: result - 1)
+
+        def begin(ctx: Context, time: Time, batch: Batch) -> None:
+            ctx.send([("k", 1)])
+            ctx.start(lambda: 2)
+
+        flow = Dataflow()
+        asker = flow.input("in").unary("asker", lambda: Scripted(begin, lambda ctx, time: None, again), holds=True)
+        asker.keyed().count(over="time").capture("out")
+        with Session(flow) as session:
+            session.input("in").send([1])
+            session.input("in").close()
+            session.run()
+            assert session.captured("out") == [((0,), [("k", 4)])]

@@ -69,7 +69,7 @@ def bad_batches(s: Stream) -> Any:
 
 
 def bad_result(s: Stream) -> Any:
-    return s.map_batches(lambda batch: "text", name="divide").capture()  # type: ignore[arg-type, return-value]
+    return s.map_batches(lambda batch: "text", name="divide").capture()
 
 
 def bad_key(s: Stream) -> Any:
@@ -145,9 +145,7 @@ COLUMNS: list[tuple[str, Callable[[Stream], Any]]] = [
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(("words", "build"), COLUMNS)
-def test_an_unknown_column_is_named_with_its_operator(
-    words: str, build: Callable[[Stream], Any], workers: int
-) -> None:
+def test_an_unknown_column_is_named_with_its_operator(words: str, build: Callable[[Stream], Any], workers: int) -> None:
     text = str(failure(lambda s: build(s).capture(), ROWS, workers))
     assert words in text
     assert f"{HERE}:" in text

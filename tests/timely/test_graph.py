@@ -124,7 +124,7 @@ REFUSED: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("words,build", REFUSED, ids=[f"{i}-{words[:30]}" for i, (words, _) in enumerate(REFUSED)])
+@pytest.mark.parametrize(("words", "build"), REFUSED, ids=[f"{i}-{words[:30]}" for i, (words, _) in enumerate(REFUSED)])
 def test_a_wrong_program_is_refused_where_it_is_written(words: str, build: Callable[[], Any]) -> None:
     with pytest.raises(GraphError, match=re.escape(words)) as caught:
         build()
@@ -133,8 +133,8 @@ def test_a_wrong_program_is_refused_where_it_is_written(words: str, build: Calla
 
 def test_a_refusal_names_the_very_line() -> None:
     stream = Dataflow().input("a")
+    line = here() + 2
     with pytest.raises(GraphError) as caught:
-        line = here() + 1
         stream.map("no function")  # type: ignore[arg-type]
     assert f"{HERE}:{line}:" in str(caught.value)
 
@@ -143,8 +143,8 @@ def test_a_name_used_twice_names_both_lines() -> None:
     flow = Dataflow()
     first = here() + 1
     stream = flow.input("orders")
+    second = here() + 2
     with pytest.raises(GraphError) as caught:
-        second = here() + 1
         stream.map(str, name="orders")
     assert f"{HERE}:{first}" in str(caught.value)
     assert f"{HERE}:{second}: the name 'orders' is already that of the input 'orders'" in str(caught.value)

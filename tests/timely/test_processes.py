@@ -52,7 +52,9 @@ def many_things() -> Dataflow:
     numbers = flow.source("numbers", Iterable(partitioned=[range(0, 300), range(300, 500)], epoch_every=50, batch=7))
     numbers.key_by(lambda x: x % 7).sum().capture("sums")
     numbers.iterate(lambda i: i.map(lambda x: x // 2).filter(lambda x: x > 0).exchange(lambda x: x)).capture("halves")
-    numbers.map(lambda x: {"k": x % 5, "v": x}).to_columns().group_by("k").agg(n=agg.count(), t=agg.sum("v")).capture("t")
+    numbers.map(lambda x: {"k": x % 5, "v": x}).to_columns().group_by("k").agg(n=agg.count(), t=agg.sum("v")).capture(
+        "t"
+    )
     return flow
 
 
@@ -145,7 +147,9 @@ def test_other_failures_keep_their_kind() -> None:
 
     def unsendable() -> Dataflow:
         flow = Dataflow()
-        flow.source("in", Iterable(range(50))).map(lambda x: (x, Odd())).keyed().exchange(name="far").capture()
+        flow.source("in", Iterable(range(50))).map(lambda x: (x, Odd())).keyed().exchange(name="far").map_values(
+            id
+        ).capture()
         return flow
 
     def unwritable() -> Dataflow:
@@ -208,7 +212,7 @@ def test_workers_that_built_different_dataflows_are_told_apart(tmp_path: Path, s
         stream.capture()
         return flow
 
-    with pytest.raises(FalkirkError, match="(?s)built another dataflow.*'by chance' is (new|gone)"):
+    with pytest.raises(FalkirkError, match=r"(?s)built another dataflow.*'by chance' is (new|gone)"):
         within(SOON, lambda: run(build, workers=2))
 
 
@@ -223,7 +227,7 @@ def test_a_program_that_cannot_travel_is_explained() -> None:
     lock = threading.Lock()
     flow = Dataflow()
     flow.source("in", Iterable([1])).map(lambda x: lock.locked()).capture()
-    with pytest.raises(FalkirkError, match="cannot be sent to worker processes.*build it in a function"):
+    with pytest.raises(FalkirkError, match=r"cannot be sent to worker processes.*build it in a function"):
         within(SOON, lambda: run(flow, workers=2))
 
 

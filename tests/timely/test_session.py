@@ -20,7 +20,9 @@ from timely.io import Iterable, Memory, Scripted
 from timely.io.interface import Chunk, End, Position, Wait
 from timely.io.scripted import Pause
 from timely.operators.base import Context, Operator
+from timely.plan import compile_plan
 from timely.run import run
+from timely.worker import Worker
 
 
 def summing() -> tuple[Dataflow, Any]:
@@ -69,16 +71,16 @@ def test_misuse_of_inputs_is_explained() -> None:
     with Session(flow) as session:
         handle = session.input("in")
         with pytest.raises(OperatorError, match="a list of records, a Polars frame or an Arrow table"):
-            handle.send("text")  # type: ignore[arg-type]
+            handle.send("text")
         handle.advance_to(3)
         with pytest.raises(OperatorError, match=r"'in' cannot advance to \(2,\): it is at \(3,\)"):
             handle.advance_to(2)
         with pytest.raises(OperatorError, match=r"cannot advance to \(4, 0\)"):
             handle.advance_to((4, 0))
         handle.close()
-        for use in (lambda: handle.send([1]), lambda: handle.send(pl.DataFrame({"x": [1]}))):
+        for batch in ([1], pl.DataFrame({"x": [1]})):
             with pytest.raises(OperatorError, match="'in' is closed"):
-                use()
+                handle.send(batch)
         with pytest.raises(OperatorError, match="it is at its end"):
             handle.advance_to(5)
 
@@ -88,7 +90,7 @@ def test_unknown_names_list_the_known_ones() -> None:
     with Session(flow) as session:
         with pytest.raises(FalkirkError, match="no input 'oops'; there are: in"):
             session.input("oops")
-        with pytest.raises(FalkirkError, match="no operator 'oops'.*done, in, .*sum"):
+        with pytest.raises(FalkirkError, match=r"no operator 'oops'.*done, in, .*sum"):
             session.probe("oops")
         with pytest.raises(FalkirkError, match="'sum' is a sum, not a probe"):
             session.probe("sum")
@@ -109,6 +111,18 @@ def test_a_probe_tells_times_apart() -> None:
         handle.close()
         session.step()
         assert (seen.frontier, seen.done(10**9)) == ((), True)
+
+
+def test_what_a_probe_says_is_done_has_been_captured() -> None:
+    flow = Dataflow()
+    stream = flow.input("in").map(abs)
+    stream.capture("out")
+    probe = stream.probe()
+    with Session(flow) as session:
+        session.input("in").send([-1])
+        session.input("in").advance_to(1)
+        assert session.probe(probe).done(0)
+        assert session.captured("out") == [((0,), [1])]
 
 
 def test_nested_inputs_take_nested_times() -> None:
@@ -159,6 +173,41 @@ def test_empty_batches_do_not_stall_a_frontier(workers: int) -> None:
             assert session.probe("columns").frontier == ((epoch + 1,),)
 
 
+def test_the_worker_that_is_last_to_close_is_not_done_before_it_has_told_the_others() -> None:
+    flow = Dataflow()
+    flow.input("in").exchange(abs).capture()
+    cluster = Cluster(flow, 2, None)
+    first, last = cluster.sessions
+    first.input("in").close()
+    cluster.settle()
+    last.input("in").close()
+    assert not last.done
+    last.step()
+    assert last.done
+    assert not first.done
+    cluster.run()
+    assert first.done
+
+
+def test_frames_of_an_older_generation_are_dropped() -> None:
+    flow = Dataflow()
+    flow.input("in").exchange(lambda x: x).capture("out")
+    plan = compile_plan(flow.graph, 2)
+    old, new = Worker(plan, 0, generation=3), Worker(plan, 1, generation=4)
+    old.feed(0, (0,), list(range(50)))
+    frame = old.take_frames(quiet=True)[1]
+    assert frame.messages
+    before = new.tracker.active
+    new.receive(frame)
+    assert new.run()
+    assert new.tracker.active == before
+    assert new.take_effects() == []
+    frame.generation = 4
+    new.receive(frame)
+    new.run()
+    assert len(new.take_effects()) == 1
+
+
 def test_step_until_says_when_it_would_wait_for_ever() -> None:
     flow, probe = summing()
     with Session(flow) as session:
@@ -174,7 +223,7 @@ def test_step_until_keeps_its_timeout() -> None:
     flow.source("slow", Scripted([Pause(60)])).capture("out")
     with Session(flow) as session:
         began = clock.monotonic()
-        with pytest.raises(FalkirkError, match="did not come true within 0.1 s"):
+        with pytest.raises(FalkirkError, match=r"did not come true within 0\.1 s"):
             session.step_until(lambda: False, timeout=0.1)
         assert 0.1 <= clock.monotonic() - began < 5
 
@@ -376,6 +425,17 @@ def test_an_input_that_nobody_feeds_is_refused_also_beside_a_source() -> None:
     flow.source("lines", Iterable([1])).concat(flow.input("by hand")).capture("out")
     with pytest.raises(FalkirkError, match="nothing feeds the input 'by hand'"):
         run(flow)
+
+
+def test_closing_a_finished_session_loses_nothing_and_acknowledges() -> None:
+    source, seen = Watched(3), list[int]()
+    flow = Dataflow()
+    flow.source("in", source).capture()
+    with Session(flow, on_capture=lambda node, at, batch: seen.extend(batch)) as session:
+        while not session.worker.done:
+            session.step()
+    assert seen == [0, 1, 2]
+    assert source.acked[-1] == 3
 
 
 def test_a_session_may_be_closed_twice_and_stays_closed() -> None:

@@ -21,7 +21,7 @@ from timely.drivers.zmq_sockets import Keys, Timing
 from timely.errors import FalkirkError, WorkerLost
 from timely.messages import Frame, Message
 
-QUICK = Timing(meet=10.0, silence=0.5, goodbye=5.0)
+QUICK = Timing(meet=10.0, silence=5.0, last_words=0.3, goodbye=5.0)
 
 
 def free_addresses(count: int) -> list[str]:
@@ -85,10 +85,12 @@ def receive(link: ZmqLink, count: int, seconds: float = 10.0) -> list[Frame]:
 def poll_until_lost(link: ZmqLink, seconds: float) -> tuple[str, float]:
     """What WorkerLost says, and after how long."""
     began = time.monotonic()
-    with pytest.raises(WorkerLost) as caught:
-        while time.monotonic() < began + seconds:
-            link.poll(None if seconds > 60 else 0.2)
-    return str(caught.value), time.monotonic() - began
+    while time.monotonic() < began + seconds:
+        try:
+            link.poll(0.2)
+        except WorkerLost as error:
+            return str(error), time.monotonic() - began
+    raise AssertionError(f"no worker was lost within {seconds} s")
 
 
 def vanish(link: ZmqLink) -> None:
@@ -97,8 +99,8 @@ def vanish(link: ZmqLink) -> None:
     link._context.destroy(linger=0)
 
 
-@settings(max_examples=5)
-@given(sizes=st.lists(st.sampled_from([0, 1, 64, 70_000, 1 << 20, (4 << 20) + 5, 9_000_000]), min_size=1, max_size=8))
+@settings(max_examples=4)
+@given(sizes=st.lists(st.sampled_from([0, 64, 70_000, 1 << 20, (4 << 20) + 5, 9_000_000]), min_size=1, max_size=4))
 def test_frames_of_any_size_arrive_in_order_and_whole_in_both_directions(sizes: list[int]) -> None:
     there = [frame(n, size) for n, size in enumerate(sizes)]
     back = [frame(n, size, sender=1) for n, size in enumerate(reversed(sizes))]
@@ -151,7 +153,7 @@ def test_poll_wakes_for_a_file_and_keeps_its_time() -> None:
         ours, theirs = os.pipe()
         began = time.monotonic()
         assert a.poll(0.2, [ours]) == []
-        assert 0.15 < time.monotonic() - began < 1.5
+        assert 0.15 < time.monotonic() - began < 5.0
         os.write(theirs, b"!")
         began = time.monotonic()
         a.poll(30.0, [ours])
@@ -173,7 +175,7 @@ def test_three_workers_say_goodbye_at_different_times() -> None:
         links[0].close()
         for done in early:
             done.result()
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 4.0
 
 
 def test_a_worker_that_vanishes_is_lost_and_named() -> None:
@@ -185,14 +187,22 @@ def test_a_worker_that_vanishes_is_lost_and_named() -> None:
         assert seconds < 3.0
 
 
+def test_who_is_done_hears_of_a_worker_that_died_before_it_was() -> None:
+    with pair() as (a, b):
+        vanish(b)
+        with pytest.raises(WorkerLost, match="worker 1 at"):
+            a.close()
+
+
 def test_what_arrived_before_a_worker_vanished_is_still_delivered() -> None:
     with pair() as (a, b):
         for n in range(10):
             b.send(0, frame(n, 10, sender=1))
+        assert a._pull.poll(5000)
         time.sleep(0.2)
         vanish(b)
-        time.sleep(0.2)
-        assert [f.messages[0].number for f in receive(a, 10, seconds=0.8)] == list(range(10))
+        assert a._peers[1].monitor.poll(5000)
+        assert [f.messages[0].number for f in receive(a, 10, seconds=0.2)] == list(range(10))
         poll_until_lost(a, 5.0)
 
 
@@ -200,12 +210,12 @@ def test_a_worker_started_again_is_not_taken_for_the_first() -> None:
     with pair() as (a, b):
         address, keys = a._peers[1].address, b._keys
         vanish(b)
-        again = ZmqLink(1, [b._peers[0].address, address], keys, timing=Timing(meet=2.0))
+        again = ZmqLink(1, [b._peers[0].address, address], keys, timing=Timing(meet=1.5))
         with ThreadPoolExecutor(1) as pool:
             meeting = pool.submit(again.meet, b"hello", lambda worker, greeting: None)
             text, _ = poll_until_lost(a, 10.0)
             assert "worker 1" in text
-            with pytest.raises(FalkirkError, match="waited 2 s"):
+            with pytest.raises(FalkirkError, match="has waited"):
                 meeting.result()
         again.fail(FalkirkError("over"))
 
@@ -251,9 +261,13 @@ class Proxy:
         while True:
             try:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 return
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                near.close()
+                continue
             for ends in ((near, far), (far, near)):
                 threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
 
@@ -274,19 +288,19 @@ class Proxy:
 
 
 def test_a_network_that_falls_silent_is_noticed_in_the_time_stated() -> None:
-    real, keys = free_addresses(2), new_keys(2)
+    real, keys, timing = free_addresses(2), new_keys(2), Timing(meet=10.0, silence=0.5, last_words=0.3)
     proxies = [Proxy(int(address.rpartition(":")[2])) for address in real]
     addresses = [f"tcp://127.0.0.1:{proxy.port}" for proxy in proxies]
-    links = [ZmqLink(i, addresses, keys[i], bind=real[i], timing=QUICK) for i in range(2)]
+    links = [ZmqLink(i, addresses, keys[i], bind=real[i], timing=timing) for i in range(2)]
     meet(*links)
-    time.sleep(3 * QUICK.silence)
+    time.sleep(1.6 * timing.silence)
     assert links[0].poll(0.0) == [], "idle is not silent: heartbeats answer"
     for proxy in proxies:
         proxy.silent.set()
     for link in links:
         text, seconds = poll_until_lost(link, 10.0)
         assert addresses[1 - link.index] in text
-        assert seconds < 1.2 * QUICK.silence + 1 + 1.5, "1.5 s is for a slow machine"
+        assert seconds < 1.2 * timing.silence + timing.last_words + 1.5, "1.5 s is for a slow machine"
     for link in links:
         link.fail(WorkerLost("over"))
     for proxy in proxies:
@@ -304,13 +318,13 @@ def test_a_stranger_is_refused_and_both_sides_say_so() -> None:
     addresses, keys = free_addresses(2), new_keys(2)
     stranger = new_keys(1)[0]
     said: list[str] = []
-    home = ZmqLink(0, addresses, keys[0], timing=Timing(meet=1.0), say=said.append)
+    home = ZmqLink(0, addresses, keys[0], timing=Timing(meet=0.8), say=said.append)
     away = ZmqLink(1, addresses, Keys(stranger.secret, [keys[0].public[0], stranger.public[0]]), timing=QUICK)
     with ThreadPoolExecutor(2) as pool:
         at_home, at_away = pool.submit(meet_fails, home), pool.submit(meet_fails, away)
         assert "worker 0 at" in at_away.result()
         assert "refuses the key of worker 1" in at_away.result()
-        assert "has waited 1 s" in at_home.result()
+        assert "has waited 0.8 s" in at_home.result()
         assert addresses[1] in at_home.result()
     assert any("refused a connection from 127.0.0.1" in text for text in said)
 
@@ -362,6 +376,15 @@ def test_who_waits_says_for_whom_and_gives_up() -> None:
 
 
 def test_a_check_that_fails_stops_both() -> None:
+    def meet_then_fail(link: ZmqLink) -> str:
+        try:
+            link.meet(b"hello", lambda worker, greeting: None)
+            return poll_until_lost(link, 5.0)[0]
+        except WorkerLost as error:
+            return str(error)
+        finally:
+            link.fail(FalkirkError("over"))
+
     addresses, keys = free_addresses(2), new_keys(2)
     links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(2)]
 
@@ -369,7 +392,7 @@ def test_a_check_that_fails_stops_both() -> None:
         raise FalkirkError(f"worker {worker} is different")
 
     with ThreadPoolExecutor(2) as pool:
-        here, there = pool.submit(meet_fails, links[0], check), pool.submit(meet_fails, links[1])
+        here, there = pool.submit(meet_fails, links[0], check), pool.submit(meet_then_fail, links[1])
         assert here.result() == "worker 1 is different"
         assert there.result() == f"worker 0 at {addresses[0]} failed: worker 1 is different"
 

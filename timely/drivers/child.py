@@ -25,7 +25,7 @@ from timely.drivers.link import Link
 from timely.drivers.program import Program
 from timely.drivers.session import Session
 from timely.drivers.sockets import SocketLink
-from timely.errors import FalkirkError
+from timely.errors import CodecError, FalkirkError
 from timely.fingerprint import fingerprint, outline
 from timely.order import Time
 from timely.plan import compile_plan
@@ -81,7 +81,11 @@ def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> 
             send_message(control, message)
 
     def captured(node: int, at: Time, batch: Batch) -> None:
-        header, payload = encode_batch(batch)
+        try:
+            header, payload = encode_batch(batch)
+        except CodecError as error:
+            where = flow.graph.nodes[node]
+            raise CodecError(f"capture {where.name!r} ({where.site}): {error}") from error
         tell(CapturedBatch(node, at, header, b"".join(payload)))
 
     session = Session(plan, assignment.index, link, assignment.limits, on_capture=captured)
@@ -91,14 +95,17 @@ def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> 
     if receive_bytes(control) is None:
         raise _Stopped
     threading.Thread(target=_watch_parent, args=(control,), daemon=True).start()
-    with session:
+    try:
         if assignment.drive is not None:
-            result = assignment.drive(session)
-            _finish(session)
-            tell(Returned(encode(result)))
+            tell(_drive(session, assignment.drive))
         else:
             _run(session, tell)
         tell(session_stats(session, done=True))
+    except BaseException:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent may say stop now, but this must be finished
+        session.abort()
+        raise
+    session.close()
 
 
 def _run(session: Session, tell: Callable[[Stats], None]) -> None:
@@ -113,11 +120,16 @@ def _run(session: Session, tell: Callable[[Stats], None]) -> None:
             tell(session_stats(session))
 
 
-def _finish(session: Session) -> None:
-    """Close what `drive` left open and see the job through: the other workers may still need this one."""
+def _drive(session: Session, drive: Callable[[Session], Any]) -> Returned:
+    """Run `drive`, close what it left open and see the job through: the other workers may still need this one."""
+    result = drive(session)
     for node in session.plan.graph.of_kind("input"):
         session.input(node.name).close()
     session.run()
+    try:
+        return Returned(encode(result))
+    except CodecError as error:
+        raise CodecError(f"what the drive function returned cannot be sent back: {error}") from error
 
 
 def session_stats(session: Session, done: bool = False) -> Stats:
@@ -143,6 +155,7 @@ def _watch_parent(control: socket.socket) -> None:
 
 
 def _stop(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _Stopped
 
 

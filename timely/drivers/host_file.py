@@ -120,16 +120,18 @@ def create_host_files(path: str | os.PathLike[str], workers: int, addresses: Seq
     hosts = HostFile(path, tuple(HostEntry(address, pair[0].decode()) for address, pair in zip(addresses, pairs)))
     for index, entry in enumerate(hosts.workers):
         _entry(f"worker {index}", {"address": entry.address, "public_key": entry.public_key})
+    for file in (path, *map(hosts.key_path, range(workers))):
+        if file.exists():
+            raise FalkirkError(f"{file} is there already, and a job may use it: remove it, or choose another name")
+    for index, (_, secret) in enumerate(pairs):
+        text = (
+            f'# Secret key of worker {index} of {path.name}: for its own host only.\nsecret_key = "{secret.decode()}"\n'
+        )
+        _write_new(hosts.key_path(index), text, 0o600)
     text = _HEAD.format(stem=path.stem, name=path.name) + "".join(
         f'\n[[workers]]\naddress = "{entry.address}"\npublic_key = "{entry.public_key}"\n' for entry in hosts.workers
     )
     _write_new(path, text, 0o644)
-    for index, (_, secret) in enumerate(pairs):
-        _write_new(
-            hosts.key_path(index),
-            f'# Secret key of worker {index} of {path.name}: for its own host only.\nsecret_key = "{secret.decode()}"\n',
-            0o600,
-        )
     return hosts
 
 
@@ -163,10 +165,6 @@ def _public_key(secret: str) -> str | None:
 def _write_new(path: Path, text: str, mode: int) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    except FileExistsError as error:
-        raise FalkirkError(
-            f"{path} is there already: a running job may use it; remove it, or choose another"
-        ) from error
     except OSError as error:
         raise FalkirkError(f"{path} cannot be written: {error.strerror}") from error
     with os.fdopen(file, "w", encoding="ascii") as out:

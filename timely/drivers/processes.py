@@ -139,7 +139,7 @@ class ProcessGroup:
     def explain(self) -> None:
         """Have every worker print what it waits for, on its standard error."""
         for child in self._children:
-            if child.process.poll() is None:
+            if child.hello is not None and child.process.poll() is None:
                 child.process.send_signal(signal.SIGQUIT)
 
     def _start(self, workers: int) -> None:
@@ -158,6 +158,7 @@ class ProcessGroup:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "timely.drivers.child", str(theirs.fileno())],
                     pass_fds=[theirs.fileno(), *files.values()],
+                    process_group=0,  # Ctrl-C is for the parent to hear, and to stop the workers in order
                     env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
                 )
                 theirs.close()
@@ -197,7 +198,7 @@ class ProcessGroup:
     def _compare(self, child: _Child) -> None:
         """Let everybody go once all have built the same graph."""
         assert child.hello is not None
-        first = next(other for other in self._children if other.hello is not None)
+        first = next((o for o in self._children if o.hello is not None and o is not child), child)
         assert first.hello is not None
         if child.hello.fingerprint != first.hello.fingerprint:
             changes = differences(json.loads(first.hello.outline), json.loads(child.hello.outline))

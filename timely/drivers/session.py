@@ -191,6 +191,8 @@ class Session:
     def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
         """The batches, with their times, that reached a capture on this worker so far."""
         name = capture if isinstance(capture, str) else capture.name
+        if not self._closed:
+            self._outputs.carry_out(self.worker.take_effects())
         return self._captured[self._node(name, "capture")]
 
     def explain(self, name: str) -> list[Hold]:
@@ -230,6 +232,8 @@ class Session:
                 busy = True
         if not busy and quiet and block != 0.0 and not self.done:
             self._wait(block, pressed or bool(worker.pressed_by))
+            if worker.effects:  # of results that came meanwhile: a probe must not show them before a capture does
+                self._outputs.carry_out(worker.take_effects())
         return busy or not quiet
 
     def step_until(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
@@ -307,11 +311,12 @@ class Session:
 
     def close(self) -> None:
         """End the job here: finish what runs if all inputs are closed, then release files and connections."""
-        if not self.done:
+        if not self.worker.done:
             self.abort()
         elif not self._closed:
             self._closed = True
             try:
+                self._outputs.carry_out(self.worker.take_effects())
                 for source in self.sources:
                     source.close()
                 self._outputs.close()

@@ -50,9 +50,6 @@ _TURN = 1000
 _LOOK_SECONDS = 0.05
 """How often a worker that never waits looks at its connections."""
 
-_REASON_SECONDS = 1.0
-"""How long to wait, when a connection breaks, for the other side's last words; and for ours to get through."""
-
 
 class _Peer:
     """One other worker: the connection to it, and what is under way in either direction."""
@@ -221,7 +218,7 @@ class ZmqLink:
         for peer in self._peers.values():
             with suppress(zmq.ZMQError):
                 peer.push.send(self._header(peer, FAILED, 0) + words, zmq.NOBLOCK)
-        self._shut(_REASON_SECONDS)
+        self._shut(self._timing.last_words)
 
     # Sending
 
@@ -278,7 +275,7 @@ class ZmqLink:
         self._extra = wanted
         now = time.monotonic()
         self._look_at = now + _LOOK_SECONDS
-        alarms = [at + _REASON_SECONDS for peer in self._peers.values() if (at := peer.broken_at) is not None]
+        alarms = [at + self._timing.last_words for peer in self._peers.values() if (at := peer.broken_at) is not None]
         if seconds is not None:
             alarms.append(now + seconds)
         timeout = None if not alarms else max(0, int((min(alarms) - now) * 1000 + 0.999))
@@ -290,7 +287,7 @@ class ZmqLink:
             elif sock in self._by_monitor:
                 self._hear(self._by_monitor[sock])
         for peer in self._peers.values():
-            if peer.broken_at is not None and time.monotonic() >= peer.broken_at + _REASON_SECONDS:
+            if peer.broken_at is not None and time.monotonic() >= peer.broken_at + self._timing.last_words:
                 self._bury(peer)
         return frames
 
@@ -402,7 +399,12 @@ class ZmqLink:
         """Close everything; what is under way to workers that are still there has `linger` seconds to leave."""
         self._closed = True
         for peer in self._peers.values():
+            while peer.monitor.poll(0):
+                event = recv_monitor_message(peer.monitor)["event"]
+                if event in (zmq.EVENT_HANDSHAKE_SUCCEEDED, zmq.EVENT_DISCONNECTED):
+                    peer.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            if not self._met:  # the connection may be in the making: to who has said hello, or before we ever looked
+                peer.connected |= peer.life != 0 or self._greeting is None
             peer.push.disable_monitor()
-            there = peer.connected or not self._met
-            peer.push.close(linger=int(linger * 1000) if there else 0)
+            peer.push.close(linger=int(linger * 1000) if peer.connected else 0)
         self._context.destroy(linger=0)

@@ -23,12 +23,14 @@ class Timing:
     """Patience, in seconds.
 
     `meet`: until all workers have met. `silence`: a worker that answers no heartbeat for so long is lost; the others
-    stop at most 1.2 * silence + 1 s after its last sign of life. A process that ends is noticed at once. `goodbye`: how
+    stop at most 1.2 * silence + last_words after its last sign of life. `last_words`: how long a broken connection waits
+    for the other side's reason before it counts as lost, and how long our own reason has to get through. `goodbye`: how
     long a worker that is done waits for the others to be done too.
     """
 
     meet: float = 60.0
     silence: float = 10.0
+    last_words: float = 1.0
     goodbye: float = 10.0
 
 
@@ -100,7 +102,7 @@ class Maker:
             push.curve_serverkey = self._keys.public[worker].encode()
         push.connect_timeout = 3000
         push.reconnect_ivl = 50
-        push.reconnect_ivl_max = 1000
+        push.reconnect_ivl_max = 200
         monitor = push.get_monitor_socket()  # before it connects, which may be done at once
         try:
             push.connect(address)
@@ -112,6 +114,7 @@ class Maker:
         sock = self._context.socket(kind)
         sock.ipv6 = self._ipv6
         sock.sndhwm = sock.rcvhwm = 0
+        sock.handshake_ivl = 10_000
         silence = int(self._timing.silence * 1000)
         sock.heartbeat_ivl = silence // 5
         sock.heartbeat_timeout = sock.heartbeat_ttl = silence

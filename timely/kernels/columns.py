@@ -95,3 +95,24 @@ def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
     if types.is_temporal(kind):
         return plain.view(kind) if kind.bit_width == 64 else plain.cast(pa.int32()).view(kind)
     return plain.cast(kind)
+
+
+def pooled_empty(count: int, dtype: npt.DTypeLike) -> Numbers:
+    """An array in Arrow's memory pool, which keeps freed memory at hand.
+
+    Fresh memory from the system costs a page fault every 4 KiB: for 100,000 groups that is more than adding them up.
+    """
+    dtype = np.dtype(dtype)
+    return np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
+
+
+def pooled_full(count: int, value: Any, dtype: npt.DTypeLike) -> Numbers:
+    """The same, filled with `value`."""
+    array = pooled_empty(count, dtype)
+    array.fill(value)
+    return array
+
+
+def pooled_take(array: Numbers, ids: npt.NDArray[np.intp]) -> Numbers:
+    """`array[ids]` in Arrow's memory pool; ids must be valid."""
+    return np.take(array, ids, out=pooled_empty(len(ids), array.dtype), mode="clip")

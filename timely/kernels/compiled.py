@@ -229,3 +229,47 @@ def move_ints(old, slots):
                 at = (at + np.uint64(1)) & mask
             slots[2 * at] = value
             slots[2 * at + np.uint64(1)] = known
+
+
+@_jit
+def count_rows(groups, rows, present):
+    """Add the rows of each group to `rows`, and put the groups that have any into `present`; how many those are."""
+    for at in range(groups.size):
+        rows[groups[at]] += 1
+    found = 0
+    for group in range(rows.size):
+        if rows[group] != 0:
+            present[found] = group
+            found += 1
+    return found
+
+
+@_jit
+def sum_groups(groups, values, sums):
+    """Add each value to its group's sum."""
+    for at in range(groups.size):
+        sums[groups[at]] += values[at]
+
+
+@_jit
+def min_groups(groups, values, least):
+    """Lower each group's least value; True if a NaN was met, and then the result means nothing."""
+    for at in range(groups.size):
+        value = values[at]
+        if value != value:
+            return True
+        if value < least[groups[at]]:
+            least[groups[at]] = value
+    return False
+
+
+@_jit
+def max_groups(groups, values, most):
+    """Raise each group's greatest value; True if a NaN was met, and then the result means nothing."""
+    for at in range(groups.size):
+        value = values[at]
+        if value != value:
+            return True
+        if value > most[groups[at]]:
+            most[groups[at]] = value
+    return False

@@ -16,7 +16,7 @@ import pyarrow as pa
 from timely.kernels.columns import column_of, is_number, is_text, numbers, whole
 from timely.kernels.tables import Ids, IntTable, StringTable
 
-TINY = 50
+TINY = 512
 """Smaller batches are handled by Python alone: a compiled loop costs more to enter than it saves."""
 
 _SMALL = 4096

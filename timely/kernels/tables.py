@@ -21,7 +21,8 @@ _MOST_BYTES = (1 << 31) - 1
 
 
 @cache
-def _compiled() -> ModuleType:
+def compiled_loops() -> ModuleType:
+    """`timely.kernels.compiled`, which loads Numba."""
     from timely.kernels import compiled
 
     return compiled
@@ -31,7 +32,8 @@ def _power_above(n: int) -> int:
     return max(_SMALLEST, 1 << (n - 1).bit_length())
 
 
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view that cannot be written: loops take their input so, that each is compiled once."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -59,7 +61,7 @@ class StringTable:
         """
         out = np.empty(len(strings), np.intp)
         offsets, data = _layout(strings)
-        loop = _compiled().string_ids
+        loop = compiled_loops().string_ids
         row = 0
         while True:
             row, self._count = loop(
@@ -84,7 +86,7 @@ class StringTable:
             self._heads = np.concatenate([self._heads, np.zeros_like(self._heads)])
         if 2 * self._count >= self._slots.size:
             slots = np.zeros(2 * self._slots.size, np.uint64)
-            _compiled().move_strings(_read_only(self._slots), slots)
+            compiled_loops().move_strings(read_only(self._slots), slots)
             self._slots = slots
 
     def reserve(self) -> int:
@@ -117,8 +119,8 @@ class IntTable:
     def ids(self, values: npt.NDArray[np.int64]) -> Ids:
         """The id of each of `values`; new ones are added."""
         out = np.empty(len(values), np.intp)
-        loop = _compiled().int_ids
-        given = _read_only(np.ascontiguousarray(values))
+        loop = compiled_loops().int_ids
+        given = read_only(np.ascontiguousarray(values))
         row = 0
         while True:
             row, self._count = loop(given, row, out, self._slots, self._keys, self._count)
@@ -133,7 +135,7 @@ class IntTable:
             self._keys = keys
         if 4 * self._count >= self._slots.size:
             slots = np.zeros(2 * self._slots.size, np.int64)
-            _compiled().move_ints(_read_only(self._slots), slots)
+            compiled_loops().move_ints(read_only(self._slots), slots)
             self._slots = slots
 
     def reserve(self) -> int:
@@ -154,9 +156,9 @@ def _layout(strings: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     width = np.int32 if pa.types.is_string(strings.type) else np.int64
     _, offsets, data = strings.buffers()
     if not len(strings) or offsets is None:
-        return _read_only(np.zeros(1, width)), _NO_BYTES
+        return read_only(np.zeros(1, width)), _NO_BYTES
     where = np.frombuffer(offsets, width, len(strings) + 1, strings.offset * np.dtype(width).itemsize)
-    return _read_only(where), _NO_BYTES if data is None else _read_only(np.frombuffer(data, np.uint8))
+    return read_only(where), _NO_BYTES if data is None else read_only(np.frombuffer(data, np.uint8))
 
 
 _NO_BYTES: npt.NDArray[np.uint8] = np.frombuffer(bytes(8), np.uint8)
@@ -169,3 +171,9 @@ def warm() -> None:
         strings.ids(pa.array(map(str, range(2 * _SMALLEST)), kind))
     integers = IntTable()
     integers.ids(np.arange(2 * _SMALLEST, dtype=np.int64))
+    groups = read_only(np.zeros(8, np.intp))
+    loops = compiled_loops()
+    loops.count_rows(groups, np.zeros(1, np.int64), np.zeros(1, np.intp))
+    for values in (read_only(np.zeros(8)), read_only(np.zeros(8, np.int64))):
+        for loop in (loops.sum_groups, loops.min_groups, loops.max_groups):
+            loop(groups, values, np.zeros(1, values.dtype))

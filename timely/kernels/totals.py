@@ -15,9 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from timely.kernels.columns import Numbers, column_of, is_number, numbers, whole
+from timely.kernels.columns import (
+    Numbers,
+    column_of,
+    is_number,
+    numbers,
+    pooled_empty,
+    pooled_full,
+    pooled_take,
+    whole,
+)
 from timely.kernels.index import TINY, KeyIndex
-from timely.kernels.tables import Ids, IntTable
+from timely.kernels.tables import Ids, IntTable, compiled_loops, read_only
 
 Kind = Literal["rows", "values", "sum", "min", "max"]
 
@@ -36,6 +45,9 @@ class Part:
 
 
 _ADDS = ("rows", "values", "sum")
+
+_MANY = 8192
+"""From here on compiled loops pay for a group-by; smaller batches are NumPy's."""
 
 
 def _identity(kind: Kind, dtype: np.dtype[Any]) -> Any:
@@ -57,18 +69,42 @@ def _ufunc(kind: Kind, dtype: np.dtype[Any]) -> np.ufunc:
 
 def _reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
     """One result for each of `count` groups; groups (n) says to which each of values (n) belongs."""
+    if len(groups) >= _MANY:
+        result = _compiled_reduce(kind, groups, count, values)
+        if result is not None:
+            return result
     if kind == "sum" and values.dtype.kind == "f":
         # Without any values the weights are ignored, and counts come out.
         return np.bincount(groups, values, count).astype(np.float64, copy=False)
     result = np.full(count, _identity(kind, values.dtype), values.dtype)
-    if kind in ("min", "max") and values.dtype.kind == "f":
-        # The ufuncs that ignore NaN are five times slower, and hardly any column holds one.
-        plain = np.full(count, np.inf if kind == "min" else -np.inf)
-        (np.minimum if kind == "min" else np.maximum).at(plain, groups, values)
-        if not np.isnan(plain).any():
-            return plain
     _ufunc(kind, values.dtype).at(result, groups, values)
     return result
+
+
+def _compiled_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers | None:
+    """The same for many rows; None if there are NaNs, which minima and maxima must pass over."""
+    loops = compiled_loops()
+    groups, values = read_only(groups), read_only(values)
+    if kind == "sum":
+        result = pooled_full(count, 0, values.dtype)
+        loops.sum_groups(groups, values, result)
+        return result
+    floats = values.dtype.kind == "f"
+    limits = (np.inf, -np.inf) if floats else (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+    result = pooled_full(count, limits[0] if kind == "min" else limits[1], values.dtype)
+    met_nan = (loops.min_groups if kind == "min" else loops.max_groups)(groups, values, result)
+    return None if met_nan else result
+
+
+def _count_rows(groups: Ids, count: int) -> tuple[Numbers, Ids]:
+    """How many rows each group has, and the groups that have any."""
+    if len(groups) < _MANY:
+        rows: Numbers = np.bincount(groups, minlength=count)
+        return rows, np.flatnonzero(rows)
+    rows = pooled_full(count, 0, np.int64)
+    present = pooled_empty(count, np.intp)
+    found = compiled_loops().count_rows(read_only(groups), rows, present)
+    return rows, present[:found]
 
 
 def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
@@ -78,10 +114,9 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
         TypeError: if a column cannot be a key, or cannot be added up or compared as a number.
     """
     groups, count, keys_of = _group([whole(table[key]) for key in keys])
-    rows = np.bincount(groups, minlength=count)
-    present = np.flatnonzero(rows)
+    rows, present = _count_rows(groups, count)
     full = len(present) == count
-    rows_column = pa.array(rows if full else rows[present])
+    rows_column = pa.array(rows if full else pooled_take(rows, present))
     valid: dict[str, tuple[Ids, Numbers, Numbers | None, pa.DataType]] = {}
     columns = []
     for part in parts:
@@ -96,7 +131,7 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
             columns.append(rows_column if counts is None else pa.array(counts))
             continue
         result = _reduce(part.kind, of, count, values)
-        result = result if full else result[present]
+        result = result if full else pooled_take(result, present)
         if part.kind == "sum":
             columns.append(pa.array(result))
         else:
@@ -143,7 +178,11 @@ def _group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
             low, high = int(values.min()), int(values.max())
             if high - low < 2 * len(values):
                 # In key order, so equal input gives equal output.
-                return values - low, high - low + 1, lambda ids: [column_of(ids + low, kind)]
+                return (
+                    values - low,
+                    high - low + 1,
+                    lambda ids: [column_of(np.add(ids, low, out=pooled_empty(len(ids), np.int64)), kind)],
+                )
     index = KeyIndex(len(columns), expected=len(columns[0]) // 4)
     return index.ids(columns), len(index), lambda ids: index.keys(ids)
 

@@ -103,11 +103,11 @@ def test_keys_of_several_columns(rows: list[Any]) -> None:
 def test_a_dictionary_that_grew_is_looked_up_only_where_it_is_new() -> None:
     index = ColumnIndex()
     encoder = Encoder()
-    words = [f"w{i % 700}" for i in range(2000)]
-    for part in range(0, 2000, 100):
-        encoded = encoder.encode(pa.array(words[part : part + 100]))
+    words = [f"w{i % 7000}" for i in range(20_000)]
+    for part in range(0, 20_000, 1000):
+        encoded = encoder.encode(pa.array(words[part : part + 1000]))
         assert pa.types.is_dictionary(encoded.type)
-        assert index.ids(encoded).tolist() == first_seen(words)[part : part + 100]
+        assert index.ids(encoded).tolist() == first_seen(words)[part : part + 1000]
     assert index.ids(pa.array(words[:5]).dictionary_encode()).tolist() == [0, 1, 2, 3, 4]
 
 
