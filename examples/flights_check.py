@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.batch import as_arrow
-from timely.run import Result
+from timely.drivers.job import Result
 
 Table = Mapping[Any, Any]
 

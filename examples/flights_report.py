@@ -15,7 +15,7 @@ from rich import table as rich_table
 from rich.console import Console
 
 from timely.drivers.control import Stats
-from timely.run import Result
+from timely.drivers.job import Result
 
 ROWS = 8
 """Rows of each table."""

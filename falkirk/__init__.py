@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from timely.dataflow import Dataflow
     from timely.drivers.inputs import Limits
+    from timely.drivers.job import Result
     from timely.drivers.session import Session
     from timely.errors import FalkirkError
     from timely.io import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     )
     from timely.operators import agg
     from timely.operators.base import Capability, Context, Operator
-    from timely.run import Result, run
+    from timely.run import run
     from timely.windows import Epochs, Sliding, Tumbling, Window
     from timely.windows import Session as SessionWindow
 
@@ -95,7 +96,7 @@ _HOMES = {
     "Operator": "timely.operators.base",
     "Parquet": "timely.io",
     "Rate": "timely.io",
-    "Result": "timely.run",
+    "Result": "timely.drivers.job",
     "Scripted": "timely.io",
     "Session": "timely.drivers.session",
     "SessionWindow": "timely.windows",
@@ -104,7 +105,7 @@ _HOMES = {
     "SqliteSink": "timely.io",
     "Tumbling": "timely.windows",
     "Window": "timely.windows",
-    "agg": "timely.operators",
+    "agg": "timely.operators.agg",
     "run": "timely.run",
 }
 
@@ -112,7 +113,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    home = import_module(_HOMES[name])
+    value = globals()[name] = home if name == "agg" else getattr(home, name)
     return value
 
 

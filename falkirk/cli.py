@@ -12,9 +12,12 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from timely.drivers.job import OnStats, Result
 
 app = typer.Typer(
     name="falkirk",
@@ -82,6 +85,15 @@ def run(
     max_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="How much may wait in queues before sources pause: 64MB, 1GiB, ...")
     ] = "256MiB",
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Run one worker of a job on several hosts (see docs/hosts.md).", show_default=False
+        ),
+    ] = None,
+    index: Annotated[
+        int | None, typer.Option(min=0, metavar="I", help="Which worker of --hosts this is.", show_default=False)
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -93,6 +105,10 @@ def run(
     """Run a program until all its sources have ended."""
     if quiet and as_json:
         raise typer.BadParameter("--quiet and --json exclude each other")
+    if (hosts is None) != (index is None):
+        raise typer.BadParameter("--hosts and --index go together: which file, and which worker of it this is")
+    if hosts is not None and workers != 1:
+        raise typer.BadParameter("the number of workers is that of the host file: leave -w away")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
     from falkirk.run_program import Show, run_program
     from timely.drivers.inputs import Limits
@@ -100,7 +116,39 @@ def run(
 
     how = "quiet" if quiet else "json" if as_json else "auto"
     show = Show(how, every or (1.0 if as_json else 5.0), traceback)
-    _leave(run_program(parse_program(program, arguments), workers, Limits(max_epochs, most_bytes), show))
+    app_program, limits = parse_program(program, arguments), Limits(max_epochs, most_bytes)
+
+    def job(on_stats: OnStats) -> Result:
+        if hosts is not None and index is not None:
+            from timely.drivers.hosts import HostFile, run_host
+
+            return run_host(app_program, HostFile.load(hosts), index, limits, on_stats=on_stats)
+        from timely.run import run
+
+        return run(app_program, workers, limits, on_stats=on_stats)
+
+    title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")
+    _leave(run_program(job, title, workers, show))
+
+
+@app.command()
+def keys(
+    file: Annotated[str, typer.Argument(metavar="HOSTS.TOML", help="The host file to write.")],
+    workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many workers.")],
+    address: Annotated[
+        list[str] | None,
+        typer.Option(metavar="tcp://HOST:PORT", help="Where each worker listens, in order.", show_default=False),
+    ] = None,
+) -> None:
+    """Make the host file and the keys of a job on several hosts."""
+    from timely.drivers.hosts import create_host_files
+
+    def make() -> int:
+        create_host_files(file, workers, address or ())
+        print(f"wrote {file} for every host, and a secret key beside it for each: see docs/hosts.md")
+        return 0
+
+    _guarded(make, traceback=False)
 
 
 @app.command()

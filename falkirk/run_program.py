@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
@@ -17,9 +17,7 @@ from typing import IO, NoReturn
 from falkirk.failures import Failure, explain
 from falkirk.progress_view import Display, JsonDisplay, LiveDisplay, Meter, PlainDisplay, QuietDisplay, Reading
 from timely.drivers.control import Stats
-from timely.drivers.inputs import Limits
-from timely.drivers.program import Program
-from timely.run import run
+from timely.drivers.job import OnStats, Result
 
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -67,18 +65,17 @@ class Interruption:
                 signal.signal(number, handler)
 
 
-def run_program(program: Program, workers: int, limits: Limits, show: Show) -> int:
-    """Run the program to its end and say how it went; the exit code."""
+def run_program(job: Callable[[OnStats], Result], title: str, workers: int, show: Show) -> int:
+    """Run a job to its end and say how it went; the exit code."""
     began = time.monotonic()
     meter = Meter(began)
     interruption = Interruption()
     failure: Failure | None = None
-    title = os.path.basename(program.path or "program") + (f":{program.name}" if program.name else "")
     with interruption.listening():
         try:
             with _display(show, meter, title, workers) as display:
                 try:
-                    result = run(program, workers, limits, on_stats=lambda stats: _observe(meter, display, stats))
+                    result = job(lambda stats: _observe(meter, display, stats))
                     meter.observe(result.stats, time.monotonic())
                 except (Exception, KeyboardInterrupt, SystemExit) as error:
                     failure = explain(error)

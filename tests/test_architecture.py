@@ -193,9 +193,7 @@ def test_packages_import_downwards_only() -> None:
         for name, node in imports(module):
             package = name.split(".")[0]
             if package in PACKAGES and PACKAGES.index(package) > own:
-                problems.append(
-                    f"{module.at(node)}: {PACKAGES[own]} imports {name}, and {package} lies above it"
-                )
+                problems.append(f"{module.at(node)}: {PACKAGES[own]} imports {name}, and {package} lies above it")
             elif package in ("tests", "examples", "bench"):
                 problems.append(f"{module.at(node)}: the product imports {name}")
     assert not problems, report(problems)
@@ -243,9 +241,7 @@ def test_pure_core_imports_no_clock_chance_socket_or_thread() -> None:
             continue
         for name, node in imports(module):
             if any(name == each or name.startswith(f"{each}.") for each in IMPURE_MODULES):
-                problems.append(
-                    f"{module.at(node)}: the pure core imports {name}: do it in a driver, or pass it in"
-                )
+                problems.append(f"{module.at(node)}: the pure core imports {name}: do it in a driver, or pass it in")
         for call in runtime_nodes(module.tree):
             if isinstance(call, ast.Call) and IMPURE_CALLS.fullmatch(ast.unparse(call.func)):
                 problems.append(f"{module.at(call)}: the pure core calls {ast.unparse(call.func)}")
@@ -258,9 +254,7 @@ def test_nothing_unpickles_but_drivers_that_start_processes() -> None:
         for name, node in imports(module):
             top = name.split(".")[0]
             if top in UNPICKLERS and not (top == "cloudpickle" and matches(module.name, CLOUDPICKLE_ALLOWED)):
-                problems.append(
-                    f"{module.at(node)}: imports {name}: bytes from a disk or socket use the codec"
-                )
+                problems.append(f"{module.at(node)}: imports {name}: bytes from a disk or socket use the codec")
     assert not problems, report(problems)
 
 
@@ -279,9 +273,7 @@ def test_every_third_party_import_is_declared() -> None:
             if top in PACKAGES or top in sys.stdlib_module_names or top in UNPICKLERS:
                 continue
             if DISTRIBUTIONS.get(top, top).lower() not in names:
-                problems.append(
-                    f"{module.at(node)}: imports {top}: add it to pyproject.toml and run `make lock`"
-                )
+                problems.append(f"{module.at(node)}: imports {top}: add it to pyproject.toml and run `make lock`")
     assert not problems, report(problems)
 
 
@@ -302,10 +294,7 @@ def test_public_modules_classes_and_functions_are_documented() -> None:
         if not ast.get_docstring(module.tree):
             problems.append(f"{module.at(module.tree)}: module {module.name} has no docstring")
         for node in module.tree.body:
-            if (
-                not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-                or node.name[0] == "_"
-            ):
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or node.name[0] == "_":
                 continue
             overload = any(ast.unparse(each).endswith("overload") for each in node.decorator_list)
             if not overload and not ast.get_docstring(node):

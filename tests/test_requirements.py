@@ -46,9 +46,7 @@ def test_lock_pins_exact_versions_by_hash_and_holds_no_address(lock: Path) -> No
         assert operators == ["=="], f"{lock.name}: {requirement} is not pinned to one version"
         assert requirement.url is None, f"{lock.name}: {requirement.name} names an address"
         assert hashes, f"{lock.name}: {requirement} has no hash"
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), (
-            f"{lock.name}: {requirement}"
-        )
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), f"{lock.name}: {requirement}"
     assert not re.search(r"://|--(extra-)?index-url|--find-links", lock.read_text())
 
 
@@ -62,9 +60,7 @@ def test_lock_satisfies_every_declared_dependency(lock: str, extras: list[str], 
     for requirement in map(Requirement, declared):
         version = versions.get(canonicalize_name(requirement.name))
         assert version, f"{requirement} is not in requirements/{lock}.txt: run `make lock`"
-        assert requirement.specifier.contains(version), (
-            f"{requirement}, but {version} is locked: run `make lock`"
-        )
+        assert requirement.specifier.contains(version), f"{requirement}, but {version} is locked: run `make lock`"
 
 
 def test_tests_run_against_the_versions_that_users_get() -> None:

@@ -127,7 +127,9 @@ class GroupBy:
     columns: Columns
     keys: tuple[str, ...]
 
-    def agg(self, *exprs: pl.Expr, over: Over = "time", name: str | None = None, **aggregates: Aggregate | pl.Expr) -> Columns:
+    def agg(
+        self, *exprs: pl.Expr, over: Over = "time", name: str | None = None, **aggregates: Aggregate | pl.Expr
+    ) -> Columns:
         """Aggregate each group.
 
         over="time": once a time, over the rows of that time. over="scope": running along the innermost coordinate (in

@@ -166,8 +166,9 @@ def _ranks(graph: Graph) -> list[Rank]:
         if source.kind == "feedback":
             continue
         mine, theirs = source.scope.path(), target.scope.path()
+        inner = len(mine) - (source.kind == "leave"), len(theirs) - (target.kind == "enter")  # borders cross over
         common = 0
-        while common < min(len(mine), len(theirs)) and mine[common] is theirs[common]:
+        while common < min(inner) and mine[common] is theirs[common]:
             common += 1
         begin = ("scope", mine[common].index) if common < len(mine) else ("node", source.index)
         end = ("scope", theirs[common].index) if common < len(theirs) else ("node", target.index)

@@ -210,7 +210,9 @@ class Tracker:
                 self._watched_by[place].append(watch)
         self._frontiers: list[Antichain] = [() for _ in topology.watches]
         self._plain = [
-            sources[0][0] if len(sources) == 1 and sources[0][1] == Summary.identity(topology.depths[sources[0][0]]) else None
+            sources[0][0]
+            if len(sources) == 1 and sources[0][1] == Summary.identity(topology.depths[sources[0][0]])
+            else None
             for sources in topology.watches
         ]
         """For watches that see one place as it is: that place."""

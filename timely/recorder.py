@@ -7,7 +7,7 @@ for None an event. Operators are named by their processor's index in the plan.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from timely.batch import Batch
 from timely.order import Time
@@ -27,6 +27,9 @@ class Recorder(Protocol):
 
     def notified(self, processor: int, time: Time) -> None:
         """A notification is about to be handled: the operator now acts on the completeness of `time`."""
+
+    def resulted(self, processor: int, time: Time, result: Any) -> None:
+        """The result of a job that the operator started at `time` is about to be handled."""
 
     def held(self, processor: int, time: Time, diff: int) -> None:
         """A capability for `time` was retained (+1) or given back (-1)."""

@@ -176,10 +176,19 @@ class Worker:
     def finish(self, job: int, result: Any) -> None:
         """Input: job number `job` has returned `result`."""
         op, time = self._jobs.pop(job)
-        runtime = self._runtimes[op]
+        runtime, recorder = self._runtimes[op], self._recorder
         runtime.ctx.time = time
-        self._guard(runtime, lambda: runtime.operator.on_result(runtime.ctx, time, result))
+        if recorder is not None:
+            recorder.resulted(op, time, result)
+        try:
+            runtime.operator.on_result(runtime.ctx, time, result)
+        except FalkirkError:
+            raise
+        except Exception as error:
+            raise self._blame(runtime, time, error, None) from error
         self._fan_out(runtime)
+        if recorder is not None and runtime.operator.state is not None:
+            recorder.completed(op)
         self._drive()
         self.hold(op, time, -1)
 
@@ -229,6 +238,8 @@ class Worker:
             recorder.notified(processor.index, time)
         try:
             runtime.operator.on_notify(ctx, time)
+        except FalkirkError:
+            raise
         except Exception as error:
             raise self._blame(runtime, time, error, None) from error
         if ctx.out:
@@ -251,6 +262,9 @@ class Worker:
                 recorder.delivered(runtime.processor.index, port, time, batch)
             try:
                 runtime.operator.on_batch(ctx, port, time, batch)
+            except FalkirkError:
+                stack.clear()
+                raise
             except Exception as error:
                 stack.clear()
                 raise self._blame(runtime, time, error, batch) from error
@@ -267,23 +281,30 @@ class Worker:
         if recorder is not None:
             for port, time, batch in out:
                 recorder.sent(runtime.processor.index, port, ctx.time, time, batch)
-        if len(out) > 1:
-            for port, time, batch in out:
-                for way, _, _, route in runtime.routes[port]:
-                    if way:
-                        self._queue(route, ctx.time, time, batch)
-            out.reverse()
-            for port, time, batch in out:
-                for way, target, target_port, _ in runtime.routes[port]:
-                    if not way:
-                        self._stack.append((runtimes[target], target_port, time, batch))
-        else:
-            for port, time, batch in out:
-                for way, target, target_port, route in runtime.routes[port]:
-                    if way:
-                        self._queue(route, ctx.time, time, batch)
-                    else:
-                        self._stack.append((runtimes[target], target_port, time, batch))
+        try:
+            if len(out) > 1:
+                for port, time, batch in out:
+                    for way, _, _, route in runtime.routes[port]:
+                        if way:
+                            self._queue(route, ctx.time, time, batch)
+                out.reverse()
+                for port, time, batch in out:
+                    for way, target, target_port, _ in runtime.routes[port]:
+                        if not way:
+                            self._stack.append((runtimes[target], target_port, time, batch))
+            else:
+                for port, time, batch in out:
+                    for way, target, target_port, route in runtime.routes[port]:
+                        if way:
+                            self._queue(route, ctx.time, time, batch)
+                        else:
+                            self._stack.append((runtimes[target], target_port, time, batch))
+        except IndexError:
+            node = runtime.processor.node
+            raise OperatorError(
+                f"{node.kind} {node.name!r} ({node.site}) sent on output {port}, but it has {node.outputs}; declare them "
+                "with outputs=n"
+            ) from None
         out.clear()
 
     def _queue(self, route: Route, event: Time, time: Time, batch: Batch) -> None:
@@ -474,14 +495,6 @@ class Worker:
 
     # Errors
 
-    def _guard(self, runtime: _Runtime, event: Callable[[], None]) -> None:
-        try:
-            event()
-        except Exception as error:
-            raise self._blame(runtime, runtime.ctx.time, error, None) from error
-
-    def _blame(self, runtime: _Runtime, time: Time, error: Exception, batch: Batch | None) -> FalkirkError:
-        if isinstance(error, FalkirkError):
-            return error
+    def _blame(self, runtime: _Runtime, time: Time, error: Exception, batch: Batch | None) -> OperatorError:
         node = runtime.processor.node
         return operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, batch)

@@ -195,6 +195,20 @@ def test_notifications_come_least_time_first_once_each_and_only_when_complete() 
         assert seen == [(0,), (1,), (2,), (3,), (4,)]
 
 
+def test_a_notification_in_a_scope_waits_for_the_very_time_it_was_asked_for() -> None:
+    seen: list[Time] = []
+    flow, _ = program(lambda ctx, time, batch: ctx.notify_at((1, 0)), lambda ctx, time: seen.append(time), depth=2)
+    with Session(flow) as session:
+        session.input("in").send([1])
+        session.step()
+        session.input("in").advance_to(1)
+        session.step()
+        assert seen == []
+        session.input("in").advance_to(2)
+        session.step()
+        assert seen == [(1, 0)]
+
+
 def test_a_notification_may_ask_for_the_next_and_send_later() -> None:
     def ask(ctx: Context, time: Time) -> None:
         ctx.send_at((time[0] + 1,), [time[0]])

@@ -123,7 +123,6 @@ def test_long_records_are_cut() -> None:
     assert len(str(failure(lambda s: s.map(lambda x: x.no), ["x" * 10_000]))) < 1000
 
 
-@pytest.mark.xfail(strict=True, reason="Worker._drive raises the OperatorError `from` itself: the user's error is lost")
 def test_the_users_own_error_is_the_cause() -> None:
     assert isinstance(failure(bad_map, range(20)).__cause__, ZeroDivisionError)
 
@@ -215,7 +214,6 @@ class TestCustomOperators:
         assert f"unary 'late' ({__file__}" in text
         assert "at time (0,): ValueError: too late" in text
 
-    @pytest.mark.xfail(strict=True, raises=IndexError, reason="Worker._fan_out does not check the port")
     def test_an_output_port_that_is_not_there(self) -> None:
         class Astray(Operator):
             def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:

@@ -189,6 +189,17 @@ def test_a_cycle_out_of_a_scope_and_back_is_refused() -> None:
     assert "scope 'sub'" in str(caught.value)
 
 
+def test_leaving_a_scope_and_entering_it_again_is_refused() -> None:
+    """Its coordinate would fall: what is at (0, 5) would lead to (0, 0) of the same scope."""
+    ways: list[Callable[[Any], Any]] = [lambda s: s, lambda s: s.map(abs)]
+    for between in ways:
+        flow = Dataflow()
+        scope = flow.scope("sub")
+        between(flow.input("in").enter(scope).map(abs).leave()).enter(scope).map(abs)
+        with pytest.raises(GraphError, match="advances no time"):
+            compile_plan(flow.graph)
+
+
 def test_an_open_loop_and_an_empty_dataflow_are_refused() -> None:
     flow = Dataflow("nothing")
     with pytest.raises(GraphError, match="'nothing' has no operators"):

@@ -149,9 +149,28 @@ def test_the_order_of_processors_agrees_with_could_result_in(data: st.DataObject
 @given(st.data(), st.sampled_from([1, 2]))
 @settings(max_examples=40)
 def test_contracted_arrivals_equal_the_paths_of_the_whole_graph(data: st.DataObject, workers: int) -> None:
-    """From every place to every node: the arcs and arrivals of the plan say what relaxation on the full graph says."""
     flow = Dataflow()
     loops(data.draw, flow.input("in"), 1).probe("end")
+    compare_with_all_paths(flow, workers)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_paths_that_do_not_compare_are_all_kept(workers: int) -> None:
+    """From beside the inner loop back to its head: one iteration later inside, or one outside and none inside."""
+    flow = Dataflow()
+
+    def detour(stream: Stream) -> Stream:
+        beside = stream.unary("beside", Operator, holds=True).exchange(abs)
+        return stream.map(abs, name="head").concat(beside)
+
+    flow.input("in").iterate(lambda outer: outer.iterate(detour)).probe()
+    compare_with_all_paths(flow, workers)
+    paths = paths_of(flow.graph)
+    assert len(paths[flow.graph.node_named("beside").index, flow.graph.node_named("head").index]) == 2
+
+
+def compare_with_all_paths(flow: Dataflow, workers: int) -> None:
+    """From every place to every node: the arcs and arrivals of the plan say what relaxation on the full graph says."""
     plan = compile_plan(flow.graph, workers)
     paths = paths_of(flow.graph)
     place_of = {p.node.index: p.place for p in plan.processors if p.place is not None}

@@ -87,7 +87,9 @@ def test_implied_frontiers_equal_all_pointstamps_carried_along_all_paths(data: s
     for _ in range(data.draw(st.integers(1, 12))):
         for _ in range(data.draw(st.integers(1, 4))):
             place = data.draw(st.integers(0, len(topology.depths) - 1))
-            time = tuple(data.draw(st.lists(st.integers(0, 3), min_size=topology.depths[place], max_size=topology.depths[place])))
+            time = tuple(
+                data.draw(st.lists(st.integers(0, 3), min_size=topology.depths[place], max_size=topology.depths[place]))
+            )
             diff = data.draw(st.sampled_from([-1, 1, 1, 2]))
             tracker.update(place, time, diff)
             counts[place, time] = counts.get((place, time), 0) + diff
@@ -133,7 +135,9 @@ def test_the_tracker_for_lines_answers_as_the_general_one(data: st.DataObject) -
     same = Summary.identity(1)
     arcs = [Arc(a, b, same) for a, b in pairs]
     watches = [[(place, same)] for place in range(size)]
-    watches += [[(place, same) for place in group] for group in data.draw(st.lists(st.lists(places, min_size=1), max_size=3))]
+    watches += [
+        [(place, same) for place in group] for group in data.draw(st.lists(st.lists(places, min_size=1), max_size=3))
+    ]
     topology = Topology([1] * size, [(r,) for r in rank], arcs, watches)
     line, general = tracker_for(topology), Tracker(topology)
     assert isinstance(line, LineTracker)
@@ -230,6 +234,6 @@ def test_a_transient_negative_count_hides_nothing() -> None:
     assert tracker.active == 0
 
 
-@pytest.mark.parametrize("a,b", [((0,), (0,)), ((1, 0), (0, 100))])
+@pytest.mark.parametrize(("a", "b"), [((0,), (0,)), ((1, 0), (0, 100))])
 def test_leq_is_the_product_order_that_the_tracker_relies_on(a: Time, b: Time) -> None:
     assert leq(a, b) == all(x <= y for x, y in zip(a, b, strict=True))

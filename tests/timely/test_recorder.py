@@ -37,6 +37,9 @@ class Notes:
     def notified(self, processor: int, time: Time) -> None:
         self.events.append(("notified", processor, time))
 
+    def resulted(self, processor: int, time: Time, result: Any) -> None:
+        self.events.append(("resulted", processor, time, result))
+
     def held(self, processor: int, time: Time, diff: int) -> None:
         self.events.append(("held", processor, time, diff))
 
@@ -248,7 +251,7 @@ def test_a_recorder_changes_nothing(workers: int) -> None:
 def test_messages_are_numbered_on_every_physical_edge_and_keep_the_time_of_their_event() -> None:
     class Ahead(Operator):
         def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-            for record in batch:
+            for record in list[Any](batch):
                 ctx.send_at((time[0] + record % 3,), [record])
 
     flow = Dataflow()
@@ -278,7 +281,6 @@ def test_messages_are_numbered_on_every_physical_edge_and_keep_the_time_of_their
         assert (ahead == {0}) == (edge == min(key[0] for key in seen))
 
 
-@pytest.mark.xfail(strict=True, reason="Worker.finish tells the recorder of what is sent, but not of the result itself")
 def test_results_of_jobs_are_heard_of_before_what_they_cause() -> None:
     class Asker(Operator):
         def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:

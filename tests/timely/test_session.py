@@ -428,7 +428,7 @@ def test_an_input_that_nobody_feeds_is_refused_also_beside_a_source() -> None:
 
 
 def test_closing_a_finished_session_loses_nothing_and_acknowledges() -> None:
-    source, seen = Watched(3), list[int]()
+    source, seen = Watched(3), list[Any]()
     flow = Dataflow()
     flow.source("in", source).capture()
     with Session(flow, on_capture=lambda node, at, batch: seen.extend(batch)) as session:

@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from timely.codec import encode, encode_batch
 from timely.drivers.control import CapturedBatch, Failed, Hello, Returned, Stats, receive_bytes, send_message
 from timely.drivers.explain import report
 from timely.drivers.inputs import Limits
+from timely.drivers.job import run_session, session_stats
 from timely.drivers.link import Link
 from timely.drivers.program import Program
 from timely.drivers.session import Session
@@ -29,8 +29,6 @@ from timely.errors import CodecError, FalkirkError
 from timely.fingerprint import fingerprint, outline
 from timely.order import Time
 from timely.plan import compile_plan
-
-_STATS_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +94,9 @@ def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> 
         raise _Stopped
     threading.Thread(target=_watch_parent, args=(control,), daemon=True).start()
     try:
+        value = run_session(session, assignment.drive, tell)
         if assignment.drive is not None:
-            tell(_drive(session, assignment.drive))
-        else:
-            _run(session, tell)
+            tell(_returned(value))
         tell(session_stats(session, done=True))
     except BaseException:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent may say stop now, but this must be finished
@@ -108,44 +105,11 @@ def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> 
     session.close()
 
 
-def _run(session: Session, tell: Callable[[Stats], None]) -> None:
-    if any(session.plan.graph.of_kind("input")):
-        names = ", ".join(repr(node.name) for node in session.plan.graph.of_kind("input"))
-        raise FalkirkError(f"nothing feeds the input {names}: use a source, or run with drive=function")
-    due = time.monotonic() + _STATS_SECONDS
-    while not session.done:
-        session.step(_STATS_SECONDS)
-        if (now := time.monotonic()) >= due:
-            due = now + _STATS_SECONDS
-            tell(session_stats(session))
-
-
-def _drive(session: Session, drive: Callable[[Session], Any]) -> Returned:
-    """Run `drive`, close what it left open and see the job through: the other workers may still need this one."""
-    result = drive(session)
-    for node in session.plan.graph.of_kind("input"):
-        session.input(node.name).close()
-    session.run()
+def _returned(value: Any) -> Returned:
     try:
-        return Returned(encode(result))
+        return Returned(encode(value))
     except CodecError as error:
         raise CodecError(f"what the drive function returned cannot be sent back: {error}") from error
-
-
-def session_stats(session: Session, done: bool = False) -> Stats:
-    """How far the session is."""
-    worker = session.worker
-    times = [worker.input_time(node.index) for node in worker.plan.graph.of_kind("source", "input")]
-    live = [at[0] for at in times if at is not None]
-    open_epochs = [least[0] for ends in worker.plan.ends.values() for w in ends for least in worker.tracker.frontier(w)]
-    return Stats(
-        records=sum(source.records for source in session.sources),
-        written=session.written,
-        epoch=min(open_epochs, default=None),
-        read_epoch=min(live, default=None),
-        queued_bytes=worker.queued_bytes,
-        done=done,
-    )
 
 
 def _watch_parent(control: socket.socket) -> None:

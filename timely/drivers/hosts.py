@@ -10,65 +10,26 @@ the others when it fails, and each stops when another is lost.
 from __future__ import annotations
 
 import json
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import FrameType
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
-from timely.batch import Batch
 from timely.dataflow import Dataflow
-from timely.drivers.child import session_stats
-from timely.drivers.control import Stats
 from timely.drivers.explain import report
 from timely.drivers.host_file import HostEntry, HostFile, create_host_files
 from timely.drivers.inputs import Limits
+from timely.drivers.job import Drive, OnStats, Result, explaining, run_session, session_stats
 from timely.drivers.program import Program
 from timely.drivers.session import Session
 from timely.drivers.zmq_link import ZmqLink
 from timely.drivers.zmq_sockets import Timing
 from timely.errors import FalkirkError
 from timely.fingerprint import differences, fingerprint, outline
-from timely.order import Time
 from timely.plan import compile_plan
-from timely.wire import Capture
 
-__all__ = ["HostEntry", "HostFile", "HostResult", "Timing", "create_host_files", "run_host"]
-
-_STATS_SECONDS = 0.2
-
-OnStats = Callable[[Mapping[int, Stats]], None]
-
-
-@dataclass(slots=True)
-class HostResult:
-    """What a finished job leaves on this host: statistics, the value that `drive` returned, and captures of one worker.
-
-    `stats` and `returned` have the worker's index as their one key, so that it can be used as `timely.run.Result` is.
-    """
-
-    seconds: float
-    stats: dict[int, Stats]
-    returned: dict[int, Any]
-    _captured: dict[str, list[tuple[Time, Batch]]] = field(default_factory=dict)
-
-    @property
-    def records(self) -> int:
-        """Records that the sources of this worker read."""
-        return sum(stats.records for stats in self.stats.values())
-
-    def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
-        """The batches that reached a capture on this worker, with their times, in order of time."""
-        name = capture if isinstance(capture, str) else capture.name
-        if name not in self._captured:
-            raise FalkirkError(f"there is no capture {name!r}; there are: {', '.join(self._captured) or 'none'}")
-        return sorted(self._captured[name], key=lambda entry: entry[0])
+__all__ = ["HostEntry", "HostFile", "Timing", "create_host_files", "run_host"]
 
 
 class _Greeting(msgspec.Struct):
@@ -84,17 +45,17 @@ def run_host(
     hosts: HostFile,
     index: int,
     limits: Limits | None = None,
-    drive: Callable[[Session], Any] | None = None,
+    drive: Drive | None = None,
     on_stats: OnStats | None = None,
     timing: Timing | None = None,
     say: Callable[[str], None] | None = None,
-) -> HostResult:
+) -> Result:
     """Run worker `index` of `program` in this process, with all the others of `hosts`, until all sources have ended.
 
     `drive(session)`, if given, runs in place of the usual loop, to feed inputs by hand. `on_stats` is called several times
-    a second, with the statistics of this worker. `say` gets news while workers wait for each other (default: standard
-    error). Raises what goes wrong here, and WorkerLost, which names the worker and tells its error, when it goes wrong
-    elsewhere; sinks then hold whole epochs only.
+    a second, with the statistics of this worker; the result too is this worker's alone. `say` gets news while workers
+    wait for each other (default: standard error). Raises what goes wrong here, and WorkerLost, which names the worker
+    and tells its error, when it goes wrong elsewhere; sinks then hold whole epochs only.
     """
     if not isinstance(program, Program):
         program = Program(flow=program)
@@ -107,15 +68,15 @@ def run_host(
     except BaseException as error:
         link.fail(error)
         raise
-    with session, _explaining(session):
+    with session, explaining(lambda: print(report(session.worker), file=sys.stderr, flush=True)):
         _meet(link, hosts, index, flow)
-        returned = {} if drive is None else {index: drive(session)}
-        _run(session, fed=drive is not None, on_stats=on_stats)
+        tell = None if on_stats is None else (lambda stats: on_stats({index: stats}))
+        value = run_session(session, drive, tell)
         captured = {node.name: session.captured(node.name) for node in flow.graph.of_kind("capture")}
     stats = {index: session_stats(session, done=True)}
     if on_stats is not None:
         on_stats(stats)
-    return HostResult(time.perf_counter() - began, stats, returned, captured)
+    return Result(time.perf_counter() - began, stats, {} if drive is None else {index: value}, captured)
 
 
 def _meet(link: ZmqLink, hosts: HostFile, index: int, flow: Dataflow) -> None:
@@ -139,35 +100,3 @@ def _meet(link: ZmqLink, hosts: HostFile, index: int, flow: Dataflow) -> None:
             )
 
     link.meet(msgspec.msgpack.encode(mine), check)
-
-
-def _run(session: Session, fed: bool, on_stats: OnStats | None) -> None:
-    inputs = [node.name for node in session.plan.graph.of_kind("input")]
-    if inputs and not fed:
-        names = ", ".join(map(repr, inputs))
-        raise FalkirkError(f"nothing feeds the input {names}: use a source, or run with drive=function")
-    for name in inputs:
-        session.input(name).close()
-    due = time.monotonic() + _STATS_SECONDS
-    while not session.worker.done:
-        session.step(_STATS_SECONDS)
-        if on_stats is not None and (now := time.monotonic()) >= due:
-            due = now + _STATS_SECONDS
-            on_stats({session.index: session_stats(session)})
-
-
-@contextmanager
-def _explaining(session: Session) -> Iterator[None]:
-    """While inside, Ctrl-\\ prints what this worker waits for instead of ending it."""
-    if not hasattr(signal, "SIGQUIT") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handler(number: int, frame: FrameType | None) -> None:
-        print(report(session.worker), file=sys.stderr, flush=True)
-
-    before = signal.signal(signal.SIGQUIT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGQUIT, before)

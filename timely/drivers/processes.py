@@ -159,7 +159,7 @@ class ProcessGroup:
                     [sys.executable, "-m", "timely.drivers.child", str(theirs.fileno())],
                     pass_fds=[theirs.fileno(), *files.values()],
                     process_group=0,  # Ctrl-C is for the parent to hear, and to stop the workers in order
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)},
+                    env=_environment(workers),
                 )
                 theirs.close()
                 self._children.append(_Child(index, process, mine))
@@ -268,6 +268,13 @@ def launch(
     if not isinstance(program, Program):
         program = Program(flow=program)
     return ProcessGroup(program, workers, limits, drive).wait(on_stats)
+
+
+def _environment(workers: int) -> dict[str, str]:
+    """This process's environment, its import path, and a fair share of the cores for Polars' own threads."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    return {"POLARS_MAX_THREADS": threads, **os.environ, "PYTHONPATH": path}
 
 
 def _pickled(assignment: Assignment) -> bytes:

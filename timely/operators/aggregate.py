@@ -89,17 +89,21 @@ class ColumnAggregate(Operator):
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
             if self._combined and ctx.workers > 1:
-                table = as_arrow(batch)
+                # Batches of several workers were joined: each chunk has its own dictionary, and is best taken by itself.
+                for part in as_arrow(batch).to_batches():
+                    self._add(time, pa.Table.from_batches([part]))
             else:
-                table = partial(self._encode(select(batch, self._needed)), self._keys, self._parts)
-            held = self._pending.add(time, table)
-            many = len(held)
-            # Looked at when the number of tables doubles, so that many tiny ones cost O(1) each.
-            if many >= _MANY and many & (many - 1) == 0 and length(held[0]) <= sum(map(length, held[1:])):
-                self._pending.replace(time, combine(_tables(held), self._keys, self._parts))
+                self._add(time, partial(self._encode(select(batch, self._needed)), self._keys, self._parts))
         except _REFUSALS as error:
             raise _refused(ctx, time, error, batch) from error
         ctx.notify_at(time)
+
+    def _add(self, time: Time, table: pa.Table) -> None:
+        held = self._pending.add(time, table)
+        many = len(held)
+        # Looked at when the number of tables doubles, so that many tiny ones cost O(1) each.
+        if many >= _MANY and many & (many - 1) == 0 and length(held[0]) <= sum(map(length, held[1:])):
+            self._pending.replace(time, combine(_tables(held), self._keys, self._parts))
 
     def _encode(self, table: pa.Table) -> pa.Table:
         if self._encoder is None or pa.types.is_dictionary(table.schema.field(0).type):
