@@ -29,11 +29,6 @@ def epoch_files(data: Path, size: int) -> list[Path]:
     return sorted((data / "epochs").glob("*.parquet"))[: max(1, size // per_epoch)]
 
 
-def whole_file(data: Path, workers: int) -> Path:
-    """All records in one file, with a row group an epoch for each worker (for two at the most)."""
-    return data / f"whole-{min(workers, 2)}.parquet"
-
-
 def records_in(data: Path, files: list[Path]) -> int:
     """Records in so many epochs."""
     per_epoch: int = json.loads((data / "about.json").read_text())["records_per_epoch"]

@@ -6,17 +6,17 @@ import json
 import tempfile
 from pathlib import Path
 
-from common import arguments, report, whole_file
+from common import arguments, report
 from tally import Tally, Timed, read_tally
 
 import falkirk
 from falkirk import Dataflow, Parquet, agg
 
 
-def build(data: Path, folder: Path, workers: int) -> Dataflow:
+def build(data: Path, folder: Path) -> Dataflow:
     """The program, over all records of `data`, with notes on its run in `folder`."""
     about = json.loads((data / "about.json").read_text())
-    pairs = Parquet(whole_file(data, workers), epoch=about["records_per_epoch"], split="row_groups", use_threads=False)
+    pairs = Parquet(data / "whole.parquet", epoch=about["records_per_epoch"], split="epochs", use_threads=False)
     flow = Dataflow("keyed")
     totals = (
         flow.columns("pairs", Timed(pairs, folder))
@@ -30,7 +30,7 @@ def build(data: Path, folder: Path, workers: int) -> Dataflow:
 def main() -> None:
     args = arguments()
     with tempfile.TemporaryDirectory() as folder:
-        falkirk.run(build(args.data, Path(folder), args.workers), workers=args.workers)
+        falkirk.run(build(args.data, Path(folder)), workers=args.workers)
         seconds, rows, sums = read_tally(Path(folder))
     check = {"rows": rows, "count": sums["n"], "total": sums["total"], "maxima": sums["top"]}
     report(args.size / seconds, check=check)

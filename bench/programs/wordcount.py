@@ -6,22 +6,22 @@ import json
 import tempfile
 from pathlib import Path
 
-from common import arguments, report, whole_file
+from common import arguments, report
 from tally import Tally, Timed, read_tally
 
 import falkirk
 from falkirk import Dataflow, Parquet, agg
 
 
-def build(data: Path, folder: Path, workers: int) -> Dataflow:
+def build(data: Path, folder: Path) -> Dataflow:
     """The program, over all records of `data`, with notes on its run in `folder`."""
     about = json.loads((data / "about.json").read_text())
     words = Parquet(
-        whole_file(data, workers),
+        data / "whole.parquet",
         epoch=about["records_per_epoch"],
         # Plain pages hold no dictionary: making one costs more than grouping the text itself.
         read_dictionary=["word"] if about["dictionary"] else [],
-        split="row_groups",
+        split="epochs",
         use_threads=False,
     )
     flow = Dataflow("wordcount")
@@ -33,7 +33,7 @@ def build(data: Path, folder: Path, workers: int) -> Dataflow:
 def main() -> None:
     args = arguments()
     with tempfile.TemporaryDirectory() as folder:
-        falkirk.run(build(args.data, Path(folder), args.workers), workers=args.workers)
+        falkirk.run(build(args.data, Path(folder)), workers=args.workers)
         seconds, rows, sums = read_tally(Path(folder))
     report(args.size / seconds, check={"rows": rows, "total": sums["n"]})
 

@@ -1,8 +1,7 @@
 """The input of the benchmarks: made once from seed 7, kept in `bench/data`.
 
-A data set is a folder with `whole-1.parquet` (a row group an epoch) and `whole-2.parquet` (two, so that two workers read
-whole groups), `epochs/epoch-0000.parquet`, ... (the same rows, one file and row group an epoch, for systems that read
-files), and `about.json`.
+A data set is a folder with `whole.parquet` (a row group an epoch), `epochs/epoch-0000.parquet`, ... (the same rows, one
+file and row group an epoch, for systems that read files), and `about.json`.
 """
 
 from __future__ import annotations
@@ -72,14 +71,10 @@ def warm(data: Path) -> None:
 def _write(table: pa.Table, folder: Path, per_epoch: int, dictionary: bool, progress: Progress | None) -> None:
     epochs = len(table) // per_epoch
     (folder / "epochs").mkdir()
-    with (
-        pq.ParquetWriter(folder / "whole-1.parquet", table.schema, use_dictionary=dictionary) as one,
-        pq.ParquetWriter(folder / "whole-2.parquet", table.schema, use_dictionary=dictionary) as two,
-    ):
+    with pq.ParquetWriter(folder / "whole.parquet", table.schema, use_dictionary=dictionary) as whole:
         for epoch in range(epochs):
             part = table.slice(epoch * per_epoch, per_epoch)
-            one.write_table(part, row_group_size=per_epoch)
-            two.write_table(part, row_group_size=per_epoch // 2)
+            whole.write_table(part, row_group_size=per_epoch)
             pq.write_table(part, folder / "epochs" / f"epoch-{epoch:04d}.parquet", use_dictionary=dictionary)
             if progress is not None:
                 progress(epoch + 1, epochs)

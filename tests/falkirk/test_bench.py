@@ -111,8 +111,8 @@ def test_senseless_command_is_refused_with_what_to_do(name: str, options: dict[s
 
 def test_input_is_the_same_every_time_and_holds_what_it_says(folder: Path, tmp_path: Path) -> None:
     first, second = data.ensure("pairs", SIZE, folder), data.ensure("pairs", SIZE, tmp_path)
-    whole = pq.read_table(first / "whole-2.parquet")
-    assert whole.equals(pq.read_table(second / "whole-2.parquet"))
+    whole = pq.read_table(first / "whole.parquet")
+    assert whole.equals(pq.read_table(second / "whole.parquet"))
     assert len(whole) == SIZE == data.records_of(first)
     epochs = [pl.read_parquet(file) for file in sorted((first / "epochs").glob("*.parquet"))]
     assert len(epochs) == 10
@@ -121,12 +121,12 @@ def test_input_is_the_same_every_time_and_holds_what_it_says(folder: Path, tmp_p
 
 def test_dictionaries_are_in_the_files_only_where_they_should_be(folder: Path) -> None:
     for kind, expected in (("words", True), ("words_plain", False)):
-        file = pq.ParquetFile(data.ensure(kind, SIZE, folder) / "whole-2.parquet")
+        file = pq.ParquetFile(data.ensure(kind, SIZE, folder) / "whole.parquet")
         assert file.metadata.row_group(0).column(0).has_dictionary_page is expected
 
 
 def test_word_frequencies_follow_the_law(folder: Path) -> None:
-    counts = pl.read_parquet(data.ensure("words", 200_000, folder) / "whole-2.parquet")["word"].value_counts(sort=True)
+    counts = pl.read_parquet(data.ensure("words", 200_000, folder) / "whole.parquet")["word"].value_counts(sort=True)
     assert counts["count"][0] / counts["count"][1] == pytest.approx(2, rel=0.1)
     assert counts["count"][0] / counts["count"][9] == pytest.approx(10, rel=0.15)
 

@@ -386,11 +386,9 @@ _MANY = 2048
 
 def _hash_buffers(values: pa.Array, seed: int) -> Hashes:
     if len(values) >= _MANY and not pa.types.is_fixed_size_binary(values.type):
-        from timely.kernels.crc import crc_of_each
+        from timely.kernels.crc import hash_each
 
-        checks, lengths = crc_of_each(values)
-        hashes = checks.astype(np.uint64) | (lengths.astype(np.uint64) << np.uint64(32))
-        hashes = _mix_column(hashes ^ np.uint64(seed))
+        hashes = hash_each(values, seed, (_MIX_1, _MIX_2))
         if values.null_count:
             hashes[values.is_null().to_numpy(zero_copy_only=False)] = _mix(_NONE)
         return hashes

@@ -93,14 +93,17 @@ def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> 
     if receive_bytes(control) is None:
         raise _Stopped
     threading.Thread(target=_watch_parent, args=(control,), daemon=True).start()
+    _stop_between_turns(session)
     try:
         value = run_session(session, assignment.drive, tell)
         if assignment.drive is not None:
             tell(_returned(value))
         tell(session_stats(session, done=True))
     except BaseException:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent may say stop now, but this must be finished
-        session.abort()
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent may say stop now, but this must be finished
+        finally:
+            session.abort()
         raise
     session.close()
 
@@ -121,6 +124,11 @@ def _watch_parent(control: socket.socket) -> None:
 def _stop(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _Stopped
+
+
+def _stop_between_turns(session: Session) -> None:
+    """From now on, a request to end waits for the current turn: what a sink is doing must not be torn."""
+    signal.signal(signal.SIGTERM, lambda *_: session.stop(_Stopped()))
 
 
 def _fail(control: socket.socket, error: BaseException) -> int:

@@ -191,7 +191,7 @@ class ProcessGroup:
                 self.outcome.returned[child.index] = decode(value)
             case Failed():
                 child.reported = True
-                if self._failure is None or self._failure.kind == "WorkerLost":
+                if self._failure is None or _is_consequence(self._failure):
                     self._failure = message
                     self._failed_worker = child.index
 
@@ -212,7 +212,9 @@ class ProcessGroup:
                     send_bytes(other.control, GO)
 
     def _gone(self, child: _Child) -> None:
-        if child.finished or self._failure is not None:
+        """A worker has closed its connection: if it had nothing to say, its end is the reason why the job fails."""
+        known = self._failure is not None and not _is_consequence(self._failure)
+        if child.finished or child.reported or known:
             return
         code = child.process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -238,9 +240,7 @@ class ProcessGroup:
             for key, _ in selector.select(timeout=0.05):
                 if self._read(key.data):
                     selector.unregister(key.data.control)
-                    if not key.data.finished and not key.data.reported:
-                        self._failure = None
-                        self._gone(key.data)
+                    self._gone(key.data)
             failure = self._failure or failure
         kind = getattr(errors, failure.kind, None)
         if isinstance(kind, type) and issubclass(kind, FalkirkError):

@@ -149,6 +149,7 @@ class Session:
         self._wake_pipe: tuple[int, int] | None = None
         self.sources: list[SourceDriver] = []
         self._closed = False
+        self._stop: BaseException | None = None
         try:
             self._outputs.open()
             for node in self.plan.graph.of_kind("source"):
@@ -207,6 +208,8 @@ class Session:
         When there is nothing to do, waits up to `block` seconds (None: until something comes).
         """
         worker, link = self.worker, self._link
+        if self._stop is not None:
+            raise self._stop
         busy = pressed = False
         if link is not None:
             for frame in link.poll(0):
@@ -235,6 +238,10 @@ class Session:
             if worker.effects:  # of results that came meanwhile: a probe must not show them before a capture does
                 self._outputs.carry_out(worker.take_effects())
         return busy or not quiet
+
+    def stop(self, reason: BaseException) -> None:
+        """Let the next turn raise `reason`. May be called from a signal handler: nothing is torn apart."""
+        self._stop = reason
 
     def step_until(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
         """Step until `condition()` holds. Raises FalkirkError after `timeout` seconds, or when it never can hold."""

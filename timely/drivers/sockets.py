@@ -9,11 +9,15 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
+
 from timely.drivers.wire_format import GOODBYE, LENGTH, decode_frame, encode_frame
 from timely.errors import WorkerLost
 from timely.messages import Frame
 
-_RECEIVE = 1 << 18
+_HEAD = 1 << 14
+"""Bytes that are read before the length of a frame is known."""
+
 _GOODBYE_SECONDS = 10.0
 _SPIN_SECONDS = 50e-6
 """How long to look again before sleeping: a sleep and wake-up cost more than that. Only with a core for each worker."""
@@ -22,14 +26,17 @@ _SPIN_SECONDS = 50e-6
 class _Peer:
     """One connection: what is half received, and what the socket did not take yet."""
 
-    __slots__ = ("body", "filled", "goodbye", "out", "prefix", "sock", "worker")
+    __slots__ = ("body", "filled", "goodbye", "head", "kept", "out", "sock", "worker")
 
     def __init__(self, worker: int, sock: socket.socket) -> None:
         self.worker = worker
         self.sock = sock
         self.out: deque[memoryview] = deque()
-        self.prefix = b""
-        self.body: bytearray | None = None
+        self.head = memoryview(bytearray(_HEAD))
+        """Where reading begins; its first `kept` bytes are the beginning of a length."""
+        self.kept = 0
+        self.body: memoryview | None = None
+        """A frame that did not come whole; its first `filled` bytes are here."""
         self.filled = 0
         self.goodbye = False
 
@@ -37,47 +44,45 @@ class _Peer:
         """The bodies of the frames that are whole now, and whether the connection has ended."""
         bodies: list[memoryview] = []
         while True:
+            into = self.head[self.kept :] if self.body is None else self.body[self.filled :]
             try:
-                if self.body is not None:
-                    count = self.sock.recv_into(memoryview(self.body)[self.filled :])
-                    if count == 0:
-                        return bodies, True
-                    self.filled += count
-                    if self.filled == len(self.body):
-                        bodies.append(memoryview(self.body))
-                        self.body = None
-                    continue
-                data = self.sock.recv(_RECEIVE)
+                count = self.sock.recv_into(into)
             except BlockingIOError:
                 return bodies, False
             except (ConnectionResetError, BrokenPipeError):
                 return bodies, True
-            if not data:
+            if count == 0:
                 return bodies, True
-            self._cut(memoryview(self.prefix + data) if self.prefix else memoryview(data), bodies)
-            if len(data) < _RECEIVE and self.body is None:
+            if self.body is None:
+                self._cut(self.kept + count, bodies)
+            else:
+                self.filled += count
+                if self.filled == len(self.body):
+                    bodies.append(self.body)
+                    self.body = None
+            if count < len(into) and self.body is None:
                 return bodies, False
 
-    def _cut(self, view: memoryview, bodies: list[memoryview]) -> None:
-        at = 0
-        while len(view) - at >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(view, at)
+    def _cut(self, end: int, bodies: list[memoryview]) -> None:
+        """Take the frames out of head[:end]; what is unfinished stays for the next reading."""
+        at, head = 0, self.head
+        while end - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(head, at)
+            at += LENGTH.size
             if length == 0:
                 self.goodbye = True
-                at += LENGTH.size
                 continue
-            rest = len(view) - at - LENGTH.size
-            if rest < length:
-                if rest >= length // 2 or length <= _RECEIVE:
-                    break
-                self.body = bytearray(length)
-                self.body[:rest] = view[at + LENGTH.size :]
-                self.filled = rest
-                self.prefix = b""
+            there = min(length, end - at)
+            # Batches will be views into this memory: Arrow's pool has it at hand, where fresh memory costs page faults.
+            body = memoryview(pa.allocate_buffer(length)).cast("B")
+            body[:there] = head[at : at + there]
+            at += there
+            if there < length:
+                self.body, self.filled, self.kept = body, there, 0
                 return
-            bodies.append(view[at + LENGTH.size : at + LENGTH.size + length])
-            at += LENGTH.size + length
-        self.prefix = bytes(view[at:])
+            bodies.append(body)
+        self.kept = end - at
+        head[: self.kept] = bytes(head[at:end])
 
 
 class SocketLink:

@@ -26,7 +26,8 @@ class Parquet(FileSource):
     looking at the text. `split="row_groups"` shares every file among all workers, so that each epoch of it is
     read by all: worker w takes the w-th part of the rows of every row group, or every W-th row group where
     `epoch` is a number of rows and an epoch has a multiple of W whole groups (then no worker decodes rows
-    that it does not keep). Types in `schema` are cast to, and all files must have the same types in the
+    that it does not keep). `split="epochs"` deals out whole epochs in turn, where `epoch` is a number of rows and
+    every epoch consists of whole row groups: the workers then have several epochs in flight. Types in `schema` are cast to, and all files must have the same types in the
     columns read. `use_threads=False` decodes on one thread; `memory_map` reads pages through the system's
     cache.
     """
@@ -42,13 +43,15 @@ class Parquet(FileSource):
         schema: Schema | None = None,
         as_records: bool = False,
         read_dictionary: Sequence[str] = (),
-        split: Literal["files", "row_groups"] = "files",
+        split: Literal["files", "row_groups", "epochs"] = "files",
         use_threads: bool = True,
         memory_map: bool = False,
     ) -> None:
         super().__init__(path, epoch=epoch, columns=columns, schema=schema, as_records=as_records)
-        if split not in ("files", "row_groups"):
-            raise SourceError(f'split={split!r}: must be "files" or "row_groups".')
+        if split not in ("files", "row_groups", "epochs"):
+            raise SourceError(f'split={split!r}: must be "files", "row_groups" or "epochs".')
+        if split == "epochs" and not isinstance(epoch, int):
+            raise SourceError(f'split="epochs" needs an epoch of so many rows, not epoch={epoch!r}.')
         self.read_dictionary = list(read_dictionary)
         self.split = split
         self.use_threads = use_threads
@@ -75,7 +78,10 @@ class Parquet(FileSource):
                 _same_schema(file, schema, *self._settled)
             sizes = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
             rows_an_epoch = self.epoch if isinstance(self.epoch, int) else None
-            parts = share_out(sizes, rows_an_epoch, share, shares)
+            if self.split == "epochs" and rows_an_epoch is not None:
+                parts = deal_epochs(file, sizes, rows_an_epoch, share, shares)
+            else:
+                parts = share_out(sizes, rows_an_epoch, share, shares)
             return RowGroups(file, opened, parts, schema, self.use_threads)
         except BaseException:
             opened.close()
@@ -139,6 +145,25 @@ def share_out(sizes: Sequence[int], rows_an_epoch: int | None, share: int, share
                 continue
         start, stop = size * share // shares, size * (share + 1) // shares
         parts.append(Part(group, start, stop, begin + start))
+    return parts
+
+
+def deal_epochs(path: Path, sizes: Sequence[int], rows_an_epoch: int, share: int, shares: int) -> list[Part]:
+    """The row groups of every `shares`-th epoch, from epoch number `share` on.
+
+    Raises SourceError if a row group holds rows of two epochs.
+    """
+    parts: list[Part] = []
+    row = 0
+    for group, size in enumerate(sizes):
+        epoch = row // rows_an_epoch
+        if size and (row + size - 1) // rows_an_epoch != epoch:
+            raise SourceError(
+                f'{path}: row group {group} has rows of two epochs, so whole epochs cannot be dealt out. Use split="row_groups".'
+            )
+        if epoch % shares == share:
+            parts.append(Part(group, 0, size, row))
+        row += size
     return parts
 
 

@@ -96,10 +96,11 @@ _HEAD = 15
 
 
 @_jit
-def string_ids(offsets, data, begin, out, slots, heads, key_offsets, key_bytes, count):
+def string_ids(offsets, data, places, begin, out, slots, heads, key_offsets, key_bytes, count):
     """Fill out[begin:] with the id of each string, adding strings not seen before.
 
     offsets (n + 1), data: the strings, as Arrow lays them out.
+    places: which of the strings are meant, by number; empty: all of them, in order.
     slots (uint64): the high half of the hash and id + 1; 0 is free.
     heads (uint64, 2 an id): the first 15 bytes of each known string, and its width in the last byte (16: longer).
     key_offsets, key_bytes: the strings known so far, in id order; `count` of them.
@@ -110,6 +111,7 @@ def string_ids(offsets, data, begin, out, slots, heads, key_offsets, key_bytes, 
     """
     mask = np.uint64(slots.size - 1)
     room = min(slots.size // 2, key_offsets.size - 1)
+    direct = places.size == 0
     first = np.empty(_BLOCK, np.uint64)
     second = np.empty(_BLOCK, np.uint64)
     hashes = np.empty(_BLOCK, np.uint64)
@@ -119,8 +121,9 @@ def string_ids(offsets, data, begin, out, slots, heads, key_offsets, key_bytes, 
     for block in range(begin, out.size, _BLOCK):
         rows = min(_BLOCK, out.size - block)
         for j in range(rows):
-            start = np.int64(offsets[block + j])
-            stop = np.int64(offsets[block + j + 1])
+            place = block + j if direct else places[block + j]
+            start = np.int64(offsets[place])
+            stop = np.int64(offsets[place + 1])
             width = stop - start
             one = _part(data, start, min(width, 8))
             two = _part(data, start + 8, min(width - 8, 7))
@@ -145,8 +148,9 @@ def string_ids(offsets, data, begin, out, slots, heads, key_offsets, key_bytes, 
             if found[j] != _FREE and head_1[j] == one and head_2[j] == two and two >> _S56 <= _HEAD_U:
                 out[block + j] = np.int64(found[j] & _ID) - 1
                 continue
-            start = np.int64(offsets[block + j])
-            width = np.int64(offsets[block + j + 1]) - start
+            place = block + j if direct else places[block + j]
+            start = np.int64(offsets[place])
+            width = np.int64(offsets[place + 1]) - start
             h = hashes[j]
             tag = h & _TAG
             at = (h >> _S32) & mask
@@ -176,6 +180,18 @@ def string_ids(offsets, data, begin, out, slots, heads, key_offsets, key_bytes, 
                             break
                 at = (at + np.uint64(1)) & mask
     return out.size, count
+
+
+@_jit
+def mark_missing(codes, known, places):
+    """Put each code that `known` has no id for (-1) into `places`, once; how many those are. They are -2 in `known` then."""
+    missing = 0
+    for code in codes:
+        if known[code] == -1:
+            known[code] = -2
+            places[missing] = code
+            missing += 1
+    return missing
 
 
 @_jit

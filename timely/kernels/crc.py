@@ -1,4 +1,4 @@
-"""CRC-32 of every value of a text or bytes column, the same as `zlib.crc32` of each.
+"""The routing hash of every value of a text or bytes column: CRC-32 as `zlib.crc32` gives it, and length, mixed.
 
 Importing this module imports Numba, so `timely.codec.hashing` does it at the first big column only.
 """
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from timely.kernels.compiled import _jit
+from timely.kernels.tables import read_only
 
 _TABLE = np.empty(256, np.uint32)
 for _byte in range(256):
@@ -23,25 +24,31 @@ for _byte in range(256):
 _U8 = np.uint32(8)
 _LOW = np.uint32(0xFF)
 _ONES = np.uint32(0xFFFFFFFF)
+_S32 = np.uint64(32)
 
 
 @_jit
-def _crc_each(offsets, data, table, out):
+def _hash_each(offsets, data, table, seed, mix_1, mix_2, out):
     for row in range(out.size):
+        start = offsets[row]
+        stop = offsets[row + 1]
         crc = _ONES
-        for at in range(offsets[row], offsets[row + 1]):
+        for at in range(start, stop):
             crc = table[(crc ^ np.uint32(data[at])) & _LOW] ^ (crc >> _U8)
-        out[row] = crc ^ _ONES
+        value = (np.uint64(stop - start) << _S32 | np.uint64(crc ^ _ONES)) ^ seed
+        value *= mix_1
+        value ^= value >> _S32
+        out[row] = value * mix_2
 
 
-def crc_of_each(values: pa.Array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """The CRC-32 and the length in bytes of each value of a binary or large_binary array; nulls count as empty."""
+def hash_each(values: pa.Array, seed: int, mix: tuple[int, int]) -> npt.NDArray[np.uint64]:
+    """The hash of each value of a binary or large_binary array, as `timely.codec.hashing` defines it; nulls as empty."""
     wide = pa.types.is_large_binary(values.type)
     _, offsets_buffer, data_buffer = values.buffers()
-    kind = np.int64 if wide else np.int32
-    offsets = np.frombuffer(offsets_buffer, kind)[values.offset : values.offset + len(values) + 1]
+    offsets = np.frombuffer(offsets_buffer, np.int64 if wide else np.int32)
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
-    data.flags.writeable = False
-    out = np.empty(len(values), np.uint32)
-    _crc_each(offsets, data, _TABLE, out)
-    return out, np.diff(offsets).astype(np.int64)
+    out = np.empty(len(values), np.uint64)
+    first, second = (np.uint64(factor) for factor in mix)
+    mine = read_only(offsets[values.offset : values.offset + len(values) + 1])
+    _hash_each(mine, read_only(data), _TABLE, np.uint64(seed), first, second, out)
+    return out

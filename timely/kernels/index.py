@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from timely.kernels.columns import column_of, is_number, is_text, numbers, whole
-from timely.kernels.tables import Ids, IntTable, StringTable
+from timely.kernels.tables import Ids, IntTable, StringTable, compiled_loops, read_only
 
 TINY = 512
 """Smaller batches are handled by Python alone: a compiled loop costs more to enter than it saves."""
@@ -125,6 +125,9 @@ class ColumnIndex:
         dictionary = column.dictionary
         codes = column.indices.to_numpy()
         known = self._known(dictionary)
+        if len(codes) >= _SMALL and codes.dtype == np.int32 and isinstance(self._table, StringTable):
+            if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
+                self._learn(codes, dictionary, known)
         ids: Ids = known[codes]
         missing = ids < 0
         if missing.any():
@@ -134,6 +137,13 @@ class ColumnIndex:
             ids = known[codes]
         self._seen = (dictionary, known)
         return ids
+
+    def _learn(self, codes: npt.NDArray[np.int32], dictionary: pa.Array, known: Ids) -> None:
+        """Look up the entries of a large batch in place, without a copy of their text."""
+        assert isinstance(self._table, StringTable)
+        places = np.empty(len(dictionary), np.intp)
+        missing = compiled_loops().mark_missing(read_only(codes), known, places)
+        known[places[:missing]] = self._table.ids(dictionary, places[:missing])
 
     def _known(self, dictionary: pa.Array) -> Ids:
         """The ids of the entries of a dictionary, -1 where not looked up yet. Remembered while it only grows."""

@@ -53,23 +53,27 @@ class StringTable:
     def __len__(self) -> int:
         return self._count
 
-    def ids(self, strings: pa.Array) -> Ids:
-        """The id of each of `strings` (Arrow string or large_string, no nulls); new ones are added.
+    def ids(self, strings: pa.Array, places: Ids | None = None) -> Ids:
+        """The id of each of `strings` (Arrow string or large_string, no nulls), or of those at `places`; new ones are added.
 
         Raises:
             OverflowError: if the distinct strings come to more than 2 GB of text.
         """
-        out = np.empty(len(strings), np.intp)
+        if places is not None and not len(places):
+            return places
+        out = np.empty(len(strings) if places is None else len(places), np.intp)
+        chosen = read_only(_ALL if places is None else places)
         offsets, data = _layout(strings)
         loop = compiled_loops().string_ids
         row = 0
         while True:
             row, self._count = loop(
-                offsets, data, row, out, self._slots, self._heads, self._offsets, self._bytes, self._count
+                offsets, data, chosen, row, out, self._slots, self._heads, self._offsets, self._bytes, self._count
             )
             if row == len(out):
                 return out
-            self._grow(int(offsets[row + 1]) - int(offsets[row]))
+            place = row if places is None else int(places[row])
+            self._grow(int(offsets[place + 1]) - int(offsets[place]))
 
     def _grow(self, width: int) -> None:
         used = int(self._offsets[self._count])
@@ -161,6 +165,7 @@ def _layout(strings: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return read_only(where), _NO_BYTES if data is None else read_only(np.frombuffer(data, np.uint8))
 
 
+_ALL: Ids = np.empty(0, np.intp)
 _NO_BYTES: npt.NDArray[np.uint8] = np.frombuffer(bytes(8), np.uint8)
 
 
@@ -171,6 +176,7 @@ def warm() -> None:
         strings.ids(pa.array(map(str, range(2 * _SMALLEST)), kind))
     integers = IntTable()
     integers.ids(np.arange(2 * _SMALLEST, dtype=np.int64))
+    compiled_loops().mark_missing(read_only(np.zeros(1, np.int32)), np.zeros(1, np.intp), np.zeros(1, np.intp))
     groups = read_only(np.zeros(8, np.intp))
     loops = compiled_loops()
     loops.count_rows(groups, np.zeros(1, np.int64), np.zeros(1, np.intp))
