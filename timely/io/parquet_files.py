@@ -26,10 +26,10 @@ class Parquet(FileSource):
     looking at the text. `split="row_groups"` shares every file among all workers, so that each epoch of it is
     read by all: worker w takes the w-th part of the rows of every row group, or every W-th row group where
     `epoch` is a number of rows and an epoch has a multiple of W whole groups (then no worker decodes rows
-    that it does not keep). `split="epochs"` deals out whole epochs in turn, where `epoch` is a number of rows and
-    every epoch consists of whole row groups: the workers then have several epochs in flight. Types in `schema` are cast to, and all files must have the same types in the
-    columns read. `use_threads=False` decodes on one thread; `memory_map` reads pages through the system's
-    cache.
+    that it does not keep). `split="epochs"` deals out whole epochs in turn, where `epoch` is a number of rows
+    and every epoch consists of whole row groups: the workers then have several epochs in flight. Types in
+    `schema` are cast to, and all files must have the same types in the columns read. `use_threads=False`
+    decodes on one thread; `memory_map` reads pages through the system's cache.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
@@ -159,7 +159,8 @@ def deal_epochs(path: Path, sizes: Sequence[int], rows_an_epoch: int, share: int
         epoch = row // rows_an_epoch
         if size and (row + size - 1) // rows_an_epoch != epoch:
             raise SourceError(
-                f'{path}: row group {group} has rows of two epochs, so whole epochs cannot be dealt out. Use split="row_groups".'
+                f"{path}: row group {group} has rows of two epochs, so whole epochs cannot be dealt out. "
+                'Use split="row_groups".'
             )
         if epoch % shares == share:
             parts.append(Part(group, 0, size, row))

@@ -126,8 +126,7 @@ class ColumnIndex:
         codes = column.indices.to_numpy()
         known = self._known(dictionary)
         if len(codes) >= _SMALL and codes.dtype == np.int32 and isinstance(self._table, StringTable):
-            if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
-                self._learn(codes, dictionary, known)
+            self._learn(codes, dictionary, known)
         ids: Ids = known[codes]
         missing = ids < 0
         if missing.any():
@@ -141,6 +140,8 @@ class ColumnIndex:
     def _learn(self, codes: npt.NDArray[np.int32], dictionary: pa.Array, known: Ids) -> None:
         """Look up the entries of a large batch in place, without a copy of their text."""
         assert isinstance(self._table, StringTable)
+        if not (pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type)):
+            return
         places = np.empty(len(dictionary), np.intp)
         missing = compiled_loops().mark_missing(read_only(codes), known, places)
         known[places[:missing]] = self._table.ids(dictionary, places[:missing])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.timely.io.reading import check_seek_anywhere, chunks, read_all
 from timely.errors import SourceError
-from timely.io import Parquet
+from timely.io import Chunk, Parquet
 from timely.io.parquet_files import share_out
 
 
@@ -121,3 +121,25 @@ def test_a_text_file_is_not_taken_for_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"")
     with pytest.raises(SourceError, match=r"a\.parquet: not a whole Parquet file"):
         read_all(Parquet(tmp_path))
+
+
+def test_whole_epochs_are_dealt_out_in_turn(tmp_path: Path) -> None:
+    table = pa.table({"n": list(range(70))})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
+    source = Parquet(tmp_path / "a.parquet", epoch=10, split="epochs")
+    seen: dict[int, list[int]] = {}
+    for worker in range(3):
+        (partition,) = source.partitions(worker, 3)
+        while isinstance(chunk := partition.read(), Chunk):
+            assert chunk.epoch % 3 == worker
+            seen.setdefault(chunk.epoch, []).extend(chunk.data["n"].to_pylist())
+    assert seen == {epoch: list(range(10 * epoch, 10 * epoch + 10)) for epoch in range(7)}
+
+
+def test_a_row_group_of_two_epochs_cannot_be_dealt_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": list(range(30))}), tmp_path / "a.parquet", row_group_size=15)
+    (partition,) = Parquet(tmp_path / "a.parquet", epoch=10, split="epochs").partitions(0, 2)
+    with pytest.raises(SourceError, match="row group 0 has rows of two epochs"):
+        partition.read()
+    with pytest.raises(SourceError, match="needs an epoch of so many rows"):
+        Parquet(tmp_path / "a.parquet", split="epochs")
