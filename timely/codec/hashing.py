@@ -342,6 +342,8 @@ def _hash_array(array: pa.Array) -> Hashes:
         return _hash_instants(whole, seed, _PER_SECOND[kind.unit])
     if types.is_null(kind):
         return np.full(len(array), _mix(_NONE), np.uint64)
+    if len(array) >= _MANY and (types.is_string(kind) or types.is_large_string(kind)):
+        return _hash_distinct(array)  # hashing a string twice is cheaper than finding out that it came twice
     try:
         return _hash_dictionary(array.dictionary_encode())
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, CodecError) as error:

@@ -5,6 +5,15 @@
 
 from __future__ import annotations
 
-from timely.kernels.tables import warm
+from timely.kernels.tables import warm_tables
+
+
+def warm() -> None:
+    """Load Numba and compile (or load from its cache) every loop in every form in which it is used."""
+    from timely.kernels.crc import warm_hashes
+
+    warm_tables()
+    warm_hashes()
+
 
 __all__ = ["warm"]

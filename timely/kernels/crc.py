@@ -52,3 +52,9 @@ def hash_each(values: pa.Array, seed: int, mix: tuple[int, int]) -> npt.NDArray[
     mine = read_only(offsets[values.offset : values.offset + len(values) + 1])
     _hash_each(mine, read_only(data), _TABLE, np.uint64(seed), first, second, out)
     return out
+
+
+def warm_hashes() -> None:
+    """Compile the loop, or load it from Numba's cache."""
+    for kind in (pa.binary(), pa.large_binary()):
+        hash_each(pa.array([b"warm"], kind), 0, (1, 1))

@@ -169,8 +169,8 @@ _ALL: Ids = np.empty(0, np.intp)
 _NO_BYTES: npt.NDArray[np.uint8] = np.frombuffer(bytes(8), np.uint8)
 
 
-def warm() -> None:
-    """Load Numba and compile (or load from its cache) every loop in every form in which it is used."""
+def warm_tables() -> None:
+    """Compile the loops over tables and groups, or load them from Numba's cache."""
     for kind in (pa.string(), pa.large_string()):
         strings = StringTable()
         strings.ids(pa.array(map(str, range(2 * _SMALLEST)), kind))
