@@ -191,13 +191,40 @@ def culprits(tracker: Progress, topology: Topology, reach: Reach) -> Iterator[tu
         ]
 
 
-class Tracker:
+class Pointstamps:
+    """The counts of all pointstamps, place by place."""
+
+    def __init__(self, places: int) -> None:
+        self._own: list[dict[Time, int]] = [{} for _ in range(places)]
+        self.active = 0
+        self.touched = 0
+
+    def _add(self, place: int, time: Time, diff: int) -> int:
+        """Change a count; +1 if the pointstamp has become active by that, -1 if it has ceased to be, 0 otherwise."""
+        own = self._own[place]
+        before = own.get(time, 0)
+        after = before + diff
+        if after:
+            own[time] = after
+            if not before:
+                self.active += 1
+        else:
+            own.pop(time, None)
+            if before:
+                self.active -= 1
+        return (after > 0) - (before > 0)
+
+    def outstanding(self, place: int) -> dict[Time, int]:
+        return self._own[place]
+
+
+class Tracker(Pointstamps):
     """Frontiers of all watches, kept up to date under changes of pointstamp counts."""
 
     def __init__(self, topology: Topology) -> None:
+        super().__init__(len(topology.depths))
         self._topology = topology
         places = range(len(topology.depths))
-        self._own: list[dict[Time, int]] = [{} for _ in places]
         self._times = [MutableAntichain() for _ in places]
         self._sent: list[list[Time]] = [[] for _ in places]
         self._arcs: list[list[tuple[int, Summary | None]]] = [[] for _ in places]
@@ -219,29 +246,14 @@ class Tracker:
         self._work: list[tuple[tuple[int, ...], int, Time]] = []
         self._diffs: dict[tuple[int, Time], int] = {}
         self._changed: set[int] = set()
-        self.active = 0
-        self.touched = 0
 
     @property
     def dirty(self) -> bool:
         return bool(self._work or self._changed)
 
     def update(self, place: int, time: Time, diff: int) -> None:
-        own = self._own[place]
-        before = own.get(time, 0)
-        after = before + diff
-        if after:
-            own[time] = after
-            if not before:
-                self.active += 1
-        else:
-            own.pop(time, None)
-            if before:
-                self.active -= 1
-        if before <= 0 < after:
-            self._support(place, time, +1)
-        elif after <= 0 < before:
-            self._support(place, time, -1)
+        if change := self._add(place, time, diff):
+            self._support(place, time, change)
 
     def move(self, place: int, before: Time, after: Time) -> None:
         own, times = self._own[place], self._times[place]
@@ -286,9 +298,6 @@ class Tracker:
 
     def leaving(self, place: int) -> Sequence[Time]:
         return self._times[place].frontier
-
-    def outstanding(self, place: int) -> dict[Time, int]:
-        return self._own[place]
 
     def _spread(self, place: int, frontier: list[Time]) -> None:
         arcs = self._arcs[place]

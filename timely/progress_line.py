@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timely.order import INF, Summary, Time
-from timely.progress import Antichain, Progress, Topology, Tracker
+from timely.progress import Antichain, Pointstamps, Progress, Topology, Tracker
 
 _NEVER = INF + 1
 """The least epoch of a place from which nothing can come; what is sent when all input is over has the epoch INF."""
@@ -32,12 +32,12 @@ def is_line(topology: Topology) -> bool:
     )
 
 
-class LineTracker:
+class LineTracker(Pointstamps):
     """A tracker for topologies that `is_line` accepts; see `timely.progress.Progress`."""
 
     def __init__(self, topology: Topology) -> None:
+        super().__init__(len(topology.depths))
         places = range(len(topology.depths))
-        self._own: list[dict[Time, int]] = [{} for _ in places]
         self._least: list[int | None] = [None] * len(places)
         """None: stale. A place is stale only if all places behind it are."""
         self._before: list[list[int]] = [[] for _ in places]
@@ -53,26 +53,13 @@ class LineTracker:
                 self._watched_by[source].append(watch)
         self._frontiers: list[Antichain | None] = [None] * len(topology.watches)
         self._stale: list[int] = []
-        self.active = 0
-        self.touched = 0
 
     @property
     def dirty(self) -> bool:
         return bool(self._stale)
 
     def update(self, place: int, time: Time, diff: int) -> None:
-        own = self._own[place]
-        before = own.get(time, 0)
-        after = before + diff
-        if after:
-            own[time] = after
-            if not before:
-                self.active += 1
-        else:
-            own.pop(time, None)
-            if before:
-                self.active -= 1
-        if (before > 0) != (after > 0):
+        if self._add(place, time, diff):
             least = self._least[place]
             if least is not None and time[0] <= least:
                 self._invalidate(place)
@@ -95,9 +82,6 @@ class LineTracker:
     def leaving(self, place: int) -> Sequence[Time]:
         least = self._find(place)
         return () if least == _NEVER else ((least,),)
-
-    def outstanding(self, place: int) -> dict[Time, int]:
-        return self._own[place]
 
     def _invalidate(self, at: int) -> None:
         least, frontiers = self._least, self._frontiers

@@ -23,51 +23,21 @@ from typing import Any
 from timely.batch import Batch, concat
 from timely.errors import FalkirkError, OperatorError
 from timely.messages import Effect, Frame, Message, StartJob
-from timely.operators.base import Context, Operator
-from timely.operators.ends import CaptureEnd, SinkEnd
-from timely.operators.stateless import Stateless, operator_error
+from timely.operators.base import Context
+from timely.operators.stateless import operator_error
 from timely.order import INF, Frontier, Time, leq
 from timely.outbox import Outbox, decode_message
-from timely.plan import Plan, Processor, Route, Way
-from timely.progress import Antichain, Rank, order_key
+from timely.plan import Plan, Route, Way
+from timely.progress import Antichain, order_key
 from timely.progress_line import tracker_for
 from timely.recorder import Recorder
+from timely.runtime import Runtime, build_operator
 
 _NOTIFY = 1 << 30
 """The "port" of notifications in the heap: behind all batches of the same operator and time."""
 
 Item = tuple[tuple[int, ...], int, int, Time]
 """A place in the heap: (order key, input port or _NOTIFY, processor, time)."""
-
-
-class _Runtime:
-    """A processor on this worker: its operator, its context, and what waits for it."""
-
-    __slots__ = ("ctx", "mail", "operator", "processor", "rank", "routes")
-
-    def __init__(self, processor: Processor, operator: Operator, ctx: Context) -> None:
-        self.processor = processor
-        self.operator = operator
-        self.ctx = ctx
-        self.rank: Rank = processor.rank
-        self.routes = [
-            [(route.way, route.processor, route.port, route) for route in reversed(routes)]
-            for routes in processor.routes
-        ]
-        self.mail: dict[tuple[int, Time], list[Batch | Message]] = {}
-
-
-def _build_operator(processor: Processor, effects: list[Effect]) -> Operator:
-    node = processor.node
-    if node.stages:
-        return Stateless(processor.stages)
-    if node.factory is not None:
-        return node.factory()
-    if node.kind == "sink":
-        return SinkEnd(node.index, effects)
-    if node.kind == "capture":
-        return CaptureEnd(node.index, effects)
-    return Operator()
 
 
 class Worker:
@@ -91,7 +61,7 @@ class Worker:
         self._outside: list[Frontier | None] = [None] * len(plan.topology.watches)
         self._deltas: dict[tuple[int, Time], int] = {}
         self._outbox = Outbox(plan, index)
-        self._stack: list[tuple[_Runtime, int, Time, Batch]] = []
+        self._stack: list[tuple[Runtime, int, Time, Batch]] = []
         self._inputs: dict[int, Time | None] = {}
         self._jobs: dict[int, tuple[int, Time]] = {}
         self._next_job = 0
@@ -100,9 +70,9 @@ class Worker:
         self.queued_bytes = 0
         """Encoded bytes received from other workers and not yet handled."""
         self._runtimes = [
-            _Runtime(
+            Runtime(
                 processor,
-                _build_operator(processor, self.effects),
+                build_operator(processor, self.effects),
                 Context(self, processor.index, processor.node.name, processor.node.site, index, plan.workers),
             )
             for processor in plan.processors
@@ -215,7 +185,7 @@ class Worker:
                 self._stack.append((runtime, port, time, self._collect(runtime, port, time)))
             self._drive()
 
-    def _still_blocked(self, runtime: _Runtime, time: Time) -> bool:
+    def _still_blocked(self, runtime: Runtime, time: Time) -> bool:
         """Put a notification back if what was handled since it became complete sent something away that may lead to it.
 
         Work of this worker is not in the tracker, but what that work sends to other workers is, from then on.
@@ -227,7 +197,7 @@ class Worker:
         heappush(self._blocked[watch], (order_key(time, runtime.rank), _NOTIFY, runtime.processor.index, time))
         return True
 
-    def _notify(self, runtime: _Runtime, time: Time) -> None:
+    def _notify(self, runtime: Runtime, time: Time) -> None:
         ctx, processor = runtime.ctx, runtime.processor
         del ctx.pending[time]
         if processor.place is not None and self._peers > 1:
@@ -273,7 +243,7 @@ class Worker:
             if recorder is not None and runtime.operator.state is not None:
                 recorder.completed(runtime.processor.index)
 
-    def _fan_out(self, runtime: _Runtime) -> None:
+    def _fan_out(self, runtime: Runtime) -> None:
         """Put what the operator sent in this event onto its routes. Last sent goes first onto the stack: order stays."""
         ctx, runtimes = runtime.ctx, self._runtimes
         recorder = self._recorder
@@ -334,7 +304,7 @@ class Worker:
         else:
             waiting.append(batch)
 
-    def _collect(self, runtime: _Runtime, port: int, time: Time) -> Batch:
+    def _collect(self, runtime: Runtime, port: int, time: Time) -> Batch:
         """All batches of `time` that wait at an input, as one."""
         waiting = runtime.mail.pop((port, time))
         batches: list[Batch] = []
@@ -445,7 +415,7 @@ class Worker:
         of `time`; what is outside cannot lead into the frontier of the watch.
         """
         if len(time) == 1:
-            return Frontier.before(((time[0] + 1,),), 1) if time[0] < INF else Frontier.top(1)
+            return Frontier(((time[0] + 1,),), 1) if time[0] < INF else Frontier.top(1)
         outside = self._outside[watch]
         if outside is None:
             outside = self._outside[watch] = Frontier.before(self.tracker.frontier(watch), len(time))
@@ -495,6 +465,6 @@ class Worker:
 
     # Errors
 
-    def _blame(self, runtime: _Runtime, time: Time, error: Exception, batch: Batch | None) -> OperatorError:
+    def _blame(self, runtime: Runtime, time: Time, error: Exception, batch: Batch | None) -> OperatorError:
         node = runtime.processor.node
         return operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, batch)
