@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html import escape
 
 from timely.columns import Columns
 from timely.draw import mermaid
@@ -82,9 +83,11 @@ class Dataflow:
         return mermaid(self.graph)
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         return f'<pre class="mermaid">{escape(self.mermaid())}</pre>'
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """What notebooks show: those that know Mermaid draw it, the others print its text."""
+        return {"text/vnd.mermaid": self.mermaid(), "text/html": self._repr_html_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self.graph.nodes)} operators)"

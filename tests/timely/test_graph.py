@@ -301,3 +301,12 @@ def test_a_drawing_shows_scopes_exchanges_and_loops() -> None:
     assert 'say "hi"' not in text
     assert "<pre" in flow._repr_html_()
     assert "&lt;br/&gt;" in flow._repr_html_()
+
+
+def test_notebooks_are_given_a_drawing_and_texts() -> None:
+    flow = Dataflow("shown")
+    flow.input("in").map(lambda x: x, name="<b>").capture()
+    bundle = flow._repr_mimebundle_()
+    assert bundle["text/vnd.mermaid"] == flow.mermaid()
+    assert "&lt;b&gt;" in bundle["text/html"]
+    assert bundle["text/plain"] == "Dataflow('shown', 3 operators)"
