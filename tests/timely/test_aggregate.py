@@ -235,3 +235,31 @@ def test_errors_name_operator_and_column() -> None:
         feed(ColumnAggregate(["k"], {"n": agg.count()}), [(0, (0,), table), (0, (1,), pa.table({"k": [1]}))])
     with pytest.raises(GraphError, match="come out twice"):
         ColumnAggregate(["k"], {"k": agg.count()})
+
+
+@pytest.mark.parametrize("spread", [20_000, 10_000_000])
+@pytest.mark.parametrize("over", ["time", "scope"])
+def test_large_partial_tables_of_integer_keys_are_added_up(spread: int, over: str) -> None:
+    rng = np.random.default_rng(4)
+    aggregates = {
+        "n": agg.count(),
+        "total": agg.sum("v"),
+        "low": agg.min("v"),
+        "high": agg.max("v"),
+        "mean": agg.mean("v"),
+    }
+    before = PreAggregate(["k"], aggregates)
+    after = ColumnAggregate(["k"], aggregates, over=over, combined=True)  # type: ignore[arg-type]
+    batches = [
+        pa.table({"k": rng.integers(-spread, spread, 12_000), "v": rng.integers(-9, 9, 12_000)}) for _ in range(2)
+    ]
+    partial = [(0, (0,), before.apply(batch)) for batch in batches]
+    [(_, result)] = feed(after, partial, workers=2)
+    expected = (
+        pl.concat([pl.from_arrow(batch) for batch in batches])  # type: ignore[misc]
+        .group_by("k")
+        .agg(n=pl.len(), total=pl.sum("v"), low=pl.min("v"), high=pl.max("v"), mean=pl.mean("v"))
+        .sort("k")
+    )
+    found = pl.DataFrame(pl.from_arrow(result)).sort("k")
+    assert found.rows() == expected.rows()
