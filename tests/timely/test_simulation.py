@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections import Counter
 from random import Random
 from typing import Any
@@ -125,7 +126,7 @@ def outputs(program: Any, workers: int, seed: int) -> Counter[tuple[Time, Any]]:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 @given(st.integers(0, 10_000))
-@settings(max_examples=12)
+@settings(max_examples=5000 if os.environ.get("FALKIRK_TEST_PROFILE") == "soak" else 12)
 def test_any_schedule_of_any_number_of_workers_gives_one_workers_output(program: Any, seed: int) -> None:
     alone = outputs(program, 1, seed)
     workers = 2 + seed % 3
