@@ -109,7 +109,9 @@ GOLDEN: list[tuple[Any, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "expected"), GOLDEN, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize(
+    ("key", "expected"), GOLDEN, ids=[f"{i}-{type(key).__name__}" for i, (key, _) in enumerate(GOLDEN)]
+)
 def test_hash_never_changes(key: Any, expected: int) -> None:
     """Stores are sharded by these values: a failure here means that every existing store would be misread."""
     assert stable_hash(key) == expected
