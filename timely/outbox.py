@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from timely.batch import Batch, concat
 from timely.codec import decode_batch, encode_batch
-from timely.errors import CodecError
+from timely.errors import CodecError, FalkirkError
 from timely.messages import Frame, Message, Update
 from timely.operators.channels import Exchange
-from timely.operators.stateless import operator_error
+from timely.operators.stateless import exchange_error
 from timely.order import Time
 from timely.plan import Plan, Route
 
@@ -31,13 +31,8 @@ class Outbox:
         assert isinstance(channel, Exchange)
         try:
             return channel.split(batch, self._plan.workers)
-        except CodecError as error:
-            node = self._plan.graph.nodes[route.edge.target.node]
-            raise CodecError(f"the exchange in front of {node.kind} {node.name!r} ({node.site}): {error}") from error
         except Exception as error:
-            node = self._plan.graph.nodes[route.edge.target.node]
-            what = f"the exchange in front of {node.kind} {node.name!r}"
-            raise operator_error(what, node.site, (), error, None, batch) from error
+            raise self._blame(route.edge.index, error, batch) from error
 
     def add(self, worker: int, route: Route, event: Time, time: Time, batch: Batch) -> bool:
         """Take a batch for `worker`. True when it begins a message of its own, False when it joined one that waits."""
@@ -68,11 +63,14 @@ class Outbox:
         try:
             header, payload = encode_batch(batch)
         except CodecError as error:
-            node = self._plan.graph.nodes[self._plan.graph.edges[edge].target.node]
-            raise CodecError(f"the exchange in front of {node.kind} {node.name!r} ({node.site}): {error}") from error
+            raise self._blame(edge, error, batch) from error
         number = self._numbers.get((edge, worker), 0) + 1
         self._numbers[edge, worker] = number
         return Message(edge, number, event, time, header, payload)
+
+    def _blame(self, edge: int, error: Exception, batch: Batch) -> FalkirkError:
+        node = self._plan.graph.nodes[self._plan.graph.edges[edge].target.node]
+        return exchange_error(f"{node.kind} {node.name!r}", node.site, error, batch)
 
 
 def decode_message(message: Message) -> Batch:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 
 from timely.dataflow import Dataflow
-from timely.drivers.explain import report
+from timely.drivers.explain import print_report
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats, Result, explaining, run_session, session_stats
 from timely.drivers.processes import ProcessGroup
@@ -57,7 +56,7 @@ def _run_here(
 ) -> Result:
     with (
         Session(flow, limits=limits) as session,
-        explaining(lambda: print(report(session.worker), file=sys.stderr, flush=True)),
+        explaining(lambda: print_report(session.worker)),
     ):
         tell = None if on_stats is None else (lambda stats: on_stats({0: stats}))
         value = run_session(session, drive, tell)

@@ -270,6 +270,8 @@ class Worker:
                         else:
                             self._stack.append((runtimes[target], target_port, time, batch))
         except IndexError:
+            if port < len(runtime.routes):
+                raise
             node = runtime.processor.node
             raise OperatorError(
                 f"{node.kind} {node.name!r} ({node.site}) sent on output {port}, but it has {node.outputs}; declare them "

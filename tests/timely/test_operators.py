@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.timely.feeding import feed_in_turn
 from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
 from timely.drivers.session import Session
@@ -38,15 +39,7 @@ def run(
     built = build(flow.input("in"))
     captures: list[Capture] = [s.capture() for s in (built if isinstance(built, tuple) else (built,))]
     cluster = Cluster(flow, workers, seed=len(epochs))
-    for epoch, records in enumerate(epochs):
-        for i, record in enumerate(records):
-            cluster.sessions[i % workers].input("in").send([record])
-        for session in cluster.sessions:
-            session.input("in").advance_to(epoch + 1)
-        cluster.step()
-    for session in cluster.sessions:
-        session.input("in").close()
-    cluster.run()
+    feed_in_turn(cluster, epochs)
     results = []
     for capture in captures:
         at: dict[Time, list[Any]] = defaultdict(list)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.timely.feeding import feed_in_turn
 from timely.batch import Batch
 from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
@@ -67,15 +68,7 @@ def recorded(epochs: list[list[int]], workers: int = 1, seed: int = 0) -> tuple[
     notes = [Notes() for _ in range(workers)]
     for session, recorder in zip(cluster.sessions, notes):
         session.worker._recorder = recorder
-    for epoch, records in enumerate(epochs):
-        for i, record in enumerate(records):
-            cluster.sessions[i % workers].input("in").send([record])
-        for session in cluster.sessions:
-            session.input("in").advance_to(epoch + 1)
-        cluster.step()
-    for session in cluster.sessions:
-        session.input("in").close()
-    cluster.run()
+    feed_in_turn(cluster, epochs)
     return cluster, notes
 
 

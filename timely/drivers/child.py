@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +17,9 @@ import cloudpickle
 from timely.batch import Batch
 from timely.codec import encode, encode_batch
 from timely.drivers.control import CapturedBatch, Failed, Hello, Returned, Stats, receive_bytes, send_message
-from timely.drivers.explain import report
+from timely.drivers.explain import print_report
 from timely.drivers.inputs import Limits
-from timely.drivers.job import run_session, session_stats
+from timely.drivers.job import Drive, run_session, session_stats
 from timely.drivers.link import Link
 from timely.drivers.program import Program
 from timely.drivers.session import Session
@@ -41,8 +40,7 @@ class Assignment:
     links: dict[int, int]
     """File descriptors of the sockets to the other workers."""
     limits: Limits
-    drive: Callable[[Session], Any] | None
-    search_path: list[str]
+    drive: Drive | None
 
 
 class _Stopped(BaseException):
@@ -58,7 +56,6 @@ def main() -> int:
     if data is None:
         return 1
     try:
-        sys.path[:0] = [entry for entry in json.loads(receive_bytes(control) or b"[]") if entry not in sys.path]
         assignment: Assignment = cloudpickle.loads(data)
         links = {worker: socket.socket(fileno=file) for worker, file in assignment.links.items()}
         _work(control, assignment, SocketLink(links) if links else None)
@@ -88,7 +85,7 @@ def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> 
 
     session = Session(plan, assignment.index, link, assignment.limits, on_capture=captured)
     if hasattr(signal, "SIGQUIT"):
-        signal.signal(signal.SIGQUIT, lambda *_: print(report(session.worker), file=sys.stderr, flush=True))
+        signal.signal(signal.SIGQUIT, lambda *_: print_report(session.worker))
     tell(Hello(fingerprint(flow.graph), json.dumps(outline(flow.graph))))
     if receive_bytes(control) is None:
         raise _Stopped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from timely.graph import Node
@@ -65,6 +66,11 @@ def report(worker: Worker) -> str:
     if worker.pressed_by:
         lines.append(f"  sources pause because of workers {sorted(worker.pressed_by)}")
     return "\n".join(lines)
+
+
+def print_report(worker: Worker) -> None:
+    """What Ctrl-\\ shows: the report, on standard error."""
+    print(report(worker), file=sys.stderr, flush=True)
 
 
 def _place(worker: Worker, node: Node) -> int | None:

@@ -10,14 +10,13 @@ the others when it fails, and each stops when another is lost.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 
 import msgspec
 
 from timely.dataflow import Dataflow
-from timely.drivers.explain import report
+from timely.drivers.explain import print_report
 from timely.drivers.host_file import HostEntry, HostFile, create_host_files
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats, Result, explaining, run_session, session_stats
@@ -68,7 +67,7 @@ def run_host(
     except BaseException as error:
         link.fail(error)
         raise
-    with session, explaining(lambda: print(report(session.worker), file=sys.stderr, flush=True)):
+    with session, explaining(lambda: print_report(session.worker)):
         _meet(link, hosts, index, flow)
         tell = None if on_stats is None else (lambda stats: on_stats({index: stats}))
         value = run_session(session, drive, tell)

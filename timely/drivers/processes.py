@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -37,8 +36,8 @@ from timely.drivers.control import (
     send_bytes,
 )
 from timely.drivers.inputs import Limits
+from timely.drivers.job import Drive, OnStats
 from timely.drivers.program import Program
-from timely.drivers.session import Session
 from timely.errors import FalkirkError
 from timely.fingerprint import differences
 from timely.order import Time
@@ -48,8 +47,6 @@ _GRACE_SECONDS = 3.0
 
 _ROOT_CAUSE_SECONDS = 1.0
 """How long to wait, when a worker reports that it lost another one, for the news of why that one ended."""
-
-OnStats = Callable[[Mapping[int, Stats]], None]
 
 
 @dataclass(slots=True)
@@ -81,7 +78,7 @@ class ProcessGroup:
         program: Program,
         workers: int,
         limits: Limits | None = None,
-        drive: Callable[[Session], Any] | None = None,
+        drive: Drive | None = None,
     ) -> None:
         self._program = program
         self._limits = limits or Limits()
@@ -150,7 +147,6 @@ class ProcessGroup:
                 for end in (links[a][b], links[b][a]):
                     with suppress(OSError):
                         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        path = json.dumps([entry or os.getcwd() for entry in sys.path]).encode()
         try:
             for index in range(workers):
                 mine, theirs = socket.socketpair()
@@ -163,11 +159,10 @@ class ProcessGroup:
                 )
                 theirs.close()
                 self._children.append(_Child(index, process, mine))
-                assignment = Assignment(self._program, index, workers, files, self._limits, self._drive, [])
+                assignment = Assignment(self._program, index, workers, files, self._limits, self._drive)
                 program = _pickled(assignment)
                 with suppress(OSError):  # whoever is dead already is found by wait()
                     send_bytes(mine, program)
-                    send_bytes(mine, path)
         except BaseException:
             self.stop()
             raise
@@ -257,7 +252,7 @@ def launch(
     program: Program | Any,
     workers: int,
     limits: Limits | None = None,
-    drive: Callable[[Session], Any] | None = None,
+    drive: Drive | None = None,
     on_stats: OnStats | None = None,
 ) -> Outcome:
     """Run `program` (a Program, a Dataflow, or a function that builds one) on `workers` processes of this host.

@@ -31,8 +31,8 @@ _REFUSALS = (TypeError, KeyError, ValueError, OverflowError, pa.ArrowException, 
 _MANY = 16
 
 
-class PreAggregate(Operator):
-    """Combines the rows of each batch before they are exchanged. Stateless.
+class PreAggregate:
+    """Combines the rows of each batch before they are exchanged: the `combine` step of an `Exchange`.
 
     Args:
         keys: the key columns.
@@ -47,12 +47,6 @@ class PreAggregate(Operator):
     def apply(self, batch: Batch) -> pa.Table:
         """The partial table of `batch`: the keys, then a column for each part of an aggregate."""
         return partial(select(batch, self._needed), self._keys, self._parts)
-
-    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        try:
-            ctx.send(self.apply(batch))
-        except _REFUSALS as error:
-            raise _refused(ctx, time, error, batch) from error
 
 
 class ColumnAggregate(Operator):

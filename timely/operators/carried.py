@@ -11,10 +11,9 @@ from dataclasses import replace
 
 from timely.batch import Batch, head
 from timely.codec import encode_batch
-from timely.errors import CodecError
 from timely.operators.base import Context, Operator
 from timely.operators.channels import Channel, Exchange
-from timely.operators.stateless import Stage, operator_error
+from timely.operators.stateless import Stage, exchange_error
 from timely.order import Time
 
 _SAMPLE = 8
@@ -29,10 +28,8 @@ def check_carried(what: str, site: object, channel: Channel, batch: Batch) -> No
         for part in parts:
             if len(part):
                 encode_batch(part)
-    except CodecError as error:
-        raise CodecError(f"the exchange in front of {what} ({site}): {error}") from error
     except Exception as error:
-        raise operator_error(f"the exchange in front of {what}", site, (), error, None, batch) from error
+        raise exchange_error(what, site, error, batch) from error
 
 
 def checking_factory(

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.batch import Batch, head
-from timely.errors import CodecError, OperatorError, Site
+from timely.errors import CodecError, FalkirkError, OperatorError, Site
 from timely.operators.base import Context, Operator
 from timely.order import Time
 
@@ -67,6 +67,14 @@ def operator_error(
         sample = head(batch, 3) if isinstance(batch, list | pl.DataFrame | pa.Table) else batch
         lines.append(f"  its input began with: {_shorten(repr(sample))}")
     return OperatorError("\n".join(lines))
+
+
+def exchange_error(what: str, site: object, error: Exception, batch: Batch) -> FalkirkError:
+    """The error of an exchange: its key function raised, or a value cannot travel. `what` is the operator behind it."""
+    where = f"the exchange in front of {what}"
+    if isinstance(error, CodecError):
+        return CodecError(f"{where} ({site}): {error}")
+    return operator_error(where, site, (), error, None, batch)
 
 
 def _culprit(stage: Stage, batch: Batch) -> str | None:

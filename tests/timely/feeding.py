@@ -1,0 +1,21 @@
+"""How tests feed a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from timely.drivers.memory import Cluster
+
+
+def feed_in_turn(cluster: Cluster, epochs: Sequence[Sequence[Any]]) -> None:
+    """Deal the records of each epoch to the workers' input "in" in turn, with a step after each epoch; run to the end."""
+    for epoch, records in enumerate(epochs):
+        for i, record in enumerate(records):
+            cluster.sessions[i % len(cluster.sessions)].input("in").send([record])
+        for session in cluster.sessions:
+            session.input("in").advance_to(epoch + 1)
+        cluster.step()
+    for session in cluster.sessions:
+        session.input("in").close()
+    cluster.run()
