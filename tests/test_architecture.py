@@ -32,7 +32,7 @@ TIMELY_FLOORS: list[tuple[str, list[str]]] = [
     ("operators", ["operators", "operators.*"]),
     ("graph", ["graph", "graph_*", "fingerprint", "draw", "progress", "progress_*", "progress.*"]),
     ("stream", ["wire", "stream", "stream_*", "keyed", "columns", "windows", "dataflow"]),
-    ("worker", ["plan", "plan_*", "outbox", "runtime", "worker", "worker_*", "worker.*"]),
+    ("worker", ["plan", "plan_*", "outbox", "runtime", "rewind", "worker", "worker_*", "worker.*"]),
     ("drivers", ["drivers", "drivers.*"]),
     ("run", ["", "run"]),
 ]
@@ -56,7 +56,7 @@ PURE = [
         "timely.recorder",
     ),
     *("timely.messages", "timely.capability", "timely.operators*", "timely.graph*", "timely.progress*"),
-    *("timely.plan*", "timely.outbox", "timely.runtime", "timely.worker*"),
+    *("timely.plan*", "timely.outbox", "timely.runtime", "timely.rewind", "timely.worker*"),
 ]
 IMPURE_MODULES = {
     *("time", "random", "secrets", "numpy.random", "tempfile", "socket", "ssl", "select", "selectors", "zmq"),

@@ -46,6 +46,8 @@ class Frame:
     messages: list[Message] = field(default_factory=list)
     progress: list[Update] = field(default_factory=list)
     pressed: bool = False
+    ends: int = 0
+    """Not 0: nothing more comes from the sender before the rollback round of this number."""
 
 
 @dataclass(frozen=True, slots=True)

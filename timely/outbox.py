@@ -10,6 +10,10 @@ from timely.operators.channels import Exchange
 from timely.operators.stateless import exchange_error
 from timely.order import Time
 from timely.plan import Plan, Route
+from timely.recorder import Recorder
+
+_GENERATION_BITS = 40
+"""Message numbers begin anew in each generation, above this bit: those of logged messages must never be given twice."""
 
 Slot = tuple[int, Time, Time]
 """What may be merged into one message: equal (edge, event time, time)."""
@@ -18,11 +22,14 @@ Slot = tuple[int, Time, Time]
 class Outbox:
     """The sending half of one worker."""
 
-    def __init__(self, plan: Plan, index: int) -> None:
+    def __init__(self, plan: Plan, index: int, recorder: Recorder | None = None) -> None:
         self._plan = plan
+        self._recorder = recorder
+        self._again: dict[int, list[Message]] = {}
         self._index = index
         self._waiting: dict[int, dict[Slot, list[Batch]]] = {w: {} for w in range(plan.workers) if w != index}
         self._numbers: dict[tuple[int, int], int] = {}
+        self._first = 0
         self._pressed = False
 
     def split(self, route: Route, batch: Batch) -> list[Batch | None]:
@@ -51,11 +58,25 @@ class Outbox:
         self._pressed = pressed
         frames = {}
         for worker, waiting in self._waiting.items():
-            if waiting or everyone:
-                messages = [self._encode(worker, slot, batches) for slot, batches in waiting.items()]
+            if waiting or everyone or self._again:
+                messages = self._again.pop(worker, [])
+                messages += [self._encode(worker, slot, batches) for slot, batches in waiting.items()]
                 waiting.clear()
                 frames[worker] = Frame(self._index, generation, messages, progress, pressed)
         return frames
+
+    def begin(self, generation: int) -> None:
+        """A new generation: forget what waits. Numbers go on beyond all that were ever given out before."""
+        for waiting in self._waiting.values():
+            waiting.clear()
+        self._again.clear()
+        self._pressed = False
+        self._numbers.clear()
+        self._first = generation << _GENERATION_BITS
+
+    def again(self, worker: int, message: Message) -> None:
+        """Send a logged message once more, before all else, under its old number."""
+        self._again.setdefault(worker, []).append(message)
 
     def _encode(self, worker: int, slot: Slot, batches: list[Batch]) -> Message:
         edge, event, time = slot
@@ -64,9 +85,12 @@ class Outbox:
             header, payload = encode_batch(batch)
         except CodecError as error:
             raise self._blame(edge, error, batch) from error
-        number = self._numbers.get((edge, worker), 0) + 1
+        number = self._numbers.get((edge, worker), self._first) + 1
         self._numbers[edge, worker] = number
-        return Message(edge, number, event, time, header, payload)
+        message = Message(edge, number, event, time, header, payload)
+        if self._recorder is not None and edge in self._recorder.logged:
+            self._recorder.shipped(worker, message)
+        return message
 
     def _blame(self, edge: int, error: Exception, batch: Batch) -> FalkirkError:
         node = self._plan.graph.nodes[self._plan.graph.edges[edge].target.node]

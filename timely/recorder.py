@@ -7,14 +7,19 @@ for None an event. Operators are named by their processor's index in the plan.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Protocol
 
 from timely.batch import Batch
+from timely.messages import Message
 from timely.order import Time
 
 
 class Recorder(Protocol):
     """The engine's view of recovery."""
+
+    logged: Container[int]
+    """The edges of the graph whose messages are kept to be sent again: `shipped` and `kept` are called for these."""
 
     def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
         """A batch is about to be handled."""
@@ -36,3 +41,12 @@ class Recorder(Protocol):
 
     def completed(self, processor: int) -> None:
         """An event of an operator that keeps state is over: its state may have changed."""
+
+    def shipped(self, receiver: int, message: Message) -> None:
+        """A message on a logged edge is on its way to another worker."""
+
+    def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
+        """A batch on a logged edge waits in a queue of this worker itself."""
+
+    def taken(self, sender: int, message: Message) -> bool:
+        """A message on a logged edge is about to be handled. False: it was handled before, and must be dropped."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from timely.batch import Batch
+from timely.errors import OperatorError
+from timely.graph import Node
 from timely.messages import Effect, Message
 from timely.operators.base import Context, Operator
-from timely.operators.ends import CaptureEnd, SinkEnd
+from timely.operators.ends import CaptureEnd, SinkEnd, StagedEnd
 from timely.operators.stateless import Stateless
 from timely.order import Time
 from timely.plan import Processor
 from timely.progress import Rank
+
+Letter = tuple[int, int, Time, "Batch | Message"]
+"""What waits at an input: (edge, sending worker, time of the event that sent it, what it sent)."""
 
 
 class Runtime:
@@ -26,18 +33,31 @@ class Runtime:
             [(route.way, route.processor, route.port, route) for route in reversed(routes)]
             for routes in processor.routes
         ]
-        self.mail: dict[tuple[int, Time], list[Batch | Message]] = {}
+        self.mail: dict[tuple[int, Time], list[Letter]] = {}
 
 
-def build_operator(processor: Processor, effects: list[Effect]) -> Operator:
-    """The operator that runs `processor`; sinks and captures put what they ask of the driver into `effects`."""
+def build_operator(processor: Processor, effects: list[Effect], staged: Container[int] = ()) -> Operator:
+    """The operator that runs `processor`; sinks and captures put what they ask of the driver into `effects`.
+
+    Those in `staged`, by node, do so only when they are told to release it.
+    """
     node = processor.node
     if node.stages:
         return Stateless(processor.stages)
     if node.factory is not None:
         return node.factory()
+    if node.index in staged:
+        return StagedEnd(node.index, node.kind == "capture", effects)
     if node.kind == "sink":
         return SinkEnd(node.index, effects)
     if node.kind == "capture":
         return CaptureEnd(node.index, effects)
     return Operator()
+
+
+def no_such_output(node: Node, port: int) -> OperatorError:
+    """The error of an operator that sent on an output that it does not have."""
+    return OperatorError(
+        f"{node.kind} {node.name!r} ({node.site}) sent on output {port}, but it has {node.outputs}; declare them with "
+        "outputs=n"
+    )

@@ -16,7 +16,7 @@ How it schedules (docs/engine.md says why that is safe):
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -31,26 +31,35 @@ from timely.plan import Plan, Route, Way
 from timely.progress import Antichain, order_key
 from timely.progress_line import tracker_for
 from timely.recorder import Recorder
-from timely.runtime import Runtime, build_operator
+from timely.runtime import Letter, Runtime, build_operator, no_such_output
 
-_NOTIFY = 1 << 30
+NOTIFY = 1 << 30
 """The "port" of notifications in the heap: behind all batches of the same operator and time."""
 
 Item = tuple[tuple[int, ...], int, int, Time]
-"""A place in the heap: (order key, input port or _NOTIFY, processor, time)."""
+"""A place in the heap: (order key, input port or NOTIFY, processor, time)."""
 
 
 class Worker:
     """Worker `index` of `plan.workers`.
 
-    `recorder` hears of every event (None: no recovery). Input and results go in through `feed`, `advance`, `receive` and
-    `finish`; `run` works; `take_frames` and `effects` come out.
+    `recorder` hears of every event (None: no recovery). The sinks and captures in `staged`, by node, hold what they get
+    until `release`. Input and results go in through `feed`, `advance`, `receive` and `finish`; `run` works; `take_frames`
+    and `effects` come out.
     """
 
-    def __init__(self, plan: Plan, index: int = 0, recorder: Recorder | None = None, generation: int = 0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        index: int = 0,
+        recorder: Recorder | None = None,
+        generation: int = 0,
+        staged: Container[int] = (),
+    ) -> None:
         self.plan = plan
         self.index = index
         self.generation = generation
+        self.staged = staged
         self.effects: list[Effect] = []
         self.pressed_by: set[int] = set()
         self.tracker = tracker_for(plan.topology)
@@ -60,26 +69,29 @@ class Worker:
         self._blocked: list[list[Item]] = [[] for _ in plan.topology.watches]
         self._outside: list[Frontier | None] = [None] * len(plan.topology.watches)
         self._deltas: dict[tuple[int, Time], int] = {}
-        self._outbox = Outbox(plan, index)
+        self._outbox = Outbox(plan, index, recorder)
         self._stack: list[tuple[Runtime, int, Time, Batch]] = []
         self._inputs: dict[int, Time | None] = {}
         self._jobs: dict[int, tuple[int, Time]] = {}
         self._next_job = 0
+        self._held: dict[tuple[int, Time], int] = {}
+        self.awaited: set[int] = set()
+        """Workers whose first frame of this generation has not come: until then nothing is handled."""
         self._probed: dict[int, Antichain] = {n.index: ((0,) * n.scope.depth,) for n in plan.graph.of_kind("probe")}
-        self._edge_places: dict[int, int] = {}
+        self.edge_places: dict[int, int] = {}
         self.queued_bytes = 0
         """Encoded bytes received from other workers and not yet handled."""
-        self._runtimes = [
+        self.runtimes = [
             Runtime(
                 processor,
-                build_operator(processor, self.effects),
+                build_operator(processor, self.effects, self.staged),
                 Context(self, processor.index, processor.node.name, processor.node.site, index, plan.workers),
             )
             for processor in plan.processors
         ]
         for processor in plan.processors:
             for routes in processor.routes:
-                self._edge_places.update((r.edge.index, r.place) for r in routes if r.place is not None)
+                self.edge_places.update((r.edge.index, r.place) for r in routes if r.place is not None)
             if processor.node.kind in ("source", "input"):
                 start = (0,) * processor.node.scope.depth
                 assert processor.place is not None
@@ -95,7 +107,7 @@ class Worker:
         if current is None or not leq(current, time):
             name = self.plan.graph.nodes[node].name
             raise OperatorError(f"input {name!r} cannot send at {time}: it is at {current if current else 'its end'}")
-        runtime = self._runtimes[self.plan.of_node[node]]
+        runtime = self.runtimes[self.plan.of_node[node]]
         runtime.ctx.time = time
         if len(batch):
             runtime.ctx.out.append((0, time, batch))
@@ -112,7 +124,7 @@ class Worker:
             raise OperatorError(
                 f"input {name!r} cannot advance to {time}: it is at {current if current else 'its end'}"
             )
-        place = self._runtimes[self.plan.of_node[node]].processor.place
+        place = self.runtimes[self.plan.of_node[node]].processor.place
         assert place is not None
         self._inputs[node] = time
         if time is None:
@@ -134,6 +146,7 @@ class Worker:
         update = self.tracker.update
         for place, time, diff in frame.progress:
             update(place, time, diff)
+        self.awaited.discard(frame.sender)
         if frame.pressed:
             self.pressed_by.add(frame.sender)
         else:
@@ -141,12 +154,15 @@ class Worker:
         for message in frame.messages:
             target = self.plan.graph.edges[message.edge].target
             self.queued_bytes += message.nbytes
-            self._enqueue(self.plan.of_node[target.node], target.port, message.time, message)
+            op = self.plan.of_node[target.node]
+            self._enqueue(op, target.port, message.time, (message.edge, frame.sender, message.event, message))
 
     def finish(self, job: int, result: Any) -> None:
         """Input: job number `job` has returned `result`."""
+        if job not in self._jobs:
+            return  # it was started by what has been rolled back
         op, time = self._jobs.pop(job)
-        runtime, recorder = self._runtimes[op], self._recorder
+        runtime, recorder = self.runtimes[op], self._recorder
         runtime.ctx.time = time
         if recorder is not None:
             recorder.resulted(op, time, result)
@@ -166,7 +182,9 @@ class Worker:
 
     def run(self, limit: int = 1 << 60) -> bool:
         """Handle up to `limit` queued batches and notifications. True: nothing more can be done until new input comes."""
-        ready, runtimes = self._ready, self._runtimes
+        ready, runtimes = self._ready, self.runtimes
+        if self.awaited:
+            return True
         while True:
             if self.tracker.dirty:
                 self._propagate()
@@ -177,12 +195,14 @@ class Worker:
             limit -= 1
             _, port, op, time = heappop(ready)
             runtime = runtimes[op]
-            if port == _NOTIFY:
+            if port == NOTIFY:
                 if self._peers > 1 and self._still_blocked(runtime, time):
                     continue
                 self._notify(runtime, time)
             else:
-                self._stack.append((runtime, port, time, self._collect(runtime, port, time)))
+                batch = self._collect(runtime, port, time)
+                if len(batch):
+                    self._stack.append((runtime, port, time, batch))
             self._drive()
 
     def _still_blocked(self, runtime: Runtime, time: Time) -> bool:
@@ -194,7 +214,7 @@ class Worker:
         assert watch is not None
         if not any(leq(least, time) for least in self.tracker.frontier(watch)):
             return False
-        heappush(self._blocked[watch], (order_key(time, runtime.rank), _NOTIFY, runtime.processor.index, time))
+        heappush(self._blocked[watch], (order_key(time, runtime.rank), NOTIFY, runtime.processor.index, time))
         return True
 
     def _notify(self, runtime: Runtime, time: Time) -> None:
@@ -245,7 +265,7 @@ class Worker:
 
     def _fan_out(self, runtime: Runtime) -> None:
         """Put what the operator sent in this event onto its routes. Last sent goes first onto the stack: order stays."""
-        ctx, runtimes = runtime.ctx, self._runtimes
+        ctx, runtimes = runtime.ctx, self.runtimes
         recorder = self._recorder
         out = ctx.out
         if recorder is not None:
@@ -272,16 +292,12 @@ class Worker:
         except IndexError:
             if port < len(runtime.routes):
                 raise
-            node = runtime.processor.node
-            raise OperatorError(
-                f"{node.kind} {node.name!r} ({node.site}) sent on output {port}, but it has {node.outputs}; declare them "
-                "with outputs=n"
-            ) from None
+            raise no_such_output(runtime.processor.node, port) from None
         out.clear()
 
     def _queue(self, route: Route, event: Time, time: Time, batch: Batch) -> None:
         if route.way == Way.QUEUE:
-            self._enqueue(route.processor, route.port, time, batch)
+            self._enqueue(route.processor, route.port, time, (route.edge.index, self.index, event, batch))
             return
         place = route.place
         assert place is not None
@@ -293,37 +309,45 @@ class Worker:
             if part is None or not len(part):
                 continue
             if worker == self.index:
-                self._enqueue(route.processor, route.port, time, part)
+                if self._recorder is not None and route.edge.index in self._recorder.logged:
+                    self._recorder.kept(route.edge.index, event, time, part)
+                self._enqueue(route.processor, route.port, time, (route.edge.index, worker, event, part))
             elif self._outbox.add(worker, route, event, time, part):
                 self._count(place, time, +1)
 
-    def _enqueue(self, op: int, port: int, time: Time, batch: Batch | Message) -> None:
-        runtime = self._runtimes[op]
+    def _enqueue(self, op: int, port: int, time: Time, letter: Letter) -> None:
+        runtime = self.runtimes[op]
         waiting = runtime.mail.get((port, time))
         if waiting is None:
-            runtime.mail[port, time] = [batch]
+            runtime.mail[port, time] = [letter]
             heappush(self._ready, (order_key(time, runtime.rank), port, op, time))
         else:
-            waiting.append(batch)
+            waiting.append(letter)
 
     def _collect(self, runtime: Runtime, port: int, time: Time) -> Batch:
         """All batches of `time` that wait at an input, as one."""
         waiting = runtime.mail.pop((port, time))
         batches: list[Batch] = []
-        for item in waiting:
+        for edge, sender, _, item in waiting:
             if isinstance(item, Message):
                 self.queued_bytes -= item.nbytes
-                self._count(self._edge_places[item.edge], time, -1)
+                self._count(self.edge_places[edge], time, -1)
+                if (
+                    self._recorder is not None
+                    and edge in self._recorder.logged
+                    and not self._recorder.taken(sender, item)
+                ):
+                    continue
                 batches.append(decode_message(item))
             else:
                 batches.append(item)
-        return batches[0] if len(batches) == 1 else concat(batches)
+        return batches[0] if len(batches) == 1 else concat(batches) if batches else []
 
     # What operators ask for (timely.operators.base.Engine)
 
     def request(self, op: int, event: Time, time: Time) -> None:
         """Operator `op` wants to be notified of `time`."""
-        runtime = self._runtimes[op]
+        runtime = self.runtimes[op]
         processor = runtime.processor
         watch = processor.watch
         if watch is None:
@@ -335,7 +359,7 @@ class Worker:
             self._recorder.requested(op, event, time)
         if processor.place is not None and self._peers > 1:
             self._delta(processor.place, time, +1)
-        item = (order_key(time, runtime.rank), _NOTIFY, op, time)
+        item = (order_key(time, runtime.rank), NOTIFY, op, time)
         if self.tracker.dirty:
             self._propagate()
         for least in self.tracker.frontier(watch):
@@ -346,13 +370,16 @@ class Worker:
 
     def hold(self, op: int, time: Time, diff: int) -> None:
         """Operator `op` keeps (+1) or gives back (-1) a capability."""
-        processor = self._runtimes[op].processor
+        processor = self.runtimes[op].processor
         if processor.place is None or not processor.node.holds:
             raise OperatorError(
                 f"operator {processor.node.name!r} ({processor.node.site}) kept a capability but was made with holds=False"
             )
         if self._recorder is not None:
             self._recorder.held(op, time, diff)
+        self._held[op, time] = self._held.get((op, time), 0) + diff
+        if not self._held[op, time]:
+            del self._held[op, time]
         self._count(processor.place, time, diff)
 
     def start(self, op: int, time: Time, job: Callable[[], Any]) -> None:
@@ -438,7 +465,7 @@ class Worker:
     def pending(self) -> list[tuple[int, Time]]:
         """The notifications that were asked for and have not been delivered: (processor, time), in order of time."""
         waiting = [item for blocked in self._blocked for item in blocked]
-        waiting += [item for item in self._ready if item[1] == _NOTIFY]
+        waiting += [item for item in self._ready if item[1] == NOTIFY]
         return [(op, time) for _, _, op, time in sorted(waiting)]
 
     def probe(self, node: int) -> Antichain:
@@ -452,7 +479,8 @@ class Worker:
     @property
     def done(self) -> bool:
         """Whether nothing is outstanding here or anywhere, for good."""
-        return not self.tracker.active and not self._ready and not any(self._blocked) and not self._deltas
+        quiet = not self._ready and not any(self._blocked) and not self._deltas
+        return quiet and not self.tracker.active and not self.awaited
 
     def epochs_in_flight(self, node: int) -> int:
         """How many epochs source `node` is ahead of the oldest epoch that is not complete where its records end."""

@@ -57,7 +57,7 @@ class Oracle:
                     yield node, time, "input", None
             for processor, time in worker.pending():
                 yield plan.processors[processor].node.index, time, "notification", None
-            for runtime in worker._runtimes:
+            for runtime in worker.runtimes:
                 for _, time in runtime.mail:
                     yield runtime.processor.nodes[0].index, time, "queue", worker.index
             for receiver, waiting in worker._outbox._waiting.items():

@@ -15,6 +15,7 @@ from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
 from timely.drivers.session import Session
 from timely.io import Memory
+from timely.messages import Message
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.stateless import Stateless
 from timely.order import Time, leq
@@ -22,6 +23,8 @@ from timely.order import Time, leq
 
 class Notes:
     """A recorder that writes down what it hears, batches copied."""
+
+    logged = frozenset[int]()
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
@@ -46,6 +49,15 @@ class Notes:
 
     def completed(self, processor: int) -> None:
         self.events.append(("completed", processor))
+
+    def shipped(self, receiver: int, message: Message) -> None:
+        raise AssertionError("no edge is logged")
+
+    def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
+        raise AssertionError("no edge is logged")
+
+    def taken(self, sender: int, message: Message) -> bool:
+        raise AssertionError("no edge is logged")
 
     def of(self, processor: int) -> list[tuple[Any, ...]]:
         return [event for event in self.events if event[1] == processor]
@@ -179,9 +191,7 @@ def test_every_border_inside_a_unit_is_heard_and_fused_chains_are_one() -> None:
 def test_events_of_operators_with_state_are_followed_by_completed() -> None:
     cluster, (note,) = recorded([[1, 2, 3], [4]])
     stateful = {
-        runtime.processor.index
-        for runtime in cluster.sessions[0].worker._runtimes
-        if runtime.operator.state is not None
+        runtime.processor.index for runtime in cluster.sessions[0].worker.runtimes if runtime.operator.state is not None
     }
     assert stateful
     for processor in cluster.plan.processors:

@@ -115,7 +115,7 @@ def outputs(program: Any, workers: int, seed: int) -> Counter[tuple[Time, Any]]:
     oracle = Oracle(cluster)
     with oracle.watching():
         feed(cluster, seed, epochs=5)
-    assert all(not runtime.mail for session in cluster.sessions for runtime in session.worker._runtimes)
+    assert all(not runtime.mail for session in cluster.sessions for runtime in session.worker.runtimes)
     result: Counter[tuple[Time, Any]] = Counter()
     for time, batch in cluster.captured(capture):
         assert isinstance(batch, list)

@@ -1,7 +1,7 @@
 """Frames as bytes: a length, a small MessagePack head, and the encoded batches as they are.
 
     frame   = u32 length of all that follows, u32 length of head, head, block*
-    head    = [sender, generation, pressed, progress, messages]
+    head    = [sender, generation, pressed, ends, progress, messages]
     message = [edge, number, event, time, length of header, [length of each payload part]]
     block   = header and payload parts of each message, in order
 
@@ -25,6 +25,7 @@ _Head = tuple[
     int,
     int,
     bool,
+    int,
     list[tuple[int, tuple[int, ...], int]],
     list[tuple[int, int, tuple[int, ...], tuple[int, ...], int, list[int]]],
 ]
@@ -43,7 +44,7 @@ def encode_frame(frame: Frame) -> list[Any]:
         blocks.append(m.header)
         blocks += m.payload
         size += len(m.header) + sum(lengths)
-    head = _encoder.encode((frame.sender, frame.generation, frame.pressed, frame.progress, messages))
+    head = _encoder.encode((frame.sender, frame.generation, frame.pressed, frame.ends, frame.progress, messages))
     total = LENGTH.size + len(head) + size
     if total >= 1 << 32:
         raise ValueError(f"a frame of {total:,} bytes is too large; send smaller batches")
@@ -57,7 +58,7 @@ def decode_frame(body: memoryview) -> Frame:
     """
     (length,) = LENGTH.unpack_from(body)
     at = LENGTH.size + length
-    sender, generation, pressed, progress, heads = _decoder.decode(body[LENGTH.size : at])
+    sender, generation, pressed, ends, progress, heads = _decoder.decode(body[LENGTH.size : at])
     messages = []
     for edge, number, event, time, header_length, lengths in heads:
         header = bytes(body[at : at + header_length])
@@ -67,4 +68,4 @@ def decode_frame(body: memoryview) -> Frame:
             payload.append(body[at : at + part])
             at += part
         messages.append(Message(edge, number, event, time, header, payload))
-    return Frame(sender, generation, messages, progress, pressed)
+    return Frame(sender, generation, messages, progress, pressed, ends)

@@ -112,7 +112,7 @@ class Context:
         self.time: Time = ()
         self.out: list[tuple[int, Time, Batch]] = []
         self.pending: dict[Time, Time] = {}
-        """Requested notifications, each with the time of the event that asked for it first."""
+        """Requested notifications, each with the least time, as tuples, of an event that asked for it."""
 
     def send(self, batch: Batch, port: int = 0) -> None:
         """Send `batch` at the event's own time. An empty batch is dropped."""
@@ -131,9 +131,12 @@ class Context:
             time = self.time
         elif time is not self.time:
             self.check_later(self.time, time, "ask for a notification")
-        if time not in self.pending:
+        first = self.pending.get(time)
+        if first is None:
             self.pending[time] = self.time
             self.engine.request(self.op, self.time, time)
+        elif self.time < first:
+            self.pending[time] = self.time
 
     def retain(self, time: Time | None = None) -> Capability:
         """Keep the right to send at `time` (default: the event's own) beyond this event."""

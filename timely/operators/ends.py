@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from timely.batch import Batch
+from timely.batch import Batch, concat
 from timely.messages import Captured, CommitSink, Effect, WriteSink
 from timely.operators.base import Context, Operator
-from timely.order import Time
+from timely.order import Frontier, Time
+from timely.state import TimedBatches
 
 
 class SinkEnd(Operator):
@@ -32,3 +33,39 @@ class CaptureEnd(Operator):
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         self._effects.append(Captured(self._node, time, batch))
+
+
+class Staged(TimedBatches):
+    """Batches that wait until they may go out. They outlive their time's completion, so they are saved with it."""
+
+    transient = False
+
+    def take(self, frontier: Frontier) -> list[tuple[Time, Batch]]:
+        """Take out all times in `frontier`, in order, each with its batches as one."""
+        return [(time, concat(self.pop(time))) for time in sorted(self.times()) if time in frontier]
+
+
+class StagedEnd(Operator):
+    """Holds what it gets until it is sure that it need never be taken back; then hands it over, time by time.
+
+    An output that was seen outside cannot be rolled back. So the batches of a time go out when the low-watermark contains
+    it (Isard and Abadi, *Falkirk Wheel*, section 4.3); after a failure they may go out again, as one and the same.
+    """
+
+    def __init__(self, node: int, capture: bool, effects: list[Effect]) -> None:
+        self._node = node
+        self._capture = capture
+        self._effects = effects
+        self._staged = Staged()
+        self.state = self._staged
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._staged.add(time, batch)
+
+    def release(self, frontier: Frontier) -> None:
+        """Hand over everything in `frontier`, all of which is complete."""
+        for time, batch in self._staged.take(frontier):
+            if self._capture:
+                self._effects.append(Captured(self._node, time, batch))
+            else:
+                self._effects += [WriteSink(self._node, time[0], batch), CommitSink(self._node, time[0])]

@@ -53,3 +53,8 @@ class State(Protocol):
 
     def size(self) -> StateSize:
         """How much is held."""
+
+
+def is_transient(state: State) -> bool:
+    """Whether `state` holds nothing of times that are complete: then nothing of it needs to be saved."""
+    return bool(getattr(state, "transient", False))

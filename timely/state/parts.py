@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from timely.order import Frontier
-from timely.state.interface import Run, State, StateSize
+from timely.state.interface import Run, State, StateSize, is_transient
 
 
 class Parts:
@@ -14,6 +14,7 @@ class Parts:
 
     def __init__(self, *parts: State) -> None:
         self._parts = parts
+        self.transient = all(map(is_transient, parts))
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
         """The runs of every part in `upto` and not in `after`."""

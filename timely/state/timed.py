@@ -18,6 +18,8 @@ class TimedValues:
     completed frontier is empty: the operator is stateless between times.
     """
 
+    transient = True
+
     def __init__(self) -> None:
         self._times: dict[Time, dict[Any, Any]] = {}
 
@@ -63,6 +65,8 @@ class TimedValues:
 class TimedBatches:
     """Time → the batches that arrived at it, as they came. Each is a run; a run's keys are the operator's to know."""
 
+    transient = True
+
     def __init__(self) -> None:
         self._times: dict[Time, list[Batch]] = {}
 
@@ -73,6 +77,10 @@ class TimedBatches:
             held = self._times[time] = []
         held.append(batch)
         return held
+
+    def times(self) -> list[Time]:
+        """The times that have batches."""
+        return list(self._times)
 
     def replace(self, time: Time, batch: Batch) -> None:
         """Put one batch in the place of all that `time` has."""

@@ -1,0 +1,229 @@
+"""What recovery needs to know of a plan: processors, edges, policies, and which of them must be checkpointed together.
+
+A processor is *chain* when it can be restored only to what it has persisted, and *any* when it keeps nothing from one
+time to the next and can be restored to every frontier that it has completed (Isard and Abadi, *Falkirk Wheel*, section
+3.4). An edge is *logged* when what is sent on it can be sent again after a failure.
+
+Both ends of an unlogged edge always roll back to the same frontier: whatever the receiver forgets, the sender must make
+again, and what the sender makes again, the receiver must have forgotten. So processors joined by unlogged edges form a
+*group*, and their checkpoints are *cuts* at common epochs; checkpoints at unequal ones would be of no use to anybody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import msgspec
+import networkx as nx
+
+from recovery.metadata import Bound, everything, nothing
+from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, Policy, interval
+from timely.errors import GraphError
+from timely.fingerprint import fingerprint, outline
+from timely.graph import Edge, Graph, Node
+from timely.operators.channels import PIPELINE
+from timely.order import Summary
+from timely.plan import Plan, Processor
+from timely.runtime import build_operator
+from timely.state import is_transient
+
+DEFAULT = Lazy()
+"""The policy of operators that were given none."""
+
+
+class ProcessorInfo(msgspec.Struct, frozen=True):
+    """One processor of the plan, on every worker. `role` is operator, source, sink (exactly once), output or capture."""
+
+    name: str
+    kind: str
+    site: str
+    region: str | None
+    policy: str
+    depth: int
+    chain: bool
+    group: int
+    role: str
+    history: bool = False
+    """It persists what was delivered to it, in place of state and of outputs."""
+
+    @property
+    def nothing(self) -> Bound:
+        return nothing(self.depth)
+
+    @property
+    def everything(self) -> Bound:
+        return everything(self.depth)
+
+
+class EdgeInfo(msgspec.Struct, frozen=True):
+    """One edge between processors. `spread`: from every worker to every worker; otherwise within each."""
+
+    source: int
+    target: int
+    edge: int
+    """The edge's index in the graph."""
+    spread: bool
+    logged: bool
+    depth: int
+    add: tuple[int, ...]
+    append: tuple[int, ...]
+
+    @property
+    def summary(self) -> Summary:
+        """What the edge does to times: that of its source."""
+        return Summary(self.depth, self.add, self.append)
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """How often a group is checkpointed: `epochs` or `seconds` or whichever comes first."""
+
+    epochs: int | None
+    seconds: float | None
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """A plan as the monitor sees it. Equal on all workers."""
+
+    name: str
+    fingerprint: str
+    outline: str
+    workers: int
+    processors: tuple[ProcessorInfo, ...]
+    edges: tuple[EdgeInfo, ...]
+    groups: tuple[GroupInfo, ...]
+
+    def outgoing(self) -> list[list[int]]:
+        """The indexes in `edges` of what leaves each processor: the order of `Xi.discards`."""
+        return self._by([edge.source for edge in self.edges])
+
+    def incoming(self) -> list[list[int]]:
+        """The indexes in `edges` of what reaches each processor: the order of `InMemory.delivered`."""
+        return self._by([edge.target for edge in self.edges])
+
+    def _by(self, ends: Iterable[int]) -> list[list[int]]:
+        result: list[list[int]] = [[] for _ in self.processors]
+        for index, end in enumerate(ends):
+            result[end].append(index)
+        return result
+
+    def members(self, group: int) -> list[int]:
+        """The processors of a group."""
+        return [index for index, info in enumerate(self.processors) if info.group == group]
+
+
+def lay_out(plan: Plan) -> Layout:
+    """The layout of `plan`.
+
+    Raises GraphError for a policy that does not fit its operator, and for what recovery cannot bring back.
+    """
+    graph = plan.graph
+    policies = [_policy(processor) for processor in plan.processors]
+    edges = tuple(_edges(plan, policies))
+    together: nx.Graph[int] = nx.Graph()
+    together.add_nodes_from(range(len(plan.processors)))
+    together.add_edges_from((edge.source, edge.target) for edge in edges if not edge.logged)
+    members = sorted(map(sorted, nx.connected_components(together)))
+    group_of = {index: number for number, group in enumerate(members) for index in group}
+    logging = {edge.source for edge in edges if edge.logged}
+    processors = tuple(
+        _info(processor, policies[processor.index], group_of[processor.index], processor.index in logging)
+        for processor in plan.processors
+    )
+    groups = tuple(_group([policies[index] for index in group if processors[index].chain]) for group in members)
+    return Layout(graph.name, fingerprint(graph), json.dumps(outline(graph)), plan.workers, processors, edges, groups)
+
+
+def _policy(processor: Processor) -> Policy:
+    policy = processor.node.policy
+    if policy is None:
+        return DEFAULT
+    if not isinstance(policy, POLICIES):
+        names = ", ".join(each.__name__ for each in POLICIES)
+        raise GraphError(f"the policy of {processor.node} is {policy!r}; it must be one of {names}")
+    return policy
+
+
+def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
+    graph = plan.graph
+    for processor in plan.processors:
+        shift = processor.node.shift
+        for routes in processor.routes:
+            for route in routes:
+                target = graph.nodes[route.edge.target.node]
+                yield EdgeInfo(
+                    source=processor.index,
+                    target=plan.of_node[target.index],
+                    edge=route.edge.index,
+                    spread=route.edge.channel != PIPELINE,
+                    logged=_logged(graph, route.edge, policies[processor.index]),
+                    depth=shift.depth,
+                    add=shift.add,
+                    append=shift.append,
+                )
+
+
+def _logged(graph: Graph, edge: Edge, policy: Policy) -> bool:
+    """A region logs what leaves it; an operator with a policy of its own logs all that it sends."""
+    if isinstance(policy, LogHistory):
+        return True
+    if not isinstance(policy, Batch | Lazy) or not policy.log_outputs:
+        return False
+    source, target = graph.nodes[edge.source.node], graph.nodes[edge.target.node]
+    own = source.region is None or source.policy is not source.region.policy
+    return own or target.region is not source.region
+
+
+def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> ProcessorInfo:
+    node = processor.node
+    role = _role(node)
+    if node.kind == "input":
+        raise GraphError(
+            f"the {node} is fed by hand, and what was fed by hand cannot be read again after a failure: "
+            "use flow.source(...) where a store is given"
+        )
+    history = isinstance(policy, LogHistory)
+    keeps = _keeps(processor)
+    if keeps and isinstance(policy, Ephemeral | Batch):
+        raise GraphError(
+            f"the {node} keeps state from one time to the next, which {type(policy).__name__} would lose: give it "
+            'Lazy(every="1s") or LogHistory(), by a region of its own or by .policy(...)'
+        )
+    return ProcessorInfo(
+        name=node.name,
+        kind=node.kind,
+        site=str(node.site),
+        region=node.region.name if node.region else None,
+        policy=type(policy).__name__,
+        depth=node.scope.depth,
+        chain=role in ("source", "sink", "capture") or keeps or logs or history,
+        group=group,
+        role=role,
+        history=history and role == "operator",
+    )
+
+
+def _role(node: Node) -> str:
+    if node.kind == "source":
+        return "source"
+    if node.kind == "capture":
+        return "capture"
+    if node.sink is not None:
+        return "sink" if getattr(node.sink, "exactly_once", False) else "output"
+    return "operator"
+
+
+def _keeps(processor: Processor) -> bool:
+    """Whether the operator keeps state from one time to the next."""
+    if processor.node.stages or processor.node.factory is None:
+        return False
+    state = build_operator(processor, []).state
+    return state is not None and not is_transient(state)
+
+
+def _group(policies: list[Policy]) -> GroupInfo:
+    chosen = [interval(policy.every) for policy in policies if isinstance(policy, Lazy | LogHistory)]
+    chosen = chosen or [Interval(seconds=1.0)]
+    epochs = [each.epochs for each in chosen if each.epochs is not None]
+    seconds = [each.seconds for each in chosen if each.seconds is not None]
+    return GroupInfo(min(epochs, default=None), min(seconds, default=None))

@@ -1,0 +1,109 @@
+"""Fault-tolerance policies: what is persisted, and when. They attach to regions and to single operators.
+
+    with flow.region("front", policy=Ephemeral()):
+        ...
+    counts = words.count().policy(Lazy(every="500ms"))
+
+A policy only chooses; the recorder does. What each costs and gives is in docs/recovery.md; the regimes are those of
+Isard and Abadi, *Falkirk Wheel*, section 1 and Figure 1.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from timely.errors import GraphError
+
+Every: TypeAlias = int | float | str | dt.timedelta
+"""How often to checkpoint: an int counts epochs; a float (seconds), a text such as "500ms", or a timedelta is a duration."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """`epochs` or `seconds`, whichever is not None."""
+
+    epochs: int | None = None
+    seconds: float | None = None
+
+
+def interval(every: Every) -> Interval:
+    """What `every` says. Raises GraphError for anything that is no positive duration or number of epochs.
+
+    >>> interval(100), interval("250 ms").seconds
+    (Interval(epochs=100, seconds=None), 0.25)
+    """
+    if isinstance(every, int) and not isinstance(every, bool) and every > 0:
+        return Interval(epochs=every)
+    seconds: float | None = None
+    if isinstance(every, float):
+        seconds = every
+    elif isinstance(every, dt.timedelta):
+        seconds = every.total_seconds()
+    elif isinstance(every, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", every)
+        if found and found[2] in _UNITS:
+            seconds = float(found[1]) * _UNITS[found[2]]
+    if seconds is None or not 0 < seconds < float("inf"):
+        raise GraphError(
+            f"every={every!r}: give a positive number of epochs (int), seconds (float), a timedelta, or a text such as "
+            '"500ms", "1s", "5m"'
+        )
+    return Interval(seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Ephemeral:
+    """Nothing is persisted, and nothing is kept from one time to the next.
+
+    Whatever was under way is read again from the source, which hears of an acknowledgement only when its records have
+    left the region and what became of them is safe.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Nothing is kept from one time to the next. With `log_outputs`, what leaves the region is persisted.
+
+    Logged outputs are a firewall: a failure behind them never makes this region, or what is before it, work again
+    (like the lineage cut of a persisted RDD; section 4.1).
+    """
+
+    log_outputs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """State is saved at complete times, incrementally, `every` so often, without stopping the operator.
+
+    After a failure at most the work since the last checkpoint is done again.
+    """
+
+    every: Every = 1.0
+    log_outputs: bool = False
+
+    def __post_init__(self) -> None:
+        interval(self.every)
+
+
+@dataclass(frozen=True, slots=True)
+class LogHistory:
+    """Every delivered batch and notification is persisted, `every` so often; state comes back by replay.
+
+    For deterministic operators that have no checkpoint code. The history grows until the operator's state, if it keeps
+    it in `state`, is saved in its place (section 4.1).
+    """
+
+    every: Every = 1.0
+
+    def __post_init__(self) -> None:
+        interval(self.every)
+
+
+Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory
+
+POLICIES = (Ephemeral, Batch, Lazy, LogHistory)

@@ -1,0 +1,167 @@
+"""What workers and the monitor tell each other. Both ends are state machines; drivers carry the messages.
+
+Messages of one sender arrive in order. MessagePack, typed: nothing that arrives is executed.
+
+    worker                          monitor
+      Join            ->                        here is what I can be restored to
+                      <-   Decision             (catch-up: a round that this worker has not applied yet)
+      Joined again ...
+                      <-   Decision             restore to this, in a new generation
+      Restored        ->
+      Completed       ->                        so far is complete here
+                      <-   Cut                  checkpoint this group at this epoch
+      Durable         ->                        done: here is its Ξ
+                      <-   Watermarks           never below this again: collect, acknowledge, release
+                      <-   Pause                a worker has failed: stop, drain the links
+      Drained         ->                        this is what I hold in memory
+                      <-   Decision
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from recovery.layout import Layout
+from recovery.metadata import Bound, Xi
+
+LIVE = None
+"""In a decision: the processor stays as it is, at ⊤."""
+
+
+class InMemory(msgspec.Struct, frozen=True, array_like=True):
+    """What a live processor offers beside what it has persisted: ⊤, and every bound up to `upto`.
+
+    `notified` is N̄(p, ⊤), `delivered` M̄(d, ⊤) for each in-edge and `discards` D̄(e, ⊤) for each out-edge of the layout, in
+    the order of `Layout.edges`. What it surely received, C(d), is `upto` as well.
+    """
+
+    upto: Bound
+    notified: Bound
+    delivered: tuple[Bound, ...]
+    discards: tuple[Bound, ...]
+
+
+class Join(msgspec.Struct, tag=True, frozen=True):
+    """A worker is there. `alive`: it holds state in memory, of generation `generation`, and is reconnecting.
+
+    `generation` is that of the last decision that it has applied durably. `durable` is all that its store has.
+    """
+
+    worker: int
+    incarnation: int
+    generation: int
+    alive: bool
+    layout: Layout
+    durable: tuple[Xi, ...]
+    paused: bool = False
+
+
+class Completed(msgspec.Struct, tag=True, frozen=True):
+    """For each group of the layout: every processor of this worker has completed all epochs before this one."""
+
+    worker: int
+    generation: int
+    epochs: tuple[int, ...]
+
+
+class Durable(msgspec.Struct, tag=True, frozen=True):
+    """Ξ, S and L of a cut are persisted. `stateless` processors of the group have completed it as well."""
+
+    worker: int
+    generation: int
+    group: int
+    epoch: int
+    xis: tuple[Xi, ...]
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class Drained(msgspec.Struct, tag=True, frozen=True):
+    """The links are empty; what each processor holds (None for none)."""
+
+    worker: int
+    round: int
+    memory: tuple[InMemory, ...]
+
+
+class Restored(msgspec.Struct, tag=True, frozen=True):
+    """The decision of `generation` has been applied, durably. `redone` counts epochs behind, for the timeline."""
+
+    worker: int
+    generation: int
+
+
+class Released(msgspec.Struct, tag=True, frozen=True):
+    """This worker is done for good: all is complete, persisted and released."""
+
+    worker: int
+
+
+ToMonitor: TypeAlias = Join | Completed | Durable | Drained | Restored | Released
+
+
+class Cut(msgspec.Struct, tag=True, frozen=True):
+    """Checkpoint every processor of `group` that persists anything, at all epochs before `epoch`."""
+
+    generation: int
+    group: int
+    epoch: int
+
+
+class Watermarks(msgspec.Struct, tag=True, frozen=True):
+    """W has risen: (processor, worker, bound)."""
+
+    changed: tuple[tuple[int, int, Bound], ...]
+
+
+class Pause(msgspec.Struct, tag=True, frozen=True):
+    """Round `round` begins: stop, send an end marker to each of `alive`, and wait for theirs."""
+
+    round: int
+    alive: tuple[int, ...]
+
+
+class Decision(msgspec.Struct, tag=True, frozen=True):
+    """What every processor is restored to in `generation`: `bounds[worker][processor]`, LIVE for ⊤. Binding.
+
+    `failed` are the workers that had no memory of their own in this round. `watermarks[worker][processor]` is W.
+    With `catch_up` it is an earlier round's, to be noted in the worker's store before it joins again.
+    """
+
+    generation: int
+    bounds: tuple[tuple[Bound | None, ...], ...]
+    failed: tuple[int, ...]
+    watermarks: tuple[tuple[Bound, ...], ...]
+    catch_up: bool = False
+
+
+class Refused(msgspec.Struct, tag=True, frozen=True):
+    """This worker cannot take part, and why."""
+
+    reason: str
+
+
+ToWorker: TypeAlias = Cut | Watermarks | Pause | Decision | Refused
+
+_encoder = msgspec.msgpack.Encoder()
+_to_monitor: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToMonitor)
+_to_worker: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToWorker)
+
+
+def encode_message(message: ToMonitor | ToWorker) -> bytes:
+    """A message as bytes."""
+    return _encoder.encode(message)
+
+
+def decode_to_monitor(data: bytes | memoryview) -> ToMonitor:
+    """A message of a worker. Raises msgspec.DecodeError or ValidationError for anything else."""
+    message: ToMonitor = _to_monitor.decode(data)
+    return message
+
+
+def decode_to_worker(data: bytes | memoryview) -> ToWorker:
+    """A message of the monitor. Raises msgspec.DecodeError or ValidationError for anything else."""
+    message: ToWorker = _to_worker.decode(data)
+    return message

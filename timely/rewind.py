@@ -1,0 +1,176 @@
+"""Taking a worker back to an earlier moment, processor by processor: the engine's half of a rollback.
+
+Recovery decides; this carries out. A processor *stays* as it is, or is *restored* to a frontier of its times. Then queues
+are pruned, requests for notifications armed again, and progress begins anew: what this worker holds is counted from
+nothing, told to all others in its first frame of the generation, and nothing is handled before all their first frames are
+here. (Isard and Abadi, *Falkirk Wheel*, section 3.6, and docs/recovery.md.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappush
+
+from timely.batch import Batch
+from timely.errors import OperatorError
+from timely.messages import Frame, Message
+from timely.order import Frontier, Time
+from timely.progress import order_key
+from timely.progress_line import tracker_for
+from timely.runtime import Letter, Runtime, build_operator
+from timely.state.interface import Run
+from timely.worker import NOTIFY, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a processor goes back to.
+
+    `frontier`: the times whose effects it keeps. `runs`: its state there, from storage; None: it has it in memory.
+    `requests`: notifications asked for by events in the frontier and due outside it, (event, time).
+    """
+
+    frontier: Frontier
+    runs: tuple[Run, ...] | None
+    requests: tuple[tuple[Time, Time], ...] = ()
+
+
+Keeps = Callable[[int, int, Time, Time], bool]
+"""Whether an undelivered batch stays: of (edge, sending worker, event's time, its own time)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """A logged batch for a queue of this worker itself."""
+
+    edge: int
+    event: Time
+    time: Time
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """One worker's share of a rollback. Processors that are not in `restored` stay as they are."""
+
+    generation: int
+    restored: Mapping[int, Restored]
+    keeps: Keeps
+    inputs: Mapping[int, Time | None]
+    """Where each source stands now, by node; None: it has ended."""
+    local: Iterable[Resent] = ()
+    remote: Iterable[tuple[int, Message]] = ()
+    """Logged messages to be sent again: (receiving worker, message)."""
+    fresh: frozenset[int] = field(default_factory=frozenset)
+    """Processors in `restored` whose operators must be made anew, because they keep more than their state says."""
+
+
+def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
+    """Carry out `orders`; the frames with which this worker begins the generation, one for every other worker."""
+    _begin(worker, orders.generation)
+    for runtime in worker.runtimes:
+        restored = orders.restored.get(runtime.processor.index)
+        if restored is not None:
+            _restore(worker, runtime, restored, runtime.processor.index in orders.fresh)
+        _prune(runtime, orders.keeps)
+    for resent in orders.local:
+        target = worker.plan.graph.edges[resent.edge].target
+        letter: Letter = (resent.edge, worker.index, resent.event, resent.batch)
+        mail = worker.runtimes[worker.plan.of_node[target.node]].mail
+        mail.setdefault((target.port, resent.time), []).append(letter)
+    _queue_all(worker)
+    for receiver, message in orders.remote:
+        worker._outbox.again(receiver, message)
+        worker._count(worker.edge_places[message.edge], message.time, +1)
+    for node, time in orders.inputs.items():
+        worker._inputs[node] = time
+        place = worker.runtimes[worker.plan.of_node[node]].processor.place
+        assert place is not None
+        if time is not None:
+            worker._count(place, time, +1)
+    frames = worker.take_frames(quiet=True)
+    for other in worker.awaited:
+        frames.setdefault(other, Frame(worker.index, worker.generation))
+    return frames
+
+
+# This module is the worker's other half, kept apart because only recovery needs it: it may touch the worker's insides.
+
+
+def _begin(worker: Worker, generation: int) -> None:
+    """Forget everything that waits and all progress; what processors hold is theirs, and is queued again."""
+    topology = worker.plan.topology
+    worker.generation = generation
+    worker.tracker = tracker_for(topology)
+    worker.awaited = set(range(worker.plan.workers)) - {worker.index}
+    worker.pressed_by.clear()
+    worker.effects.clear()
+    worker._stack.clear()
+    worker._deltas.clear()
+    worker._ready = []
+    worker._blocked = [[] for _ in topology.watches]
+    worker._outside = [None] * len(topology.watches)
+    worker._outbox.begin(generation)
+    worker._probed = {node.index: ((0,) * node.scope.depth,) for node in worker.plan.graph.of_kind("probe")}
+
+
+def _restore(worker: Worker, runtime: Runtime, restored: Restored, fresh: bool) -> None:
+    processor, ctx = runtime.processor, runtime.ctx
+    runs = restored.runs
+    if runs is None and fresh and runtime.operator.state is not None:
+        empty = Frontier.empty(processor.node.scope.depth)
+        runs = tuple(runtime.operator.state.snapshot(restored.frontier, empty))
+    if runs is not None or fresh:
+        runtime.operator = build_operator(processor, worker.effects, worker.staged)
+    state = runtime.operator.state
+    if state is not None and runs is not None:
+        state.restore(runs)
+    elif state is not None:
+        state.keep(restored.frontier)
+    elif runs:
+        node = processor.node
+        raise OperatorError(f"{node.kind} {node.name!r} ({node.site}) had state when it was saved, and has none now")
+    ctx.out.clear()
+    ctx.pending = {}
+    for event, time in restored.requests:
+        known = ctx.pending.get(time)
+        if known is None or event < known:
+            ctx.pending[time] = event
+    op = processor.index
+    worker._held = {key: count for key, count in worker._held.items() if key[0] != op}
+    worker._jobs = {number: job for number, job in worker._jobs.items() if job[0] != op}
+
+
+def _prune(runtime: Runtime, keeps: Keeps) -> None:
+    for (port, time), letters in list(runtime.mail.items()):
+        kept = [letter for letter in letters if keeps(letter[0], letter[1], letter[2], time)]
+        if kept:
+            runtime.mail[port, time] = kept
+        else:
+            del runtime.mail[port, time]
+
+
+def _queue_all(worker: Worker) -> None:
+    """Fill the heap and the lists of blocked notifications from what the processors hold, and count what is outside."""
+    ready = []
+    worker.queued_bytes = 0
+    for runtime in worker.runtimes:
+        op, processor = runtime.processor.index, runtime.processor
+        for (port, time), letters in runtime.mail.items():
+            ready.append((order_key(time, runtime.rank), port, op, time))
+            for edge, _, _, item in letters:
+                if isinstance(item, Message):
+                    worker.queued_bytes += item.nbytes
+                    worker._count(worker.edge_places[edge], time, +1)
+        for time in runtime.ctx.pending:
+            assert processor.watch is not None
+            heappush(worker._blocked[processor.watch], (order_key(time, runtime.rank), NOTIFY, op, time))
+            if processor.place is not None and worker.plan.workers > 1:
+                worker._delta(processor.place, time, +1)
+    heapify(ready)
+    worker._ready = ready
+    for (op, time), count in worker._held.items():
+        place = worker.runtimes[op].processor.place
+        assert place is not None
+        worker._count(place, time, count)
