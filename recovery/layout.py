@@ -60,7 +60,9 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     """One edge between processors. `spread`: from every worker to every worker; otherwise within each."""
 
     source: int
+    port: int
     target: int
+    target_port: int
     edge: int
     """The edge's index in the graph."""
     spread: bool
@@ -153,7 +155,9 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                 target = graph.nodes[route.edge.target.node]
                 yield EdgeInfo(
                     source=processor.index,
+                    port=route.edge.source.port,
                     target=plan.of_node[target.index],
+                    target_port=route.port,
                     edge=route.edge.index,
                     spread=route.edge.channel != PIPELINE,
                     logged=_logged(graph, route.edge, policies[processor.index]),
@@ -165,9 +169,7 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
 
 def _logged(graph: Graph, edge: Edge, policy: Policy) -> bool:
     """A region logs what leaves it; an operator with a policy of its own logs all that it sends."""
-    if isinstance(policy, LogHistory):
-        return True
-    if not isinstance(policy, Batch | Lazy) or not policy.log_outputs:
+    if isinstance(policy, Ephemeral) or not policy.log_outputs:
         return False
     source, target = graph.nodes[edge.source.node], graph.nodes[edge.target.node]
     own = source.region is None or source.policy is not source.region.policy

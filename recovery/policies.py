@@ -99,6 +99,7 @@ class LogHistory:
     """
 
     every: Every = 1.0
+    log_outputs: bool = False
 
     def __post_init__(self) -> None:
         interval(self.every)

@@ -18,8 +18,9 @@ from timely.order import Time
 class Recorder(Protocol):
     """The engine's view of recovery."""
 
-    logged: Container[int]
-    """The edges of the graph whose messages are kept to be sent again: `shipped` and `kept` are called for these."""
+    @property
+    def logged(self) -> Container[int]:
+        """The edges of the graph whose messages are kept to be sent again: `shipped` and `kept` are called for these."""
 
     def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
         """A batch is about to be handled."""

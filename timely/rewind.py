@@ -15,6 +15,7 @@ from heapq import heapify, heappush
 from timely.batch import Batch
 from timely.errors import OperatorError
 from timely.messages import Frame, Message
+from timely.operators.base import Operator
 from timely.order import Frontier, Time
 from timely.progress import order_key
 from timely.progress_line import tracker_for
@@ -34,6 +35,8 @@ class Restored:
     frontier: Frontier
     runs: tuple[Run, ...] | None
     requests: tuple[tuple[Time, Time], ...] = ()
+    operator: Operator | None = None
+    """The operator itself, where it was brought back by replay."""
 
 
 Keeps = Callable[[int, int, Time, Time], bool]
@@ -98,6 +101,12 @@ def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
 # This module is the worker's other half, kept apart because only recovery needs it: it may touch the worker's insides.
 
 
+def look(worker: Worker) -> list[Time]:
+    """Bring frontiers up to date without handling anything; the times of what could be handled here now."""
+    worker._propagate()
+    return [time for _, _, _, time in worker._ready]
+
+
 def _begin(worker: Worker, generation: int) -> None:
     """Forget everything that waits and all progress; what processors hold is theirs, and is queued again."""
     topology = worker.plan.topology
@@ -105,7 +114,6 @@ def _begin(worker: Worker, generation: int) -> None:
     worker.tracker = tracker_for(topology)
     worker.awaited = set(range(worker.plan.workers)) - {worker.index}
     worker.pressed_by.clear()
-    worker.effects.clear()
     worker._stack.clear()
     worker._deltas.clear()
     worker._ready = []
@@ -118,13 +126,17 @@ def _begin(worker: Worker, generation: int) -> None:
 def _restore(worker: Worker, runtime: Runtime, restored: Restored, fresh: bool) -> None:
     processor, ctx = runtime.processor, runtime.ctx
     runs = restored.runs
-    if runs is None and fresh and runtime.operator.state is not None:
+    if restored.operator is not None:
+        runtime.operator = restored.operator
+    elif runs is None and fresh and runtime.operator.state is not None:
         empty = Frontier.empty(processor.node.scope.depth)
         runs = tuple(runtime.operator.state.snapshot(restored.frontier, empty))
-    if runs is not None or fresh:
+    if restored.operator is None and (runs is not None or fresh):
         runtime.operator = build_operator(processor, worker.effects, worker.staged)
     state = runtime.operator.state
-    if state is not None and runs is not None:
+    if restored.operator is not None:
+        pass
+    elif state is not None and runs is not None:
         state.restore(runs)
     elif state is not None:
         state.keep(restored.frontier)

@@ -19,6 +19,8 @@ from timely.messages import Message
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.stateless import Stateless
 from timely.order import Time, leq
+from timely.plan import compile_plan
+from timely.worker import Worker
 
 
 class Notes:
@@ -220,7 +222,7 @@ def test_capabilities_are_heard_of() -> None:
     flow = Dataflow()
     flow.input("in").unary("keeper", Keeper, holds=True).capture()
     notes = Notes()
-    with Session(flow, recorder=notes) as session:
+    with Session(flow, worker=Worker(compile_plan(flow.graph), recorder=notes)) as session:
         session.input("in").send([1])
         session.input("in").close()
         session.run()
@@ -295,7 +297,7 @@ def test_results_of_jobs_are_heard_of_before_what_they_cause() -> None:
     flow = Dataflow()
     flow.input("in").unary("asker", Asker, holds=True).capture()
     notes = Notes()
-    with Session(flow, recorder=notes) as session:
+    with Session(flow, worker=Worker(compile_plan(flow.graph), recorder=notes)) as session:
         session.input("in").send([1])
         session.input("in").close()
         session.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from timely.batch import nbytes
@@ -37,12 +37,19 @@ class _Reader:
     wake: float = 0.0
     fileno: int | None = None
     positions: deque[tuple[int, Position]] = field(default_factory=deque)
+    """Where the partition goes on after each epoch that was read and is not settled."""
+    settled: Position = None
+    """The same, for all epochs before those."""
 
 
 class SourceDriver:
-    """Reads this worker's partitions of one source. The partition that is furthest behind is read first."""
+    """Reads this worker's partitions of one source. The partition that is furthest behind is read first.
 
-    def __init__(self, node: Node, worker: Worker, clock: Callable[[], float]) -> None:
+    Positions are acknowledged when their epochs are complete; with `rereads` only when `settle` says that they will not be
+    read again, and `rewind` goes back to them.
+    """
+
+    def __init__(self, node: Node, worker: Worker, clock: Callable[[], float], rereads: bool = False) -> None:
         source = node.source
         assert source is not None
         self._node = node
@@ -50,9 +57,10 @@ class SourceDriver:
         self._clock = clock
         self._readers = [_Reader(partition) for partition in self._open(source)]
         self._live = list(self._readers)
+        self._rereads = rereads
         self.records = 0
         self.bytes = 0
-        if not self._live:
+        if not self._live and not rereads:
             worker.advance(node.index, None)
 
     def _open(self, source: Source) -> list[Partition]:
@@ -82,7 +90,8 @@ class SourceDriver:
         if not self._live:
             return False
         oldest = self._oldest()
-        self._acknowledge(oldest)
+        if not self._rereads:
+            self.settle(oldest)
         reader = self._next(oldest + limits.epochs)
         if reader is None:
             return False
@@ -160,13 +169,60 @@ class SourceDriver:
         self._worker.advance(node, (min(r.epoch for r in self._live),) if self._live else None)
         return True
 
-    def _acknowledge(self, oldest: int) -> None:
+    def settle(self, oldest: int) -> None:
+        """No epoch before `oldest` will be read again."""
         for reader in self._readers:
-            last: tuple[int, Position] | None = None
+            some = False
             while reader.positions and reader.positions[0][0] < oldest:
-                last = reader.positions.popleft()
-            if last is not None:
-                reader.partition.ack(last[1])
+                some = True
+                reader.settled = reader.positions.popleft()[1]
+            if some:
+                reader.partition.ack(reader.settled)
+
+    def positions(self, epoch: int) -> list[tuple[str, Position, bool]]:
+        """Where each partition goes on after all epochs before `epoch`: its name, the position, whether it has ended."""
+        found = []
+        for reader in self._readers:
+            at = reader.settled
+            for read, position in reader.positions:
+                if read >= epoch:
+                    break
+                at = position
+            over = reader.ended and (not reader.positions or reader.positions[-1][0] < epoch)
+            found.append((reader.partition.name, at, over))
+        return found
+
+    def rewind(self, epoch: int | None, positions: Mapping[str, tuple[Position, bool]] | None) -> None:
+        """Read on at `epoch` (None: everything was read), from `positions`, by partition, or from where that was before.
+
+        Raises SourceError when a partition is gone for which there is a position, or cannot go back.
+        """
+        if positions is not None:
+            gone = positions.keys() - {reader.partition.name for reader in self._readers}
+            if gone:
+                names = ", ".join(sorted(gone))
+                raise self._blame(SourceError(f"the job had read from {names} before it was stopped, and that is gone"))
+        before = {} if epoch is None else {name: (at, over) for name, at, over in self.positions(epoch)}
+        for reader in self._readers:
+            if positions is not None:
+                at, _ = positions.get(reader.partition.name, (None, False))
+                reader.positions.clear()
+                reader.settled = at
+            elif epoch is not None:
+                at, _ = before[reader.partition.name]
+                while reader.positions and reader.positions[-1][0] >= epoch:
+                    reader.positions.pop()
+            reader.ended = epoch is None
+            reader.epoch = epoch or 0
+            reader.wake, reader.fileno = 0.0, None
+            if epoch is not None:
+                try:
+                    reader.partition.seek(at)
+                except FalkirkError as error:
+                    raise self._blame(error) from error
+        self._live = [reader for reader in self._readers if not reader.ended]
+        if not self._live and epoch is not None:
+            self._worker.advance(self._node.index, None)
 
     def close(self) -> None:
         """Release the partitions; if the job is over, none of their input will be asked for again."""

@@ -77,6 +77,10 @@ class OutputDriver:
             self._worker.finish(number, future.result())
         return some
 
+    def jobs_done(self) -> bool:
+        """Whether results wait to be taken."""
+        return not self._results.empty()
+
     def close(self) -> None:
         """The job is over."""
         for index, writer in self._writers.items():

@@ -36,7 +36,6 @@ from timely.errors import FalkirkError, OperatorError
 from timely.order import Time, leq
 from timely.plan import Plan, compile_plan
 from timely.progress import Antichain
-from timely.recorder import Recorder
 from timely.wire import Capture, Probe
 from timely.worker import Worker
 
@@ -124,8 +123,7 @@ class ProbeHandle:
 class Session:
     """Worker `index` of `plan.workers`, driven by the caller.
 
-    `link` connects it to the other workers (None: there are none). With `read` False, sources are left alone until
-    `start` is called: all workers must have met before one reads.
+    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given.
     """
 
     def __init__(
@@ -134,12 +132,12 @@ class Session:
         index: int = 0,
         link: Link | None = None,
         limits: Limits | None = None,
-        recorder: Recorder | None = None,
+        worker: Worker | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_capture: Callable[[int, Time, Batch], None] | None = None,
     ) -> None:
         self.plan = flow if isinstance(flow, Plan) else compile_plan(flow.graph)
-        self.worker = Worker(self.plan, index, recorder)
+        self.worker = worker or Worker(self.plan, index)
         self.limits = limits or Limits()
         self._link = link
         self._clock = clock
@@ -153,7 +151,7 @@ class Session:
         try:
             self._outputs.open()
             for node in self.plan.graph.of_kind("source"):
-                self.sources.append(SourceDriver(node, self.worker, clock))
+                self.sources.append(SourceDriver(node, self.worker, clock, rereads=worker is not None))
         except BaseException:
             self.abort()
             raise
@@ -298,6 +296,9 @@ class Session:
             raise FalkirkError("this session waits for input that only the caller can give: see InputHandle")
         else:
             select.select(files, [], [], block)
+        self._drain_wake()
+
+    def _drain_wake(self) -> None:
         if self._wake_pipe is not None:
             with suppress(BlockingIOError):
                 os.read(self._wake_pipe[0], 4096)

@@ -1,0 +1,1 @@
+"""Workers, stores and the monitor together in one process, under seeded schedules and faults."""

@@ -1,0 +1,455 @@
+"""The worker's half of recovery: a state machine between the engine, the journal and the monitor. No I/O.
+
+It makes cuts when the monitor asks, reports them once they are durable, collects what low-watermarks free, and carries
+out rollbacks (Isard and Abadi, *Falkirk Wheel*, sections 4.2 and 4.4, and docs/recovery.md). Its driver
+(`recovery.session`) feeds it messages, frames and acknowledgements of the store, and takes what it wants sent and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from recovery.checkpoints import Checkpoints, Positions
+from recovery.layout import Layout
+from recovery.metadata import NEVER, Bound, Xi, at_epoch, to_frontier
+from recovery.protocol import (
+    Completed,
+    Cut,
+    Decision,
+    Drained,
+    Durable,
+    InMemory,
+    Join,
+    Pause,
+    Refused,
+    Released,
+    Restored,
+    ToMonitor,
+    ToWorker,
+    Watermarks,
+)
+from recovery.recorder import WorkerRecorder
+from recovery.records import SourcePosition
+from recovery.replay import replay
+from recovery.store.journal import Journal
+from timely import rewind
+from timely.errors import FalkirkError
+from timely.messages import Frame, Message
+from timely.operators.ends import StagedEnd
+from timely.order import Time
+from timely.plan import Plan
+from timely.progress import frontier_at
+from timely.state.interface import State
+from timely.worker import Worker
+
+
+class Phase(Enum):
+    """What the worker is doing."""
+
+    JOINING = "waits for the first decision"
+    RUNNING = "runs"
+    DRAINING = "empties its links"
+    DRAINED = "waits for the decision"
+    RELEASED = "is done for good"
+
+
+def staged_nodes(layout: Layout, plan: Plan) -> frozenset[int]:
+    """The sinks and captures whose output waits for the low-watermark, by node."""
+    return frozenset(
+        plan.processors[p].node.index for p, info in enumerate(layout.processors) if info.role in ("sink", "capture")
+    )
+
+
+class Agent:
+    """Recovery on worker `index`: owns the pure worker, tells the driver when it may run.
+
+    Args:
+        positions: where the partitions of a source, by processor, go on after all epochs before a given one.
+        incarnation: tells this process from earlier ones of the same worker.
+    """
+
+    def __init__(
+        self, plan: Plan, layout: Layout, index: int, incarnation: int, journal: Journal, positions: Positions
+    ) -> None:
+        self.layout = layout
+        self.index = index
+        self.incarnation = incarnation
+        self.recorder = WorkerRecorder(layout, index)
+        self.worker = Worker(plan, index, self.recorder, staged=staged_nodes(layout, plan))
+        self.worker.awaited = {-1}
+        self.checkpoints = Checkpoints(layout, index, self.recorder, journal)
+        self.journal = journal
+        self.phase = Phase.JOINING
+        self.round = 0
+        self.alive = False
+        self.messages: list[ToMonitor] = []
+        self.frames: list[tuple[int, Frame]] = []
+        self.rewound: dict[int, tuple[int | None, tuple[SourcePosition, ...] | None]] = {}
+        """Sources, by node, that must go on at an epoch (None: ended), with positions where they are not known here."""
+        self.low: list[list[Bound]] = [[info.nothing for info in layout.processors] for _ in range(layout.workers)]
+        """W of every processor: `low[worker][processor]`."""
+        self.refused: str | None = None
+        self._positions = positions
+        self._plan = plan
+        self._peers: tuple[int, ...] = ()
+        self._ended: dict[int, int] = {}
+        self._early: list[Frame] = []
+        self._settled = [info.nothing for info in layout.processors]
+        """What was complete before this generation, and stays so whatever its progress says."""
+        self._completed: tuple[int, ...] | None = None
+        self._reported_at = float("-inf")
+        self._due: list[Cut] = []
+        self._waiting: list[ToMonitor] = []
+        self._sealed: list[ToMonitor] = []
+        self._drained = False
+        self._groups = [self._places_of(group) for group in range(len(layout.groups))]
+
+    # Beginning
+
+    def join(self) -> None:
+        """Tell the monitor, a new one perhaps, that this worker is there."""
+        paused = self.phase in (Phase.DRAINING, Phase.DRAINED)
+        self.messages.append(
+            Join(
+                self.index,
+                self.incarnation,
+                self.checkpoints.generation,
+                self.alive,
+                self.layout,
+                self._durable(),
+                paused,
+            )
+        )
+        self._completed = None
+
+    def _durable(self) -> tuple[Xi, ...]:
+        """All Ξ that are durable already: not those in a segment that is still being written."""
+        coming = {
+            (xi.processor, xi.bound)
+            for message in (*self._waiting, *self._sealed)
+            if isinstance(message, Durable)
+            for xi in message.xis
+        }
+        return tuple(xi for xi in self.checkpoints.durable() if (xi.processor, xi.bound) not in coming)
+
+    @property
+    def running(self) -> bool:
+        """Whether sources may be read and the worker run."""
+        return self.phase == Phase.RUNNING and not self.worker.awaited
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is complete, persisted and released, and the monitor knows."""
+        return self.phase == Phase.RELEASED
+
+    # What the monitor says
+
+    def hear(self, message: ToWorker) -> None:
+        """A message of the monitor."""
+        match message:
+            case Cut():
+                if message.generation == self.worker.generation and self.phase == Phase.RUNNING:
+                    self._due.append(message)
+            case Watermarks():
+                self._raise(message.changed)
+            case Pause():
+                self._pause(message)
+            case Decision():
+                self._decide(message)
+            case Refused():
+                self.refused = message.reason
+
+    def _raise(self, changed: tuple[tuple[int, int, Bound], ...]) -> None:
+        for p, worker, bound in changed:
+            if bound <= self.low[worker][p]:
+                continue
+            self.low[worker][p] = bound
+            for edge in self.layout.edges:
+                if edge.logged and edge.target == p and (edge.spread or worker == self.index):
+                    self.checkpoints.collect_log(edge.edge, worker, bound)
+            if worker == self.index:
+                self._let_go(p, bound)
+
+    def _let_go(self, p: int, bound: Bound) -> None:
+        """Processor `p` of this worker never goes below `bound`: collect, release."""
+        self.checkpoints.collect(p, bound)
+        self.recorder.collect(p, bound)
+        if self.alive:
+            operator = self.worker.runtimes[p].operator
+            if isinstance(operator, StagedEnd):
+                operator.release(to_frontier(bound))
+            elif operator.state is not None:
+                operator.state.compact(to_frontier(bound))
+
+    def source_low(self, node: int) -> int:
+        """The epochs of a source before this one will never be read again."""
+        return self.low[self.index][self._plan.of_node[node]][0]
+
+    # Rounds
+
+    def _pause(self, message: Pause) -> None:
+        if message.round <= self.round:
+            return
+        self.round = message.round
+        if not self.alive:
+            self.join()  # nothing to drain: what the store holds is all there is
+            return
+        self.phase = Phase.DRAINING
+        self._drained = False
+        self._due.clear()
+        self._peers = tuple(worker for worker in message.alive if worker != self.index)
+        for worker, frame in self.worker.take_frames(quiet=True).items():
+            self.frames.append((worker, frame))
+        for worker in self._peers:
+            self.frames.append((worker, Frame(self.index, self.worker.generation, ends=self.round)))
+        self._settle()
+
+    def receive(self, frame: Frame) -> None:
+        """A frame of another worker."""
+        if frame.ends:
+            self._ended[frame.sender] = max(self._ended.get(frame.sender, 0), frame.ends)
+            self._settle()
+        elif frame.generation > self.worker.generation or not self.alive:
+            self._early.append(frame)
+        elif frame.generation == self.worker.generation:
+            self.worker.receive(frame)
+
+    def _settle(self) -> None:
+        """Answer the monitor when all links are empty and nothing is being stored."""
+        if self.phase != Phase.DRAINING or self._waiting or self._sealed or self.journal.in_flight is not None:
+            return
+        if self.journal.gathered:
+            return
+        if any(self._ended.get(worker, 0) < self.round for worker in self._peers):
+            return
+        self.phase = Phase.DRAINED
+        self._settled = [self._upto(p) for p in range(len(self.layout.processors))]
+        memory = tuple(
+            InMemory(upto, upto, self.recorder.delivered_bounds(p), self.recorder.sent_bounds(p))
+            for p, upto in enumerate(self._settled)
+        )
+        self.messages.append(Drained(self.index, self.round, memory))
+
+    def _upto(self, p: int) -> Bound:
+        """What is complete at a processor of this worker."""
+        depth = self.layout.processors[p].depth
+        if self.worker.awaited:
+            return self._settled[p]
+        local = rewind.look(self.worker)
+        runtime, tracker = self.worker.runtimes[p], self.worker.tracker
+        reach = tuple(
+            (place, summary)
+            for place, summaries in self._plan.arrivals[runtime.processor.nodes[0].index].items()
+            for summary in summaries
+        )
+        times = list(frontier_at(tracker, reach))
+        if runtime.processor.place is not None:
+            times += tracker.leaving(runtime.processor.place)
+        least = at_epoch(NEVER, depth)
+        for time in times:
+            least = min(least, time)
+        for time in local:
+            least = min(least, at_epoch(time[0], depth))
+        for event in runtime.ctx.pending:
+            least = min(least, event)
+        return max(least, self._settled[p])
+
+    def _decide(self, decision: Decision) -> None:
+        mine = decision.bounds[self.index]
+        if decision.generation <= self.checkpoints.generation:
+            return
+        self._due.clear()
+        if decision.catch_up and not self.alive:
+            self.checkpoints.apply(decision.generation, mine)
+            self._waiting.append(self._joining(decision.generation))
+            return
+        for worker, bounds in enumerate(decision.watermarks):
+            self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
+        orders = self._orders(decision)
+        self.checkpoints.apply(decision.generation, mine)
+        for worker, frame in rewind.rewind(self.worker, orders).items():
+            self.frames.append((worker, frame))
+        self.checkpoints.forget_payloads()
+        self.alive = True
+        self.phase = Phase.RUNNING
+        self.round = max(self.round, decision.generation)
+        self._completed = None
+        self._waiting.append(Restored(self.index, decision.generation))
+        for p, bound in enumerate(self.low[self.index]):
+            self._let_go(p, bound)
+        early, self._early = self._early, []
+        for frame in early:
+            self.receive(frame)
+
+    def _joining(self, generation: int) -> Join:
+        return Join(self.index, self.incarnation, generation, False, self.layout, self.checkpoints.durable(), False)
+
+    def _orders(self, decision: Decision) -> rewind.Orders:
+        mine = decision.bounds[self.index]
+        remembers = self.alive and self.index not in decision.failed
+        restored: dict[int, rewind.Restored] = {}
+        fresh: set[int] = set()
+        inputs: dict[int, Time | None] = {}
+        for p, bound in enumerate(mine):
+            info, node = self.layout.processors[p], self._plan.processors[p].node
+            if bound is not None:
+                restored[p] = self._restore(p, bound, remembers)
+                self._settled[p] = bound
+                if node.holds or info.history:
+                    fresh.add(p)
+            if info.role == "source":
+                if bound is None:
+                    inputs[node.index] = self.worker.input_time(node.index)
+                else:
+                    checkpoint = self.checkpoints.at(p, bound)
+                    positions = None if remembers else (checkpoint.positions if checkpoint is not None else ())
+                    inputs[node.index] = (bound[0],) if bound[0] < NEVER else None
+                    self.rewound[node.index] = (bound[0] if bound[0] < NEVER else None, positions)
+        local, remote = self._resend(decision, remembers)
+        return rewind.Orders(
+            generation=decision.generation,
+            restored=restored,
+            keeps=self._keeps(decision, remembers),
+            inputs=inputs,
+            local=local,
+            remote=remote,
+            fresh=frozenset(fresh),
+        )
+
+    def _restore(self, p: int, bound: Bound, remembers: bool) -> rewind.Restored:
+        info = self.layout.processors[p]
+        if remembers:
+            requests = self.recorder.requests(p, bound)
+            self.recorder.restored(p, bound, None)
+            runs = None
+        else:
+            checkpoint = self.checkpoints.at(p, bound)
+            requests = checkpoint.requests if checkpoint is not None else ()
+            self.recorder.restored(p, bound, requests)
+            runs = tuple(self.checkpoints.runs(p, bound))
+        operator = None
+        if info.history:
+            processor = self._plan.processors[p]
+            operator = replay(processor, self.recorder.histories[p], self.index, self._plan.workers)
+        return rewind.Restored(to_frontier(bound), runs, requests, operator)
+
+    def _keeps(self, decision: Decision, remembers: bool) -> Callable[[int, int, Time, Time], bool]:
+        ends = {edge.edge: edge for edge in self.layout.edges}
+        mine = decision.bounds[self.index]
+
+        def keeps(index: int, sender: int, event: Time, time: Time) -> bool:
+            edge = ends[index]
+            source, target = decision.bounds[sender][edge.source], mine[edge.target]
+            if not remembers or sender in decision.failed:
+                return False
+            if edge.logged and target is not None and sender == self.index:
+                return False  # it comes from the log
+            return (source is None or event < source) and (target is None or time >= target)
+
+        return keeps
+
+    def _resend(self, decision: Decision, remembers: bool) -> tuple[list[rewind.Resent], list[tuple[int, Message]]]:
+        """Q'(e): the logged messages that their receivers need again."""
+        local: list[rewind.Resent] = []
+        remote: list[tuple[int, Message]] = []
+        ends = {edge.edge: edge for edge in self.layout.edges}
+        for (index, receiver), entries in self.recorder.logs.items():
+            edge = ends[index]
+            source, target = decision.bounds[self.index][edge.source], decision.bounds[receiver][edge.target]
+            if target is None and remembers:
+                continue  # all that was sent has arrived, or waits there
+            for entry in entries:
+                if (source is not None and entry.event >= source) or (target is not None and entry.time < target):
+                    continue
+                if receiver == self.index:
+                    local.append(rewind.Resent(index, entry.event, entry.time, entry.content()))
+                else:
+                    remote.append((receiver, entry.message()))
+        return local, remote
+
+    # Running
+
+    def turn(self, quiet: bool, now: float, every: float = 0.02) -> None:
+        """After each turn of the worker: make the cuts that are due, say how far it is.
+
+        `every`: seconds between two reports of progress.
+        """
+        if self.phase == Phase.RUNNING and not self.worker.awaited:
+            for cut in self._due:
+                self._cut(cut)
+            self._due.clear()
+            if quiet and now - self._reported_at >= every:
+                self._report(now)
+            if self._all_released():
+                self.phase = Phase.RELEASED
+                self.messages.append(Released(self.index))
+        self._settle()
+
+    def _cut(self, cut: Cut) -> None:
+        xis = self.checkpoints.cut(cut.group, cut.epoch, self._state, self._positions)
+        self._waiting.append(Durable(self.index, self.worker.generation, cut.group, cut.epoch, xis))
+
+    def _state(self, p: int) -> State | None:
+        return self.worker.runtimes[p].operator.state
+
+    def _report(self, now: float) -> None:
+        rewind.look(self.worker)
+        epochs = tuple(self._epoch(places) for places in self._groups)
+        if self._completed is not None:
+            epochs = tuple(map(max, epochs, self._completed))
+        if epochs != self._completed or now - self._reported_at >= 25 * 0.02:
+            self._completed = epochs
+            self._reported_at = now
+            self.messages.append(Completed(self.index, self.worker.generation, epochs))
+
+    def _places_of(self, group: int) -> tuple[int, ...]:
+        places: set[int] = set()
+        for p in self.layout.members(group):
+            processor = self._plan.processors[p]
+            places.update(self._plan.arrivals[processor.nodes[0].index])
+            if processor.place is not None:
+                places.add(processor.place)
+        return tuple(sorted(places))
+
+    def _epoch(self, places: tuple[int, ...]) -> int:
+        leaving = self.worker.tracker.leaving
+        return min((time[0] for place in places for time in leaving(place)), default=NEVER)
+
+    def _all_released(self) -> bool:
+        return (
+            self.worker.done
+            and not self.worker.effects
+            and not self._waiting
+            and not self._sealed
+            and all(bound[0] == NEVER for bounds in self.low for bound in bounds)
+        )
+
+    # The store
+
+    def seal(self) -> tuple[str, list[object]] | None:
+        """The next segment to store, if there is a reason and none is under way."""
+        if self.journal.in_flight is not None:
+            return None
+        self.checkpoints.carry()
+        sealed = self.journal.seal()
+        if sealed is not None:
+            self._sealed, self._waiting = self._waiting, []
+        return sealed  # type: ignore[return-value]
+
+    def stored(self, name: str) -> list[str]:
+        """A segment is durable; the names of segments that may be deleted."""
+        deletable = self.journal.stored(name)
+        self.messages += self._sealed
+        self._sealed = []
+        self._settle()
+        return deletable
+
+    def waits_for_store(self) -> bool:
+        """Whether something is on its way to the store, or waits for it."""
+        return bool(self._waiting or self._sealed or self.journal.in_flight is not None)
+
+    def check(self) -> None:
+        """Raise what the monitor refused."""
+        if self.refused is not None:
+            raise FalkirkError(self.refused)

@@ -1,0 +1,364 @@
+"""What one worker has persisted: it makes cuts, knows what they hold, restores from them, and lets go of what is not needed.
+
+A *cut* of a group at an epoch persists, for every chain processor of the group, Ξ and what Table 1 of *Falkirk Wheel* asks
+for beside it: the state that is new since the cut before, requests for notifications, logged messages, events of a full
+history, positions of sources. All cuts of a worker that come due together go into one segment of its journal: one durable
+write. Everything here is pure: sections go into the journal, whose driver writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from recovery.layout import Layout
+from recovery.metadata import Bound, Xi, at_epoch, nothing, to_frontier
+from recovery.recorder import NOTIFICATION, Entry, Event, WorkerRecorder
+from recovery.records import (
+    Applied,
+    Checkpoint,
+    Happened,
+    Logged,
+    Opening,
+    Record,
+    SourcePosition,
+    key_of,
+    load_runs,
+    save_batch,
+    save_runs,
+    section,
+)
+from recovery.store.journal import Journal
+from timely.codec import decode, decode_batch, encode
+from timely.state.interface import Run, State
+
+Positions = Callable[[int, int], tuple[SourcePosition, ...]]
+"""Where the partitions of a source, by processor, go on after all epochs before the given one."""
+
+
+Key: TypeAlias = tuple[Any, ...]
+"""What a section of the journal is found by: `recovery.records.key_of`."""
+
+
+@dataclass(slots=True)
+class Saved:
+    """One checkpoint of one processor."""
+
+    checkpoint: Checkpoint
+    key: Key
+    size: int
+    payload: Any = None
+    """The runs, while they may be needed for a restart: read from the store, and dropped after it."""
+
+    @property
+    def bound(self) -> Bound:
+        return self.checkpoint.xi.bound
+
+
+@dataclass(slots=True)
+class _History:
+    """The checkpoints of one processor, ascending."""
+
+    saved: list[Saved] = field(default_factory=list)
+    since_whole: int = 0
+    whole_size: int = 0
+
+
+class Checkpoints:
+    """The persisted half of worker `index`."""
+
+    def __init__(self, layout: Layout, index: int, recorder: WorkerRecorder, journal: Journal) -> None:
+        self._layout = layout
+        self._index = index
+        self._recorder = recorder
+        self._journal = journal
+        self._of = [_History() for _ in layout.processors]
+        self._log_keys: dict[Key, list[Entry]] = {}
+        self._event_keys: dict[Key, list[Event]] = {}
+        self._applied: dict[int, Applied] = {}
+        self._whole_next: set[int] = set()
+        self._opening = Opening(layout)
+        self._sender = {edge.edge: edge.source for edge in layout.edges}
+        self.generation = 0
+        """Of the last decision that was applied."""
+
+    # Making cuts
+
+    def open(self) -> None:
+        """Write down of which program this journal is."""
+        self._add(self._opening)
+
+    def cut(
+        self, group: int, epoch: int, states: Callable[[int], State | None], positions: Positions
+    ) -> tuple[Xi, ...]:
+        """Add a cut to the journal. Every event of the group before `epoch` must have been handled."""
+        made = []
+        for p in self._layout.members(group):
+            info = self._layout.processors[p]
+            if info.chain:
+                bound = at_epoch(epoch, info.depth)
+                if not self._of[p].saved or self._of[p].saved[-1].bound < bound:
+                    made.append(self._save(p, bound, states(p), positions))
+        return tuple(made)
+
+    def _save(self, p: int, bound: Bound, state: State | None, positions: Positions) -> Xi:
+        info, history = self._layout.processors[p], self._of[p]
+        before = history.saved[-1].bound if history.saved else info.nothing
+        xi = Xi(p, bound, self._recorder.discards(p, bound))
+        queue = info.role in ("sink", "capture")
+        whole = not queue and (
+            not history.saved or p in self._whole_next or history.since_whole > max(history.whole_size, 4096)
+        )
+        runs: list[Run] = []
+        if state is not None and not info.history:
+            after = nothing(info.depth) if whole else before
+            runs = state.snapshot(to_frontier(bound), to_frontier(after))
+        saved, payload = save_runs(runs)
+        if not saved:
+            whole = whole or (not queue and not self._has_runs(history))
+        checkpoint = Checkpoint(
+            xi=xi,
+            generation=self.generation,
+            whole=whole,
+            runs=saved,
+            requests=self._recorder.requests(p, bound),
+            positions=positions(p, int(bound[0])) if info.role == "source" else (),
+        )
+        key = self._add(checkpoint, payload)
+        history.saved.append(Saved(checkpoint, key, len(payload)))
+        if whole:
+            history.since_whole, history.whole_size = 0, len(payload)
+            self._whole_next.discard(p)
+        else:
+            history.since_whole += len(payload)
+        self._save_logs(p, bound)
+        if info.history:
+            self._save_events(p, bound)
+        return xi
+
+    @staticmethod
+    def _has_runs(history: _History) -> bool:
+        return any(saved.checkpoint.runs for saved in history.saved)
+
+    def _save_logs(self, p: int, bound: Bound) -> None:
+        edges = {edge.edge for edge in self._layout.edges if edge.source == p and edge.logged}
+        for (edge, receiver), entries in self._recorder.logs.items():
+            if edge not in edges:
+                continue
+            fresh = [entry for entry in entries if not entry.durable and entry.event < bound]
+            if fresh:
+                key = ("log", edge, receiver, bound, self.generation)
+                self._log_keys[key] = fresh
+                self._add_log(key)
+
+    def _add_log(self, key: Key) -> None:
+        for entry in self._log_keys[key]:
+            if entry.batch is not None and not entry.header:
+                entry.header, entry.payload = save_batch(entry.batch)
+            entry.durable = True
+            what = (entry.edge, entry.receiver, entry.number, entry.event, entry.time, entry.header)
+            self._add(Logged(*what, key[-2], key[-1]), entry.payload)
+
+    def _save_events(self, p: int, bound: Bound) -> None:
+        fresh = [event for event in self._recorder.histories[p] if not event.durable and event.time < bound]
+        if fresh:
+            key = ("events", p, bound, self.generation)
+            self._event_keys[key] = fresh
+            self._add_events(key)
+
+    def _add_events(self, key: Key) -> None:
+        for event in self._event_keys[key]:
+            event.durable = True
+            header, payload = b"", b""
+            if event.port >= 0:
+                header, payload = save_batch(event.what)
+            elif event.port != NOTIFICATION:
+                payload = encode(event.what)
+            self._add(Happened(key[1], event.order, event.port, event.time, header, key[-2], key[-1]), payload)
+
+    def _add(self, record: Record, payload: Any = b"") -> Key:
+        key = key_of(record)
+        self._journal.add(key, section(record, payload))
+        return key
+
+    # Decisions
+
+    def apply(self, generation: int, bounds: Sequence[Bound | None]) -> None:
+        """Note a decision in the journal, and let go of what it makes void."""
+        self.generation = self._journal.generation = generation
+        applied = Applied(generation, tuple(bounds))
+        self._applied[generation] = applied
+        self._add(applied)
+        self._cut_to(bounds)
+
+    def _cut_to(self, bounds: Sequence[Bound | None]) -> None:
+        for p, bound in enumerate(bounds):
+            if bound is None:
+                continue
+            history = self._of[p]
+            while history.saved and history.saved[-1].bound > bound:
+                gone = history.saved.pop()
+                self._journal.dead(gone.key)
+                if not gone.checkpoint.whole:
+                    history.since_whole -= gone.size
+                else:
+                    history.since_whole, history.whole_size = self._sizes(history)
+            for key in [key for key in self._log_keys if self._sender[key[1]] == p]:
+                self._narrow(self._log_keys, key, [e for e in self._log_keys[key] if e.event < bound])
+            for key in [key for key in self._event_keys if key[1] == p]:
+                self._narrow(self._event_keys, key, [e for e in self._event_keys[key] if e.time < bound])
+
+    def _narrow(self, keys: dict[Key, list[Any]], key: Key, left: list[Any]) -> None:
+        """Only `left` of what was saved under `key` is of use."""
+        keys[key] = left
+        if not left:
+            del keys[key]
+            self._journal.dead(key)
+
+    @staticmethod
+    def _sizes(history: _History) -> tuple[int, int]:
+        since = 0
+        for saved in reversed(history.saved):
+            if saved.checkpoint.whole:
+                return since, saved.size
+            since += saved.size
+        return since, 0
+
+    # Restoring
+
+    def load(self, records: Iterable[tuple[Record, Any]]) -> None:
+        """Take over what earlier incarnations wrote, in its order; of a key that was written again only the last."""
+        for record, payload in records:
+            key = key_of(record)
+            match record:
+                case Checkpoint():
+                    saved = Saved(record, key, memoryview(payload).nbytes, payload)
+                    self._of[record.xi.processor].saved.append(saved)
+                case Logged():
+                    entry = Entry(
+                        record.edge, record.receiver, record.number, record.event, record.time, record.header, payload
+                    )
+                    entry.durable = True
+                    self._recorder.logs.setdefault((record.edge, record.receiver), []).append(entry)
+                    self._log_keys.setdefault(key, []).append(entry)
+                case Happened():
+                    what = None
+                    if record.port >= 0:
+                        what = decode_batch(record.header, payload)
+                    elif record.port != NOTIFICATION:
+                        what = decode(payload)
+                    event = Event(record.order, record.port, record.time, what, durable=True)
+                    self._recorder.histories[record.processor].append(event)
+                    self._recorder.order = max(self._recorder.order, record.order)
+                    self._event_keys.setdefault(key, []).append(event)
+                case Applied():
+                    self._applied[record.generation] = record
+                    self.generation = max(self.generation, record.generation)
+                    for p, bound in enumerate(record.bounds):
+                        if bound is not None:
+                            self._void(p, bound)
+                case Opening():
+                    pass
+        for history in self._of:
+            history.saved.sort(key=lambda saved: saved.bound)
+            history.since_whole, history.whole_size = self._sizes(history)
+        for entries in self._recorder.logs.values():
+            entries.sort(key=lambda entry: entry.number)
+        for events in self._recorder.histories.values():
+            events.sort(key=lambda event: event.order)
+
+    def _void(self, p: int, bound: Bound) -> None:
+        """While loading: what came before a decision and lies outside it."""
+        self._of[p].saved = [saved for saved in self._of[p].saved if saved.bound <= bound]
+        edges = {edge.edge for edge in self._layout.edges if edge.source == p and edge.logged}
+        for (edge, receiver), entries in self._recorder.logs.items():
+            if edge in edges:
+                self._recorder.logs[edge, receiver] = [entry for entry in entries if entry.event < bound]
+        for key, logged in list(self._log_keys.items()):
+            if self._sender[key[1]] == p:
+                self._log_keys[key] = [entry for entry in logged if entry.event < bound]
+        if p in self._recorder.histories:
+            self._recorder.histories[p] = [event for event in self._recorder.histories[p] if event.time < bound]
+        for key, events in list(self._event_keys.items()):
+            if key[1] == p:
+                self._event_keys[key] = [event for event in events if event.time < bound]
+
+    def live_keys(self) -> set[Key]:
+        """The keys that are still of use, after `load`."""
+        keys: set[Key] = {("opening",)}
+        keys.update(("applied", generation) for generation in self._applied)
+        keys.update(saved.key for history in self._of for saved in history.saved)
+        keys.update(key for key, entries in self._log_keys.items() if entries)
+        keys.update(key for key, events in self._event_keys.items() if events)
+        return keys
+
+    def durable(self) -> tuple[Xi, ...]:
+        """All Ξ that there are, each processor's ascending."""
+        return tuple(saved.checkpoint.xi for history in self._of for saved in history.saved)
+
+    def at(self, p: int, bound: Bound) -> Checkpoint | None:
+        """The checkpoint of processor `p` at `bound`; None for ∅ and where none was needed."""
+        return next((saved.checkpoint for saved in self._of[p].saved if saved.bound == bound), None)
+
+    def runs(self, p: int, bound: Bound) -> list[Run]:
+        """S(p, `bound`), from what was read of the store."""
+        history = self._of[p]
+        upto = [saved for saved in history.saved if saved.bound <= bound]
+        first = max((at for at, saved in enumerate(upto) if saved.checkpoint.whole), default=0)
+        return [run for saved in upto[first:] for run in load_runs(saved.checkpoint.runs, saved.payload or b"")]
+
+    def forget_payloads(self) -> None:
+        """What was read of the store has been restored."""
+        for history in self._of:
+            for saved in history.saved:
+                saved.payload = None
+
+    # Letting go
+
+    def collect(self, p: int, low: Bound) -> None:
+        """Processor `p` of this worker never goes below `low`: only what a later rollback may need stays."""
+        history, info = self._of[p], self._layout.processors[p]
+        inside = [at for at, saved in enumerate(history.saved) if saved.bound <= low]
+        if inside:
+            first = inside[-1]
+            if info.role not in ("sink", "capture"):
+                while first > 0 and not history.saved[first].checkpoint.whole:
+                    first -= 1
+            for saved in history.saved[:first]:
+                self._journal.dead(saved.key)
+            del history.saved[:first]
+
+    def collect_log(self, edge: int, receiver: int, low: Bound) -> None:
+        """The processor behind a logged edge never goes below `low` on worker `receiver`."""
+        entries = self._recorder.logs.get((edge, receiver))
+        if not entries or not any(entry.time < low for entry in entries):
+            return
+        self._recorder.logs[edge, receiver] = [entry for entry in entries if entry.time >= low]
+        for key in [key for key in self._log_keys if key[1:3] == (edge, receiver)]:
+            self._narrow(self._log_keys, key, [entry for entry in self._log_keys[key] if entry.time >= low])
+
+    def carry(self) -> None:
+        """Write again what keeps old segments of the journal alive; state that is large is rather saved anew."""
+        for key in self._journal.carry():
+            kind: Any = key[0]
+            if kind == "opening":
+                self._add(self._opening)
+            elif kind == "applied":
+                self._add(self._applied[key[1]])
+            elif key in self._log_keys:
+                self._add_log(key)
+            elif key in self._event_keys:
+                self._add_events(key)
+            elif kind == "cut":
+                self._carry_cut(key)
+
+    def _carry_cut(self, key: Any) -> None:
+        _, p, bound = key
+        saved = next((saved for saved in self._of[p].saved if saved.bound == bound), None)
+        if saved is None:
+            self._journal.dead(key)
+        elif not saved.checkpoint.runs:
+            self._add(saved.checkpoint)
+        else:
+            self._whole_next.add(p)

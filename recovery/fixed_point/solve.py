@@ -1,0 +1,278 @@
+"""The decision of a round of rollback: the largest consistent bound of every processor, from scratch.
+
+Figure 6 of *Falkirk Wheel* over bounds (lexicographic prefixes, section 4.1). All that can be restored except ⊤ has
+N̄(p, g) = M̄(d, g) = g, because it was saved when g was complete, and then the notification frontier f_n(p) can only be g.
+So there is one bound a processor, which is f_n, and a mark on those that stay at ⊤ (*live*):
+
+- f_n(q) ⊆ φ(d)(f_n(src)) on every edge. This implies M̄(d, f(q)) ⊆ φ(d)(f(src)) for all that are not live.
+- A live processor keeps ⊤ while N̄(p, ⊤) ⊆ f_n(p), M̄(d, ⊤) ⊆ φ(d)(f(src)) and D̄(e, ⊤) ⊆ f(dst).
+- D̄(e, f(p)) ⊆ f(dst): a processor that discards all that it sends can keep σ⁻¹(f(dst)) at most. If the sender has failed
+  and the receiver is live, what the receiver surely holds, C(d), stands for its ⊤: the rest was lost on the way.
+
+All these push downwards only, so lowering what violates one, until nothing does, ends in the greatest solution.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from recovery.errors import NoSolutionError
+from recovery.fixed_point.descent import Step, beneath
+from recovery.metadata import Bound, everything, inverse, nothing, project
+from timely.order import Summary
+
+LIVE = None
+"""The decision "stays as it is": ⊤."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A physical edge between two processors, by their flat indices. Its summary is what the source does to times."""
+
+    source: int
+    target: int
+    summary: Summary
+    port: int = 0
+    """The output port of the source: which of its discards are this edge's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    """It failed, and can be restored to every g ⊆ `upto`; it logs nothing, so D̄(e, g) = ↓σ(g)."""
+
+    upto: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """It failed, and can be restored to each of `options`, ascending, each with D̄ for every output port; and to ∅."""
+
+    options: Sequence[tuple[Bound, tuple[Bound, ...]]]
+    depth: int | None = None
+    """Coordinates of its times. Needed only where neither an edge nor an option tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """It is alive: it can stay at ⊤, or drop from memory what lies outside any g with `floor` ⊆ g ⊆ `upto`."""
+
+    upto: Bound
+    """What is complete here; also C(d), what it surely holds of every in-edge."""
+    delivered: Mapping[int, Bound]
+    """M̄(d, ⊤) by the index of the in-edge; nothing where it is not named."""
+    notified: Bound
+    """N̄(p, ⊤)."""
+    discards: tuple[Bound, ...]
+    """D̄(e, ⊤) of each output port."""
+    logs: tuple[bool, ...]
+    """Of each output port, whether all that is sent there is logged: then D̄(e, g) = ∅, and otherwise ↓σ(g)."""
+    floor: Bound | None = None
+    """Its memory was compacted up to here; None: nowhere."""
+
+
+Restorable: TypeAlias = Any | Chain | Live
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What was chosen."""
+
+    frontiers: list[Bound | None]
+    """f(p); LIVE for ⊤."""
+    notifications: list[Bound]
+    """f_n(p)."""
+
+
+def solve(
+    edges: Sequence[Edge], processors: Sequence[Restorable], low_watermarks: Sequence[Bound] | None = None
+) -> list[Bound | None]:
+    """The largest consistent f(p) of every processor; LIVE where it stays at ⊤.
+
+    Raises:
+        NoSolutionError: if a live processor would have to go below its floor, or any below its low-watermark.
+    """
+    return solution(edges, processors, low_watermarks).frontiers
+
+
+def solution(
+    edges: Sequence[Edge], processors: Sequence[Restorable], low_watermarks: Sequence[Bound] | None = None
+) -> Solution:
+    """`solve`, with the notification frontiers that it found. Takes O(edges), more where checkpoints do not fit together."""
+    descent = _Descent(edges, processors)
+    descent.run()
+    frontiers: list[Bound | None] = [LIVE if live else bound for bound, live in zip(descent.bound, descent.live)]
+    for p, (bound, processor) in enumerate(zip(frontiers, processors)):
+        if bound is None:
+            continue
+        if isinstance(processor, Live) and processor.floor is not None and bound < processor.floor:
+            raise _too_low(p, bound, "memory", processor.floor)
+        if low_watermarks is not None and bound < low_watermarks[p]:
+            raise _too_low(p, bound, "low-watermark", low_watermarks[p])
+    return Solution(frontiers, descent.bound)
+
+
+def _too_low(p: int, bound: Bound, what: str, least: Bound) -> NoSolutionError:
+    return NoSolutionError(
+        f"processor {p} would have to roll back to {bound}, below its {what} at {least}: what it needs was collected too "
+        "early, or a report is missing. Check that all stores of the job were given"
+    )
+
+
+class _Descent:
+    """The worklist: `bound` is f_n, and f where it is not live."""
+
+    def __init__(self, edges: Sequence[Edge], processors: Sequence[Restorable]) -> None:
+        count = len(processors)
+        self._edges = edges
+        self._processors = processors
+        self._outgoing: list[list[int]] = [[] for _ in range(count)]
+        self._incoming: list[list[int]] = [[] for _ in range(count)]
+        depths: list[int | None] = [None] * count
+        for index, edge in enumerate(edges):
+            self._outgoing[edge.source].append(index)
+            self._incoming[edge.target].append(index)
+            depths[edge.source] = edge.summary.depth
+            depths[edge.target] = edge.summary.result_depth
+        self.bound: list[Bound] = []
+        self.live: list[bool] = []
+        # Of chains: all options from ∅ up, as two parallel lists, and which of them the bound is.
+        self._options: list[list[Bound]] = [[]] * count
+        self._discards: list[list[tuple[Bound, ...] | None]] = [[]] * count
+        for p, processor in enumerate(processors):
+            self.live.append(isinstance(processor, Live))
+            if isinstance(processor, Live):
+                self.bound.append(everything(len(processor.upto)))
+            elif isinstance(processor, Any):
+                self.bound.append(processor.upto)
+            else:
+                bottom = nothing(_depth(p, processor, depths[p]))
+                self._options[p] = [bottom, *(bound for bound, _ in processor.options)]
+                self._discards[p] = [None, *(discards for _, discards in processor.options)]
+                self.bound.append(self._options[p][-1])
+        self._identity = [edge.summary == Summary.identity(edge.summary.depth) for edge in edges]
+        # Why a bound is what it is: the neighbour that alone determines it, and by which function.
+        self._cause: list[Step | None] = [None] * count
+        self._lowered = [0] * count
+        self._waiting: deque[int] = deque()
+        self._is_waiting = [False] * count
+
+    def run(self) -> None:
+        """Lower until every constraint holds."""
+        for p in range(len(self._processors)):
+            self._wake(p)
+        while self._waiting:
+            p = self._waiting.popleft()
+            self._is_waiting[p] = False
+            self._spread(p)
+
+    def _wake(self, p: int) -> None:
+        if not self._is_waiting[p]:
+            self._is_waiting[p] = True
+            self._waiting.append(p)
+
+    def _spread(self, p: int) -> None:
+        """Make the neighbours fit the bound of p."""
+        bound, live, processors = self.bound[p], self.live[p], self._processors
+        for index in self._outgoing[p]:
+            edge = self._edges[index]
+            q = edge.target
+            fixed = bound if self._identity[index] else project(edge.summary, bound)
+            if not live and self.live[q]:
+                delivered = processors[q].delivered.get(index)  # type: ignore[union-attr]  # only Live is live
+                if delivered is not None and fixed < delivered:
+                    self._fall(q)
+            if fixed < self.bound[q]:
+                self._lower(q, fixed, Step(p, edge.summary, backwards=False))
+        for index in self._incoming[p]:
+            edge = self._edges[index]
+            r = edge.source
+            sender = processors[r]
+            if live:
+                if isinstance(sender, Live):
+                    continue
+                held = processors[p].upto  # type: ignore[union-attr]  # only Live is live
+            else:
+                held = bound
+            if self.live[r]:
+                assert isinstance(sender, Live)
+                if held < sender.discards[edge.port]:
+                    self._fall(r)
+            elif isinstance(sender, Chain):
+                self._drop_discarded(r, edge.port, held)
+            elif isinstance(sender, Any) or not sender.logs[edge.port]:
+                keep = held if self._identity[index] else inverse(edge.summary, held)
+                if keep < self.bound[r]:
+                    self._lower(r, keep, None if live else Step(p, edge.summary, backwards=True))
+
+    def _fall(self, p: int) -> None:
+        """A live processor cannot stay at ⊤: it drops to what is complete there, and further where that is too much."""
+        processor = self._processors[p]
+        assert isinstance(processor, Live)
+        self.live[p] = False
+        if processor.upto < self.bound[p]:
+            self.bound[p] = processor.upto
+            self._cause[p] = None
+        # What it discards at its new bound is another matter than at ⊤, so its receivers have their say again.
+        for index in self._outgoing[p]:
+            self._wake(self._edges[index].target)
+        self._wake(p)
+
+    def _lower(self, p: int, most: Bound, cause: Step | None) -> None:
+        """Lower p to the largest that it can be restored to within `most`, which is less than its bound."""
+        processor = self._processors[p]
+        if isinstance(processor, Chain):
+            options = self._options[p]
+            self.bound[p] = options[bisect_right(options, most) - 1]
+        else:
+            self.bound[p] = most
+            self._cause[p] = cause
+            if self.live[p]:
+                assert isinstance(processor, Live)
+                if most < processor.notified:
+                    self._fall(p)
+            self._lowered[p] += 1
+            count = self._lowered[p]
+            if count >= 4 and count & (count - 1) == 0:
+                self._jump(p)
+        self._wake(p)
+
+    def _drop_discarded(self, p: int, port: int, held: Bound) -> None:
+        """Lower a chain until what it has discarded on `port` lies within what the receiver keeps."""
+        options, discards = self._options[p], self._discards[p]
+        at = start = bisect_right(options, self.bound[p]) - 1
+        while (lost := discards[at]) is not None and held < lost[port]:
+            at -= 1
+        if at < start:
+            self.bound[p] = options[at]
+            self._wake(p)
+
+    def _jump(self, p: int) -> None:
+        """If p goes down round and round a cycle, an iteration each time, take it to where that ends."""
+        path: list[int] = []
+        seen: dict[int, int] = {}
+        at = p
+        while at not in seen:
+            cause = self._cause[at]
+            if cause is None:
+                return
+            seen[at] = len(path)
+            path.append(at)
+            at = cause.source
+        steps = [step for each in reversed(path[seen[at] :]) if (step := self._cause[each]) is not None]
+        lowest = beneath(steps, self.bound[at])
+        if lowest < self.bound[at]:
+            self.bound[at] = lowest
+            self._wake(at)
+
+
+def _depth(p: int, chain: Chain, by_edge: int | None) -> int:
+    if chain.options:
+        return len(chain.options[0][0])
+    depth = chain.depth if by_edge is None else by_edge
+    if depth is None:
+        raise ValueError(f"processor {p} has neither an edge nor an option that tells its time domain: give its depth")
+    return depth

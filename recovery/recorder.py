@@ -1,0 +1,279 @@
+"""What a worker remembers of its events for rollback: the engine's `Recorder`, implemented.
+
+Of messages it keeps the greatest times delivered and sent, which is what M̄(d, ⊤) and D̄(e, ⊤) come down to for frontiers
+that are totally ordered; of logged edges the messages themselves; of full histories the events. What is saved, and when
+it is forgotten, is `recovery.checkpoints`' affair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from recovery.layout import Layout
+from recovery.metadata import Bound, after, everything, inverse, nothing, project
+from timely.batch import Batch
+from timely.codec import decode_batch
+from timely.messages import Message
+from timely.order import INF, Summary, Time
+
+NOTIFICATION = -1
+RESULT = -2
+
+
+@dataclass(slots=True)
+class Entry:
+    """One message of a log, to `receiver`. `batch` is set where it never left this worker."""
+
+    edge: int
+    receiver: int
+    number: int
+    event: Time
+    time: Time
+    header: bytes = b""
+    payload: Any = b""
+    batch: Batch | None = None
+    durable: bool = False
+
+    def message(self) -> Message:
+        """The message to send again."""
+        return Message(self.edge, self.number, self.event, self.time, self.header, [self.payload])
+
+    def content(self) -> Batch:
+        """What it carried."""
+        return self.batch if self.batch is not None else decode_batch(self.header, self.payload)
+
+
+@dataclass(slots=True)
+class Event:
+    """One event of a history. `port` may be NOTIFICATION or RESULT; `what` is the batch, or the job's result."""
+
+    order: int
+    port: int
+    time: Time
+    what: Any = None
+    durable: bool = False
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Of one processor."""
+
+    delivered: list[Time]
+    """The greatest time delivered on each input port, as tuples; () for none."""
+    sent: list[Time]
+    """The greatest time sent on each output port that cannot be told from the events that are kept; () for none."""
+    requests: list[tuple[Time, Time]] = field(default_factory=list)
+    """Notifications asked for at a later time than the event's: (event, time), delivered ones too."""
+    future: list[tuple[int, Time, Time]] = field(default_factory=list)
+    """Messages sent into later epochs: (port, event, time)."""
+
+
+class WorkerRecorder:
+    """The memory of worker `index`; see `timely.recorder.Recorder`."""
+
+    def __init__(self, layout: Layout, index: int) -> None:
+        self._layout = layout
+        self._index = index
+        self._outgoing = layout.outgoing()
+        self._incoming = layout.incoming()
+        self.logged = frozenset(edge.edge for edge in layout.edges if edge.logged)
+        self.logs: dict[tuple[int, int], list[Entry]] = {}
+        """By (edge of the graph, receiving worker), in the order of sending."""
+        self.histories: dict[int, list[Event]] = {p: [] for p, info in enumerate(layout.processors) if info.history}
+        self.order = 0
+        self._taken: dict[tuple[int, int], dict[int, Time]] = {}
+        self._local_number = 0
+        self._of: list[_Memory] = []
+        self._local: dict[tuple[int, int], list[int]] = {}
+        """The logged edges that leave (processor, port) and do not leave the worker."""
+        for p in range(len(layout.processors)):
+            ports_in = [layout.edges[e].target_port for e in self._incoming[p]]
+            ports_out = [layout.edges[e].port for e in self._outgoing[p]]
+            self._of.append(_Memory([()] * (max(ports_in, default=0) + 1), [()] * (max(ports_out, default=-1) + 1)))
+            for e in self._outgoing[p]:
+                edge = layout.edges[e]
+                if edge.logged and (layout.workers == 1 or not edge.spread):
+                    self._local.setdefault((p, edge.port), []).append(edge.edge)
+
+    # What the engine tells
+
+    def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
+        """A batch is about to be handled."""
+        greatest = self._of[processor].delivered
+        if time > greatest[port]:
+            greatest[port] = time
+        if processor in self.histories:
+            self._happened(processor, port, time, batch)
+
+    def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
+        """A batch was sent."""
+        memory = self._of[processor]
+        if not memory.sent:
+            return
+        if time > memory.sent[port]:
+            memory.sent[port] = time
+        if time[0] > event[0]:
+            memory.future.append((port, event, time))
+        if self._local:
+            for edge in self._local.get((processor, port), ()):
+                self.kept(edge, event, time, batch)
+
+    def requested(self, processor: int, event: Time, time: Time) -> None:
+        """The event at `event` asked for a notification at `time`."""
+        if time != event:
+            self._of[processor].requests.append((event, time))
+
+    def notified(self, processor: int, time: Time) -> None:
+        """A notification is about to be handled."""
+        if processor in self.histories:
+            self._happened(processor, NOTIFICATION, time, None)
+
+    def resulted(self, processor: int, time: Time, result: Any) -> None:
+        """The result of a job is about to be handled."""
+        if processor in self.histories:
+            self._happened(processor, RESULT, time, result)
+
+    def held(self, processor: int, time: Time, diff: int) -> None:
+        """A capability was kept or given back: the worker itself counts these."""
+
+    def completed(self, processor: int) -> None:
+        """State may have changed: it knows itself what is new."""
+
+    def shipped(self, receiver: int, message: Message) -> None:
+        """A message on a logged edge leaves for another worker."""
+        payload = message.payload[0] if len(message.payload) == 1 else b"".join(message.payload)
+        self.logs.setdefault((message.edge, receiver), []).append(
+            Entry(message.edge, receiver, message.number, message.event, message.time, message.header, payload)
+        )
+
+    def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
+        """A batch on a logged edge stays within this worker."""
+        self._local_number += 1
+        self.logs.setdefault((edge, self._index), []).append(
+            Entry(edge, self._index, self._local_number, event, time, batch=batch)
+        )
+
+    def taken(self, sender: int, message: Message) -> bool:
+        """Whether a logged message is here for the first time."""
+        known = self._taken.setdefault((message.edge, sender), {})
+        if message.number in known:
+            return False
+        known[message.number] = message.time
+        return True
+
+    def _happened(self, processor: int, port: int, time: Time, what: Any) -> None:
+        self.order += 1
+        self.histories[processor].append(Event(self.order, port, time, what))
+
+    # What recovery asks
+
+    def delivered_bounds(self, processor: int) -> tuple[Bound, ...]:
+        """M̄(d, ⊤) of each in-edge."""
+        info, memory = self._layout.processors[processor], self._of[processor]
+        ports = [self._layout.edges[e].target_port for e in self._incoming[processor]]
+        return tuple(after(memory.delivered[port]) if memory.delivered[port] else info.nothing for port in ports)
+
+    def sent_bounds(self, processor: int) -> tuple[Bound, ...]:
+        """D̄(e, ⊤) of each out-edge; nothing where it is logged."""
+        return tuple(
+            after(greatest) if not edge.logged and greatest else nothing(edge.summary.result_depth)
+            for edge, greatest in self._sent(processor)
+        )
+
+    def discards(self, processor: int, bound: Bound) -> tuple[Bound, ...]:
+        """D̄(e, f) of each out-edge for f = `bound`."""
+        result = []
+        for edge, greatest in self._sent(processor):
+            least = nothing(edge.summary.result_depth)
+            if not edge.logged and greatest:
+                least = min(image(edge.summary, bound), after(greatest))
+                for port, event, time in self._of[processor].future:
+                    if port == edge.port and event < bound:
+                        least = max(least, after(time))
+            result.append(least)
+        return tuple(result)
+
+    def requests(self, processor: int, bound: Bound) -> tuple[tuple[Time, Time], ...]:
+        """What S(p, f) holds of requests: asked for within f = `bound`, due outside it."""
+        return tuple(each for each in self._of[processor].requests if each[0] < bound <= each[1])
+
+    def restored(self, processor: int, bound: Bound, requests: tuple[tuple[Time, Time], ...] | None) -> None:
+        """The processor was rolled back to `bound`; `requests` came from storage, None: they are known here."""
+        memory = self._of[processor]
+        last = _last(bound)
+        memory.delivered = [min(time, last) if last is not None else () for time in memory.delivered]
+        if requests is not None:
+            memory.requests = list(requests)
+            # What was sent before is not known here: what a checkpoint says of it is at most what it may have been.
+            memory.sent = [last_of(edge, bound) for edge in self._ports(processor)]
+        else:
+            memory.requests = [each for each in memory.requests if each[0] < bound]
+            memory.sent = [min(time, last_of(edge, bound)) for time, edge in zip(memory.sent, self._ports(processor))]
+        memory.future = [each for each in memory.future if each[1] < bound]
+        for port, _, time in memory.future:
+            memory.sent[port] = max(memory.sent[port], time)
+        for e in self._outgoing[processor]:
+            edge = self._layout.edges[e]
+            for (index, receiver), entries in self.logs.items():
+                if index == edge.edge:
+                    self.logs[index, receiver] = [entry for entry in entries if entry.event < bound]
+        for e in self._incoming[processor]:
+            edge = self._layout.edges[e]
+            for (index, _), known in self._taken.items():
+                if index == edge.edge:
+                    for number in [number for number, time in known.items() if time >= bound]:
+                        del known[number]
+        if processor in self.histories:
+            self.histories[processor] = [event for event in self.histories[processor] if event.time < bound]
+
+    def collect(self, processor: int, bound: Bound) -> None:
+        """The processor will never go below `bound`: forget what only that would need."""
+        memory = self._of[processor]
+        if memory.requests:
+            memory.requests = [each for each in memory.requests if each[1] >= bound]
+        if memory.future:
+            memory.future = [each for each in memory.future if each[2] >= bound]
+        for e in self._incoming[processor]:
+            edge = self._layout.edges[e]
+            if edge.logged:
+                for (index, _), known in self._taken.items():
+                    if index == edge.edge:
+                        for number in [number for number, time in known.items() if time < bound]:
+                            del known[number]
+
+    def _ports(self, processor: int) -> list[Summary]:
+        summaries = {self._layout.edges[e].port: self._layout.edges[e].summary for e in self._outgoing[processor]}
+        return [summaries.get(port, Summary.identity(1)) for port in range(len(self._of[processor].sent))]
+
+    def _sent(self, processor: int) -> list[tuple[Any, Time]]:
+        memory = self._of[processor]
+        edges = [self._layout.edges[e] for e in self._outgoing[processor]]
+        return [(edge, memory.sent[edge.port]) for edge in edges]
+
+
+def image(summary: Summary, bound: Bound) -> Bound:
+    """↓σ(f) as a bound: the least that holds everything sent by events before `bound`, none of them into the future.
+
+    >>> image(Summary.egress(2), (3, 1)), image(Summary.egress(2), (3, 0)), image(Summary.identity(1), (3,))
+    ((4,), (3,), (3,))
+    """
+    if not any(bound):
+        return nothing(summary.result_depth)
+    if bound[0] > INF:
+        return everything(summary.result_depth)
+    least = project(summary, bound)
+    return least if inverse(summary, least) >= bound else after(least)
+
+
+def last_of(summary: Summary, bound: Bound) -> Time:
+    """A time that all messages sent by events before `bound` come before or are; () if there can be none."""
+    return _last(image(summary, bound)) or ()
+
+
+def _last(bound: Bound) -> Time | None:
+    """The last time, as tuples, before `bound`; None if there is none."""
+    for last in range(len(bound) - 1, -1, -1):
+        if bound[last] > 0:
+            return (*bound[:last], bound[last] - 1, *(INF,) * (len(bound) - last - 1))
+    return None

@@ -1,0 +1,151 @@
+"""What a worker's journal holds, as sections of its segments: heads that say what, payloads with the batches.
+
+Everything is MessagePack with types, and the engine's own codec for batches: nothing that is read back is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from recovery.layout import Layout
+from recovery.metadata import Bound, Xi
+from recovery.store.segments import Section
+from timely.batch import Batch
+from timely.codec import decode_batch, encode_batch
+from timely.order import Time
+from timely.state.interface import Run
+
+_ALIGNMENT = 64
+
+
+class Opening(msgspec.Struct, tag="opening", array_like=True, frozen=True):
+    """The first record of a journal: of which program it is."""
+
+    layout: Layout
+
+
+class Applied(msgspec.Struct, tag="applied", array_like=True, frozen=True):
+    """The decision of `generation` was carried out: what lies outside `bounds` (None: ⊤) and comes before this is void."""
+
+    generation: int
+    bounds: tuple[Bound | None, ...]
+
+
+class SourcePosition(msgspec.Struct, array_like=True, frozen=True):
+    """Where a partition goes on after a cut."""
+
+    partition: str
+    position: Any
+    ended: bool
+
+
+class SavedRun(msgspec.Struct, array_like=True, frozen=True):
+    """A run of state: where its batch lies in the payload."""
+
+    time: Time
+    part: int
+    header: bytes
+    start: int
+    length: int
+
+
+class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True):
+    """Ξ(p, f) with S(p, f): the runs since the checkpoint before, or all of them if it is `whole`."""
+
+    xi: Xi
+    generation: int
+    whole: bool
+    runs: tuple[SavedRun, ...]
+    requests: tuple[tuple[Time, Time], ...]
+    positions: tuple[SourcePosition, ...]
+
+
+class Logged(msgspec.Struct, tag="logged", array_like=True, frozen=True):
+    """One message of L(e, ·), to `receiver`."""
+
+    edge: int
+    receiver: int
+    number: int
+    event: Time
+    time: Time
+    header: bytes
+    cut: Bound
+    generation: int
+    """Of the cut that saved it."""
+
+
+class Happened(msgspec.Struct, tag="happened", array_like=True, frozen=True):
+    """One event of a full history H(p): `port` -1 is a notification, -2 the result of a job."""
+
+    processor: int
+    order: int
+    port: int
+    time: Time
+    header: bytes
+    cut: Bound
+    generation: int
+    """Of the cut that saved it."""
+
+
+Record: TypeAlias = Opening | Applied | Checkpoint | Logged | Happened
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Record)
+
+
+def key_of(record: Record) -> tuple[Any, ...]:
+    """The key under which a journal holds a record: records of one key live and die together."""
+    match record:
+        case Opening():
+            return ("opening",)
+        case Applied():
+            return ("applied", record.generation)
+        case Checkpoint():
+            return ("cut", record.xi.processor, record.xi.bound)
+        case Logged():
+            return ("log", record.edge, record.receiver, record.cut, record.generation)
+        case Happened():
+            return ("events", record.processor, record.cut, record.generation)
+
+
+def section(record: Record, payload: bytes | memoryview = b"") -> Section:
+    """A record as a section."""
+    return Section(_encoder.encode(record), payload)
+
+
+def record_of(head: bytes | memoryview) -> Record:
+    """The record in a section's head. Raises msgspec.DecodeError or ValidationError for what is none."""
+    record: Record = _decoder.decode(head)
+    return record
+
+
+def save_runs(runs: Sequence[Run]) -> tuple[tuple[SavedRun, ...], bytes]:
+    """Runs as they are persisted: their places and the payload."""
+    saved: list[SavedRun] = []
+    parts: list[Any] = []
+    at = 0
+    for run in runs:
+        header, buffers = encode_batch(run.batch)
+        length = sum(memoryview(buffer).nbytes for buffer in buffers)
+        saved.append(SavedRun(run.time, run.part, header, at, length))
+        padding = -length % _ALIGNMENT
+        parts += [*buffers, bytes(padding)]
+        at += length + padding
+    return tuple(saved), b"".join(parts)
+
+
+def load_runs(saved: Sequence[SavedRun], payload: Any) -> list[Run]:
+    """The runs again; batches may view into `payload`."""
+    body = memoryview(payload)
+    return [
+        Run(run.time, decode_batch(run.header, body[run.start : run.start + run.length]), run.part) for run in saved
+    ]
+
+
+def save_batch(batch: Batch) -> tuple[bytes, bytes]:
+    """A batch as header and payload."""
+    header, buffers = encode_batch(batch)
+    return header, bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)

@@ -1,0 +1,223 @@
+"""A worker with recovery and its driver: the engine's `Session`, with a store and a monitor beside its links."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from recovery.agent import Agent
+from recovery.layout import Layout
+from recovery.protocol import ToMonitor, ToWorker
+from recovery.records import Record, SourcePosition
+from recovery.store.interface import Buffer
+from recovery.store.journal import Journal
+from timely.batch import Batch
+from timely.drivers.inputs import Limits
+from timely.drivers.link import Link
+from timely.drivers.session import Session
+from timely.order import Time
+from timely.plan import Plan
+
+_TURN = 10_000
+_HEARTBEAT_SECONDS = 0.25
+
+
+class MonitorLink(Protocol):
+    """The connection to the monitor. While there is none, what is sent is dropped: `Agent.join` says it all again."""
+
+    def send(self, message: ToMonitor) -> None:
+        """Pass a message on. Never blocks."""
+
+    def poll(self) -> tuple[list[ToWorker], bool]:
+        """What has come, and whether this is a new connection since the last call: then the worker joins again."""
+
+    def files(self) -> list[int]:
+        """What to wait for."""
+
+    def close(self) -> None:
+        """Leave."""
+
+
+class StoreClient(Protocol):
+    """Writes to the store, one after the other, without making the worker wait."""
+
+    def put(self, name: str, parts: Sequence[Buffer]) -> None:
+        """Begin to write a blob."""
+
+    def delete(self, name: str) -> None:
+        """Begin to remove a blob."""
+
+    def take_done(self) -> list[tuple[str, Exception | None]]:
+        """The puts that have ended since the last call, in order."""
+
+    def files(self) -> list[int]:
+        """What to wait for."""
+
+    def close(self) -> None:
+        """Finish what was begun."""
+
+
+class RecoverableSession(Session):
+    """Worker `index`, whose job survives its death.
+
+    `journal` must have been fenced and `records` read (recovery.store.reading); `limits` as for `Session`.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        index: int,
+        incarnation: int,
+        link: Link | None,
+        monitor: MonitorLink,
+        store: StoreClient,
+        journal: Journal,
+        records: Sequence[tuple[Record, Any]] = (),
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        on_capture: Callable[[int, Time, Batch], None] | None = None,
+    ) -> None:
+        self.agent = Agent(plan, layout, index, incarnation, journal, self._positions)
+        self._monitor = monitor
+        self._store = store
+        super().__init__(plan, index, link, limits, worker=self.agent.worker, clock=clock, on_capture=on_capture)
+        self._by_node = {
+            node.index: source for node, source in zip(plan.graph.of_kind("source"), self.sources, strict=True)
+        }
+        if records:
+            self.agent.checkpoints.load(records)
+        else:
+            self.agent.checkpoints.open()
+        self.agent.join()
+
+    @property
+    def done(self) -> bool:
+        return self.agent.done and not self.worker.effects
+
+    def step(self, block: float | None = 0.0) -> bool:
+        """One turn, as `Session.step`; between turns it hears of the monitor and of the store."""
+        if self._stop is not None:
+            raise self._stop
+        agent, worker, link = self.agent, self.worker, self._link
+        busy = self._hear()
+        if link is not None:
+            for frame in link.poll(0):
+                agent.receive(frame)
+                busy = True
+        self._rewind()
+        self._flush()
+        quiet, pressed = True, False
+        if agent.running:
+            busy = self._work() or busy
+            if link is not None:
+                pressed = worker.queued_bytes + link.unsent > self.limits.bytes
+            quiet = worker.run(_TURN)
+        if worker.effects:
+            self._outputs.carry_out(worker.take_effects())
+            busy = True
+        if agent.running and link is not None:
+            for peer, frame in worker.take_frames(quiet, pressed).items():
+                link.send(peer, frame)
+                busy = True
+        agent.turn(quiet, self._clock())
+        busy = self._flush() or busy
+        if not busy and quiet and block != 0.0 and not self.done:
+            self._sleep(block, pressed or bool(worker.pressed_by))
+        return busy or not quiet
+
+    def _hear(self) -> bool:
+        busy = False
+        for name, error in self._store.take_done():
+            busy = True
+            if error is not None:
+                raise error
+            for old in self.agent.stored(name):
+                self._store.delete(old)
+        messages, anew = self._monitor.poll()
+        if anew:
+            self.agent.join()
+        for message in messages:
+            self.agent.hear(message)
+            busy = True
+        self.agent.check()
+        return busy
+
+    def _work(self) -> bool:
+        """Read sources, and give results of jobs to the worker."""
+        agent, worker = self.agent, self.worker
+        busy = False
+        for node, source in self._by_node.items():
+            source.settle(agent.source_low(node))
+        crowded = worker.queued_bytes + (self._link.unsent if self._link is not None else 0) > self.limits.bytes
+        if not crowded and not worker.pressed_by:
+            for source in self.sources:
+                if source.pump(self.limits):
+                    busy = True
+        if self._outputs.jobs and self._outputs.take_results():
+            busy = True
+        return busy
+
+    def _rewind(self) -> None:
+        rewound, self.agent.rewound = self.agent.rewound, {}
+        for node, (epoch, positions) in rewound.items():
+            known = None if positions is None else {p.partition: (p.position, p.ended) for p in positions}
+            self._by_node[node].rewind(epoch, known)
+
+    def _flush(self) -> bool:
+        """Send and store what the agent wants sent and stored."""
+        agent = self.agent
+        busy = bool(agent.frames or agent.messages)
+        if self._link is not None:
+            for peer, frame in agent.frames:
+                self._link.send(peer, frame)
+        agent.frames.clear()
+        for message in agent.messages:
+            self._monitor.send(message)
+        agent.messages.clear()
+        sealed = agent.seal()
+        if sealed is not None:
+            self._store.put(*sealed)
+            busy = True
+        return busy
+
+    def _positions(self, processor: int, epoch: int) -> tuple[SourcePosition, ...]:
+        source = self._by_node[self.plan.processors[processor].node.index]
+        return tuple(SourcePosition(*found) for found in source.positions(epoch))
+
+    def _sleep(self, block: float | None, paused: bool) -> None:
+        files = [*self._monitor.files(), *self._store.files()]
+        until = self._clock() + _HEARTBEAT_SECONDS
+        if self.agent.running:
+            for source in () if paused else self.sources:
+                wake, more = source.waits(self.limits)
+                files += more
+                if wake is not None:
+                    until = min(until, wake)
+        left = max(0.0, until - self._clock())
+        block = left if block is None else min(block, left)
+        if self._outputs.jobs:
+            files.append(self._wake_file())
+            if self._outputs.jobs_done():
+                return
+        if self._link is not None:
+            for frame in self._link.poll(block, files):
+                self.agent.receive(frame)
+        else:
+            select.select(files, [], [], block)
+        self._drain_wake()
+
+    def close(self) -> None:
+        """End the job here."""
+        super().close()
+        self._monitor.close()
+        self._store.close()
+
+    def abort(self) -> None:
+        """Give up: leave no partial output. What is durable stays, and the job can go on from it."""
+        super().abort()
+        with suppress(Exception):  # the first error is the one to report
+            self._monitor.close()

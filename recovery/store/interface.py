@@ -1,0 +1,125 @@
+"""What a store is: named blobs that are durable once written, and never change.
+
+Nothing more is asked for than object stores give as well: a blob is written whole, only if there is none of that name, and
+all readers see it whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+from timely.errors import FalkirkError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""What can be written. Views of any item type, as long as they are contiguous."""
+
+
+class Store(Protocol):
+    """Blobs by name, for example "worker-000/segment-00000012".
+
+    A name is one or more parts joined by "/"; each starts with a letter or digit, followed by letters, digits, ".", "-" or
+    "_". Every operation may raise `StoreError`.
+    """
+
+    def put(self, name: str, parts: Sequence[Buffer]) -> None:
+        """Write the blob `name`: all parts, one after the other. It is durable when this returns.
+
+        Raises:
+            AlreadyThere: if there is a blob of this name; it is left as it is. Of several writers exactly one succeeds.
+            StoreError: if it could not be written. Then it is not known whether it is there.
+        """
+        ...
+
+    def get(self, name: str) -> memoryview:
+        """All bytes of a blob, starting at an address that is a multiple of 64.
+
+        Raises:
+            NotThere: if there is none of this name.
+        """
+        ...
+
+    def names(self, prefix: str) -> list[str]:
+        """The names that start with `prefix`, sorted."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a blob; if there is none of this name, that is fine."""
+        ...
+
+    def size(self, prefix: str = "") -> int:
+        """Bytes of all blobs whose names start with `prefix`."""
+        ...
+
+
+class StoreError(FalkirkError):
+    """The store could not do what was asked of it."""
+
+
+class AlreadyThere(StoreError):
+    """There is a blob of this name: somebody else wrote it, or this writer did and never heard of it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the store already has {name}: another process took over from this one, or two jobs write to one store"
+        )
+        self.name = name
+
+
+class NotThere(StoreError):
+    """There is no blob of this name."""
+
+    def __init__(self, name: str, where: str = "the store") -> None:
+        super().__init__(f"{where} has no {name}")
+        self.name = name
+
+
+class StoreCorrupt(StoreError):
+    """What the store gives back is not what was written.
+
+    `torn` says that the end is missing, as after a write that was cut off; otherwise the blob is whole, but damaged.
+    """
+
+    def __init__(self, name: str, offset: int, what: str, advice: str = "", torn: bool = False) -> None:
+        advice = advice or "restore it from a copy of the store, or start anew with an empty one"
+        super().__init__(f"{name} is damaged at byte {offset}: {what}; {advice}")
+        self.name = name
+        self.offset = offset
+        self.what = what
+        self.torn = torn
+
+
+class StoreVersion(StoreError):
+    """The store was written in another format than this version reads."""
+
+    def __init__(self, name: str, found: int, known: int) -> None:
+        newer = found > known
+        advice = (
+            "use the newer version of falkirk that wrote it" if newer else "use the version of falkirk that wrote it"
+        )
+        super().__init__(
+            f"{name} is in format {found}, and this version reads format {known}; {advice}, or another store"
+        )
+        self.name = name
+        self.found = found
+        self.known = known
+
+
+class StoreFull(StoreError):
+    """There is no room left."""
+
+
+class StoreUnwritable(StoreError):
+    """The store may not, or cannot, be written here."""
+
+
+class StoreGone(StoreError):
+    """The place where the store was is no longer there."""
+
+
+class StoreBusy(StoreError):
+    """Another job is using the store; `pid` is its process, or None where that cannot be told."""
+
+    def __init__(self, message: str, pid: int | None) -> None:
+        super().__init__(message)
+        self.pid = pid

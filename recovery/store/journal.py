@@ -1,0 +1,307 @@
+"""A journal: what one owner keeps in the store, as a sequence of numbered segments.
+
+Sections are gathered while a write is under way and leave together with the next one (group commit). Each has a *key*; its
+caller says when a key is dead. A segment that holds nothing live can be deleted; one that holds little is *cleaned*: the
+caller writes what is live in it once more, with the next segment.
+
+**When a segment may be deleted.** Every segment says in its head which earlier ones are still needed, once it is durable
+itself. A segment is deleted only after a later one that leaves it out was acknowledged. So the newest segment tells exactly
+which others must be there: one of them that is missing was lost, and holes among the rest are as they should be. What was
+carried over is safe, too: the old place is left out by the segment that holds the new one.
+
+**How much room that takes.** Let a section *cost* its bytes and a little for its place in the table. A segment less than a
+quarter of which is live is cleaned at once: a byte that was written is thus written again 1/4 + 1/16 + ... = 1/3 times at
+most, so no budget is needed, and once the writes have caught up the journal takes at most four times what is live, and what
+waits for the next write. Small segments are joined with what is written next, so that their number stays low; those bytes
+are paid from a budget of half of what callers write anew. Together: what is carried is never more than what is new. (The
+argument is that of Rosenblum and Ousterhout for cleaning a log-structured file system, SOSP 1991, section 3.)
+
+**Fencing.** Two incarnations of one owner may be alive: the old one was given up too early. A new one begins with `fence`, an
+empty segment at the next number. If the old one was faster, the store says `AlreadyThere`; the new one reads that segment and
+hands it to `overtaken`, and fences at the number behind it. Once the fence is acknowledged, the old one cannot write any more
+(its next number is taken, so it hears `AlreadyThere`, and must stop), and so it will not find anything new to delete. Only
+then does the new one read the journal (`recovery.store.reading`).
+
+Nothing here does I/O or raises errors of stores; every method takes constant time per section, `seal` also per segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from recovery.store.interface import Buffer
+from recovery.store.segments import Section, SegmentMeta, encode_segment, segment_name
+
+Key = Hashable
+
+PLACE = 64
+"""What a section costs beyond its bytes: its row in the table and what aligns it."""
+SMALL = 64 * 1024
+"""Segments that cost less are joined with others."""
+ROUND = 8 * 1024 * 1024
+"""How much is carried in one segment, unless a single old segment has more."""
+IDLE_RELEASE = 1024 * 1024
+"""An empty segment is written if so much can be deleted after it."""
+
+
+def cost(section: Section) -> int:
+    """What a section counts for in the journal, in bytes."""
+    return len(section.head) + memoryview(section.payload).nbytes + PLACE
+
+
+@dataclass(slots=True)
+class _Stored:
+    """A segment that is durable: what it cost, and what of it is live, by key."""
+
+    size: int = 0
+    live: dict[Key, int] = field(default_factory=dict)
+    live_size: int = 0
+
+
+@dataclass(slots=True)
+class _Sealed:
+    """The segment that is being written. `releases` are the segments that are not needed once it is durable."""
+
+    meta: SegmentMeta
+    name: str
+    segment: _Stored
+    releases: list[int]
+
+
+class Journal:
+    """The journal of one owner, seen from its writer.
+
+    Args:
+        owner: the folder of the segments, for example "worker-000".
+        store_id: 16 bytes that tell this store from all others.
+        incarnation: of this writer; written into each segment.
+        newest: the newest segment that was there before, if the owner had one; then `fence` comes before anything else.
+
+    Set `generation` whenever it changes: it is written into each segment.
+    """
+
+    def __init__(self, owner: str, store_id: bytes, incarnation: int = 0, newest: SegmentMeta | None = None) -> None:
+        self.owner = owner
+        self.incarnation = incarnation
+        self.generation = newest.generation if newest is not None else 0
+        self.written = 0
+        """Cost of all sections that were added anew, so far."""
+        self.carried = 0
+        """Cost of all sections that were added again, so far."""
+        self._store_id = store_id
+        self._last = -1
+        self._fenced = newest is None
+        self._gathered: dict[Key, list[Section]] = {}
+        self._costs: dict[Key, int] = {}
+        self._sealed: _Sealed | None = None
+        self._segments: dict[int, _Stored] = {}  # in order of number
+        self._places: dict[Key, int] = {}
+        self._budget = 0.0
+        if newest is not None:
+            self.overtaken(newest)
+
+    # Writing
+
+    def add(self, key: Key, section: Section) -> None:
+        """Gather a section for the next segment. Its buffers must not change until the segment is acknowledged.
+
+        Several sections of one key add up while they are gathered for the same segment. A key that an earlier segment holds
+        is replaced as a whole: that is how a key is carried, and how it gets a new value.
+        """
+        price = cost(section)
+        self._gathered.setdefault(key, []).append(section)
+        self._costs[key] = self._costs.get(key, 0) + price
+        place = self._places.get(key)
+        if place is None:
+            self.written += price
+            self._budget += price / 2
+        else:
+            self.carried += price
+            if not self._mostly_dead(self._segments[place]):
+                self._budget -= price
+
+    def dead(self, key: Key) -> None:
+        """Nobody needs `key` any more; a key that is not there is fine."""
+        self._gathered.pop(key, None)
+        self._costs.pop(key, None)
+        if self._sealed is not None:
+            _forget(self._sealed.segment, key)
+        place = self._places.pop(key, None)
+        if place is not None:
+            _forget(self._segments[place], key)
+
+    def carry(self) -> list[Key]:
+        """The keys whose sections the caller should `add` again before it calls `seal`; dead ones are not among them.
+
+        Nothing is lost if it does not, or does so for some of them only.
+        """
+        if not self._fenced:
+            return []
+        keys: list[Key] = []
+        total = 0
+        budget = self._budget if self._gathered else 0.0
+        for segment in self._segments.values():
+            if not segment.live or (not self._mostly_dead(segment) and segment.size >= SMALL):
+                continue
+            moving = self._sealed.segment.live if self._sealed is not None else {}
+            waiting = [key for key in segment.live if key not in self._gathered and key not in moving]
+            price = sum(segment.live[key] for key in waiting)
+            if not waiting or (total and total + price > ROUND):
+                continue
+            if not self._mostly_dead(segment):
+                if price > budget:
+                    continue
+                budget -= price
+            keys += waiting
+            total += price
+        return keys
+
+    def seal(self) -> tuple[str, list[Buffer]] | None:
+        """The next segment to be put into the store, as its name and bytes; None if there is no reason for one now.
+
+        That is so while another one is under way, and as long as nothing was added, unless much could be deleted.
+        """
+        if self._sealed is not None or not self._fenced:
+            return None
+        if not self._gathered and self._releasable() < IDLE_RELEASE:
+            return None
+        return self._seal()
+
+    def stored(self, name: str) -> list[str]:
+        """The segment `name` is durable. Returns the names of the segments that may be deleted now.
+
+        Each is returned once. One that is not deleted, because this process dies, is found by the next incarnation.
+        """
+        sealed = self._sealed
+        if sealed is None or sealed.name != name:
+            raise ValueError(f"{name} is not the segment of {self.owner} that is being written")
+        self._sealed = None
+        self._fenced = True
+        number = sealed.meta.number
+        for key in sealed.segment.live:
+            place = self._places.get(key)
+            if place is not None:
+                _forget(self._segments[place], key)
+            self._places[key] = number
+        self._segments[number] = sealed.segment
+        for released in sealed.releases:
+            del self._segments[released]
+        return [segment_name(self.owner, released) for released in sealed.releases]
+
+    # A new incarnation
+
+    def fence(self) -> tuple[str, list[Buffer]]:
+        """An empty segment at the next number, to be put before this incarnation reads or writes anything else.
+
+        Acknowledge it with `stored`. If the store says `AlreadyThere`, read that segment: if it `is_mine`, the put succeeded
+        after all; otherwise tell `overtaken`, and put what `fence` gives then.
+        """
+        if self._sealed is not None:
+            raise ValueError(f"{self._sealed.name} is being written; fence before anything else")
+        return self._seal()
+
+    def overtaken(self, newest: SegmentMeta) -> None:
+        """Another incarnation had written `newest` by the time this one wanted to: go on behind it."""
+        if self._places or self._gathered:
+            raise ValueError(f"{self.owner} has written already: it was fenced off, and must stop")
+        self._sealed = None
+        self._fenced = False
+        self._last = newest.number
+        self.generation = max(self.generation, newest.generation)
+        self._segments = {number: _Stored() for number in (*newest.needed_numbers(), newest.number)}
+
+    def is_mine(self, meta: SegmentMeta) -> bool:
+        """Whether this incarnation wrote the segment: a put whose acknowledgement was lost, and that was tried again."""
+        return (meta.owner, meta.incarnation) == (self.owner, self.incarnation)
+
+    def recovered(self, meta: SegmentMeta, keys: Iterable[tuple[Key, Section]]) -> None:
+        """Take over a segment that was read: which sections of it are live, with their keys, once per section.
+
+        To be called in order of number, for all segments that are read after the fence was acknowledged; until then nothing
+        is released. A key that came before is replaced. What is not named here is dead.
+        """
+        segment = self._segments.get(meta.number)
+        if segment is None:
+            raise ValueError(f"segment {meta.number} of {self.owner} was not needed when {meta.owner} was fenced")
+        for key, section in keys:
+            place = self._places.get(key)
+            if place is not None and place != meta.number:
+                _forget(self._segments[place], key)
+            self._places[key] = meta.number
+            price = cost(section)
+            segment.live[key] = segment.live.get(key, 0) + price
+            segment.live_size += price
+
+    # What it holds
+
+    @property
+    def next_number(self) -> int:
+        """The number of the segment that is sealed next."""
+        return self._last + 1
+
+    @property
+    def in_flight(self) -> str | None:
+        """The name of the segment that is being written."""
+        return self._sealed.name if self._sealed is not None else None
+
+    @property
+    def gathered(self) -> int:
+        """Cost of what waits for the next segment."""
+        return sum(self._costs.values())
+
+    @property
+    def live(self) -> int:
+        """Cost of what is live and durable."""
+        return sum(segment.live_size for segment in self._segments.values())
+
+    @property
+    def size(self) -> int:
+        """Cost of all segments that are still needed or not yet released."""
+        return sum(segment.size for segment in self._segments.values())
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether `key` is live, durable or not."""
+        return (
+            key in self._gathered
+            or key in self._places
+            or (self._sealed is not None and key in self._sealed.segment.live)
+        )
+
+    # Inside
+
+    def _mostly_dead(self, segment: _Stored) -> bool:
+        return segment.live_size * 4 <= segment.size
+
+    def _releasable(self) -> int:
+        return sum(segment.size for segment in self._segments.values() if not segment.live)
+
+    def _seal(self) -> tuple[str, list[Buffer]]:
+        gathered, costs = self._gathered, self._costs
+        self._gathered, self._costs = {}, {}
+        total = sum(costs.values())
+        needed: list[tuple[int, int]] = []
+        releases = []
+        for number, stored in self._segments.items():
+            if stored.live.keys() <= costs.keys():
+                releases.append(number)
+            elif needed and needed[-1][1] == number - 1:
+                needed[-1] = (needed[-1][0], number)
+            else:
+                needed.append((number, number))
+        self._last += 1
+        meta = SegmentMeta(
+            owner=self.owner,
+            number=self._last,
+            generation=self.generation,
+            incarnation=self.incarnation,
+            needed=tuple(needed),
+        )
+        name = segment_name(self.owner, meta.number)
+        self._sealed = _Sealed(meta, name, _Stored(total, costs, total), releases)
+        sections = [section for several in gathered.values() for section in several]
+        return name, encode_segment(meta, sections, self._store_id)
+
+
+def _forget(segment: _Stored, key: Key) -> None:
+    segment.live_size -= segment.live.pop(key, 0)

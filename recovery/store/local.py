@@ -1,0 +1,344 @@
+"""A store in a folder of a local (or mounted) file system.
+
+A blob is written to a temporary file, synced, linked to its name, which fails if the name is taken, and the folder is
+synced. Whoever sees the name sees the whole blob; whatever happens before the link leaves nothing but a temporary file.
+
+The folder is kept open: if it is removed or replaced under a running job, that is noticed, and never papered over with a
+new one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from recovery.store.interface import (
+    AlreadyThere,
+    Buffer,
+    NotThere,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreGone,
+    StoreUnwritable,
+)
+from recovery.store.segments import ALIGNMENT, as_bytes
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_TEMPORARY = ".writing-"
+_LOCK = ".lock"
+_MOST_PARTS = 512  # of one system call; POSIX allows 1,024 on the systems that matter
+
+
+class LocalStore:
+    """A `Store` in the folder `folder`, which is made if it is missing (its parent must exist).
+
+    Any number of processes may use one folder, and threads one store. `lock` keeps other *jobs* away.
+
+    Raises:
+        StoreUnwritable: if the folder cannot be made or opened, or is not a folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()
+        self._fds: dict[str, int] = {}
+        self._serial = count()
+        if self.folder.exists() and not self.folder.is_dir():
+            raise StoreUnwritable(f"{self.folder} is a file; a store needs a folder")
+        try:
+            created = not self.folder.exists()
+            self.folder.mkdir(exist_ok=True)
+            self._fds[""] = _open_folder(self.folder)
+            if created:
+                _sync_path(self.folder.parent)
+        except OSError as error:
+            self._fail(error, "opening the store")
+
+    def close(self) -> None:
+        """Let go of the folder. The store cannot be used afterwards."""
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def __enter__(self) -> LocalStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Store
+
+    def put(self, name: str, parts: Sequence[Buffer]) -> None:
+        """Write a blob, durably, if there is none of this name. See `Store.put`."""
+        below, leaf = self._split(name)
+        try:
+            fd = self._folder(below)
+            temporary = f"{_TEMPORARY}{os.getpid()}-{next(self._serial)}-{leaf}"
+            try:
+                _write(temporary, fd, parts)
+                _link(temporary, leaf, fd)
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=fd)
+            _sync(fd)
+        except FileExistsError:
+            raise AlreadyThere(name) from None
+        except OSError as error:
+            self._fail(error, f"writing {name}")
+
+    def get(self, name: str) -> memoryview:
+        """All bytes of a blob. See `Store.get`.
+
+        They are read rather than mapped: a disk that fails under a mapping kills the process instead of raising an error.
+        """
+        self._split(name)
+        try:
+            with open(self.folder / name, "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                memory = _aligned(size)
+                done = 0
+                while done < size and (read := file.readinto(memory[done:])):
+                    done += read
+                return memory[:done].toreadonly()
+        except (FileNotFoundError, NotADirectoryError):
+            self._check_there()
+            raise NotThere(name, str(self.folder)) from None
+        except OSError as error:
+            self._fail(error, f"reading {name}")
+
+    def names(self, prefix: str) -> list[str]:
+        """The names that start with `prefix`, sorted."""
+        return sorted(name for name, _ in self._walk(prefix))
+
+    def delete(self, name: str) -> None:
+        """Remove a blob, if it is there.
+
+        This is not synced: a blob that comes back after a power cut is one that nobody needs, and is removed again.
+        """
+        self._split(name)
+        try:
+            os.unlink(self.folder / name)
+        except (FileNotFoundError, NotADirectoryError):
+            self._check_there()
+        except OSError as error:
+            self._fail(error, f"deleting {name}")
+
+    def size(self, prefix: str = "") -> int:
+        """Bytes of all blobs whose names start with `prefix`."""
+        total = 0
+        for _, entry in self._walk(prefix):
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                total += entry.stat().st_size
+        return total
+
+    # What a folder has beyond that
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep the store for this job while inside, and remove what writers left that died in the middle of a write.
+
+        One process of a job does so, before the others start; those do not lock. The lock ends with the process, however
+        it ends (but not before the processes that it forked).
+
+        Raises:
+            StoreBusy: if another job has it.
+        """
+        try:
+            fd = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666, dir_fd=self._folder(""))
+        except OSError as error:
+            self._fail(error, "locking the store")
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise self._busy(os.pread(fd, 1000, 0).decode(errors="replace")) from None
+            except OSError as error:
+                self._fail(error, "locking the store")
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+            self.remove_leftovers()
+            yield
+        finally:
+            os.close(fd)
+
+    def remove_leftovers(self, prefix: str = "") -> None:
+        """Remove temporary files of writers that died. A writer that is still at it gets a StoreError."""
+        for path in self._files():
+            if path.name.startswith(_TEMPORARY) and str(path.relative_to(self.folder)).startswith(prefix):
+                with suppress(FileNotFoundError):
+                    path.unlink()
+
+    # Inside
+
+    def _split(self, name: str) -> tuple[str, str]:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a name for a blob; use letters, digits, '.', '-', '_', and '/' between")
+        below, _, leaf = name.rpartition("/")
+        return below, leaf
+
+    def _folder(self, below: str) -> int:
+        """An open descriptor of a folder inside, which is made if this store has not yet seen it."""
+        self._check_there()
+        fd = self._fds.get(below)
+        if fd is None:
+            parent, _, leaf = below.rpartition("/")
+            above = self._folder(parent)
+            with suppress(FileExistsError):
+                os.mkdir(leaf, dir_fd=above)
+            _sync(above)  # also if another process made it: that one may not have come to it yet
+            fd = self._fds.setdefault(below, _open_folder(self.folder / below))
+        elif below and not _is_open_at(fd, self.folder / below):
+            raise StoreGone(f"{self.folder / below} was removed or replaced while the job was running; {_AGAIN}")
+        return fd
+
+    def _check_there(self) -> None:
+        if "" not in self._fds:
+            raise StoreError(f"the store {self.folder} was closed")
+        if not _is_open_at(self._fds[""], self.folder):
+            raise StoreGone(f"the store {self.folder} was removed or replaced while the job was running; {_AGAIN}")
+
+    def _files(self) -> Iterator[Path]:
+        self._check_there()
+        for folder, _, leaves in os.walk(self.folder):
+            for leaf in leaves:
+                yield Path(folder, leaf)
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """The blobs that start with `prefix`; only folders that can hold such are looked into."""
+        self._check_there()
+        folders = [""]
+        while folders:
+            below = folders.pop()
+            try:
+                with os.scandir(self.folder / below) as entries:
+                    found = list(entries)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._fail(error, f"listing {self.folder / below}")
+            for entry in found:
+                name = f"{below}{entry.name}"
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    inner = f"{name}/"
+                    if inner.startswith(prefix) or prefix.startswith(inner):
+                        folders.append(inner)
+                elif name.startswith(prefix):
+                    yield name, entry
+
+    def _busy(self, holder: str) -> StoreBusy:
+        pid, _, host = holder.strip().partition(" ")
+        if not pid.isdigit():
+            return StoreBusy(
+                f"another job is using the store {self.folder}; wait for its end, or choose another store", None
+            )
+        return StoreBusy(
+            f"the job of process {pid} on {host} is using the store {self.folder}; "
+            "wait for its end (or stop it, with its workers), or choose another store",
+            int(pid),
+        )
+
+    def _fail(self, error: OSError, doing: str) -> NoReturn:
+        """Raise what `error` means for a store."""
+        what = f"{doing} in {self.folder} failed: {error.strerror or error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise StoreFull(f"{what}; make room ({_free(self.folder)}), then run the job again: it resumes") from error
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR):
+            raise StoreUnwritable(
+                f"{what}; give this user the right to write there, or choose another store"
+            ) from error
+        if self._fds:
+            self._check_there()
+        if error.errno == errno.ENOENT:
+            raise StoreError(
+                f"{what}; its folder is missing, or another process that took over removed the unfinished file"
+            ) from error
+        raise StoreError(f"{what}; check the disk, then run the job again: it resumes") from error
+
+
+_AGAIN = "bring it back and run the job again, or start anew with an empty store"
+
+
+def _open_folder(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _is_open_at(fd: int, path: Path) -> bool:
+    """Whether `path` still leads to the folder that is open."""
+    try:
+        there = os.stat(path)
+    except OSError:
+        return False
+    mine = os.fstat(fd)
+    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _write(name: str, folder: int, parts: Sequence[Buffer]) -> None:
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    try:
+        waiting = [view for part in parts if len(view := as_bytes(part))]
+        first = 0
+        while first < len(waiting):
+            written = os.writev(fd, waiting[first : first + _MOST_PARTS])
+            while first < len(waiting) and written >= len(waiting[first]):
+                written -= len(waiting[first])
+                first += 1
+            if written:
+                waiting[first] = waiting[first][written:]
+        _sync(fd)
+    finally:
+        os.close(fd)
+
+
+def _link(temporary: str, leaf: str, folder: int) -> None:
+    try:
+        os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise StoreUnwritable(
+                f"the file system of the store has no hard links ({error.strerror}), which falkirk needs to write a file "
+                "only if it is not there; choose a folder on another file system"
+            ) from error
+        raise
+
+
+def _sync(fd: int) -> None:
+    full = getattr(fcntl, "F_FULLFSYNC", None)  # where fsync leaves data in the cache of the disk (macOS)
+    if full is not None:
+        fcntl.fcntl(fd, full)
+    else:
+        os.fsync(fd)
+
+
+def _sync_path(path: Path) -> None:
+    fd = _open_folder(path)
+    try:
+        _sync(fd)
+    finally:
+        os.close(fd)
+
+
+def _aligned(size: int) -> memoryview:
+    """Uninitialised memory that starts at a multiple of `ALIGNMENT`."""
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    skip = -room.ctypes.data % ALIGNMENT
+    return room.data[skip : skip + size]
+
+
+def _free(path: Path) -> str:
+    try:
+        room = os.statvfs(path)
+    except OSError:
+        return "how much is free cannot be told"
+    return f"{room.f_bavail * room.f_frsize:,} bytes are free"

@@ -1,0 +1,176 @@
+"""Random dataflows over bounds, and the same as systems of the literal fixed point."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from random import Random
+
+from recovery.fixed_point import literal
+from recovery.fixed_point.solve import Any, Chain, Edge, Live, Restorable
+from recovery.metadata import Bound, everything, nothing, to_frontier
+from timely.order import INF, Frontier, Summary
+
+PORTS = 2
+LARGEST = 3
+"""Coordinates of random bounds are this large at most, or INF."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Depths of the processors' times, and edges that fit them."""
+
+    depths: list[int]
+    edges: list[Edge]
+
+
+def graph(random: Random, processors: int, epochs_only: bool = False) -> Graph:
+    """Edges anywhere, so there are cycles of every kind: with and without feedback, and through other scopes."""
+    depths = [1 if epochs_only else random.choice([1, 2, 2]) for _ in range(processors)]
+    port_depths: dict[tuple[int, int], int] = {}
+    edges = []
+    for _ in range(random.randrange(2 * processors + 1)):
+        source, target = random.randrange(processors), random.randrange(processors)
+        port = random.randrange(PORTS)
+        if port_depths.setdefault((source, port), depths[target]) != depths[target]:
+            continue
+        steps = {
+            (1, 1): [Summary.identity(1)],
+            (2, 2): [Summary.identity(2), Summary.feedback(2), Summary.feedback(2, by=2)],
+            (1, 2): [Summary.ingress(1)],
+            (2, 1): [Summary.egress(2)],
+        }
+        edges.append(Edge(source, target, random.choice(steps[depths[source], depths[target]]), port))
+    return Graph(depths, edges)
+
+
+def port_depths(g: Graph, p: int) -> list[int]:
+    """The depth of the times that leave p by each port."""
+    found = [1] * PORTS
+    for edge in g.edges:
+        if edge.source == p:
+            found[edge.port] = edge.summary.result_depth
+    return found
+
+
+def bound(random: Random, depth: int, largest: int = LARGEST) -> Bound:
+    """Any bound, of some only rarely."""
+    if random.random() < 0.05:
+        return everything(depth)
+    inner = [INF if random.random() < 0.1 else random.choice([0, random.randrange(largest + 1)]) for _ in range(depth - 1)]
+    return (random.randrange(largest + 1), *inner)
+
+
+def ascending(random: Random, depth: int, count: int, largest: int = LARGEST) -> list[Bound]:
+    """Bounds that may repeat."""
+    return sorted(bound(random, depth, largest) for _ in range(count))
+
+
+def options(random: Random, g: Graph, p: int, most: int = 4, largest: int = LARGEST) -> list[tuple[Bound, tuple[Bound, ...]]]:
+    """What a chain may report: bounds ascend, discards do not descend; some ports log."""
+    bounds = sorted(set(ascending(random, g.depths[p], random.randrange(most + 1), largest)) - {nothing(g.depths[p])})
+    ports = [
+        [nothing(depth)] * len(bounds) if random.random() < 0.4 else ascending(random, depth, len(bounds), largest)
+        for depth in port_depths(g, p)
+    ]
+    return [(each, discards) for each, *discards in zip(bounds, *ports) for discards in [tuple(discards)]]
+
+
+def restorable(random: Random, g: Graph, p: int, live: bool) -> Restorable:
+    """A processor that failed, or, if `live`, perhaps did not."""
+    depth = g.depths[p]
+    kind = random.randrange(3 if live else 2)
+    if kind == 0:
+        return Any(bound(random, depth))
+    if kind == 1:
+        return Chain(options(random, g, p), depth)
+    upto = bound(random, depth)
+    incoming = [d for d, edge in enumerate(g.edges) if edge.target == p]
+    logs = tuple(random.random() < 0.4 for _ in range(PORTS))
+    # What is discarded grows with the frontier: at ⊤ at least what it is at the largest from memory, ↓σ(upto).
+    discards = [bound(random, at) for at in port_depths(g, p)]
+    for edge in g.edges:
+        if edge.source == p:
+            discards[edge.port] = max(discards[edge.port], image(edge.summary, upto))
+    return Live(
+        upto,
+        {d: max(bound(random, depth), upto) for d in incoming if random.random() < 0.8},
+        max(bound(random, depth), upto),
+        tuple(nothing(len(each)) if log else each for each, log in zip(discards, logs)),
+        logs,
+    )
+
+
+def image(summary: Summary, g: Bound) -> Bound:
+    """The least bound that holds ↓σ(g), by trying all."""
+    reached = summary.image(to_frontier(g))
+    return next(b for b in every_bound(summary.result_depth) if reached <= to_frontier(b))
+
+
+def every_bound(depth: int) -> list[Bound]:
+    """Every bound that can come up, ascending: feedback adds to the largest."""
+    axis = [*range(LARGEST + 9), INF]
+    return [*sorted(itertools.product(axis[:-1], *[axis] * (depth - 1))), (INF,) + (0,) * (depth - 1), everything(depth)]
+
+
+def literal_system(g: Graph, processors: list[Restorable]) -> literal.System:
+    """The same with every option written out."""
+    made = []
+    for p, processor in enumerate(processors):
+        depth = g.depths[p]
+        incoming = [d for d, edge in enumerate(g.edges) if edge.target == p]
+        outgoing = [(e, edge) for e, edge in enumerate(g.edges) if edge.source == p]
+
+        def option(at: Bound, discarded: dict[int, literal.Met], incoming: list[int] = incoming) -> literal.Option:
+            f = to_frontier(at)
+            return literal.Option(f, f, dict.fromkeys(incoming, f), discarded)
+
+        found: list[literal.Option] = []
+        held: dict[int, literal.Met] = {}
+        if isinstance(processor, Chain):
+            found.append(option(nothing(depth), {}))
+            for at, discards in processor.options:
+                found.append(option(at, {e: to_frontier(discards[edge.port]) for e, edge in outgoing}))
+        else:
+            logs = processor.logs if isinstance(processor, Live) else (False,) * PORTS
+            for at in every_bound(depth):
+                if at <= processor.upto:
+                    f = to_frontier(at)
+                    lost: dict[int, literal.Met] = {
+                        e: edge.summary.image(f) for e, edge in outgoing if not logs[edge.port]
+                    }
+                    found.append(option(at, lost))
+        if isinstance(processor, Live):
+            held = dict.fromkeys(incoming, to_frontier(processor.upto))
+            found.append(
+                literal.Option(
+                    None,
+                    to_frontier(processor.notified),
+                    {d: to_frontier(at) for d, at in processor.delivered.items()},
+                    {e: to_frontier(processor.discards[edge.port]) for e, edge in outgoing},
+                )
+            )
+        made.append(literal.Processor(found, Frontier.top(depth), not isinstance(processor, Live), held))
+    return literal.System(made, [literal.Edge(edge.source, edge.target, edge.summary) for edge in g.edges])
+
+
+def lexicographic(f: Frontier) -> Bound:
+    """The bound of the largest lexicographic prefix within f."""
+    assert f.depth is not None
+    return min(f.antichain, default=everything(f.depth))
+
+
+def as_bounds(choice: literal.Choice) -> list[Bound | None]:
+    """The frontiers of the literal fixed point, which are prefixes here."""
+    return [None if f is None else lexicographic(f) for f in choice.frontiers if f is None or isinstance(f, Frontier)]
+
+
+def satisfied(frontiers: list[Bound | None], notifications: list[Bound], system: literal.System) -> list[str]:
+    """What the choice of bounds violates."""
+    return literal.violations(
+        system,
+        literal.Choice(
+            [None if b is None else to_frontier(b) for b in frontiers], [to_frontier(b) for b in notifications]
+        ),
+    )
+
