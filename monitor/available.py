@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from monitor.topology import Topology
 from recovery.errors import NoSolutionError, ReportError
+from recovery.fixed_point.incremental import Report, Watermarks
 from recovery.fixed_point.solve import Any, Chain, Live, Restorable, solve
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_epoch, nothing, project
@@ -49,6 +50,10 @@ class Available:
         """What each worker has completed in this generation, by group."""
         self._completed: list[Bound] = list(self._low)
         """Of any-processors: what is complete, as far as this generation's reports and the decision tell; at least W."""
+        self._solver: Watermarks | None = None
+        """None when it has to begin again from `_low`, with all that is known."""
+        self._new_options: list[Report] = []
+        self._new_completed: dict[int, None] = {}
         if decided is not None:
             self._cut_completed(decided)
 
@@ -92,6 +97,7 @@ class Available:
                     "an empty store"
                 )
             self.chains[flat] = list(chain)
+        self._solver = None
         return None
 
     def complete(self, worker: int, epochs: tuple[int, ...]) -> None:
@@ -103,7 +109,7 @@ class Available:
         for processor, info in enumerate(self.layout.processors):
             if not info.chain:
                 flat = self.topology.flat(processor, worker)
-                self._completed[flat] = max(self._completed[flat], at_epoch(epochs[info.group], info.depth))
+                self._complete(flat, at_epoch(epochs[info.group], info.depth))
 
     def durable(self, worker: int, group: int, epoch: int, xis: Iterable[Xi]) -> None:
         """One worker has persisted a cut."""
@@ -122,14 +128,19 @@ class Available:
             last = chain[-1] if chain else None
             if last is None or (last[0] < options[0][0] and _covers(options[0][1], last[1])):
                 chain += options
+                self._new_options.append((flat, *options[0]))
             elif options[0] not in chain:
                 raise ReportError(f"{self.topology.name(flat)}: a checkpoint at {options[0]} after one at {last}")
         for p in members:
             info = self.layout.processors[p]
             if not info.chain:
                 flat = self.topology.flat(p, worker)
-                bound = at_epoch(epoch, info.depth)
-                self._completed[flat] = max(self._completed[flat], bound)
+                self._complete(flat, at_epoch(epoch, info.depth))
+
+    def _complete(self, flat: int, bound: Bound) -> None:
+        if bound > self._completed[flat]:
+            self._completed[flat] = bound
+            self._new_completed[flat] = None
 
     def memory(self, worker: int, memory: Sequence[InMemory]) -> None:
         """Check what a drained worker says of its memory."""
@@ -199,20 +210,28 @@ class Available:
         )
 
     def raise_watermarks(self) -> bool:
-        """Let W rise to the greatest solution of all that is persisted. Whether it did.
+        """Let W rise to the greatest solution of all that is persisted and reported. Whether it did.
 
-        Raises NoSolutionError if it would fall: something that was announced is no longer there.
+        Only for when every worker is there: it takes for granted that what W rests on still is.
         """
-        processors: list[Restorable] = [
-            Chain(self._options(flat), self.topology.info(flat).depth)
-            if self.topology.info(flat).chain
-            else Any(self._completed[flat])
-            for flat in range(self.topology.count)
-        ]
-        found = [bound for bound in self._solve(processors) if bound is not None]
-        risen = found != self._low
-        self._low = found
-        return risen
+        if self._solver is None:
+            infos = [self.topology.info(flat) for flat in range(self.topology.count)]
+            kinds = [(info.depth, info.chain) for info in infos]
+            self._solver = Watermarks(kinds, self.topology.edges, self._low)
+            reports: list[Report] = []
+            for flat, info in enumerate(infos):
+                if info.chain:
+                    reports += [(flat, *option) for option in self.chains[flat] if option[0] > self._low[flat]]
+                else:
+                    reports.append((flat, self._completed[flat], ()))
+        else:
+            reports = [*self._new_options, *((flat, self._completed[flat], ()) for flat in self._new_completed)]
+        self._new_options.clear()
+        self._new_completed.clear()
+        risen = self._solver.tick(reports)
+        for flat, bound in risen:
+            self._low[flat] = bound
+        return bool(risen)
 
     def decide(self, memory: Mapping[int, Sequence[InMemory]]) -> tuple[tuple[Bound | None, ...], ...]:
         """The decision of a round, `[worker][processor]`: what to restore, None for what stays as it is.
@@ -260,6 +279,7 @@ class Available:
                 self.chains[flat] = [option for option in self.chains[flat] if option[0] <= bound]
         self.epochs = [None] * self.layout.workers
         self._cut_completed(decided)
+        self._solver = None
 
     def cut_worker(self, worker: int, decided: Sequence[Bound | None]) -> None:
         """The same for the checkpoints of one worker, which has yet to hear of the decision."""

@@ -397,12 +397,8 @@ class Coordinator:
         self._cut()
 
     def _raise_watermarks(self) -> None:
-        if self.phase is not Phase.RUNNING:
-            return  # not all that has been announced need be known before everybody is there
-        try:
+        if self.phase is Phase.RUNNING:  # until then, not all that W rests on need be known
             self._watermarks.update()
-        except NoSolutionError as error:
-            self._fail(str(error))
 
     def _announce(self, changed: Changes) -> None:
         self._event("watermarks", {"risen": len(changed)})

@@ -32,7 +32,7 @@ class LowWatermarks:
         self.durable: Watermark = available.watermarks
 
     def update(self) -> None:
-        """Take what has been reported into account. Raises NoSolutionError if something announced is no longer there."""
+        """Take what has been reported into account."""
         if self._available.raise_watermarks():
             risen = self._available.watermarks
             self._commit.add(KeptWatermarks(risen), lambda: self._stored(risen))

@@ -7,7 +7,7 @@ out rollbacks (Isard and Abadi, *Falkirk Wheel*, sections 4.2 and 4.4, and docs/
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from recovery.checkpoints import Checkpoints, Positions
@@ -30,9 +30,11 @@ from recovery.protocol import (
     Watermarks,
 )
 from recovery.recorder import WorkerRecorder
-from recovery.records import SourcePosition
+from recovery.records import SourcePosition, key_of, record_of
 from recovery.replay import replay
+from recovery.store.interface import Buffer
 from recovery.store.journal import Journal
+from recovery.store.segments import Section, SegmentMeta
 from timely import rewind
 from timely.errors import FalkirkError
 from timely.messages import Frame, Message
@@ -106,6 +108,31 @@ class Agent:
         self._groups = [self._places_of(group) for group in range(len(layout.groups))]
 
     # Beginning
+
+    def open(self, segments: Iterable[tuple[SegmentMeta, list[Section]]]) -> None:
+        """Take over what earlier incarnations wrote, all segments that are needed, in order; none for a new worker.
+
+        Raises FalkirkError when they are of another program.
+        """
+        read = [(meta, sections, [record_of(section.head) for section in sections]) for meta, sections in segments]
+        last = {key_of(record): meta.number for meta, _, records in read for record in records}
+        current = [
+            (record, section.payload)
+            for meta, sections, records in read
+            for record, section in zip(records, sections)
+            if last[key_of(record)] == meta.number
+        ]
+        self.checkpoints.load(current)
+        live = self.checkpoints.live_keys()
+        for meta, sections, records in read:
+            keys = [key_of(record) for record in records]
+            self.journal.recovered(
+                meta, sections, [key if key in live and last[key] == meta.number else None for key in keys]
+            )
+        self.journal.resume()
+        if not current:
+            self.checkpoints.open()
+        self.join()
 
     def join(self) -> None:
         """Tell the monitor, a new one perhaps, that this worker is there."""
@@ -427,7 +454,7 @@ class Agent:
 
     # The store
 
-    def seal(self) -> tuple[str, list[object]] | None:
+    def seal(self) -> tuple[str, list[Buffer]] | None:
         """The next segment to store, if there is a reason and none is under way."""
         if self.journal.in_flight is not None:
             return None
@@ -435,11 +462,12 @@ class Agent:
         sealed = self.journal.seal()
         if sealed is not None:
             self._sealed, self._waiting = self._waiting, []
-        return sealed  # type: ignore[return-value]
+        return sealed
 
     def stored(self, name: str) -> list[str]:
         """A segment is durable; the names of segments that may be deleted."""
         deletable = self.journal.stored(name)
+        self.checkpoints.forget_decisions()
         self.messages += self._sealed
         self._sealed = []
         self._settle()

@@ -8,9 +8,9 @@ write. Everything here is pure: sections go into the journal, whose driver write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi, at_epoch, nothing, to_frontier
@@ -31,6 +31,7 @@ from recovery.records import (
 )
 from recovery.store.journal import Journal
 from timely.codec import decode, decode_batch, encode
+from timely.order import Time
 from timely.state.interface import Run, State
 
 Positions = Callable[[int, int], tuple[SourcePosition, ...]]
@@ -77,6 +78,8 @@ class Checkpoints:
         self._log_keys: dict[Key, list[Entry]] = {}
         self._event_keys: dict[Key, list[Event]] = {}
         self._applied: dict[int, Applied] = {}
+        self._applied_at: dict[int, int] = {}
+        """The segment from which on nothing is void by a decision."""
         self._whole_next: set[int] = set()
         self._opening = Opening(layout)
         self._sender = {edge.edge: edge.source for edge in layout.edges}
@@ -189,6 +192,7 @@ class Checkpoints:
         self.generation = self._journal.generation = generation
         applied = Applied(generation, tuple(bounds))
         self._applied[generation] = applied
+        self._applied_at[generation] = self._journal.next_number
         self._add(applied)
         self._cut_to(bounds)
 
@@ -227,22 +231,30 @@ class Checkpoints:
 
     # Restoring
 
-    def load(self, records: Iterable[tuple[Record, Any]]) -> None:
-        """Take over what earlier incarnations wrote, in its order; of a key that was written again only the last."""
+    def load(self, records: Sequence[tuple[Record, Any]]) -> None:
+        """Take over what earlier incarnations wrote; of a key that was written again only the last.
+
+        A decision makes void what was written in earlier generations and lies outside it.
+        """
+        for record, _ in records:
+            if isinstance(record, Applied):
+                self._applied[record.generation] = record
+                self._applied_at[record.generation] = self._journal.next_number
+                self.generation = max(self.generation, record.generation)
         for record, payload in records:
             key = key_of(record)
             match record:
-                case Checkpoint():
+                case Checkpoint() if self._holds(record.xi.processor, record.generation, record.xi.bound):
                     saved = Saved(record, key, memoryview(payload).nbytes, payload)
                     self._of[record.xi.processor].saved.append(saved)
-                case Logged():
+                case Logged() if self._keeps(self._sender[record.edge], record.generation, record.event):
                     entry = Entry(
                         record.edge, record.receiver, record.number, record.event, record.time, record.header, payload
                     )
                     entry.durable = True
                     self._recorder.logs.setdefault((record.edge, record.receiver), []).append(entry)
                     self._log_keys.setdefault(key, []).append(entry)
-                case Happened():
+                case Happened() if self._keeps(record.processor, record.generation, record.time):
                     what = None
                     if record.port >= 0:
                         what = decode_batch(record.header, payload)
@@ -252,14 +264,6 @@ class Checkpoints:
                     self._recorder.histories[record.processor].append(event)
                     self._recorder.order = max(self._recorder.order, record.order)
                     self._event_keys.setdefault(key, []).append(event)
-                case Applied():
-                    self._applied[record.generation] = record
-                    self.generation = max(self.generation, record.generation)
-                    for p, bound in enumerate(record.bounds):
-                        if bound is not None:
-                            self._void(p, bound)
-                case Opening():
-                    pass
         for history in self._of:
             history.saved.sort(key=lambda saved: saved.bound)
             history.since_whole, history.whole_size = self._sizes(history)
@@ -268,21 +272,16 @@ class Checkpoints:
         for events in self._recorder.histories.values():
             events.sort(key=lambda event: event.order)
 
-    def _void(self, p: int, bound: Bound) -> None:
-        """While loading: what came before a decision and lies outside it."""
-        self._of[p].saved = [saved for saved in self._of[p].saved if saved.bound <= bound]
-        edges = {edge.edge for edge in self._layout.edges if edge.source == p and edge.logged}
-        for (edge, receiver), entries in self._recorder.logs.items():
-            if edge in edges:
-                self._recorder.logs[edge, receiver] = [entry for entry in entries if entry.event < bound]
-        for key, logged in list(self._log_keys.items()):
-            if self._sender[key[1]] == p:
-                self._log_keys[key] = [entry for entry in logged if entry.event < bound]
-        if p in self._recorder.histories:
-            self._recorder.histories[p] = [event for event in self._recorder.histories[p] if event.time < bound]
-        for key, events in list(self._event_keys.items()):
-            if key[1] == p:
-                self._event_keys[key] = [event for event in events if event.time < bound]
+    def _holds(self, p: int, generation: int, bound: Bound) -> bool:
+        """Whether no decision after `generation` has left `bound` out."""
+        return all(limit is None or bound <= limit for limit in self._limits(p, generation))
+
+    def _keeps(self, p: int, generation: int, event: Time) -> bool:
+        """The same of an event."""
+        return all(limit is None or event < limit for limit in self._limits(p, generation))
+
+    def _limits(self, p: int, generation: int) -> list[Bound | None]:
+        return [applied.bounds[p] for number, applied in self._applied.items() if number > generation]
 
     def live_keys(self) -> set[Key]:
         """The keys that are still of use, after `load`."""
@@ -338,13 +337,20 @@ class Checkpoints:
         for key in [key for key in self._log_keys if key[1:3] == (edge, receiver)]:
             self._narrow(self._log_keys, key, [entry for entry in self._log_keys[key] if entry.time >= low])
 
+    def forget_decisions(self) -> None:
+        """A segment was written: decisions are of no use when everything that they made void is gone."""
+        for generation, at in list(self._applied_at.items()):
+            if generation < self.generation and self._journal.oldest >= at:
+                del self._applied[generation], self._applied_at[generation]
+                self._journal.dead(("applied", generation))
+
     def carry(self) -> None:
         """Write again what keeps old segments of the journal alive; state that is large is rather saved anew."""
-        for key in self._journal.carry():
-            kind: Any = key[0]
+        for key in cast(list[Key], self._journal.carry()):
+            kind = key[0]
             if kind == "opening":
                 self._add(self._opening)
-            elif kind == "applied":
+            elif kind == "applied" and key[1] in self._applied:
                 self._add(self._applied[key[1]])
             elif key in self._log_keys:
                 self._add_log(key)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from recovery.agent import Agent
 from recovery.layout import Layout
 from recovery.protocol import ToMonitor, ToWorker
-from recovery.records import Record, SourcePosition
+from recovery.records import SourcePosition
 from recovery.store.interface import Buffer
 from recovery.store.journal import Journal
+from recovery.store.segments import Section, SegmentMeta
 from timely.batch import Batch
 from timely.drivers.inputs import Limits
 from timely.drivers.link import Link
@@ -63,7 +64,7 @@ class StoreClient(Protocol):
 class RecoverableSession(Session):
     """Worker `index`, whose job survives its death.
 
-    `journal` must have been fenced and `records` read (recovery.store.reading); `limits` as for `Session`.
+    `journal` and `segments` come from `recovery.store.reading.take_over`; `limits` as for `Session`.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class RecoverableSession(Session):
         monitor: MonitorLink,
         store: StoreClient,
         journal: Journal,
-        records: Sequence[tuple[Record, Any]] = (),
+        segments: Iterable[tuple[SegmentMeta, list[Section]]] = (),
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_capture: Callable[[int, Time, Batch], None] | None = None,
@@ -88,11 +89,7 @@ class RecoverableSession(Session):
         self._by_node = {
             node.index: source for node, source in zip(plan.graph.of_kind("source"), self.sources, strict=True)
         }
-        if records:
-            self.agent.checkpoints.load(records)
-        else:
-            self.agent.checkpoints.open()
-        self.agent.join()
+        self.agent.open(segments)
 
     @property
     def done(self) -> bool:

@@ -1,8 +1,8 @@
 """What keeping the low-watermarks up to date costs the monitor: a tick in which every processor reports a new checkpoint.
 
-`--size` processors on 50 workers (fewer if that does not divide), in layers, each with 20 in-edges from random processors
-of the layers before it; one port in four discards, the others log. Beside the tick: a single report when all are level,
-a single report while one processor never reports, how long building takes, and how long loading the compiled loops.
+`--size` processors, as 50,000 are 1,000 operators on 50 workers, in layers, each with 20 in-edges from random processors of
+the four layers before it; one in four discards what it sends, the others log. Beside the tick: single reports in random
+order, the same while one processor never reports, what building takes, and loading the compiled loops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TICKS = 9
 
 
 def edges_between(processors: int, chance: random.Random) -> list[Edge]:
-    """In-edges from earlier layers; those into layer 1 and up."""
+    """In-edges from earlier layers, for all but the first layer."""
     same = Summary.identity(1)
     layer = min(LAYER, max(1, processors // 4))
     return [

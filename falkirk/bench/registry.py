@@ -110,6 +110,15 @@ _ALL = (
         ),
         higher_is_better=False,
     ),
+    Bench(
+        "monitor_tick",
+        "all processors report a checkpoint and every low-watermark rises; 20 in-edges each",
+        "ms",
+        50_000,
+        "processors",
+        (Variant("falkirk", "monitor_tick.py", once=True),),
+        higher_is_better=False,
+    ),
 )
 
 BENCHES = {bench.name: bench for bench in _ALL}

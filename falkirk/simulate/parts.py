@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from falkirk.simulate.faults import Faults
-from recovery.records import record_of
-from recovery.store.interface import AlreadyThere
-from recovery.store.journal import Journal
-from recovery.store.segments import decode_segment
+from recovery.store.interface import AlreadyThere, NotThere
+from recovery.store.memory import aligned_memory
 
 Ticket = int
 
@@ -53,51 +50,24 @@ class SimulatedDisk:
                 self.files[name] = data
         self.done.pop(owner, None)
 
+    def put(self, name: str, parts: Any) -> None:
+        if name in self.files:
+            raise AlreadyThere(name)
+        self.files[name] = b"".join(bytes(memoryview(part).cast("B")) for part in parts)
 
-def read_journal(
-    disk: SimulatedDisk, owner: str, store_id: bytes, incarnation: int, decode: Callable[[Any], Any] = record_of
-) -> tuple[Journal, list[tuple[Any, Any]]]:
-    from recovery.records import key_of
+    def get(self, name: str) -> memoryview:
+        if name not in self.files:
+            raise NotThere(name)
+        data = self.files[name]
+        room = aligned_memory(len(data))
+        room[:] = data
+        return room
 
-    names = sorted(name for name in disk.files if name.startswith(owner + "/"))
-    if not names:
-        return Journal(owner, store_id, incarnation), []
-    read = [decode_segment(memoryview(disk.files[name])) for name in names]
-    newest = read[-1][0]
-    journal = Journal(owner, store_id, incarnation, newest)
-    name, parts = journal.fence()
-    disk.files[name] = b"".join(bytes(memoryview(part).cast("B")) for part in parts)
-    journal.stored(name)
-    needed = {*newest.needed_numbers(), newest.number}
-    read = [(meta, sections) for meta, sections in read if meta.number in needed]
-    if owner == "monitor":
-        records = [(decode(section.head), section.payload) for _, sections in read for section in sections]
-        from monitor.records import slot
+    def names(self, prefix: str) -> list[str]:
+        return sorted(name for name in self.files if name.startswith(prefix))
 
-        last: dict[Any, Any] = {}
-        count = 0
-        for meta, sections in read:
-            for section in sections:
-                record = decode(section.head)
-                key = slot(record)
-                if key is None:
-                    count += 1
-                    key = f"old-{incarnation}-{count}"
-                last[key] = (meta, key, section)
-        for meta, _ in read:
-            journal.recovered(meta, [(key, section) for m, key, section in last.values() if m is meta])
-        return journal, records
-    latest: dict[Any, int] = {}
-    for meta, sections in read:
-        for section in sections:
-            latest[key_of(decode(section.head))] = meta.number
-    kept = []
-    for meta, sections in read:
-        mine = []
-        for section in sections:
-            record = decode(section.head)
-            if latest[key_of(record)] == meta.number:
-                kept.append((record, section.payload))
-                mine.append((key_of(record), section))
-        journal.recovered(meta, mine)
-    return journal, kept
+    def delete(self, name: str) -> None:
+        self.files.pop(name, None)
+
+    def size(self, prefix: str = "") -> int:
+        return sum(len(data) for name, data in self.files.items() if name.startswith(prefix))

@@ -14,7 +14,7 @@ from typing import Any
 
 from falkirk.simulate.faults import Faults
 from falkirk.simulate.outside import Outside
-from falkirk.simulate.parts import SimulatedDisk, Ticket, read_journal
+from falkirk.simulate.parts import SimulatedDisk
 from monitor.coordinator import Coordinator
 from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
 from monitor.records import Record as Kept
@@ -23,6 +23,7 @@ from recovery.layout import lay_out
 from recovery.protocol import ToMonitor, ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.session import RecoverableSession
 from recovery.store.journal import Journal
+from recovery.store.reading import take_over
 from recovery.store.segments import Section
 from timely.dataflow import Dataflow
 from timely.drivers.inputs import Limits
@@ -211,12 +212,12 @@ class World:
 
     def _open(self, process: Process) -> None:
         """A process begins: it fences its journal, reads it, and joins."""
-        opened = read_journal(self.disk, f"worker-{process.worker:03d}", STORE_ID, process.incarnation)
+        owner = f"worker-{process.worker:03d}"
+        journal, found, _ = take_over(self.disk, owner, STORE_ID, process.incarnation)
         flow = self._build()
         plan = compile_plan(flow.graph, self.workers)
         layout = lay_out(plan)
         self.outside.adopt(flow)
-        journal, records = opened
         process.session = RecoverableSession(
             plan,
             layout,
@@ -226,7 +227,7 @@ class World:
             _MonitorLink(process),
             _Store(self, process),
             journal,
-            records,
+            list(found.read()),
             limits=self._limits,
             clock=lambda: self.now,
             on_capture=self.outside.captures(process.worker, plan.graph),
@@ -267,8 +268,18 @@ class World:
     def _start_monitor(self) -> None:
         self._incarnations += 1
         self._monitor_owner = (-1, self._incarnations)
-        journal, sections = read_journal(self.disk, "monitor", STORE_ID, self._incarnations, decode_record)
-        records: list[Kept] = [record for record, _ in sections]
+        journal, found, _ = take_over(self.disk, "monitor", STORE_ID, self._incarnations)
+        self._kept: dict[Any, Section] = {}
+        records: list[Kept] = []
+        self._events = 0
+        for meta, sections in found.read():
+            keys = []
+            for section in sections:
+                record = decode_record(section.head)
+                records.append(record)
+                keys.append(self._keep(record, section))
+            journal.recovered(meta, sections, keys)
+        journal.resume()
         settings = Settings(
             workers=self.workers,
             awaited=tuple(
@@ -285,7 +296,6 @@ class World:
         )
         self._monitor_journal = journal
         self._tickets.clear()
-        self._events = 0
         self._coordinator = Coordinator(self.now, Saved.of(records), settings)
         for process in self._processes:
             if process is not None and process.session is not None:
@@ -346,17 +356,22 @@ class World:
         journal = self._monitor_journal
         assert journal is not None
         for record in records:
-            key = slot(record)
-            if key is None:
-                self._events += 1
-                key = f"event-{self._incarnations}-{self._events}"
-            journal.add(key, Section(encode_record(record)))
+            section = Section(encode_record(record))
+            journal.add(self._keep(record, section), section)
         for key in journal.carry():
-            pass
+            journal.add(key, self._kept[key])
         sealed = journal.seal()
         assert sealed is not None
         self._tickets[sealed[0]] = ticket
         self.disk.begin(self._monitor_owner, *sealed)
+
+    def _keep(self, record: Kept, section: Section) -> str:
+        key = slot(record)
+        if key is None:
+            self._events += 1
+            key = f"event-{self._events}"
+        self._kept[key] = section
+        return key
 
     # Faults
 
@@ -416,6 +431,3 @@ class World:
             )
         lines += [f"  {at:.3f} {kind} {data}" for at, kind, data in self.log[-20:]]
         return "\n".join(lines)
-
-
-_ = Ticket

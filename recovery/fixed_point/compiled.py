@@ -237,9 +237,11 @@ def append(p, bound, lost, segments, options, discards, control):
 
 
 @_jit
-def update(reports, bounds_in, lost_in, few, chains, graph, tree, scratch, segments, options, discards, pool, bounds, control):
+def update(
+    reports, bounds_in, lost_in, few, chains, graph, tree, scratch, segments, options, discards, pool, bounds, control
+):
     """Take new limits, and settle. Those whose watermark rose are in queue[: the last value returned]."""
-    in_start, in_source, in_port, out_start, out_target, out_port = graph
+    in_start, in_source, _, out_start, out_target, out_port = graph
     value, lowest, highest = tree
     risen, before, listed, queue, queued = scratch
     control[RISEN] = 0

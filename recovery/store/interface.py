@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from timely.errors import FalkirkError
+from recovery.errors import RecoveryError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """What can be written. Views of any item type, as long as they are contiguous."""
@@ -52,7 +52,7 @@ class Store(Protocol):
         ...
 
 
-class StoreError(FalkirkError):
+class StoreError(RecoveryError):
     """The store could not do what was asked of it."""
 
 

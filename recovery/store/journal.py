@@ -9,26 +9,31 @@ itself. A segment is deleted only after a later one that leaves it out was ackno
 which others must be there: one of them that is missing was lost, and holes among the rest are as they should be. What was
 carried over is safe, too: the old place is left out by the segment that holds the new one.
 
-**How much room that takes.** Let a section *cost* its bytes and a little for its place in the table. A segment less than a
-quarter of which is live is cleaned at once: a byte that was written is thus written again 1/4 + 1/16 + ... = 1/3 times at
-most, so no budget is needed, and once the writes have caught up the journal takes at most four times what is live, and what
-waits for the next write. Small segments are joined with what is written next, so that their number stays low; those bytes
-are paid from a budget of half of what callers write anew. Together: what is carried is never more than what is new. (The
-argument is that of Rosenblum and Ousterhout for cleaning a log-structured file system, SOSP 1991, section 3.)
+A key that died is not written down as dead: it is read again for as long as its segment is needed for the sake of others. So
+a reader must be able to tell from its other knowledge (decisions, the low-watermark) that it is not needed.
 
-**Fencing.** Two incarnations of one owner may be alive: the old one was given up too early. A new one begins with `fence`, an
-empty segment at the next number. If the old one was faster, the store says `AlreadyThere`; the new one reads that segment and
-hands it to `overtaken`, and fences at the number behind it. Once the fence is acknowledged, the old one cannot write any more
-(its next number is taken, so it hears `AlreadyThere`, and must stop), and so it will not find anything new to delete. Only
-then does the new one read the journal (`recovery.store.reading`).
+**How much room that takes.** Let a section *cost* its bytes and a little for its place in the table. A segment of which no
+more than a quarter is live is cleaned. So once the writes have caught up, all segments together cost at most four times what
+is live, and what waits for the next write. And of each byte that is written no more than a quarter is ever carried away from
+its segment: that needs no budget. Small segments are joined to keep their number low, as soon as together they are no longer
+small, and only while less was carried than was written anew. With N bytes written anew, J joined and C cleaned, J <= N and
+C <= (N + J + C) / 4, so the journal never carries more than 5/3 N; under a steady load it is less than N. (The idea is that of
+Rosenblum and Ousterhout for cleaning a log-structured file system, SOSP 1991, section 3.)
 
-Nothing here does I/O or raises errors of stores; every method takes constant time per section, `seal` also per segment.
+**Fencing.** Two incarnations of one owner may be alive: the old one was given up too early. Each begins with `fence`, an empty
+segment at the next number. If the other was faster, the store says `AlreadyThere`; then `overtaken` hears of the newest
+segment, and `fence` goes on behind it. Once its fence is acknowledged, an older incarnation cannot write any more: its next
+number is taken, so it hears `AlreadyThere` and must stop, and it finds nothing new to delete. Only then does the new one read
+the journal. `recovery.store.reading.take_over` does all of this for a store that answers at once.
+
+Nothing here does I/O. Methods take constant time per section; `carry` and `seal` also look at each segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from recovery.store.interface import Buffer
 from recovery.store.segments import Section, SegmentMeta, encode_segment, segment_name
@@ -69,14 +74,23 @@ class _Sealed:
     releases: list[int]
 
 
+class _Phase(Enum):
+    FENCING = auto()
+    READING = auto()
+    WRITING = auto()
+
+
 class Journal:
     """The journal of one owner, seen from its writer.
+
+    First `fence` (and `stored`), then `recovered` for each segment that is read, then `resume`; from then on `seal` and
+    `stored`. Sections may be added at any time.
 
     Args:
         owner: the folder of the segments, for example "worker-000".
         store_id: 16 bytes that tell this store from all others.
         incarnation: of this writer; written into each segment.
-        newest: the newest segment that was there before, if the owner had one; then `fence` comes before anything else.
+        newest: the newest segment that is there, if there is one.
 
     Set `generation` whenever it changes: it is written into each segment.
     """
@@ -84,20 +98,19 @@ class Journal:
     def __init__(self, owner: str, store_id: bytes, incarnation: int = 0, newest: SegmentMeta | None = None) -> None:
         self.owner = owner
         self.incarnation = incarnation
-        self.generation = newest.generation if newest is not None else 0
+        self.generation = 0
         self.written = 0
-        """Cost of all sections that were added anew, so far."""
+        """Cost of all sections that were added anew by this incarnation."""
         self.carried = 0
-        """Cost of all sections that were added again, so far."""
+        """Cost of all sections that were added while an earlier segment held their key."""
         self._store_id = store_id
         self._last = -1
-        self._fenced = newest is None
+        self._phase = _Phase.FENCING
         self._gathered: dict[Key, list[Section]] = {}
         self._costs: dict[Key, int] = {}
         self._sealed: _Sealed | None = None
         self._segments: dict[int, _Stored] = {}  # in order of number
         self._places: dict[Key, int] = {}
-        self._budget = 0.0
         if newest is not None:
             self.overtaken(newest)
 
@@ -112,17 +125,13 @@ class Journal:
         price = cost(section)
         self._gathered.setdefault(key, []).append(section)
         self._costs[key] = self._costs.get(key, 0) + price
-        place = self._places.get(key)
-        if place is None:
-            self.written += price
-            self._budget += price / 2
-        else:
+        if key in self._places:
             self.carried += price
-            if not self._mostly_dead(self._segments[place]):
-                self._budget -= price
+        else:
+            self.written += price
 
     def dead(self, key: Key) -> None:
-        """Nobody needs `key` any more; a key that is not there is fine."""
+        """Nobody needs `key` any more; a key that is not there is fine. What was only gathered is not written."""
         self._gathered.pop(key, None)
         self._costs.pop(key, None)
         if self._sealed is not None:
@@ -132,29 +141,33 @@ class Journal:
             _forget(self._segments[place], key)
 
     def carry(self) -> list[Key]:
-        """The keys whose sections the caller should `add` again before it calls `seal`; dead ones are not among them.
+        """The keys whose sections the caller should `add` again before it calls `seal`.
 
-        Nothing is lost if it does not, or does so for some of them only.
+        Nothing is lost if it does not, or does so for some of them only. They come from segments that are mostly dead; and if
+        something was gathered anyway, from small ones that are worth joining.
         """
-        if not self._fenced:
+        if self._phase is not _Phase.WRITING:
             return []
+        moving = self._sealed.segment.live if self._sealed is not None else {}
         keys: list[Key] = []
-        total = 0
-        budget = self._budget if self._gathered else 0.0
+        small: list[Key] = []
+        total = joined = 0
         for segment in self._segments.values():
-            if not segment.live or (not self._mostly_dead(segment) and segment.size >= SMALL):
+            if not segment.live:
                 continue
-            moving = self._sealed.segment.live if self._sealed is not None else {}
+            mostly_dead = segment.live_size * 4 <= segment.size
+            if not mostly_dead and segment.size >= SMALL:
+                continue
             waiting = [key for key in segment.live if key not in self._gathered and key not in moving]
             price = sum(segment.live[key] for key in waiting)
-            if not waiting or (total and total + price > ROUND):
-                continue
-            if not self._mostly_dead(segment):
-                if price > budget:
-                    continue
-                budget -= price
-            keys += waiting
-            total += price
+            if not mostly_dead:
+                small += waiting
+                joined += price
+            elif not total or total + price <= ROUND:
+                keys += waiting
+                total += price
+        if self._gathered and joined >= SMALL and self.carried + total + joined <= self.written:
+            keys += small
         return keys
 
     def seal(self) -> tuple[str, list[Buffer]] | None:
@@ -162,7 +175,7 @@ class Journal:
 
         That is so while another one is under way, and as long as nothing was added, unless much could be deleted.
         """
-        if self._sealed is not None or not self._fenced:
+        if self._sealed is not None or self._phase is not _Phase.WRITING:
             return None
         if not self._gathered and self._releasable() < IDLE_RELEASE:
             return None
@@ -177,7 +190,8 @@ class Journal:
         if sealed is None or sealed.name != name:
             raise ValueError(f"{name} is not the segment of {self.owner} that is being written")
         self._sealed = None
-        self._fenced = True
+        if self._phase is _Phase.FENCING:
+            self._phase = _Phase.READING
         number = sealed.meta.number
         for key in sealed.segment.live:
             place = self._places.get(key)
@@ -194,44 +208,51 @@ class Journal:
     def fence(self) -> tuple[str, list[Buffer]]:
         """An empty segment at the next number, to be put before this incarnation reads or writes anything else.
 
-        Acknowledge it with `stored`. If the store says `AlreadyThere`, read that segment: if it `is_mine`, the put succeeded
-        after all; otherwise tell `overtaken`, and put what `fence` gives then.
+        Acknowledge it with `stored`. If the store says `AlreadyThere`, find the newest segment: if it `is_mine`, the put
+        succeeded after all; otherwise tell `overtaken`, and put what `fence` gives then.
         """
-        if self._sealed is not None:
-            raise ValueError(f"{self._sealed.name} is being written; fence before anything else")
+        if self._phase is not _Phase.FENCING or self._sealed is not None:
+            raise ValueError(f"{self.owner} has begun already")
         return self._seal()
 
     def overtaken(self, newest: SegmentMeta) -> None:
         """Another incarnation had written `newest` by the time this one wanted to: go on behind it."""
-        if self._places or self._gathered:
-            raise ValueError(f"{self.owner} has written already: it was fenced off, and must stop")
+        if self._phase is not _Phase.FENCING:
+            raise ValueError(f"{self.owner} was fenced off by segment {newest.number}: it must stop")
         self._sealed = None
-        self._fenced = False
         self._last = newest.number
-        self.generation = max(self.generation, newest.generation)
         self._segments = {number: _Stored() for number in (*newest.needed_numbers(), newest.number)}
 
     def is_mine(self, meta: SegmentMeta) -> bool:
         """Whether this incarnation wrote the segment: a put whose acknowledgement was lost, and that was tried again."""
         return (meta.owner, meta.incarnation) == (self.owner, self.incarnation)
 
-    def recovered(self, meta: SegmentMeta, keys: Iterable[tuple[Key, Section]]) -> None:
-        """Take over a segment that was read: which sections of it are live, with their keys, once per section.
+    def recovered(self, meta: SegmentMeta, sections: Sequence[Section], keys: Sequence[Key | None]) -> None:
+        """Take over a segment that was read: for each of its sections its key, or None if it is not needed any more.
 
-        To be called in order of number, for all segments that are read after the fence was acknowledged; until then nothing
-        is released. A key that came before is replaced. What is not named here is dead.
+        To be called in order of number. A key that an earlier segment has is replaced. Segments for which this is not called
+        hold nothing that is needed.
         """
-        segment = self._segments.get(meta.number)
-        if segment is None:
-            raise ValueError(f"segment {meta.number} of {self.owner} was not needed when {meta.owner} was fenced")
-        for key, section in keys:
+        if self._phase is not _Phase.READING or meta.number not in self._segments:
+            raise ValueError(f"segment {meta.number} of {meta.owner} was not there when this journal was fenced")
+        segment = self._segments[meta.number]
+        for section, key in zip(sections, keys, strict=True):
+            price = cost(section)
+            segment.size += price
+            if key is None:
+                continue
             place = self._places.get(key)
             if place is not None and place != meta.number:
                 _forget(self._segments[place], key)
             self._places[key] = meta.number
-            price = cost(section)
             segment.live[key] = segment.live.get(key, 0) + price
             segment.live_size += price
+
+    def resume(self) -> None:
+        """All segments were read: `seal` may write, and what is not needed any more may go."""
+        if self._phase is not _Phase.READING:
+            raise ValueError(f"{self.owner} has not been fenced, or was resumed already")
+        self._phase = _Phase.WRITING
 
     # What it holds
 
@@ -239,6 +260,11 @@ class Journal:
     def next_number(self) -> int:
         """The number of the segment that is sealed next."""
         return self._last + 1
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest segment that is still needed; that of the next one if there is none."""
+        return next(iter(self._segments), self._last + 1)
 
     @property
     def in_flight(self) -> str | None:
@@ -270,20 +296,22 @@ class Journal:
 
     # Inside
 
-    def _mostly_dead(self, segment: _Stored) -> bool:
-        return segment.live_size * 4 <= segment.size
-
     def _releasable(self) -> int:
         return sum(segment.size for segment in self._segments.values() if not segment.live)
 
     def _seal(self) -> tuple[str, list[Buffer]]:
-        gathered, costs = self._gathered, self._costs
-        self._gathered, self._costs = {}, {}
+        gathered: dict[Key, list[Section]] = {}
+        costs: dict[Key, int] = {}
+        if (
+            self._phase is _Phase.WRITING
+        ):  # a fence is empty: what was gathered may already be meant to follow what is read
+            gathered, self._gathered = self._gathered, gathered
+            costs, self._costs = self._costs, costs
         total = sum(costs.values())
         needed: list[tuple[int, int]] = []
         releases = []
         for number, stored in self._segments.items():
-            if stored.live.keys() <= costs.keys():
+            if self._phase is _Phase.WRITING and stored.live.keys() <= costs.keys():
                 releases.append(number)
             elif needed and needed[-1][1] == number - 1:
                 needed[-1] = (needed[-1][0], number)

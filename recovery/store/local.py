@@ -20,8 +20,6 @@ from itertools import count
 from pathlib import Path
 from typing import NoReturn
 
-import numpy as np
-
 from recovery.store.interface import (
     AlreadyThere,
     Buffer,
@@ -32,7 +30,8 @@ from recovery.store.interface import (
     StoreGone,
     StoreUnwritable,
 )
-from recovery.store.segments import ALIGNMENT, as_bytes
+from recovery.store.memory import aligned_memory
+from recovery.store.segments import as_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _TEMPORARY = ".writing-"
@@ -105,7 +104,7 @@ class LocalStore:
         try:
             with open(self.folder / name, "rb", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
-                memory = _aligned(size)
+                memory = aligned_memory(size)
                 done = 0
                 while done < size and (read := file.readinto(memory[done:])):
                     done += read
@@ -327,13 +326,6 @@ def _sync_path(path: Path) -> None:
         _sync(fd)
     finally:
         os.close(fd)
-
-
-def _aligned(size: int) -> memoryview:
-    """Uninitialised memory that starts at a multiple of `ALIGNMENT`."""
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    skip = -room.ctypes.data % ALIGNMENT
-    return room.data[skip : skip + size]
 
 
 def _free(path: Path) -> str:

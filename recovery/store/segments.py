@@ -29,9 +29,9 @@ from dataclasses import dataclass
 import msgspec
 
 from recovery.store.interface import Buffer, StoreCorrupt, StoreVersion
+from recovery.store.memory import ALIGNMENT
 
 FORMAT = 1
-ALIGNMENT = 64
 LARGE = 1024
 """Payloads from this size on are aligned to `ALIGNMENT`, and are not copied when they are written; others to 8 bytes."""
 

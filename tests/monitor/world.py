@@ -100,11 +100,12 @@ class Process:
         outgoing, incoming = self.layout.outgoing(), self.layout.incoming()
         for p in range(len(self.layout.processors)):
             upto = self.upto(p)
+            begun = at_epoch(upto[0] + 1, len(upto)) if upto[0] <= LAST_EPOCH else upto  # the next epoch, in part
             lost = [self.layout.edges[index] for index in outgoing[p]]
             discards = tuple(
-                nothing(edge.summary.result_depth) if edge.logged else project(edge.summary, upto) for edge in lost
+                nothing(edge.summary.result_depth) if edge.logged else project(edge.summary, begun) for edge in lost
             )
-            result.append(InMemory(upto, upto, (upto,) * len(incoming[p]), discards))
+            result.append(InMemory(upto, upto, (begun,) * len(incoming[p]), discards))
         return tuple(result)
 
     def receive(self) -> None:
@@ -197,7 +198,8 @@ class Process:
                 bound = at_epoch(cut.epoch, info.depth)
                 edges = [self.layout.edges[index] for index in outgoing[p]]
                 discards = tuple(
-                    nothing(edge.summary.result_depth) if edge.logged else project(edge.summary, bound) for edge in edges
+                    nothing(edge.summary.result_depth) if edge.logged else project(edge.summary, bound)
+                    for edge in edges
                 )
                 xis.append(Xi(p, bound, discards))
         self.disk.xis.update({(xi.processor, xi.bound): xi for xi in xis})
@@ -228,6 +230,7 @@ class World:
         self.decisions: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self.promised: list[list[Bound]] = [[info.nothing for info in layout.processors]] * layout.workers
         self.finished = False
+        self.working = True
         self.failed: str | None = None
         self.coordinator = Coordinator(self.now, None, self.settings)
         self.obey()
@@ -413,7 +416,7 @@ class World:
             yield lambda w=worker: self.receive(w)
             yield lambda w=worker: self.persist(w)
             for group in range(len(self.layout.groups)):
-                if worker == 0 or self.now % 3 < 2:
+                if self.working and (worker == 0 or self.now % 3 < 2):
                     yield lambda w=worker, g=group: self.work(w, g)
         yield self.store
         yield self.beat

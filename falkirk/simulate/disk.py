@@ -1,0 +1,306 @@
+"""A store for the simulator: writes take time, and what becomes of them when their writer dies is drawn from a seed.
+
+A put has two moments: from the first on the blob is there, for everybody; at the second its writer hears of it. Between its
+beginning and the second moment the writer can die, and the put may then turn out to have been made, or not, or later, or, on
+a disk that loses what it claims to have synced, in part. What was acknowledged stays.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+from recovery.store.interface import AlreadyThere, Buffer, NotThere, StoreError, StoreFull
+from recovery.store.memory import aligned_memory
+from recovery.store.segments import as_bytes
+
+Writer: TypeAlias = tuple[str, int]
+"""An owner and its incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFaults:
+    """How a disk behaves. Times are in seconds of the simulation, all others are probabilities.
+
+    Args:
+        delay: the least and the most that a write takes, if it is not slow.
+        slow, slow_delay: that a write is slow, and how much longer it may take then.
+        fills, full_for: that the disk is full from a write on, and for how long at most.
+        unclear: that a put fails with an error that does not say whether the blob is there.
+        made, late, torn: what becomes of a put whose writer dies: it was made; it is made after a while, as by a network
+            that still carries it; a blob that is cut off or ends in garbage is left. Otherwise it leaves nothing.
+        late_for: how long such a put may take at most.
+    """
+
+    delay: tuple[float, float] = (0.0005, 0.005)
+    slow: float = 0.05
+    slow_delay: float = 0.5
+    fills: float = 0.0
+    full_for: float = 1.0
+    unclear: float = 0.0
+    made: float = 0.4
+    late: float = 0.1
+    torn: float = 0.1
+    late_for: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a writer hears of a put or a deletion that it began."""
+
+    ticket: int
+    writer: Writer
+    name: str
+    error: StoreError | None
+
+
+@dataclass(slots=True)
+class _Operation:
+    """`parts` is None for a deletion, `data` what they were when it began; `writer` is None once it died."""
+
+    ticket: int
+    writer: Writer | None
+    name: str
+    parts: Sequence[Buffer] | None
+    data: bytes
+    applied_at: float
+    heard_at: float
+    unclear: bool = False
+    applied: bool = False
+    error: StoreError | None = None
+
+
+@dataclass(slots=True)
+class _Blob:
+    data: memoryview
+    acknowledged: bool = False
+
+
+@dataclass(slots=True)
+class DiskCounts:
+    """How often what was drawn happened: a simulation that never meets a fault proves nothing."""
+
+    acknowledged: int = 0
+    slow: int = 0
+    full: int = 0
+    unclear: int = 0
+    refused: int = 0
+    made: int = 0
+    late: int = 0
+    torn: int = 0
+    nothing: int = 0
+    faults: dict[str, int] = field(init=False, default_factory=dict)
+
+
+class SimulatedDisk:
+    """A `Store` whose writes can also be begun, and finish when time passes.
+
+    The methods of `Store` act at once and never fail by chance. Of one writer the writes finish in the order in which they
+    began, as they do in `StoreWriter`.
+
+    Args:
+        random: where all faults are drawn from; equal seeds and equal calls give equal histories.
+        clock: the time of the simulation.
+    """
+
+    def __init__(self, random: Random, clock: Callable[[], float], faults: DiskFaults | None = None) -> None:
+        self.counts = DiskCounts()
+        self.faults = faults if faults is not None else DiskFaults()
+        self._random = random
+        self._clock = clock
+        self._blobs: dict[str, _Blob] = {}
+        self._waiting: dict[int, _Operation] = {}  # in the order in which they began
+        self._moments: list[tuple[float, int]] = []  # when something is to be done for a ticket, sorted
+        self._tickets = 0
+        self._full_until = 0.0
+
+    # Store
+
+    def put(self, name: str, parts: Sequence[Buffer]) -> None:
+        """Write a blob at once. See `Store.put`."""
+        self._create(name, _joined(parts)).acknowledged = True
+
+    def get(self, name: str) -> memoryview:
+        """All bytes of a blob. See `Store.get`."""
+        if name not in self._blobs:
+            raise NotThere(name, "the simulated disk")
+        return self._blobs[name].data
+
+    def names(self, prefix: str) -> list[str]:
+        """The names that start with `prefix`, sorted."""
+        return sorted(name for name in self._blobs if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        """Remove a blob at once, if it is there."""
+        self._blobs.pop(name, None)
+
+    def size(self, prefix: str = "") -> int:
+        """Bytes of all blobs whose names start with `prefix`."""
+        return sum(len(blob.data) for name, blob in self._blobs.items() if name.startswith(prefix))
+
+    # In simulated time
+
+    def begin(self, writer: Writer, name: str, parts: Sequence[Buffer]) -> int:
+        """Begin to write a blob; the ticket by which `advance` names it when it is over."""
+        return self._begin(writer, name, parts, _joined(parts))
+
+    def begin_delete(self, writer: Writer, name: str) -> int:
+        """Begin to remove a blob; the ticket by which `advance` names it when it is over."""
+        return self._begin(writer, name, None, b"")
+
+    def next_time(self) -> float | None:
+        """When something happens next; None if nothing is under way."""
+        return self._moments[0][0] if self._moments else None
+
+    def advance(self, now: float) -> list[Finished]:
+        """Do what is due; what living writers hear of, in order of time.
+
+        Raises:
+            AssertionError: if somebody changed a buffer while it was being written.
+        """
+        finished = []
+        while self._moments and self._moments[0][0] <= now:
+            at, ticket = self._moments.pop(0)
+            operation = self._waiting[ticket]
+            if not operation.applied:
+                self._apply(operation, at)
+                if operation.writer is not None:
+                    continue
+            del self._waiting[ticket]
+            if operation.writer is not None:
+                finished.append(self._finish(operation, operation.writer))
+        return finished
+
+    def crash(self, writer: Writer) -> None:
+        """The process of this writer died: it hears nothing any more, and what it had begun ends in one way or another."""
+        mine = [operation for operation in self._waiting.values() if operation.writer == writer]
+        cut = False  # writes are made one after the other: what comes after one that was not made is not made either
+        for operation in mine:
+            operation.writer = None
+            self._moments = [moment for moment in self._moments if moment[1] != operation.ticket]
+            if operation.applied or cut or not self._end(operation):
+                del self._waiting[operation.ticket]
+                cut = cut or not operation.applied
+
+    def stall(self, writer: Writer, seconds: float) -> None:
+        """Everything that this writer has begun takes so much longer: the disk of a process that seems to be dead."""
+        for operation in self._waiting.values():
+            if operation.writer == writer:
+                operation.applied_at += seconds
+                operation.heard_at += seconds
+        self._moments = sorted(
+            (operation.heard_at if operation.applied else operation.applied_at, ticket)
+            for ticket, operation in self._waiting.items()
+        )
+
+    # What no disk may do: for tests that must fail
+
+    def lose_acknowledged(self, name: str) -> None:
+        """Forget a blob, although its writer was told that it is durable."""
+        if not self._blobs[name].acknowledged:
+            raise ValueError(f"{name} was never acknowledged")
+        del self._blobs[name]
+
+    def damage(self, name: str, bit: int) -> None:
+        """Flip one bit of a blob."""
+        data = bytearray(self._blobs[name].data)
+        data[bit // 8] ^= 1 << bit % 8
+        self._blobs[name].data = _aligned(data)
+
+    # Inside
+
+    def _begin(self, writer: Writer, name: str, parts: Sequence[Buffer] | None, data: bytes) -> int:
+        faults, draw, now = self.faults, self._random, self._clock()
+        takes = draw.uniform(*faults.delay)
+        if draw.random() < faults.slow:
+            takes += draw.uniform(0, faults.slow_delay)
+            self.counts.slow += 1
+        if draw.random() < faults.fills:
+            self._full_until = max(self._full_until, now + draw.uniform(0, faults.full_for))
+        unclear = parts is not None and draw.random() < faults.unclear
+        before = [operation.heard_at for operation in self._waiting.values() if operation.writer == writer]
+        heard_at = max([now, *before]) + takes
+        applied_at = heard_at - draw.uniform(0, takes)
+        ticket = self._tickets
+        self._tickets += 1
+        self._waiting[ticket] = _Operation(ticket, writer, name, parts, data, applied_at, heard_at, unclear)
+        insort(self._moments, (applied_at, ticket))
+        return ticket
+
+    def _apply(self, operation: _Operation, at: float) -> None:
+        operation.applied = True
+        if operation.writer is not None:
+            insort(self._moments, (operation.heard_at, operation.ticket))
+        if operation.parts is None:
+            self._blobs.pop(operation.name, None)
+        elif at < self._full_until:
+            operation.error = StoreFull(f"writing {operation.name} failed: the simulated disk is full; make room")
+            self.counts.full += 1
+        elif operation.unclear and self._random.random() < 0.5:
+            pass
+        else:
+            try:
+                self._create(operation.name, operation.data)
+            except AlreadyThere as error:
+                operation.error = error
+                self.counts.refused += 1
+
+    def _finish(self, operation: _Operation, writer: Writer) -> Finished:
+        if operation.parts is not None:
+            assert _joined(operation.parts) == operation.data, f"{operation.name} was changed while it was being written"
+            if operation.unclear and operation.error is None:
+                operation.error = StoreError(f"writing {operation.name} failed: it may be there or not")
+                self.counts.unclear += 1
+            elif operation.error is None:
+                self.counts.acknowledged += 1
+                if operation.name in self._blobs:
+                    self._blobs[operation.name].acknowledged = True
+        return Finished(operation.ticket, writer, operation.name, operation.error)
+
+    def _end(self, operation: _Operation) -> bool:
+        """Draw what becomes of an operation whose writer died; whether what follows it may still be made."""
+        faults, now = self.faults, self._clock()
+        fate = self._random.random()
+        if fate < faults.made:
+            self.counts.made += 1
+            self._apply(operation, now)
+            return False
+        if fate < faults.made + faults.late:
+            self.counts.late += 1
+            operation.applied_at = now + self._random.uniform(0, faults.late_for)
+            insort(self._moments, (operation.applied_at, operation.ticket))
+            return True
+        if operation.parts is not None and fate < faults.made + faults.late + faults.torn:
+            self._tear(operation)
+        else:
+            self.counts.nothing += 1
+        return False
+
+    def _tear(self, operation: _Operation) -> None:
+        if operation.name in self._blobs or not operation.data:
+            return
+        self.counts.torn += 1
+        size = len(operation.data)
+        kept = self._random.randrange(size)
+        lost = size - kept
+        tail = self._random.choice((b"", bytes(lost), self._random.randbytes(lost)))
+        self._create(operation.name, operation.data[:kept] + tail)
+
+    def _create(self, name: str, data: bytes) -> _Blob:
+        if name in self._blobs:
+            raise AlreadyThere(name)
+        blob = self._blobs[name] = _Blob(_aligned(data))
+        return blob
+
+
+def _joined(parts: Sequence[Buffer]) -> bytes:
+    return b"".join(as_bytes(part) for part in parts)
+
+
+def _aligned(data: Buffer) -> memoryview:
+    memory = aligned_memory(len(data))
+    memory[:] = data
+    return memory.toreadonly()

@@ -1,0 +1,185 @@
+"""Finding a journal again: which of its segments are there, which must be, and what is in them.
+
+**Damage.** The newest segment says which earlier ones are needed (`recovery.store.journal`). One of those that is missing or
+damaged held something that is needed, and it was acknowledged: a writer puts one segment at a time, so that the next one is
+written only after the store said that this one is durable. There is no going on without it, and the error names all such files.
+
+The newest segment itself may be one that was never acknowledged. Stores write whole blobs and sync them before anybody sees
+them, so even that one is there either whole or not at all, unless a disk lost writes that it had claimed to have made. Then
+its end is missing, and nobody was told that it is durable: `take_over` sets it aside, as ".damaged", and says so. If it is
+whole in length but its checksums are wrong, it was written and has decayed since, perhaps after it was acknowledged: an error.
+Whoever knows more, because the owner's reports tell which number was acknowledged, passes it as `acknowledged`: then also a
+cut-off newest segment, or a missing one, is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from recovery.store.interface import AlreadyThere, NotThere, Store, StoreBusy, StoreCorrupt
+from recovery.store.journal import Journal
+from recovery.store.segments import Section, SegmentMeta, decode_segment, segment_name, segment_number
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is there of a journal.
+
+    Args:
+        newest: the newest segment; None if there is none.
+        torn: the name of a segment behind it that was cut off while it was written, if there is one.
+        leftovers: names of segments that are no longer needed, and can be deleted if no other incarnation is writing.
+    """
+
+    store: Store
+    store_id: bytes
+    owner: str
+    newest: SegmentMeta | None
+    torn: str | None
+    leftovers: tuple[str, ...]
+
+    def read(self) -> Iterator[tuple[SegmentMeta, list[Section]]]:
+        """All segments that are needed, in order of number, one at a time in memory.
+
+        Raises:
+            StoreCorrupt: if any is missing or damaged; it names all of them.
+            StoreBusy: if another incarnation has written since, and so may have deleted what was needed then.
+        """
+        if self.newest is None:
+            return
+        problems: list[StoreCorrupt] = []
+        for number in (*self.newest.needed_numbers(), self.newest.number):
+            name = segment_name(self.owner, number)
+            try:
+                segment = _read(self.store, self.owner, self.store_id, number)
+            except NotThere:
+                self._check_unchanged()
+                text = f"the file is missing, and {segment_name(self.owner, self.newest.number)} needs it"
+                problems.append(StoreCorrupt(name, 0, text))
+            except StoreCorrupt as error:
+                problems.append(error)
+            else:
+                if not problems:
+                    yield segment
+        if len(problems) == 1:
+            raise problems[0]
+        if problems:
+            first = problems[0]
+            others = "; ".join(f"{each.name} at byte {each.offset}: {each.what}" for each in problems[1:])
+            raise StoreCorrupt(first.name, first.offset, f"{first.what}; and so are others: {others}")
+
+    def _check_unchanged(self) -> None:
+        numbers = _numbers(self.store, self.owner)
+        if self.newest is not None and numbers and numbers[-1] > self.newest.number:
+            raise StoreBusy(f"the journal of {self.owner} is being written by another process; read it again", None)
+
+
+def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) -> Survey:
+    """Look at the journal of `owner` without changing anything. Reads the newest segment, and only the names of the others.
+
+    Args:
+        acknowledged: a number that is known to have been durable, if any is known.
+
+    Raises:
+        StoreCorrupt: if the newest segment is damaged in another way than by being cut off, or is older than `acknowledged`.
+    """
+    numbers = _numbers(store, owner)
+    torn: str | None = None
+    newest: SegmentMeta | None = None
+    seen = -1
+    while numbers:
+        number = numbers[-1]
+        try:
+            newest, _ = _read(store, owner, store_id, number)
+            break
+        except NotThere:  # another incarnation deleted it, and must have written a later one before
+            numbers = _numbers(store, owner)
+            if numbers and numbers[-1] <= max(number, seen):
+                raise StoreCorrupt(segment_name(owner, number), 0, "the file is listed, but cannot be read") from None
+            seen = number
+        except StoreCorrupt as error:
+            if not error.torn or torn is not None or number <= acknowledged:
+                raise
+            torn = error.name
+            numbers.pop()
+    if acknowledged > (newest.number if newest is not None else -1):
+        raise StoreCorrupt(segment_name(owner, acknowledged), 0, "the file is missing, and it was durable before")
+    needed = {*newest.needed_numbers(), newest.number} if newest is not None else set()
+    leftovers = tuple(segment_name(owner, number) for number in numbers if number not in needed)
+    return Survey(store, store_id, owner, newest, torn, leftovers)
+
+
+def read_all(store: Store, owner: str, store_id: bytes) -> Iterator[tuple[SegmentMeta, list[Section]]]:
+    """All segments of a journal that are needed, in order of number: `survey` and `Survey.read`."""
+    return survey(store, owner, store_id).read()
+
+
+def take_over(
+    store: Store, owner: str, store_id: bytes, incarnation: int, acknowledged: int = -1
+) -> tuple[Journal, Survey, list[str]]:
+    """Become the only writer of a journal, new or not: set aside what is cut off, and fence off all others.
+
+    Args:
+        incarnation: of this process; no other process may have or have had it for this owner.
+        acknowledged: see `survey`.
+
+    Returns:
+        The journal; what is now to be read (and told to `Journal.recovered`, before `Journal.resume`); and warnings.
+    """
+    warnings: list[str] = []
+    found = survey(store, owner, store_id, acknowledged)
+    journal = Journal(owner, store_id, incarnation, found.newest)
+    while True:
+        if found.torn is not None:
+            warnings.append(_set_aside(store, found.torn))
+        name, parts = journal.fence()
+        try:
+            store.put(name, parts)
+            break
+        except AlreadyThere:
+            found = survey(store, owner, store_id, acknowledged)
+            if found.newest is None:  # what took the number was cut off
+                journal = Journal(owner, store_id, incarnation)
+            elif journal.is_mine(found.newest):
+                break
+            else:
+                journal.overtaken(found.newest)
+    journal.stored(name)
+    return journal, survey(store, owner, store_id), warnings
+
+
+def _set_aside(store: Store, name: str) -> str:
+    data = store.get(name)
+    aside = f"{name}.damaged"
+    extra = 1
+    while True:
+        try:
+            store.put(aside, [data])
+            break
+        except AlreadyThere:
+            extra += 1
+            aside = f"{name}.damaged-{extra}"
+    store.delete(name)
+    return (
+        f"{name} was cut off after {len(data):,} bytes, while it was written, and is now {aside}. Nobody was told that it was "
+        "durable, so nothing is lost but work; still, this should not happen: does the disk keep what it says it has synced?"
+    )
+
+
+def _numbers(store: Store, owner: str) -> list[int]:
+    numbers = (segment_number(name) for name in store.names(f"{owner}/"))
+    return sorted(number for number in numbers if number is not None)
+
+
+def _read(store: Store, owner: str, store_id: bytes, number: int) -> tuple[SegmentMeta, list[Section]]:
+    name = segment_name(owner, number)
+    meta, sections = decode_segment(store.get(name), name, store_id)
+    if (meta.owner, meta.number) != (owner, number):
+        raise StoreCorrupt(
+            name,
+            64,
+            f"it is segment {meta.number} of {meta.owner}",
+            "give the files of the store their old names again",
+        )
+    return meta, sections

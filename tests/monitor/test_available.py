@@ -1,0 +1,141 @@
+"""What may be reported, and that the low-watermarks are the solution from scratch."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from monitor.available import Available
+from recovery.errors import ReportError
+from recovery.fixed_point.solve import Any, Chain, solve
+from recovery.metadata import NEVER, Bound, Xi
+from recovery.protocol import InMemory
+from tests.monitor.layouts import FIREWALL, LAYOUTS, LINE, LOOP, layout
+from tests.monitor.world import World
+
+
+def from_scratch(available: Available) -> list[Bound | None]:
+    topology = available.topology
+    return solve(
+        topology.edges,
+        [
+            Chain(available.chains[flat], topology.info(flat).depth)
+            if topology.info(flat).chain
+            else Any(available._completed[flat])
+            for flat in range(topology.count)
+        ],
+    )
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_low_watermarks_are_the_solution_from_scratch(name: str) -> None:
+    for seed in range(15):
+        random = Random(seed)
+        world = World(layout(*LAYOUTS[name], random.randrange(1, 4)))
+        for _ in range(20):
+            world.disturb(random, 20)
+            if world.coordinator.phase.value == "running":
+                world.coordinator._watermarks.update()
+                available = world.coordinator._available
+                assert from_scratch(available) == available._low
+
+
+def line() -> Available:
+    return Available(layout(*LINE, 1))
+
+
+def test_a_cut_counts_when_all_of_it_is_there() -> None:
+    available = line()
+    available.durable(0, 0, 3, [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    assert available.raise_watermarks()
+    assert available.watermarks == (((3,),) * 4,)
+    assert not available.raise_watermarks()
+
+
+@pytest.mark.parametrize(
+    "xis",
+    [
+        [],  # nothing, where three processors persist
+        [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),))],  # one is missing
+        [Xi(0, (3,), ((3,),)), Xi(1, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],  # one keeps nothing
+        [Xi(0, (3,), ((3,),)), Xi(2, (4,), ((4,),)), Xi(3, (3,), ())],  # another bound
+        [Xi(0, (3,), ((3,),)), Xi(2, (3, 0), ((3,),)), Xi(3, (3,), ())],  # another depth
+        [Xi(0, (3,), ()), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],  # a port is missing
+        [Xi(0, (3,), ((3, 1),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],  # another depth on a port
+        [Xi(0, (3,), ((3,),)), Xi(9, (3,), ((3,),)), Xi(3, (3,), ())],  # unknown
+        [Xi(0, (-3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],
+    ],
+)
+def test_a_cut_that_cannot_be_is_refused(xis: list[Xi]) -> None:
+    with pytest.raises(ReportError):
+        line().durable(0, 0, 3, xis)
+
+
+def test_checkpoints_may_be_told_twice_but_not_go_back() -> None:
+    available = line()
+    three = [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())]
+    two = [Xi(0, (2,), ((2,),)), Xi(2, (2,), ((2,),)), Xi(3, (2,), ())]
+    available.durable(0, 0, 3, three)
+    available.durable(0, 0, 3, three)
+    with pytest.raises(ReportError, match=r"'read'.*worker 0"):
+        available.durable(0, 0, 2, two)
+
+
+def test_what_is_discarded_does_not_shrink() -> None:
+    available = line()
+    available.durable(0, 0, 3, [Xi(0, (3,), ((9,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    with pytest.raises(ReportError):
+        available.durable(0, 0, 4, [Xi(0, (4,), ((4,),)), Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
+
+
+def test_what_is_logged_is_not_discarded() -> None:
+    available = Available(layout(*FIREWALL, 1))
+    with pytest.raises(ReportError, match="has to log"):
+        available.durable(0, 0, 3, [Xi(0, (3,), ((3,),)), Xi(1, (3,), ((3,),))])
+
+
+@pytest.mark.parametrize("epochs", [(2,), (4, 4), (), (NEVER + 1,)])
+def test_completed_epochs_only_rise(epochs: tuple[int, ...]) -> None:
+    available = line()
+    available.complete(0, (3,))
+    with pytest.raises(ReportError):
+        available.complete(0, epochs)
+
+
+def test_memory_must_fit_the_layout() -> None:
+    available = Available(layout(*LOOP, 1))
+    process = World(layout(*LOOP, 1)).processes[0]
+    assert process is not None
+    good = process.memory()
+    available.memory(0, good)
+    with pytest.raises(ReportError):
+        available.memory(0, good[1:])
+    for held in [
+        InMemory((0, 0), (0,), (), good[0].discards),
+        InMemory((0,), (0,), ((0,),), good[0].discards),
+        InMemory((0,), (0,), (), ()),
+        InMemory((0,), (0,), (), ((0, 0),)),
+    ]:
+        with pytest.raises(ReportError):
+            available.memory(0, (held, *good[1:]))
+
+
+def test_a_store_that_lost_what_w_needs_is_named() -> None:
+    low = (((3,),) * 4,)
+    wrong = Available(layout(*LINE, 1), low).join(0, [Xi(0, (3,), ((3,),)), Xi(2, (2,), ((2,),)), Xi(3, (3,), ())])
+    assert wrong is not None
+    assert "store of worker 0 has lost" in wrong
+    assert "'count'" in wrong
+    assert "(3,)" in wrong
+
+
+def test_after_a_decision_old_reports_of_what_stayed_prove_nothing() -> None:
+    """An any-processor that stays at ⊤ had completed 8; what is before it goes back, and may send at 5 again."""
+    available = line()
+    available.complete(0, (8,))
+    assert available._completed[1] == (8,)
+    available.cut((((5,), None, None, None),))
+    assert available._completed[1] == (0,)
+    available.cut((((5,), (5,), None, None),))
+    assert available._completed[1] == (5,)

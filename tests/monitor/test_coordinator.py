@@ -1,0 +1,359 @@
+"""The coordinator, message by message: rounds, deadlines, errors, and its own restart."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from monitor.coordinator import Coordinator
+from monitor.effects import Effect, Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
+from monitor.phase import Phase
+from monitor.records import KeptDecision, KeptLayout, KeptWatermarks, Saved
+from recovery.metadata import NEVER, Xi
+from recovery.protocol import (
+    Completed,
+    Cut,
+    Decision,
+    Drained,
+    Durable,
+    Join,
+    Pause,
+    Refused,
+    Released,
+    Restored,
+    Watermarks,
+)
+from tests.monitor.layouts import FIREWALL, LINE, layout
+from tests.monitor.world import World
+
+PLAN = layout("read source, count chain", "read=>count")
+GROUND = ((0,), (0,))
+
+
+def settings(**values: object) -> Settings:
+    return msgspec.convert({"workers": 2, **values}, Settings)
+
+
+def join(worker: int, incarnation: int = 1, generation: int = 0, alive: bool = False, **values: object) -> Join:
+    return Join(worker, incarnation, generation, alive, PLAN, **{"durable": (), **values})  # type: ignore[arg-type]
+
+
+def xis(epoch: int) -> tuple[Xi, ...]:
+    return Xi(0, (epoch,), ((epoch,),)), Xi(1, (epoch,), ())
+
+
+def without_events(coordinator: Coordinator) -> list[Effect]:
+    return [effect for effect in coordinator.take() if not isinstance(effect, Event)]
+
+
+def write(coordinator: Coordinator) -> Persist:
+    """The next write, acknowledged."""
+    found: Persist | None = None
+    for effect in coordinator.take():
+        if isinstance(effect, Persist):
+            found = effect
+    assert found is not None
+    coordinator.stored(found.ticket)
+    return found
+
+
+def running(saved: Saved | None = None, **values: object) -> Coordinator:
+    coordinator = Coordinator(0.0, saved, settings(**values))
+    for worker in range(2):
+        coordinator.hear(join(worker), 0.0)
+    while coordinator.phase is not Phase.RESTORING:
+        write(coordinator)
+    for worker in range(2):
+        coordinator.hear(Restored(worker, coordinator.generation), 0.0)
+    assert coordinator.phase is Phase.RUNNING
+    coordinator.take()
+    return coordinator
+
+
+def test_a_start_is_a_round_in_which_nobody_lives() -> None:
+    coordinator = Coordinator(0.0, None, settings())
+    assert without_events(coordinator) == [Respawn(0), Respawn(1)]
+    coordinator.hear(join(0), 1.0)
+    first = without_events(coordinator)
+    assert [type(effect) for effect in first] == [Persist]
+    coordinator.hear(join(1), 1.0)
+    assert without_events(coordinator) == []  # the layout is being written
+    assert isinstance(first[0], Persist)
+    coordinator.stored(first[0].ticket)
+    decided = write(coordinator)
+    assert KeptDecision(1, 0, (GROUND, GROUND), (0, 1)) in decided.records
+    sent = without_events(coordinator)
+    assert sent == [Send(w, Decision(1, (GROUND, GROUND), (0, 1), (GROUND, GROUND))) for w in range(2)]
+    coordinator.hear(Restored(0, 1), 2.0)
+    assert coordinator.phase is Phase.RESTORING
+    coordinator.hear(Restored(1, 1), 3.0)
+    assert coordinator.phase is Phase.RUNNING
+    (event,) = [each for each in coordinator.take() if isinstance(each, Event)]
+    assert event.kind == "restored"
+    assert event.data["seconds"] == 3.0
+
+
+def test_a_cut_is_announced_persisted_and_raises_w() -> None:
+    coordinator = running()
+    coordinator.hear(Completed(0, 1, (4,)), 1.0)
+    assert without_events(coordinator) == []
+    coordinator.hear(Completed(1, 1, (3,)), 1.0)
+    assert without_events(coordinator) == [Send(0, Cut(1, 0, 3)), Send(1, Cut(1, 0, 3))]
+    coordinator.hear(Durable(0, 1, 0, 3, xis(3)), 1.0)
+    assert without_events(coordinator) == []
+    coordinator.hear(Durable(1, 1, 0, 3, xis(3)), 1.0)
+    assert write(coordinator).records[-1] == KeptWatermarks((((3,), (3,)), ((3,), (3,))))
+    changed = tuple((p, w, (3,)) for w in range(2) for p in range(2))
+    assert without_events(coordinator) == [Send(0, Watermarks(changed)), Send(1, Watermarks(changed))]
+
+
+def test_a_failure_while_a_decision_is_written_waits_for_it() -> None:
+    coordinator = running()
+    coordinator.lost(0, 1, 1.0, "killed")
+    assert without_events(coordinator) == [Respawn(0), Send(1, Pause(2, (1,)))]
+    coordinator.hear(join(0, 2, 1), 1.0)
+    memory = World(PLAN).processes[1]
+    assert memory is not None
+    coordinator.hear(Drained(1, 2, memory.memory()), 1.0)
+    assert coordinator.phase is Phase.DECIDING
+    (persist,) = without_events(coordinator)
+    assert isinstance(persist, Persist)
+    coordinator.lost(0, 2, 1.5, "killed again")
+    assert without_events(coordinator) == [Respawn(0)]
+    coordinator.hear(join(0, 3, 1), 1.6)
+    assert without_events(coordinator) == []
+    coordinator.stored(persist.ticket)
+    first, second, third = without_events(coordinator)
+    assert isinstance(first, Send)
+    assert isinstance(second, Send)
+    assert isinstance(first.message, Decision)
+    assert isinstance(second.message, Decision)
+    assert (first.worker, first.message.generation, first.message.catch_up) == (0, 2, True)
+    assert (second.worker, second.message.generation, second.message.catch_up) == (1, 2, False)
+    assert third == Send(1, Pause(3, (1,)))
+
+
+def test_drained_of_an_earlier_round_does_not_count() -> None:
+    coordinator = running()
+    world = World(PLAN)
+    assert world.processes[1] is not None
+    memory = world.processes[1].memory()
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(join(0, 2, 1), 1.0)
+    coordinator.lost(0, 2, 1.0, "killed")
+    coordinator.hear(join(0, 3, 1), 1.0)
+    coordinator.hear(Drained(1, 2, memory), 1.0)
+    assert coordinator.phase is Phase.GATHERING
+    coordinator.hear(Drained(1, 3, memory), 1.0)
+    assert coordinator.phase is Phase.DECIDING
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (Completed(1, 1, (5, 5)), "Completed"),
+        (Durable(1, 1, 7, 3, ()), "Durable"),
+        (Durable(1, 1, 0, 3, (Xi(5, (3,), ()),)), "Durable"),
+        (Released(1), "not at its end"),
+    ],
+)
+def test_who_says_what_cannot_be_is_fenced(message: Completed | Durable | Released, says: str) -> None:
+    coordinator = running()
+    coordinator.hear(message, 1.0)
+    effects = without_events(coordinator)
+    assert isinstance(effects[0], Fence)
+    assert (effects[0].worker, effects[0].incarnation) == (1, 1)
+    assert says in effects[0].reason
+    assert effects[1:] == [Respawn(1), Send(0, Pause(2, (0,)))]
+
+
+def test_messages_of_other_generations_and_incarnations_change_nothing() -> None:
+    coordinator = running()
+    coordinator.hear(Completed(0, 0, (9, 9, 9)), 1.0)
+    coordinator.hear(Durable(0, 3, 9, 9, ()), 1.0)
+    coordinator.hear(Restored(0, 7), 1.0)
+    coordinator.hear(Drained(0, 1, ()), 1.0)
+    coordinator.hear(Completed(0, 1, (9, 9, 9)), 1.0, incarnation=0)
+    coordinator.hear(join(0, 0), 1.0)
+    coordinator.lost(0, 0, 1.0, "long ago")
+    assert coordinator.take() == []
+    assert coordinator.phase is Phase.RUNNING
+
+
+def test_a_silent_worker_is_fenced() -> None:
+    coordinator = running(heartbeat_seconds=5.0)
+    coordinator.hear(Completed(0, 1, (0,)), 4.0)
+    coordinator.tick(5.0)
+    assert without_events(coordinator) == []
+    coordinator.tick(5.5)
+    assert [type(effect) for effect in without_events(coordinator)] == [Fence, Respawn, Send]
+
+
+@pytest.mark.parametrize(("phase", "seconds"), [("join", 3.0), ("pause", 4.0), ("restore", 6.0)])
+def test_every_phase_has_a_deadline(phase: str, seconds: float) -> None:
+    coordinator = running(join_seconds=3.0, pause_seconds=4.0, restore_seconds=6.0)
+    coordinator.lost(0, 1, 100.0, "killed")
+    if phase != "join":
+        coordinator.hear(join(0, 2, 1), 100.0)
+    if phase == "restore":
+        process = World(PLAN).processes[1]
+        assert process is not None
+        coordinator.hear(Drained(1, 2, process.memory()), 100.0)
+        write(coordinator)
+        coordinator.hear(Restored(0, 2), 100.0)
+    coordinator.take()
+    coordinator.tick(100.0 + seconds - 0.1)
+    assert without_events(coordinator) == []
+    coordinator.tick(100.0 + seconds)
+    effects = without_events(coordinator)
+    assert isinstance(effects[0], Fence)
+    assert effects[0].worker == (0 if phase == "join" else 1)
+    assert "in time" in effects[0].reason
+
+
+def test_failing_again_and_again_without_progress_fails_the_job() -> None:
+    coordinator = running(attempts=3)
+    for incarnation in (1, 2, 3):
+        coordinator.lost(1, incarnation, 1.0, "out of memory")
+        coordinator.hear(join(1, incarnation + 1, 1), 1.0)
+    (fail,) = [effect for effect in coordinator.take() if isinstance(effect, Fail)]
+    assert fail.reason.startswith("worker 1 has failed 3 times")
+    assert fail.reason.endswith("out of memory")
+    assert coordinator.phase is Phase.OVER
+
+
+def test_progress_forgives_failures() -> None:
+    world = World(layout(*LINE), settings(attempts=3))
+    for _ in range(5):
+        before = world.promised
+        for _ in range(200):
+            if world.promised != before or world.finished:
+                break
+            for step in world.schedule():
+                step()
+        assert world.promised != before
+        world.kill(0)
+    world.settle()
+    assert world.failed is None
+
+
+def test_all_workers_of_a_new_monitor_go_on_without_a_round() -> None:
+    low = ((3,), (3,))
+    saved = Saved(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
+    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
+    assert without_events(coordinator) == []
+    for worker in range(2):
+        assert coordinator.phase is Phase.ASSEMBLING
+        coordinator.hear(join(worker, 3, 4, True, durable=xis(3)), 0.0)
+    assert coordinator.phase is Phase.RUNNING
+    everything = tuple((p, w, (3,)) for w in range(2) for p in range(2))
+    assert without_events(coordinator) == [Send(w, Watermarks(everything)) for w in range(2)]
+
+
+@pytest.mark.parametrize("how", ["paused", "behind", "dead", "lost", "late"])
+def test_a_new_monitor_begins_a_round_if_anything_is_unlike(how: str) -> None:
+    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1], join_seconds=9.0))
+    coordinator.hear(join(0, 3, 4, True), 0.0)
+    if how == "paused":
+        coordinator.hear(join(1, 3, 4, True, paused=True), 0.0)
+    elif how == "behind":
+        coordinator.hear(join(1, 3, 2, True, paused=True), 0.0)
+    elif how == "dead":
+        coordinator.hear(join(1, 3, 4, False), 0.0)
+    elif how == "lost":
+        coordinator.lost(1, 3, 0.0, "killed")
+    else:
+        coordinator.tick(9.0)
+    alive = (0, 1) if how in ("paused", "behind") else (0,)
+    effects = without_events(coordinator)
+    assert Send(0, Pause(5, alive)) in effects
+    if how == "behind":
+        assert effects[0] == Send(1, Decision(4, (GROUND, GROUND), (), (GROUND, GROUND)))
+        assert effects[-1] == Send(1, Pause(5, alive))
+
+
+def test_a_survivor_that_was_given_up_is_fenced() -> None:
+    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    coordinator = Coordinator(0.0, saved, settings())
+    coordinator.take()
+    coordinator.hear(join(0, 3, 4, True), 0.0)
+    assert without_events(coordinator) == [Fence(0, 3, "it was given up")]
+
+
+def test_a_worker_with_another_program_is_refused() -> None:
+    coordinator = Coordinator(0.0, None, settings())
+    coordinator.hear(join(0), 0.0)
+    coordinator.hear(msgspec.structs.replace(join(1), layout=layout(*FIREWALL)), 0.0)
+    effects = without_events(coordinator)
+    refused, fail = effects[-2:]
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, Refused)
+    assert isinstance(fail, Fail)
+    assert "'clean' is new" in fail.reason
+    assert refused.message.reason == fail.reason
+
+
+def test_a_worker_that_is_not_of_the_job_is_refused() -> None:
+    coordinator = running()
+    coordinator.hear(join(7), 0.0)
+    (refused,) = without_events(coordinator)
+    assert isinstance(refused, Send)
+    assert isinstance(refused.message, Refused)
+    assert coordinator.phase is Phase.RUNNING
+
+
+def test_a_store_without_what_was_acknowledged_fails_the_job() -> None:
+    low = ((3,), (3,))
+    saved = Saved(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
+    coordinator = Coordinator(0.0, saved, settings())
+    coordinator.hear(join(0, 3, 4, durable=xis(3)), 0.0)
+    coordinator.hear(join(1, 3, 4, durable=xis(2)), 0.0)
+    (fail,) = [effect for effect in coordinator.take() if isinstance(effect, Fail)]
+    assert "store of worker 1 has lost data" in fail.reason
+    assert "'read'" in fail.reason
+
+
+def test_the_end() -> None:
+    coordinator = running()
+    for worker in range(2):
+        coordinator.hear(Completed(worker, 1, (NEVER,)), 1.0)
+        coordinator.hear(Durable(worker, 1, 0, NEVER, xis(NEVER)), 1.0)
+    write(coordinator)
+    coordinator.hear(Released(0), 1.0)
+    coordinator.lost(0, 1, 1.0, "killed too early")
+    assert coordinator.phase is Phase.GATHERING
+    coordinator.hear(join(0, 2, 1, durable=xis(NEVER)), 1.0)
+    process = World(PLAN).processes[1]
+    assert process is not None
+    process.epochs = [NEVER]
+    coordinator.hear(Drained(1, 2, process.memory()), 1.0)
+    write(coordinator)
+    for worker in range(2):
+        coordinator.hear(Restored(worker, 2), 1.0)
+    coordinator.hear(Released(1), 1.0)
+    assert coordinator.phase is Phase.RUNNING  # what worker 0 said before it failed does not count
+    coordinator.hear(Released(0), 1.0)
+    assert coordinator.phase is Phase.CLOSING
+    coordinator.lost(1, 1, 1.0, "it has ended")
+    while coordinator.phase is Phase.CLOSING:
+        write(coordinator)
+    assert Finished() in coordinator.take()
+
+
+def test_a_finished_job_is_finished() -> None:
+    coordinator = Coordinator(0.0, Saved(finished=True), settings())
+    assert coordinator.take() == [Finished()]
+    coordinator.hear(join(0), 0.0)
+    coordinator.tick(1e9)
+    assert coordinator.take() == []
+
+
+def test_an_interval_may_change_between_runs() -> None:
+    moved = msgspec.structs.replace(PLAN, groups=(msgspec.structs.replace(PLAN.groups[0], epochs=100),))
+    coordinator = running(Saved(moved))
+    coordinator.hear(Completed(0, 1, (4,)), 1.0)
+    coordinator.hear(Completed(1, 1, (4,)), 1.0)
+    assert Send(0, Cut(1, 0, 4)) in coordinator.take()
+    assert coordinator.layout == PLAN
+    assert KeptLayout(PLAN) != KeptLayout(moved)

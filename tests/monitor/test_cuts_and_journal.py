@@ -1,0 +1,159 @@
+"""When groups are checkpointed; group commit; what the journal gives back; what makes two layouts two jobs."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from monitor.commit import GroupCommit
+from monitor.cuts import Cuts
+from monitor.effects import Persist
+from monitor.handshake import refusal
+from monitor.layouts import layout_changes
+from monitor.records import (
+    KeptDecision,
+    KeptEvent,
+    KeptFinished,
+    KeptLayout,
+    KeptWatermarks,
+    Record,
+    Saved,
+    decode_record,
+    encode_record,
+    slot,
+)
+from recovery.layout import GroupInfo
+from recovery.metadata import NEVER
+from recovery.protocol import Join
+from tests.monitor.layouts import FIREWALL, LINE, layout
+
+
+def test_a_cut_is_due_after_its_seconds_and_only_past_the_last() -> None:
+    cuts = Cuts([GroupInfo(None, 1.0)], [[0, 0]], 10.0)
+    assert cuts.due([3], 10.5) == []
+    assert cuts.due([0], 11.0) == []
+    assert cuts.due([3], 11.0) == [(0, 3, [0, 1])]
+
+
+def test_a_slow_worker_holds_the_next_cut_back() -> None:
+    cuts = Cuts([GroupInfo(1, None)], [[0, 0]], 0.0)
+    assert cuts.due([3], 1.0) == [(0, 3, [0, 1])]
+    assert cuts.durable(0, 1, 3) is None
+    assert cuts.due([7], 2.0) == []
+    assert cuts.durable(0, 0, 3) == 1.0
+    assert cuts.due([7], 3.0) == [(0, 7, [0, 1])]
+
+
+def test_by_epochs_and_by_seconds_whichever_is_first() -> None:
+    cuts = Cuts([GroupInfo(5, 60.0)], [[2]], 0.0)
+    assert cuts.due([6], 1.0) == []
+    assert cuts.due([7], 1.0) == [(0, 7, [0])]
+    cuts.durable(0, 0, 7)
+    assert cuts.due([8], 61.0) == [(0, 8, [0])]
+
+
+def test_the_end_is_cut_at_once_and_once() -> None:
+    cuts = Cuts([GroupInfo(None, 3600.0)], [[0]], 0.0)
+    assert cuts.due([NEVER], 0.0) == [(0, NEVER, [0])]
+    cuts.durable(0, 0, NEVER)
+    assert cuts.due([NEVER], 9999.0) == []
+
+
+def test_who_is_further_already_is_left_out() -> None:
+    cuts = Cuts([GroupInfo(1, None)], [[2, 9]], 0.0)
+    assert cuts.due([4], 0.0) == [(0, 4, [0])]
+    assert cuts.durable(0, 0, 4) == 0.0
+
+
+def test_what_comes_during_a_write_goes_into_the_next_together() -> None:
+    commit, done = GroupCommit(), []
+    assert commit.take() is None
+    commit.add_some_time(KeptEvent("failure", 1.0))
+    assert commit.take() is None
+    commit.add(KeptWatermarks((((1,),),)), lambda: done.append(1))
+    assert commit.take() == Persist(1, (KeptEvent("failure", 1.0), KeptWatermarks((((1,),),))))
+    commit.add(KeptWatermarks((((2,),),)), lambda: done.append(2))
+    commit.add(KeptWatermarks((((3,),),)), lambda: done.append(3))
+    commit.add(KeptFinished(), lambda: done.append(4))
+    assert commit.take() is None
+    assert commit.stored(7) == []
+    for then in commit.stored(1):
+        then()
+    assert commit.take() == Persist(2, (KeptWatermarks((((3,),),)), KeptFinished()))
+    for then in commit.stored(2):
+        then()
+    assert done == [1, 3, 4]
+    assert commit.stored(2) == []
+
+
+RECORDS: list[Record] = [
+    KeptLayout(layout(*LINE)),
+    KeptWatermarks((((0,), (NEVER,)), ((3,), (2, 0)))),
+    KeptDecision(4, 2, (((0,), None), ((NEVER,), (2, 0))), (1,)),
+    KeptEvent("failure", 1.5, {"worker": 1, "reason": "killed", "more": [1, None, {"a": 2.5}]}),
+    KeptFinished(),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_records_come_back(record: Record) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+def test_anything_else_is_no_record() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_record(msgspec.msgpack.encode({"type": "decision", "generation": "x"}))
+
+
+def test_the_newest_of_each_slot_counts() -> None:
+    newer = KeptDecision(6, 4, (((1,),),), ())
+    saved = Saved.of([*RECORDS[:4], newer, KeptEvent("decided", 2.0)])
+    assert saved.decision == newer
+    assert saved.layout == layout(*LINE)
+    assert [event.kind for event in saved.events] == ["failure", "decided"]
+    assert not saved.finished
+    assert Saved.of(RECORDS).finished
+    assert slot(newer) == slot(RECORDS[2])
+    assert len({slot(record) for record in RECORDS}) == len(RECORDS)
+
+
+def test_where_an_operator_stands_and_how_often_it_is_saved_may_change() -> None:
+    before = layout(*LINE)
+    moved = msgspec.structs.replace(before.processors[0], site="app.py:99")
+    after = msgspec.structs.replace(
+        before, processors=(moved, *before.processors[1:]), groups=(GroupInfo(None, 5.0),) * len(before.groups)
+    )
+    assert layout_changes(before, after) == []
+
+
+def test_another_number_of_workers_is_named() -> None:
+    (line,) = layout_changes(layout(*LINE, 2), layout(*LINE, 3))
+    assert "another -w without a savepoint" in line
+
+
+def test_another_policy_operator_or_log_is_named() -> None:
+    before = layout(*FIREWALL)
+    changed = layout(*FIREWALL, policies=["Lazy", "Lazy", "LogHistory", "Lazy"])
+    assert any("'count'" in line and "policy" in line for line in layout_changes(before, changed))
+    gone = layout(*LINE)
+    assert any("'clean' is gone" in line for line in layout_changes(before, gone))
+    assert any("'map' is new" in line for line in layout_changes(before, gone))
+    edge = msgspec.structs.replace(before.edges[1], logged=False)
+    unlogged = msgspec.structs.replace(before, edges=(before.edges[0], edge, before.edges[2]))
+    assert layout_changes(before, unlogged) == ["the edge from 'clean' to 'count' is no longer logged"]
+
+
+def test_stores_that_do_not_belong_together_are_refused() -> None:
+    plan = layout(*LINE)
+    decision = KeptDecision(4, 2, ((),), ())
+    join = Join(1, 1, 4, False, plan, ())
+
+    def why(join: Join) -> str:
+        return refusal(join, 2, plan, decision) or ""
+
+    assert why(join) == ""
+    assert why(msgspec.structs.replace(join, generation=2)) == ""
+    assert "older copy" in why(msgspec.structs.replace(join, generation=1))
+    assert "monitor's folder of the store is older" in why(msgspec.structs.replace(join, generation=5))
+    assert "start all with the same number" in (refusal(join, 3, None, decision) or "")
+    assert "another program" in why(msgspec.structs.replace(join, layout=layout(*FIREWALL)))

@@ -1,0 +1,120 @@
+"""Without any one of the constraints and rules the answer is another, and an inconsistent one."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from recovery.fixed_point import literal
+from recovery.fixed_point.literal import ALL, DELIVERED, DISCARDED, HELD, NOTIFIED, PROJECTED, WITHIN
+from recovery.fixed_point.solve import LIVE, Any, Edge, Live, solve
+from recovery.metadata import everything, to_frontier
+from tests.recovery.fixed_point.systems import as_bounds, graph, lexicographic, literal_system, restorable
+from timely.order import Frontier, SequenceFrontier, Summary
+
+SAME = Summary.identity(1)
+
+
+def differs_somewhere(constraint: str) -> bool:
+    """Whether some random system tells the literal fixed point without a constraint from the production solver."""
+    for seed in range(2_000):
+        random = Random(seed)
+        g = graph(random, random.randrange(2, 6))
+        processors = [restorable(random, g, p, live=True) for p in range(len(g.depths))]
+        system = literal_system(g, processors)
+        found = literal.greatest(system, ALL - {constraint})
+        if as_bounds(found) != solve(g.edges, processors):
+            broken = literal.violations(system, found)
+            assert any(each.startswith(constraint) for each in broken), broken
+            return True
+    return False
+
+
+@pytest.mark.parametrize("constraint", [DISCARDED, HELD, NOTIFIED, PROJECTED, WITHIN])
+def test_every_constraint_is_needed(constraint: str) -> None:
+    assert differs_somewhere(constraint)
+
+
+def test_the_constraint_on_delivered_messages_is_needed() -> None:
+    assert differs_somewhere(DELIVERED)
+
+
+def test_the_solver_sees_that_a_constraint_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison has teeth on the other side too: a solver without C(d) is told from the literal fixed point."""
+    edges = [Edge(0, 1, SAME)]
+    processors = [Any((5,)), Live((3,), {0: (5,)}, (3,), (), ())]
+    right = solve(edges, processors)
+    assert right == as_bounds(literal.greatest(literal_system(graph_of(edges), processors)))
+    assert right == [(3,), (3,)]
+    everywhere = [Any((5,)), Live((9,), {0: (5,)}, (3,), (), ())]
+    assert solve(edges, everywhere) == [(5,), LIVE]
+
+
+def graph_of(edges: list[Edge]) -> object:
+    from tests.recovery.fixed_point.systems import Graph
+
+    return Graph([1, 1], edges)
+
+
+def test_a_stateless_processor_offers_only_what_it_has_reported() -> None:
+    """Live source -> failed stateless q -> live r: any frontier for q answers ⊤ everywhere, and q's inbox is lost."""
+    edges = [Edge(0, 1, SAME), Edge(1, 2, SAME)]
+    source = Live((4,), {}, (4,), ((6,),), (False,))
+    target = Live((4,), {1: (4,)}, (4,), (), ())
+    assert solve(edges, [source, Any((4,)), target]) == [(4,), (4,), LIVE]
+    assert solve(edges, [source, Any(everything(1)), Live(everything(1), {1: (4,)}, (4,), (), ())])[0] is LIVE
+
+
+@pytest.mark.parametrize(
+    ("summary", "at", "unsafe"),
+    [(Summary.egress(2), (3, 5), True), (Summary.feedback(2), (3, 5), False)],
+    ids=["egress: φ is too small", "feedback: φ is no less than ↓σ"],
+)
+def test_what_an_unlogged_processor_discarded_is_not_its_projection(
+    summary: Summary, at: tuple[int, ...], unsafe: bool
+) -> None:
+    """D̄(e, g) = ↓σ(g): an egress that keeps half an epoch has let messages of that epoch out."""
+    g = to_frontier(at)
+    really, projected = summary.image(g), summary.project(g)
+    assert (really <= projected) is not unsafe
+    top = Frontier.top(2)
+    target_depth = summary.result_depth
+    kept = projected  # a receiver that keeps no more than φ
+    target = literal.Processor([literal.Option(kept, Frontier.empty(target_depth))], Frontier.top(target_depth))
+
+    def answer(lost: literal.Met) -> literal.Choice:
+        options = [
+            literal.Option(Frontier.empty(2), Frontier.empty(2)),
+            literal.Option(g, Frontier.empty(2), {}, {0: lost}),
+        ]
+        return literal.greatest(literal.System([literal.Processor(options, top), target], [literal.Edge(0, 1, summary)]))
+
+    assert answer(projected).frontiers[0] == g
+    assert (answer(really).frontiers[0] == g) is not unsafe
+
+
+def test_notification_frontiers_pass_through_processors_that_count() -> None:
+    """φ of a frontier that is none of the processor's own is that of the largest within, not ∅."""
+    one = Frontier.closure([(0,)])
+    none = Frontier.empty(1)
+    p = literal.Processor([literal.Option(none, none, projected={0: SequenceFrontier.of({"e": 0})}),
+                           literal.Option(one, one, projected={0: SequenceFrontier.of({"e": 3})})], Frontier.top(1))  # fmt: skip
+    nothing = SequenceFrontier.of({"e": 0})
+    counted = [
+        literal.Option(nothing, nothing, projected={1: none}),
+        literal.Option(SequenceFrontier.of({"e": 2}), nothing, {0: SequenceFrontier.of({"e": 2})}, projected={1: one}),
+        literal.Option(None, nothing, {0: SequenceFrontier.of({"e": 3})}, projected={1: Frontier.top(1)}),
+    ]
+    q = literal.Processor(counted, SequenceFrontier.top(["e"]), failed=False)
+    x = literal.Processor([literal.Option(none, none), literal.Option(one, one, {1: one})], Frontier.top(1))
+    system = literal.System([p, q, x], [literal.Edge(0, 1), literal.Edge(1, 2)])
+    found = literal.greatest(system)
+    # f_n(q) is 3 messages, which is no option of q; φ of 2 messages lets x keep its notification of epoch 0.
+    assert found.notifications[1] == SequenceFrontier.of({"e": 3})
+    assert found.frontiers == [one, None, one]
+    assert literal.violations(system, found) == []
+
+
+def test_lexicographic_reads_the_largest_prefix() -> None:
+    assert lexicographic(Frontier.before([(1, 3), (2, 1)])) == (1, 3)

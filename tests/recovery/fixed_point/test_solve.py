@@ -1,0 +1,193 @@
+"""The production solver against the literal fixed point, brute force, and its own constraints."""
+
+from __future__ import annotations
+
+import itertools
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.errors import NoSolutionError
+from recovery.fixed_point import descent, literal
+from recovery.fixed_point import solve as solving
+from recovery.fixed_point.incremental import Watermarks
+from recovery.fixed_point.solve import LIVE, Any, Chain, Edge, Live, solution, solve
+from recovery.metadata import everything, nothing
+from tests.recovery.fixed_point.systems import (
+    Graph,
+    as_bounds,
+    ascending,
+    graph,
+    image,
+    lexicographic,
+    literal_system,
+    port_depths,
+    restorable,
+    satisfied,
+)
+from timely.order import Frontier, Summary
+
+SAME = Summary.identity(1)
+LOOP = Summary.identity(2)
+BACK = Summary.feedback(2)
+seeds = st.integers(0, 2**40)
+
+
+@given(seeds)
+def test_equals_the_literal_fixed_point(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(5):
+        g = graph(random, random.randrange(1, 7))
+        processors = [restorable(random, g, p, live=True) for p in range(len(g.depths))]
+        system = literal_system(g, processors)
+        found, expected = solution(g.edges, processors), literal.greatest(system)
+        assert found.frontiers == as_bounds(expected)
+        assert found.notifications == [lexicographic(f) for f in expected.notifications if isinstance(f, Frontier)]
+        assert satisfied(found.frontiers, found.notifications, system) == []
+
+
+@given(seeds)
+def test_no_consistent_choice_keeps_more(seed: int) -> None:
+    random = Random(seed)
+    g = graph(random, random.randrange(1, 4), epochs_only=True)
+    processors = [restorable(random, g, p, live=True) for p in range(len(g.depths))]
+    system = literal_system(g, processors)
+    found = solve(g.edges, processors)
+    options = [[(lexi(o.frontier), o.frontier) for o in processor.options] for processor in system.processors]
+    for choice in itertools.product(*options):
+        frontiers = [f for _, f in choice]
+        if literal.violations(system, literal.Choice(frontiers, largest_notifications(system, frontiers))):
+            continue
+        for (bound, _), best in zip(choice, found):
+            assert best is LIVE or (bound is not LIVE and bound <= best)
+
+
+def lexi(f: literal.TimeSet | None) -> tuple[int, ...] | None:
+    return lexicographic(f) if isinstance(f, Frontier) else None
+
+
+def largest_notifications(system: literal.System, frontiers: list[literal.TimeSet | None]) -> list[literal.TimeSet]:
+    """Of all f_n within f and the projections the largest: if that does not hold N̄, none does."""
+    f_n = [processor.everything if f is None else f for f, processor in zip(frontiers, system.processors)]
+    while True:
+        new = list(f_n)
+        for d, edge in enumerate(system.edges):
+            new[edge.target] = literal.both(new[edge.target], system.project(d, f_n[edge.source]))
+        if new == f_n:
+            return f_n
+        f_n = new
+
+
+@given(seeds)
+def test_the_low_watermark_lies_below_every_scenario(seed: int) -> None:
+    random = Random(seed)
+    g = graph(random, random.randrange(1, 6))
+    reported: list[Any | Chain] = []
+    logging = []
+    for p, depth in enumerate(g.depths):
+        logs = tuple(random.random() < 0.4 for _ in port_depths(g, p))
+        logging.append(logs)
+        bounds = sorted(set(ascending(random, depth, 3)) - {nothing(depth)})
+        if random.random() < 0.4:
+            logging[p] = (False,) * len(logs)
+            reported.append(Any(bounds[-1] if bounds else nothing(depth)))
+        else:
+            reported.append(Chain([(b, lost(g, p, b, logs)) for b in bounds], depth))
+    low = solve(g.edges, reported)
+    for _ in range(8):
+        scenario = []
+        for p, depth in enumerate(g.depths):
+            here = reported[p]
+            if random.random() < 0.5:
+                scenario.append(here)
+                continue
+            last = here.upto if isinstance(here, Any) else here.options[-1][0] if here.options else nothing(depth)
+            upto = max(last, *ascending(random, depth, 2))
+            at_top = max(upto, *ascending(random, depth, 2))
+            into = [d for d, edge in enumerate(g.edges) if edge.target == p]
+            delivered = {d: max(at_top, *ascending(random, depth, 1)) for d in into}
+            scenario.append(Live(upto, delivered, at_top, lost(g, p, at_top, logging[p]), logging[p], low[p]))
+        solve(g.edges, scenario, [each for each in low if each is not None])  # raises if anything falls below
+
+
+def lost(g: Graph, p: int, bound: tuple[int, ...], logs: tuple[bool, ...]) -> tuple[tuple[int, ...], ...]:
+    """D̄ at `bound`: ↓σ of it where nothing is logged."""
+    found = [nothing(depth) for depth in port_depths(g, p)]
+    for edge in g.edges:
+        if edge.source == p and not logs[edge.port]:
+            found[edge.port] = max(found[edge.port], image(edge.summary, bound))
+    return tuple(found)
+
+
+@given(seeds)
+def test_jumping_down_cycles_ends_where_plain_descent_does(seed: int) -> None:
+    random = Random(seed)
+    size = random.randrange(1, 5)
+    steps = [LOOP, BACK, Summary.feedback(2, by=3), Summary.egress(2).then(Summary.ingress(1)), Summary(2, (1,), (0,))]
+    edges = [
+        Edge(random.randrange(size), random.randrange(size), random.choice(steps)) for _ in range(random.randrange(9))
+    ]
+    processors = [Any((random.randrange(4), random.randrange(60))) for _ in range(size)]
+    found = solve(edges, processors)
+    watermarks = Watermarks([(2, False)] * size, edges)
+    watermarks.tick((p, each.upto, ()) for p, each in enumerate(processors))
+    patch = pytest.MonkeyPatch()
+    with patch.context() as plain:
+        plain.setattr(solving, "beneath", lambda steps, bound: bound)
+        assert found == solve(edges, processors)
+    assert watermarks.values() == found
+
+
+def test_jumping_stops_where_the_cycle_does_not_decrease_any_more() -> None:
+    steps = [descent.Step(0, Summary.feedback(2, 3), backwards=True), descent.Step(0, BACK, backwards=False)]
+    assert descent.beneath(steps, (4, 1_000_000)) == (4, 1)
+    assert descent.beneath(steps, (4, 1)) == (4, 1)
+
+
+@pytest.mark.parametrize("others", [0, 30])
+def test_a_loop_that_logs_nothing_does_not_descend_iteration_by_iteration(others: int) -> None:
+    size = 2 + others
+    edges = [*(Edge(p, p + 1, LOOP) for p in range(size - 1)), Edge(size - 1, 0, BACK)]
+    processors = [Any((7, 10**12 + p)) for p in range(size)]
+    assert solve(edges, processors) == [(7, 0)] * size
+    watermarks = Watermarks([(2, False)] * size, edges)
+    for p, each in enumerate(processors):
+        watermarks.completed(p, each.upto)
+    assert watermarks.values() == [(7, 0)] * size
+
+
+def test_survivors_stay_at_top_when_a_stateless_processor_between_them_had_handed_everything_on() -> None:
+    source = Live((5,), {}, (5,), ((5,),), (False,))
+    target = Live((5,), {1: (5,)}, (5,), (), ())
+    edges = [Edge(0, 1, SAME), Edge(1, 2, SAME)]
+    assert solve(edges, [source, Any((5,)), target]) == [LIVE, (5,), LIVE]
+    # The source had sent what q never reported as complete: it was in q's inbox, and must be sent again.
+    source = Live((5,), {}, (5,), ((6,),), (False,))
+    assert solve(edges, [source, Any((5,)), target]) == [(5,), (5,), LIVE]
+
+
+def test_no_solution_above_what_was_promised_is_an_error() -> None:
+    edges = [Edge(0, 1, SAME)]
+    lost_everything = Chain([])
+    with pytest.raises(NoSolutionError, match=r"processor 1 .* below its memory at \(3,\)"):
+        solve(edges, [lost_everything, Live((5,), {0: (5,)}, (5,), (), (), floor=(3,))])
+    with pytest.raises(NoSolutionError, match=r"processor 0 .* below its low-watermark at \(2,\)"):
+        solve(edges, [lost_everything, Chain([])], [(2,), (0,)])
+    assert solve(edges, [Chain([((2,), ())]), Chain([])], [(2,), (0,)]) == [(2,), (0,)]
+
+
+def test_a_finished_processor_is_not_a_live_one() -> None:
+    finished = Chain([(everything(1), (everything(1),))])
+    # It has sent, and forgotten, everything; the live receiver surely holds only what is complete there.
+    receiver = Live((4,), {0: (6,)}, (4,), (), ())
+    assert solve([Edge(0, 1, SAME)], [finished, receiver]) == [(0,), (0,)]
+    finished = Chain([(everything(1), (nothing(1),))])
+    assert solve([Edge(0, 1, SAME)], [finished, receiver]) == [everything(1), LIVE]
+
+
+def test_a_chain_without_edges_or_options_must_tell_its_depth() -> None:
+    with pytest.raises(ValueError, match="time domain"):
+        solve([], [Chain([])])
+    assert solve([], [Chain([], depth=2)]) == [(0, 0)]
