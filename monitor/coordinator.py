@@ -17,7 +17,7 @@ from monitor.cuts import Cuts
 from monitor.effects import Effect, Event, Fail, Fence, Finished, Respawn, Send, Settings
 from monitor.handshake import refusal
 from monitor.phase import Phase
-from monitor.records import KeptDecision, KeptEvent, KeptFinished, KeptLayout, Saved, Value
+from monitor.records import KeptDecision, KeptEvent, KeptFinished, KeptLayout, KeptRounds, Saved, Value
 from monitor.seats import Presence, Seat, Seats
 from monitor.watermarks import Changes, LowWatermarks
 from recovery.errors import NoSolutionError, ReportError
@@ -39,6 +39,9 @@ from recovery.protocol import (
 )
 
 
+_ROUNDS = 1000
+
+
 class Coordinator:
     """See the module. Time is in seconds, from any start, and must not go back.
 
@@ -56,7 +59,9 @@ class Coordinator:
         self.phase = Phase.ASSEMBLING
         self.decision = saved.decision
         self.generation = saved.decision.generation if saved.decision else 0
-        self.round = self.generation
+        self.round = max(self.generation, saved.rounds)
+        self._reserved = self.round
+        """Up to here, numbers of rounds are durably this monitor's: no worker has heard them of an earlier one."""
         self.seats = Seats(settings.workers, settings.awaited, now)
         self._commit = GroupCommit()
         self._effects: list[Effect] = []
@@ -76,7 +81,7 @@ class Coordinator:
             seat.must("join", now + settings.join_seconds)
             if seat.presence is Presence.ABSENT:
                 self._effects.append(Respawn(seat.worker))
-        self._assemble()
+        self._reserve()
 
     # ------------------------------------------------------------------------------------------ the driver's side
 
@@ -215,7 +220,11 @@ class Coordinator:
 
     def _assemble(self) -> None:
         """Once it is known who is there: go on as before if all are, otherwise begin a round."""
-        if self.phase is not Phase.ASSEMBLING or any(seat.presence is Presence.AWAITED for seat in self.seats):
+        if (
+            self.phase is not Phase.ASSEMBLING
+            or self._reserved == self.round
+            or any(seat.presence is Presence.AWAITED for seat in self.seats)
+        ):
             return
         if self.seats.are(Presence.ALIVE) and all(seat.restored and not seat.paused for seat in self.seats):
             self._note("resumed", {"generation": self.generation})
@@ -271,6 +280,8 @@ class Coordinator:
         """Begin a round: all that was gathered in an earlier one from the living is void, for they may have sent since."""
         self.phase = Phase.GATHERING
         self.round += 1
+        if self._reserved - self.round < _ROUNDS // 2:
+            self._reserve()
         alive = self.seats.alive()
         who = tuple(seat.worker for seat in alive)
         self._event("round", {"round": self.round, "alive": list(who)})
@@ -281,6 +292,16 @@ class Coordinator:
             seat.must("drain its links", self._now + limit)
             self._effects.append(Send(seat.worker, Pause(self.round, who)))
         self._decide()
+
+    def _reserve(self) -> None:
+        """Journal more numbers of rounds than are needed for long."""
+        last = self.round + _ROUNDS
+
+        def reserved() -> None:
+            self._reserved = last
+            self._assemble()
+
+        self._commit.add(KeptRounds(last), reserved)
 
     def _on_drained(self, seat: Seat, message: Drained) -> None:
         if self.phase is Phase.GATHERING and message.round == self.round and seat.memory is None:

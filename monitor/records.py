@@ -44,6 +44,12 @@ class KeptDecision(msgspec.Struct, tag="decision", frozen=True):
     failed: tuple[int, ...]
 
 
+class KeptRounds(msgspec.Struct, tag="rounds", frozen=True):
+    """Numbers of rounds up to `last` may have been used. A later monitor begins above."""
+
+    last: int
+
+
 class KeptEvent(msgspec.Struct, tag="event", frozen=True):
     """Something for the timeline."""
 
@@ -56,7 +62,7 @@ class KeptFinished(msgspec.Struct, tag="finished", frozen=True):
     """All workers are done for good."""
 
 
-Record: TypeAlias = KeptLayout | KeptWatermarks | KeptDecision | KeptEvent | KeptFinished
+Record: TypeAlias = KeptLayout | KeptWatermarks | KeptDecision | KeptRounds | KeptEvent | KeptFinished
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Record)
@@ -95,6 +101,7 @@ class Saved:
     decision: KeptDecision | None = None
     events: tuple[KeptEvent, ...] = field(default=())
     finished: bool = False
+    rounds: int = 0
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> Saved:
@@ -104,6 +111,7 @@ class Saved:
         decision: KeptDecision | None = None
         events: list[KeptEvent] = []
         finished = False
+        rounds = 0
         for record in records:
             if isinstance(record, KeptLayout):
                 layout = record.layout
@@ -111,8 +119,10 @@ class Saved:
                 watermarks = record.bounds
             elif isinstance(record, KeptDecision):
                 decision = record
+            elif isinstance(record, KeptRounds):
+                rounds = record.last
             elif isinstance(record, KeptEvent):
                 events.append(record)
             else:
                 finished = True
-        return cls(layout, watermarks, decision, tuple(events[-MOST_EVENTS:]), finished)
+        return cls(layout, watermarks, decision, tuple(events[-MOST_EVENTS:]), finished, rounds)

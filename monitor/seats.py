@@ -61,7 +61,7 @@ class Seat:
         """What this worker has missed, in words. `silence`: how long it may say nothing, in seconds, if it must speak."""
         if self.due is not None and now >= self.due:
             return f"it did not {self.doing} in time"
-        if silence is not None and now - self.heard > silence:
+        if silence is not None and not self.released and now - self.heard > silence:
             return f"nothing was heard of it for {now - self.heard:.1f} s"
         return None
 

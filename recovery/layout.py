@@ -197,7 +197,7 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> Proce
         site=str(node.site),
         region=node.region.name if node.region else None,
         policy=type(policy).__name__,
-        depth=node.scope.depth,
+        depth=node.shift.depth,
         chain=role in ("source", "sink", "capture") or keeps or logs or history,
         group=group,
         role=role,

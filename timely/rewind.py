@@ -16,7 +16,8 @@ from timely.batch import Batch
 from timely.errors import OperatorError
 from timely.messages import Frame, Message
 from timely.operators.base import Operator
-from timely.order import Frontier, Time
+from timely.order import FINITE, Frontier, Time, leq
+from timely.plan import Origins
 from timely.progress import order_key
 from timely.progress_line import tracker_for
 from timely.runtime import Letter, Runtime, build_operator
@@ -92,7 +93,12 @@ def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
         assert place is not None
         if time is not None:
             worker._count(place, time, +1)
+    local = _local_work(worker)
+    for place, time in local:
+        worker._count(place, time, +1)
     frames = worker.take_frames(quiet=True)
+    for place, time in local:  # the others hear of it when this worker is quiet, as of all work that it does by itself
+        worker._count(place, time, -1)
     for other in worker.awaited:
         frames.setdefault(other, Frame(worker.index, worker.generation))
     return frames
@@ -129,7 +135,7 @@ def _restore(worker: Worker, runtime: Runtime, restored: Restored, fresh: bool) 
     if restored.operator is not None:
         runtime.operator = restored.operator
     elif runs is None and fresh and runtime.operator.state is not None:
-        empty = Frontier.empty(processor.node.scope.depth)
+        empty = Frontier.empty(processor.node.shift.depth)
         runs = tuple(runtime.operator.state.snapshot(restored.frontier, empty))
     if restored.operator is None and (runs is not None or fresh):
         runtime.operator = build_operator(processor, worker.effects, worker.staged)
@@ -161,6 +167,37 @@ def _prune(runtime: Runtime, keeps: Keeps) -> None:
             runtime.mail[port, time] = kept
         else:
             del runtime.mail[port, time]
+
+
+def _local_work(worker: Worker) -> list[tuple[int, Time]]:
+    """Pointstamps that stand for what waits in queues of this worker and did not come from another one.
+
+    Within a generation nobody needs to hear of such work: what caused it is taken back only after it is done. At the
+    beginning nothing has caused it, so for the others something before it is said to be outstanding.
+    """
+    if worker.plan.workers == 1:
+        return []
+    found = set()
+    for runtime in worker.runtimes:
+        arrivals = worker.plan.arrivals[runtime.processor.nodes[0].index]
+        for (_, time), letters in runtime.mail.items():
+            if any(not isinstance(letter[3], Message) for letter in letters):
+                found.add(_cause(arrivals, time))
+    return sorted(found)
+
+
+def _cause(arrivals: Origins, time: Time) -> tuple[int, Time]:
+    """A place, and a time there, that can lead to `time`; the latest such."""
+    best: tuple[Time, int, Time] | None = None
+    for place, summaries in arrivals.items():
+        for summary in summaries:
+            kept = tuple(at - by if at < FINITE else at for at, by in zip(time, summary.add))
+            before = (*kept, *(0,) * (summary.depth - summary.keep))
+            if min(before) >= 0 and leq(summary(before), time):
+                candidate = (summary(before), place, before)
+                best = candidate if best is None else max(best, candidate)
+    assert best is not None  # nothing waits where nothing can come from a source
+    return best[1], best[2]
 
 
 def _queue_all(worker: Worker) -> None:

@@ -140,8 +140,8 @@ class Forest:
         value = self._value[p]
         more = self._bounds[p][1] if self._chains[p] else bound
         inside: set[_Ceiling] = {limit}
-        for index, neighbour in self._around(p):
-            if neighbour == p or neighbour in self._risen or self._fit(p, index, neighbour, more) != value:
+        for index, neighbour, out in self._around(p):
+            if neighbour == p or neighbour in self._risen or self._fit(p, index, neighbour, out, more) != value:
                 continue
             path: list[_Ceiling] = []
             at: _Ceiling | None = self._ceilings[neighbour][0]
@@ -176,13 +176,13 @@ class Forest:
             self._value[p] = self._ceilings[p][0].bound
         queue: deque[int] = deque()
         for p in risen:
-            for index, neighbour in self._around(p):
-                self._limit_by(p, index, neighbour, queue)
+            for index, neighbour, out in self._around(p):
+                self._limit_by(p, index, neighbour, out, queue)
         while queue:
             r = queue.popleft()
-            for index, q in self._around(r):
+            for index, q, out in self._around(r):
                 if q in risen:
-                    self._limit_by(q, index, r, queue)
+                    self._limit_by(q, index, r, not out, queue)
         changed: list[tuple[int, Bound]] = []
         for p, before in risen.items():
             value = self._value[p]
@@ -198,33 +198,31 @@ class Forest:
         self._lowered.clear()
         return changed
 
-    def _around(self, p: int) -> Iterable[tuple[int, int]]:
-        """The edges of p, each with the neighbour at its other end."""
+    def _around(self, p: int) -> Iterable[tuple[int, int, bool]]:
+        """The edges of p, each with the neighbour at its other end, and whether it leads out of p."""
         for index in self._incoming[p]:
-            yield index, self._edges[index].source
+            yield index, self._edges[index].source, False
         for index in self._outgoing[p]:
-            yield index, self._edges[index].target
+            yield index, self._edges[index].target, True
 
-    def _limit_by(self, p: int, index: int, neighbour: int, queue: deque[int]) -> None:
+    def _limit_by(self, p: int, index: int, neighbour: int, out: bool, queue: deque[int]) -> None:
         """Lower p to what the edge to a neighbour admits."""
         # Again and again only where the neighbour is p itself: what it keeps limits what it may have discarded.
-        while (most := self._fit(p, index, neighbour, self._value[p])) < self._value[p]:
-            edge = self._edges[index]
-            step = None if self._chains[p] else Step(neighbour, edge.summary, backwards=edge.source == p)
+        while (most := self._fit(p, index, neighbour, out, self._value[p])) < self._value[p]:
+            step = None if self._chains[p] else Step(neighbour, self._edges[index].summary, backwards=out)
             self._lower(p, most, self._ceilings[neighbour][0], step)
             queue.append(p)
 
-    def _fit(self, p: int, index: int, neighbour: int, most: Bound) -> Bound:
+    def _fit(self, p: int, index: int, neighbour: int, out: bool, most: Bound) -> Bound:
         """The largest bound up to `most` that the edge lets p have while the neighbour has its present one."""
         edge = self._edges[index]
         at = self._value[neighbour]
-        backwards = edge.source == p
         if not self._chains[p]:
             if self._identity[index]:
                 return min(at, most)
-            return min(inverse(edge.summary, at) if backwards else project(edge.summary, at), most)
+            return min(inverse(edge.summary, at) if out else project(edge.summary, at), most)
         bounds, discards = self._bounds[p], self._discards[p]
-        if not backwards:
+        if not out:
             fixed = at if self._identity[index] else project(edge.summary, at)
             return bounds[bisect_right(bounds, min(fixed, most)) - 1]
         option = bisect_right(bounds, most) - 1

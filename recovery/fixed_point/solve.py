@@ -49,7 +49,7 @@ class Any:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """It failed, and can be restored to each of `options`, ascending, each with D̄ for every output port; and to ∅."""
+    """It failed, and can be restored to each of `options`, ascending, each with D̄ for every output port (or (), if ∅); and to ∅."""
 
     options: Sequence[tuple[Bound, tuple[Bound, ...]]]
     depth: int | None = None
@@ -151,7 +151,7 @@ class _Descent:
             else:
                 bottom = nothing(_depth(p, processor, depths[p]))
                 self._options[p] = [bottom, *(bound for bound, _ in processor.options)]
-                self._discards[p] = [None, *(discards for _, discards in processor.options)]
+                self._discards[p] = [None, *(discards or None for _, discards in processor.options)]
                 self.bound.append(self._options[p][-1])
         self._identity = [edge.summary == Summary.identity(edge.summary.depth) for edge in edges]
         # Why a bound is what it is: the neighbour that alone determines it, and by which function.

@@ -8,7 +8,7 @@ import pytest
 from monitor.coordinator import Coordinator
 from monitor.effects import Effect, Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
 from monitor.phase import Phase
-from monitor.records import KeptDecision, KeptLayout, KeptWatermarks, Saved
+from monitor.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, Saved
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import (
     Completed,
@@ -72,7 +72,8 @@ def running(saved: Saved | None = None, **values: object) -> Coordinator:
 
 def test_a_start_is_a_round_in_which_nobody_lives() -> None:
     coordinator = Coordinator(0.0, None, settings())
-    assert without_events(coordinator) == [Respawn(0), Respawn(1)]
+    assert without_events(coordinator) == [Respawn(0), Respawn(1), Persist(1, (KeptRounds(1000),))]
+    coordinator.stored(1)
     coordinator.hear(join(0), 1.0)
     first = without_events(coordinator)
     assert [type(effect) for effect in first] == [Persist]
@@ -241,7 +242,7 @@ def test_all_workers_of_a_new_monitor_go_on_without_a_round() -> None:
     low = ((3,), (3,))
     saved = Saved(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
-    assert without_events(coordinator) == []
+    assert write(coordinator).records == (KeptRounds(1004),)
     for worker in range(2):
         assert coordinator.phase is Phase.ASSEMBLING
         coordinator.hear(join(worker, 3, 4, True, durable=xis(3)), 0.0)
@@ -254,6 +255,7 @@ def test_all_workers_of_a_new_monitor_go_on_without_a_round() -> None:
 def test_a_new_monitor_begins_a_round_if_anything_is_unlike(how: str) -> None:
     saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1], join_seconds=9.0))
+    write(coordinator)
     coordinator.hear(join(0, 3, 4, True), 0.0)
     if how == "paused":
         coordinator.hear(join(1, 3, 4, True, paused=True), 0.0)
@@ -357,3 +359,27 @@ def test_an_interval_may_change_between_runs() -> None:
     assert Send(0, Cut(1, 0, 4)) in coordinator.take()
     assert coordinator.layout == PLAN
     assert KeptLayout(PLAN) != KeptLayout(moved)
+
+
+def test_a_number_of_a_round_is_never_used_by_two_monitors() -> None:
+    """An earlier monitor may have told a worker to pause for round 5, and died before it decided anything."""
+    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()), rounds=1002)
+    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
+    coordinator.hear(join(0, 3, 4, True, paused=True), 0.0)
+    coordinator.hear(join(1, 3, 4, True), 0.0)
+    (persist,) = without_events(coordinator)  # nobody is told before the new numbers are durable
+    assert persist == Persist(1, (KeptRounds(2002),))
+    coordinator.stored(1)
+    assert Send(0, Pause(1003, (0, 1))) in coordinator.take()
+
+
+def test_who_is_done_may_be_silent() -> None:
+    coordinator = running(heartbeat_seconds=5.0)
+    for worker in range(2):
+        coordinator.hear(Completed(worker, 1, (NEVER,)), 1.0)
+        coordinator.hear(Durable(worker, 1, 0, NEVER, xis(NEVER)), 1.0)
+    write(coordinator)
+    coordinator.hear(Released(0), 1.0)
+    coordinator.hear(Completed(1, 1, (NEVER,)), 9.0)
+    coordinator.tick(10.0)
+    assert coordinator.phase is Phase.RUNNING

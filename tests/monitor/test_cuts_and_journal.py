@@ -15,6 +15,7 @@ from monitor.records import (
     KeptEvent,
     KeptFinished,
     KeptLayout,
+    KeptRounds,
     KeptWatermarks,
     Record,
     Saved,
@@ -91,6 +92,7 @@ RECORDS: list[Record] = [
     KeptWatermarks((((0,), (NEVER,)), ((3,), (2, 0)))),
     KeptDecision(4, 2, (((0,), None), ((NEVER,), (2, 0))), (1,)),
     KeptEvent("failure", 1.5, {"worker": 1, "reason": "killed", "more": [1, None, {"a": 2.5}]}),
+    KeptRounds(1000),
     KeptFinished(),
 ]
 

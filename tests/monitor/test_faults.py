@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -14,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from monitor.available import Available
 from monitor.commit import GroupCommit
 from monitor.coordinator import Coordinator
-from monitor.effects import Persist
+from monitor.effects import Persist, Settings
 from monitor.phase import Phase
+from monitor.records import Saved
 from monitor.watermarks import LowWatermarks
 from tests.monitor.layouts import LAYOUTS, layout
 from tests.monitor.world import World
@@ -284,7 +286,17 @@ def _resume_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Coordinator, "_begin", lambda self: setattr(self, "phase", Phase.GATHERING))
 
 
+def _use_numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    init = Coordinator.__init__
+
+    def forgetful(self: Coordinator, now: float, saved: Saved | None, settings: Settings) -> None:
+        init(self, now, replace(saved, rounds=0) if saved else None, settings)
+
+    monkeypatch.setattr(Coordinator, "__init__", forgetful)
+
+
 MUTATIONS = [
+    _use_numbers_again,
     _announce_at_once,
     _decide_at_once,
     _many_writes,

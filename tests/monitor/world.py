@@ -70,6 +70,7 @@ class Process:
         self.low: list[Bound] = [info.nothing for info in layout.processors]
         self.cuts: deque[Cut] = deque()
         self.released = False
+        self.round = 0
         self.join()
 
     def say(self, message: ToMonitor) -> None:
@@ -116,6 +117,8 @@ class Process:
         elif isinstance(message, Pause):
             assert self.worker in message.alive, "a worker that must not drain was paused"
             assert self.generation, "a worker without memory was told to drain"
+            assert message.round > self.round, "a number of a round was used twice"
+            self.round = message.round
             self.paused = True
             self.say(Drained(self.worker, message.round, self.memory()))
         elif isinstance(message, Cut):

@@ -57,7 +57,9 @@ def bound(random: Random, depth: int, largest: int = LARGEST) -> Bound:
     """Any bound, of some only rarely."""
     if random.random() < 0.05:
         return everything(depth)
-    inner = [INF if random.random() < 0.1 else random.choice([0, random.randrange(largest + 1)]) for _ in range(depth - 1)]
+    inner = [
+        INF if random.random() < 0.1 else random.choice([0, random.randrange(largest + 1)]) for _ in range(depth - 1)
+    ]
     return (random.randrange(largest + 1), *inner)
 
 
@@ -66,7 +68,9 @@ def ascending(random: Random, depth: int, count: int, largest: int = LARGEST) ->
     return sorted(bound(random, depth, largest) for _ in range(count))
 
 
-def options(random: Random, g: Graph, p: int, most: int = 4, largest: int = LARGEST) -> list[tuple[Bound, tuple[Bound, ...]]]:
+def options(
+    random: Random, g: Graph, p: int, most: int = 4, largest: int = LARGEST
+) -> list[tuple[Bound, tuple[Bound, ...]]]:
     """What a chain may report: bounds ascend, discards do not descend; some ports log."""
     bounds = sorted(set(ascending(random, g.depths[p], random.randrange(most + 1), largest)) - {nothing(g.depths[p])})
     ports = [
@@ -110,7 +114,11 @@ def image(summary: Summary, g: Bound) -> Bound:
 def every_bound(depth: int) -> list[Bound]:
     """Every bound that can come up, ascending: feedback adds to the largest."""
     axis = [*range(LARGEST + 9), INF]
-    return [*sorted(itertools.product(axis[:-1], *[axis] * (depth - 1))), (INF,) + (0,) * (depth - 1), everything(depth)]
+    return [
+        *sorted(itertools.product(axis[:-1], *[axis] * (depth - 1))),
+        (INF,) + (0,) * (depth - 1),
+        everything(depth),
+    ]
 
 
 def literal_system(g: Graph, processors: list[Restorable]) -> literal.System:
@@ -173,4 +181,3 @@ def satisfied(frontiers: list[Bound | None], notifications: list[Bound], system:
             [None if b is None else to_frontier(b) for b in frontiers], [to_frontier(b) for b in notifications]
         ),
     )
-

@@ -139,9 +139,7 @@ def test_figure_7a_sequence_numbers_roll_back_to_where_enough_was_sent() -> None
     p = Processor([start, Option(None, counts(i=0))], SequenceFrontier.top(["i"]), failed=False)
     # q is alive, and has consumed 5 messages of p and 2 of x.
     now = Option(None, counts(pq=0, xq=0), {pq: counts(pq=5, xq=0), xq: counts(pq=0, xq=2)})
-    q = Processor(
-        [q_at(0, 0, 0), q_at(2, 1, 3), q_at(4, 2, 5), now], SequenceFrontier.top(["pq", "xq"]), failed=False
-    )
+    q = Processor([q_at(0, 0, 0), q_at(2, 1, 3), q_at(4, 2, 5), now], SequenceFrontier.top(["pq", "xq"]), failed=False)
     x = Processor([x_at(0, 0, 0), x_at(3, 1, 2)], SequenceFrontier.top(["qx"]))
     y_options = [Option(counts(xy=n), counts(xy=0), {xy: counts(xy=n)}) for n in range(3)]
     y_now = Option(None, counts(xy=0), {xy: counts(xy=3)})
@@ -185,7 +183,9 @@ def test_figure_7c_a_loop_restarts_from_logged_messages(q_logs: bool) -> None:
 
     p = Processor([Option(NONE, NONE), Option(None, upto(1), {}, {e2: entered})], TOP, failed=False)
     q_now = Option(None, upto(1, 6), {e2: entered, e5: upto(1, 6)}, {} if q_logs else {e4: upto(1, 6)})
-    q = Processor([Option(none, none), *(q_at(i) for i in range(1, 7)), q_now], top, failed=False, held={e5: upto(1, 5)})
+    q = Processor(
+        [Option(none, none), *(q_at(i) for i in range(1, 7)), q_now], top, failed=False, held={e5: upto(1, 5)}
+    )
     # y can be restored to any iteration up to 3, and has thrown away what it sent.
     y_options = [Option(f, f, {e4: f}, {e5: upto(1, i + 1)}) for i in range(1, 4) for f in [upto(1, i)]]
     y = Processor([Option(none, none), *y_options], top)

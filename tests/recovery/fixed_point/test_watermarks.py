@@ -1,0 +1,297 @@
+"""The low-watermarks: equal to the solution from scratch after every report, and cheap when little can change."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from random import Random
+from types import FrameType
+from typing import Any as AnyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.errors import RecoveryError, ReportError
+from recovery.fixed_point import literal
+from recovery.fixed_point.incremental import Report, Watermarks
+from recovery.fixed_point.solve import Any, Chain, Edge, Restorable, solve
+from recovery.metadata import Bound, nothing
+from tests.recovery.fixed_point.systems import PORTS, Graph, as_bounds, ascending, graph, literal_system, options
+from timely.order import Summary
+
+SAME = Summary.identity(1)
+LOOP = Summary.identity(2)
+seeds = st.integers(0, 2**40)
+compiled_or_not = pytest.mark.parametrize("compiled", [False, True], ids=["general", "compiled"])
+
+
+def reports_of(random: Random, g: Graph, chains: list[bool], largest: int) -> list[list[Report]]:
+    """What each processor will report, in order."""
+    found: list[list[Report]] = []
+    for p, depth in enumerate(g.depths):
+        if chains[p]:
+            found.append([(p, b, discards) for b, discards in options(random, g, p, 5, largest)])
+        else:
+            bounds = sorted(set(ascending(random, depth, 4, largest)) - {nothing(depth)})
+            found.append([(p, b, ()) for b in bounds])
+    return found
+
+
+def restorables(g: Graph, chains: list[bool], done: list[list[Report]]) -> list[Restorable]:
+    return [
+        Chain([(b, discards) for _, b, discards in each], g.depths[p])
+        if chains[p]
+        else Any(each[-1][1] if each else nothing(g.depths[p]))
+        for p, each in enumerate(done)
+    ]
+
+
+def run_history(seed: int, compiled: bool, with_literal: bool) -> None:
+    """Report in any order, some twice, alone or in batches, and start anew from what is known in between."""
+    random = Random(seed)
+    g = graph(random, random.randrange(1, 7), epochs_only=compiled)
+    chains = [random.random() < 0.6 for _ in g.depths]
+    kinds = list(zip(g.depths, chains))
+    to_come = reports_of(random, g, chains, 3 if with_literal else random.choice([3, 8, 40]))
+    done: list[list[Report]] = [[] for _ in to_come]
+    watermarks = Watermarks(kinds, g.edges, compiled=compiled)
+    while any(to_come):
+        batch: list[Report] = []
+        for _ in range(random.choice([1, 1, 2, 6])):
+            left = [p for p, each in enumerate(to_come) if each]
+            if not left:
+                break
+            p = random.choice(left)
+            done[p].append(to_come[p].pop(0))
+            batch.append(done[p][-1])
+            if random.random() < 0.2:
+                batch.append(random.choice(done[p]) if chains[p] else done[p][-1])
+        before = watermarks.values()
+        changed = watermarks.tick(batch)
+        now = restorables(g, chains, done)
+        expected = solve(g.edges, now)
+        assert watermarks.values() == expected
+        assert sorted(changed) == [(p, b) for p, b in enumerate(watermarks.values()) if b != before[p]]
+        assert all(b >= was for b, was in zip(watermarks.values(), before))
+        if with_literal:
+            assert expected == as_bounds(literal.greatest(literal_system(g, now)))
+        if random.random() < 0.2:
+            watermarks = Watermarks(kinds, g.edges, start=watermarks.values(), compiled=compiled)
+            assert watermarks.tick([each for of_one in done for each in of_one if of_one]) == []
+            assert watermarks.values() == expected
+
+
+@given(seeds)
+def test_equals_the_solution_from_scratch_after_every_report(seed: int) -> None:
+    for offset in range(4):
+        run_history(seed + offset, compiled=False, with_literal=False)
+
+
+@given(seeds)
+def test_compiled_equals_the_solution_from_scratch_after_every_report(seed: int) -> None:
+    for offset in range(4):
+        run_history(seed + offset, compiled=True, with_literal=False)
+
+
+@given(seeds)
+def test_equals_the_literal_fixed_point_after_every_report(seed: int) -> None:
+    run_history(seed, compiled=False, with_literal=True)
+
+
+@given(seeds)
+def test_large_batches_are_taken_as_arrays_and_give_the_same(seed: int) -> None:
+    random = Random(seed)
+    size = 300
+    edges = [Edge(random.randrange(size), random.randrange(size), SAME, random.randrange(PORTS)) for _ in range(600)]
+    chains = [random.random() < 0.7 for _ in range(size)]
+    kinds = [(1, chain) for chain in chains]
+    compiled, general = (Watermarks(kinds, edges, compiled=each) for each in (True, False))
+    now = [0] * size
+    for _ in range(4):
+        batch: list[Report] = []
+        for p in range(size):
+            if random.random() < 0.97:
+                now[p] += random.randrange(1, 3)
+                lost = tuple((now[p] if (p + port) % 3 else 0,) for port in range(PORTS))
+                batch.append((p, (now[p],), lost if chains[p] else ()))
+        assert sorted(compiled.tick(batch)) == sorted(general.tick(batch))
+        assert compiled.tick(batch) == []
+
+
+def test_misaligned_checkpoints_rise_only_when_the_one_that_fits_is_there() -> None:
+    """q at 3 needs p at 5, and p at 5 has discarded what q needs up to 5: neither rises until q has 5."""
+    edges = [Edge(0, 1, SAME), Edge(1, 0, SAME)]
+    for compiled in (False, True):
+        watermarks = Watermarks([(1, True)] * 2, edges, compiled=compiled)
+        assert watermarks.report(0, (5,), ((5,),)) == []
+        assert watermarks.report(1, (3,), ((0,),)) == []
+        assert sorted(watermarks.report(1, (5,), ((0,),))) == [(0, (5,)), (1, (5,))]
+
+
+# ---------------------------------------------------------------------------------------------- reports
+
+
+@compiled_or_not
+def test_reports_out_of_order_are_rejected(compiled: bool) -> None:
+    watermarks = Watermarks([(1, True), (1, False), (1, True)], [Edge(0, 1, SAME), Edge(1, 2, SAME)], compiled=compiled)
+    assert issubclass(ReportError, RecoveryError)
+    watermarks.report(0, (5,), ((2,),))
+    with pytest.raises(ReportError, match=r"processor 0 reported \(4,\) .* after \(5,\)"):
+        watermarks.report(0, (4,), ((2,),))
+    with pytest.raises(ReportError, match=r"processor 0 reported \(5,\)"):
+        watermarks.report(0, (5,), ((3,),))
+    with pytest.raises(ReportError, match="discarded less"):
+        watermarks.report(0, (6,), ((1,),))
+    with pytest.raises(ReportError, match="discarded less"):
+        watermarks.report(0, (6,))
+    assert watermarks.report(0, (5,), ((2,),)) == []
+    watermarks.completed(1, (7,))
+    with pytest.raises(ReportError, match=r"processor 1 reported \(6,\)"):
+        watermarks.completed(1, (6,))
+    assert watermarks.report(2, (3,)) == [(2, (3,)), (1, (3,)), (0, (5,))] or watermarks.values() == [(5,), (3,), (3,)]
+
+
+@compiled_or_not
+def test_reports_of_another_kind_domain_or_dataflow_are_rejected(compiled: bool) -> None:
+    watermarks = Watermarks([(1, True), (1, False)], [Edge(0, 1, SAME)], compiled=compiled)
+    with pytest.raises(ReportError, match="restores its checkpoints only"):
+        watermarks.completed(0, (1,))
+    with pytest.raises(ReportError, match="saves no checkpoints"):
+        watermarks.report(1, (1,))
+    with pytest.raises(ReportError, match="not one of the 2"):
+        watermarks.tick([(2, (1,), ())])
+    with pytest.raises(ReportError, match="coordinate"):
+        watermarks.completed(1, (1, 0))
+    with pytest.raises(ReportError, match="time domains"):
+        watermarks.report(0, (1,), ((1, 0),))
+    assert watermarks.values() == [(0,), (0,)]
+
+
+@compiled_or_not
+def test_what_came_before_a_wrong_report_counts(compiled: bool) -> None:
+    watermarks = Watermarks([(1, True), (1, True)], [Edge(0, 1, SAME)], compiled=compiled)
+    with pytest.raises(ReportError):
+        watermarks.tick([(0, (2,), ()), (1, (3,), ()), (1, (2,), ()), (0, (4,), ())])
+    assert watermarks.values() == [(2,), (0,)]
+    assert watermarks.changed() == [(0, (2,))]
+    assert watermarks.report(0, (3,)) == [(0, (3,)), (1, (3,))]
+
+
+@compiled_or_not
+def test_a_large_batch_with_a_wrong_report_is_rejected_too(compiled: bool) -> None:
+    size = 400
+    watermarks = Watermarks([(1, True)] * size, [Edge(p, p + 1, SAME) for p in range(size - 1)], compiled=compiled)
+    watermarks.tick([(p, (5,), ((p % 4,),)) for p in range(size)])
+    with pytest.raises(ReportError, match="processor 7 .* discarded less"):
+        watermarks.tick([(p, (6,), ((p % 4 if p != 7 else 2,),)) for p in range(size)])
+    with pytest.raises(ReportError, match="processor 399 reported"):
+        watermarks.tick([(p, (9 if p < 399 else 4,), ((4,),)) for p in range(399, -1, -1)])
+
+
+# ---------------------------------------------------------------------------------------------- cost
+
+
+def layered(size: int, degree: int, seed: int = 1) -> list[Edge]:
+    """Every processor reads from earlier ones nearby."""
+    random = Random(seed)
+    return [Edge(random.randrange(max(0, p - 40), p), p, SAME) for p in range(1, size) for _ in range(degree)]
+
+
+def aligned(p: int, epoch: int) -> Report:
+    """Every fourth processor logs nothing."""
+    return p, (epoch,), ((epoch if p % 4 == 0 else 0,),)
+
+
+@compiled_or_not
+def test_a_laggard_does_not_make_reports_of_others_dear(compiled: bool) -> None:
+    size, laggard = 1_000, 500
+    watermarks = Watermarks([(1, True)] * size, layered(size, 3), compiled=compiled)
+    watermarks.tick([aligned(p, 1) for p in range(size)])
+    order = [p for p in range(size) if p != laggard]
+    Random(3).shuffle(order)
+    for epoch in range(2, 6):
+        before = watermarks.touched
+        for p in order:
+            watermarks.report(*aligned(p, epoch))
+        each = (watermarks.touched - before) / len(order)
+        assert each < (40 if epoch == 2 else 4), f"{each} options a report in epoch {epoch}"
+    assert watermarks.value(size - 1) < (5,)
+    watermarks.tick([aligned(laggard, epoch) for epoch in range(2, 6)])
+    assert set(watermarks.values()) == {(5,)}
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_any_processors_have_no_option_for_each_epoch(depth: int) -> None:
+    size = 50
+    edges = [Edge(p, p + 1, Summary.identity(depth)) for p in range(size - 1)]
+    watermarks = Watermarks([(depth, False)] * size, edges)
+    far: Bound = (10**15, *(10**15 for _ in range(depth - 1)))
+    for p in range(size):
+        watermarks.completed(p, far)
+    assert set(watermarks.values()) == {far}
+    assert watermarks.touched < 10 * size
+
+
+def lines_run(work: AnyType) -> int:
+    """Lines of Python that run, those of comprehensions once for each element."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> AnyType:
+        nonlocal count
+        count += 1
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(previous)
+    return count
+
+
+def lines_of_a_report(size: int, after: AnyType = lambda watermarks: None) -> int:
+    """What a report costs while everybody waits for processor 0."""
+    watermarks = Watermarks([(1, True)] * size, layered(size, 3))
+    for epoch in (1, 2):
+        watermarks.tick([aligned(p, epoch) for p in range(1, size)])
+
+    def work() -> None:
+        watermarks.report(*aligned(size // 2, 3))
+        after(watermarks)
+
+    return lines_run(work)
+
+
+def test_a_report_costs_the_same_in_any_dataflow() -> None:
+    small, large = lines_of_a_report(100), lines_of_a_report(2_000)
+    assert large < 2 * small
+    # The measure sees a full pass, if there is one.
+    assert lines_of_a_report(2_000, after=lambda watermarks: watermarks.values()) > 10 * small
+
+
+def test_a_compiled_report_costs_the_same_in_any_dataflow() -> None:
+    def seconds(size: int) -> float:
+        watermarks = Watermarks([(1, True)] * size, layered(size, 2), compiled=True)
+        for epoch in (1, 2):
+            watermarks.tick([aligned(p, epoch) for p in range(1, size)])
+        found = []
+        for p in range(1, 200):
+            start = time.perf_counter()
+            watermarks.report(*aligned(p, 3))
+            found.append(time.perf_counter() - start)
+        return sorted(found)[len(found) // 4]
+
+    # A pass over all edges of the large one takes 50 times as long as over those of the small one, and over 100 us.
+    assert seconds(50_000) < 3 * seconds(1_000) + 20e-6
+
+
+def test_numba_is_loaded_only_for_large_dataflows() -> None:
+    code = (
+        "import sys; from recovery.fixed_point.incremental import Watermarks; "
+        "Watermarks([(1, True)], []).report(0, (1,)); assert 'numba' not in sys.modules; "
+        "Watermarks([(1, True)], [], compiled=True).report(0, (1,)); assert 'numba' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
