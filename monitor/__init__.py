@@ -3,7 +3,7 @@
 `coordinator` leads: a state machine that keeps the low-watermarks up to date, announces what may be collected, chooses
 checkpoints and leads each recovery. Around it, each without I/O:
 
-- `phase`, `seats`: where the job stands, and each of its workers.
+- `phase`, `seats`, `rounds`: where the job stands, and each of its workers; what a round is called.
 - `handshake`, `layouts`: whether a worker and its store belong to the job.
 - `available`, `topology`: what every processor can be restored to, and the fixed points over that.
 - `watermarks`, `commit`, `records`: what is journaled before it is said, in one write at a time.

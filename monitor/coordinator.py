@@ -17,7 +17,8 @@ from monitor.cuts import Cuts
 from monitor.effects import Effect, Event, Fail, Fence, Finished, Respawn, Send, Settings
 from monitor.handshake import refusal
 from monitor.phase import Phase
-from monitor.records import KeptDecision, KeptEvent, KeptFinished, KeptLayout, KeptRounds, Saved, Value
+from monitor.records import KeptDecision, KeptEvent, KeptFinished, KeptLayout, Saved, Value
+from monitor.rounds import RoundNumbers
 from monitor.seats import Presence, Seat, Seats
 from monitor.watermarks import Changes, LowWatermarks
 from recovery.errors import NoSolutionError, ReportError
@@ -39,9 +40,6 @@ from recovery.protocol import (
 )
 
 
-_ROUNDS = 1000
-
-
 class Coordinator:
     """See the module. Time is in seconds, from any start, and must not go back.
 
@@ -59,9 +57,6 @@ class Coordinator:
         self.phase = Phase.ASSEMBLING
         self.decision = saved.decision
         self.generation = saved.decision.generation if saved.decision else 0
-        self.round = max(self.generation, saved.rounds)
-        self._reserved = self.round
-        """Up to here, numbers of rounds are durably this monitor's: no worker has heard them of an earlier one."""
         self.seats = Seats(settings.workers, settings.awaited, now)
         self._commit = GroupCommit()
         self._effects: list[Effect] = []
@@ -81,7 +76,7 @@ class Coordinator:
             seat.must("join", now + settings.join_seconds)
             if seat.presence is Presence.ABSENT:
                 self._effects.append(Respawn(seat.worker))
-        self._reserve()
+        self._rounds = RoundNumbers(saved, self._commit, self._assemble)
 
     # ------------------------------------------------------------------------------------------ the driver's side
 
@@ -222,7 +217,7 @@ class Coordinator:
         """Once it is known who is there: go on as before if all are, otherwise begin a round."""
         if (
             self.phase is not Phase.ASSEMBLING
-            or self._reserved == self.round
+            or not self._rounds.ready
             or any(seat.presence is Presence.AWAITED for seat in self.seats)
         ):
             return
@@ -279,32 +274,20 @@ class Coordinator:
     def _begin(self) -> None:
         """Begin a round: all that was gathered in an earlier one from the living is void, for they may have sent since."""
         self.phase = Phase.GATHERING
-        self.round += 1
-        if self._reserved - self.round < _ROUNDS // 2:
-            self._reserve()
+        number = self._rounds.next()
         alive = self.seats.alive()
         who = tuple(seat.worker for seat in alive)
-        self._event("round", {"round": self.round, "alive": list(who)})
+        self._event("round", {"round": number, "alive": list(who)})
         for seat in alive:
             seat.memory = None
             seat.released = False
             limit = self.settings.pause_seconds + (0 if seat.restored else self.settings.restore_seconds)
             seat.must("drain its links", self._now + limit)
-            self._effects.append(Send(seat.worker, Pause(self.round, who)))
+            self._effects.append(Send(seat.worker, Pause(number, who)))
         self._decide()
 
-    def _reserve(self) -> None:
-        """Journal more numbers of rounds than are needed for long."""
-        last = self.round + _ROUNDS
-
-        def reserved() -> None:
-            self._reserved = last
-            self._assemble()
-
-        self._commit.add(KeptRounds(last), reserved)
-
     def _on_drained(self, seat: Seat, message: Drained) -> None:
-        if self.phase is Phase.GATHERING and message.round == self.round and seat.memory is None:
+        if self.phase is Phase.GATHERING and message.round == self._rounds.last and seat.memory is None:
             self._available.memory(seat.worker, message.memory)
             seat.memory = message.memory
             seat.due = None
@@ -323,7 +306,7 @@ class Coordinator:
             self._fail(str(error))
             return
         failed = tuple(seat.worker for seat in self.seats if seat.presence is Presence.JOINED)
-        decision = KeptDecision(self.round, self.generation, bounds, failed)
+        decision = KeptDecision(self._rounds.last, self.generation, bounds, failed)
         self.phase = Phase.DECIDING
         self._again = False
         self._deciding = {seat.worker for seat in self.seats}

@@ -291,9 +291,9 @@ class Agent:
             self.checkpoints.apply(decision.generation, mine)
             self._waiting.append(self._joining(decision.generation))
             return
+        orders = self._orders(decision)  # before anything is collected: what W released may have to be published again
         for worker, bounds in enumerate(decision.watermarks):
             self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
-        orders = self._orders(decision)
         self.checkpoints.apply(decision.generation, mine)
         for worker, frame in rewind.rewind(self.worker, orders).items():
             self.frames.append((worker, frame))
@@ -462,6 +462,9 @@ class Agent:
         sealed = self.journal.seal()
         if sealed is not None:
             self._sealed, self._waiting = self._waiting, []
+        elif not self.journal.gathered:  # what they tell of was durable before
+            self.messages += self._waiting
+            self._waiting = []
         return sealed
 
     def stored(self, name: str) -> list[str]:

@@ -101,6 +101,7 @@ class RecoverableSession(Session):
             raise self._stop
         agent, worker, link = self.agent, self.worker, self._link
         busy = self._hear()
+        self._publish()
         if link is not None:
             for frame in link.poll(0):
                 agent.receive(frame)
@@ -113,9 +114,7 @@ class RecoverableSession(Session):
             if link is not None:
                 pressed = worker.queued_bytes + link.unsent > self.limits.bytes
             quiet = worker.run(_TURN)
-        if worker.effects:
-            self._outputs.carry_out(worker.take_effects())
-            busy = True
+        busy = self._publish() or busy
         if agent.running and link is not None:
             for peer, frame in worker.take_frames(quiet, pressed).items():
                 link.send(peer, frame)
@@ -137,11 +136,19 @@ class RecoverableSession(Session):
         messages, anew = self._monitor.poll()
         if anew:
             self.agent.join()
+            busy = True
         for message in messages:
             self.agent.hear(message)
             busy = True
         self.agent.check()
         return busy
+
+    def _publish(self) -> bool:
+        """Carry out what the worker asks for; before the journal says that what it released is not needed any more."""
+        if not self.worker.effects:
+            return False
+        self._outputs.carry_out(self.worker.take_effects())
+        return True
 
     def _work(self) -> bool:
         """Read sources, and give results of jobs to the worker."""
@@ -179,6 +186,10 @@ class RecoverableSession(Session):
         if sealed is not None:
             self._store.put(*sealed)
             busy = True
+        for message in agent.messages:
+            self._monitor.send(message)
+            busy = True
+        agent.messages.clear()
         return busy
 
     def _positions(self, processor: int, epoch: int) -> tuple[SourcePosition, ...]:

@@ -8,17 +8,18 @@ a disk that loses what it claims to have synced, in part. What was acknowledged 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
 
 from recovery.store.interface import AlreadyThere, Buffer, NotThere, StoreError, StoreFull
 from recovery.store.memory import aligned_memory
 from recovery.store.segments import as_bytes
+from recovery.store.writer import Done
 
-Writer: TypeAlias = tuple[str, int]
-"""An owner and its incarnation."""
+Writer: TypeAlias = Hashable
+"""Who writes: an owner and its incarnation, for example ("worker-000", 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +48,12 @@ class DiskFaults:
     late_for: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What a writer hears of a put or a deletion that it began."""
+@dataclass(slots=True)
+class _Operation:
+    """`parts` is None for a deletion, `data` what they were when it began; `late` that its writer died."""
 
     ticket: int
     writer: Writer
-    name: str
-    error: StoreError | None
-
-
-@dataclass(slots=True)
-class _Operation:
-    """`parts` is None for a deletion, `data` what they were when it began; `writer` is None once it died."""
-
-    ticket: int
-    writer: Writer | None
     name: str
     parts: Sequence[Buffer] | None
     data: bytes
@@ -70,6 +61,7 @@ class _Operation:
     heard_at: float
     unclear: bool = False
     applied: bool = False
+    late: bool = False
     error: StoreError | None = None
 
 
@@ -92,7 +84,6 @@ class DiskCounts:
     late: int = 0
     torn: int = 0
     nothing: int = 0
-    faults: dict[str, int] = field(init=False, default_factory=dict)
 
 
 class SimulatedDisk:
@@ -113,6 +104,7 @@ class SimulatedDisk:
         self._clock = clock
         self._blobs: dict[str, _Blob] = {}
         self._waiting: dict[int, _Operation] = {}  # in the order in which they began
+        self._done: dict[Writer, list[Done]] = {}
         self._moments: list[tuple[float, int]] = []  # when something is to be done for a ticket, sorted
         self._tickets = 0
         self._full_until = 0.0
@@ -144,51 +136,57 @@ class SimulatedDisk:
     # In simulated time
 
     def begin(self, writer: Writer, name: str, parts: Sequence[Buffer]) -> int:
-        """Begin to write a blob; the ticket by which `advance` names it when it is over."""
+        """Begin to write a blob; the number of this operation."""
         return self._begin(writer, name, parts, _joined(parts))
 
     def begin_delete(self, writer: Writer, name: str) -> int:
-        """Begin to remove a blob; the ticket by which `advance` names it when it is over."""
+        """Begin to remove a blob; the number of this operation."""
         return self._begin(writer, name, None, b"")
+
+    def take_done(self, writer: Writer) -> list[Done]:
+        """What this writer hears: its puts that are over, in order. Deletions never fail, and it hears nothing of them."""
+        return self._done.pop(writer, [])
 
     def next_time(self) -> float | None:
         """When something happens next; None if nothing is under way."""
         return self._moments[0][0] if self._moments else None
 
-    def advance(self, now: float) -> list[Finished]:
-        """Do what is due; what living writers hear of, in order of time.
+    def advance(self, now: float) -> None:
+        """Do all that is due.
 
         Raises:
             AssertionError: if somebody changed a buffer while it was being written.
         """
-        finished = []
         while self._moments and self._moments[0][0] <= now:
             at, ticket = self._moments.pop(0)
             operation = self._waiting[ticket]
             if not operation.applied:
                 self._apply(operation, at)
-                if operation.writer is not None:
-                    continue
-            del self._waiting[ticket]
-            if operation.writer is not None:
-                finished.append(self._finish(operation, operation.writer))
-        return finished
+                if operation.late:
+                    del self._waiting[ticket]
+                else:
+                    insort(self._moments, (operation.heard_at, ticket))
+            else:
+                del self._waiting[ticket]
+                self._hear(operation)
 
     def crash(self, writer: Writer) -> None:
         """The process of this writer died: it hears nothing any more, and what it had begun ends in one way or another."""
-        mine = [operation for operation in self._waiting.values() if operation.writer == writer]
-        cut = False  # writes are made one after the other: what comes after one that was not made is not made either
-        for operation in mine:
-            operation.writer = None
+        # Its writes are made one after the other: behind the first one that is not made now, none is.
+        cut = False
+        self._done.pop(writer, None)
+        for operation in [each for each in self._waiting.values() if each.writer == writer and not each.late]:
             self._moments = [moment for moment in self._moments if moment[1] != operation.ticket]
-            if operation.applied or cut or not self._end(operation):
+            if not operation.applied and not cut:
+                self._end(operation)
+                cut = not operation.applied
+            if not operation.late:
                 del self._waiting[operation.ticket]
-                cut = cut or not operation.applied
 
     def stall(self, writer: Writer, seconds: float) -> None:
         """Everything that this writer has begun takes so much longer: the disk of a process that seems to be dead."""
         for operation in self._waiting.values():
-            if operation.writer == writer:
+            if operation.writer == writer and not operation.late:
                 operation.applied_at += seconds
                 operation.heard_at += seconds
         self._moments = sorted(
@@ -232,8 +230,6 @@ class SimulatedDisk:
 
     def _apply(self, operation: _Operation, at: float) -> None:
         operation.applied = True
-        if operation.writer is not None:
-            insort(self._moments, (operation.heard_at, operation.ticket))
         if operation.parts is None:
             self._blobs.pop(operation.name, None)
         elif at < self._full_until:
@@ -248,36 +244,35 @@ class SimulatedDisk:
                 operation.error = error
                 self.counts.refused += 1
 
-    def _finish(self, operation: _Operation, writer: Writer) -> Finished:
-        if operation.parts is not None:
-            assert _joined(operation.parts) == operation.data, f"{operation.name} was changed while it was being written"
-            if operation.unclear and operation.error is None:
-                operation.error = StoreError(f"writing {operation.name} failed: it may be there or not")
-                self.counts.unclear += 1
-            elif operation.error is None:
-                self.counts.acknowledged += 1
-                if operation.name in self._blobs:
-                    self._blobs[operation.name].acknowledged = True
-        return Finished(operation.ticket, writer, operation.name, operation.error)
+    def _hear(self, operation: _Operation) -> None:
+        if operation.parts is None:
+            return
+        assert _joined(operation.parts) == operation.data, f"{operation.name} was changed while it was being written"
+        if operation.unclear and operation.error is None:
+            operation.error = StoreError(f"writing {operation.name} failed: it may be there or not")
+            self.counts.unclear += 1
+        elif operation.error is None:
+            self.counts.acknowledged += 1
+            if operation.name in self._blobs:
+                self._blobs[operation.name].acknowledged = True
+        self._done.setdefault(operation.writer, []).append(Done(operation.name, operation.error))
 
-    def _end(self, operation: _Operation) -> bool:
-        """Draw what becomes of an operation whose writer died; whether what follows it may still be made."""
+    def _end(self, operation: _Operation) -> None:
+        """Draw what becomes of an operation whose writer died."""
         faults, now = self.faults, self._clock()
         fate = self._random.random()
         if fate < faults.made:
             self.counts.made += 1
             self._apply(operation, now)
-            return False
-        if fate < faults.made + faults.late:
+        elif fate < faults.made + faults.late:
             self.counts.late += 1
+            operation.late = True
             operation.applied_at = now + self._random.uniform(0, faults.late_for)
             insort(self._moments, (operation.applied_at, operation.ticket))
-            return True
-        if operation.parts is not None and fate < faults.made + faults.late + faults.torn:
+        elif operation.parts is not None and fate < faults.made + faults.late + faults.torn:
             self._tear(operation)
         else:
             self.counts.nothing += 1
-        return False
 
     def _tear(self, operation: _Operation) -> None:
         if operation.name in self._blobs or not operation.data:

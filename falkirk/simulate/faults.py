@@ -13,6 +13,8 @@ class Faults:
     until: float = 0.0
     kill_worker: float = 0.0
     kill_monitor: float = 0.0
+    kill_at_io: float = 0.0
+    """At each write, publication and frame of a worker: it dies just before or just after it."""
     write_seconds: float = 0.005
     """The mean time that a write to the store takes."""
 
@@ -28,5 +30,6 @@ def drawn(random: Random) -> Faults:
         until=random.choice((0.5, 2.0, 5.0)),
         kill_worker=rate(0.01),
         kill_monitor=rate(0.004),
+        kill_at_io=rate(0.01),
         write_seconds=random.choice((0.0005, 0.005, 0.05)),
     )

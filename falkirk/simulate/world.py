@@ -25,11 +25,14 @@ from recovery.session import RecoverableSession
 from recovery.store.journal import Journal
 from recovery.store.reading import take_over
 from recovery.store.segments import Section
+from timely.batch import Batch
 from timely.dataflow import Dataflow
 from timely.drivers.inputs import Limits
 from timely.drivers.wire_format import decode_frame, encode_frame
 from timely.errors import FalkirkError
+from timely.graph import Graph
 from timely.messages import Frame
+from timely.order import Time
 from timely.plan import compile_plan
 
 STORE_ID = b"simulated-store!"
@@ -37,6 +40,10 @@ STORE_ID = b"simulated-store!"
 
 class Lost(FalkirkError):
     """The simulated job did not do what it must."""
+
+
+class _Killed(BaseException):
+    """A process dies in the midst of its turn."""
 
 
 class _Link:
@@ -48,7 +55,9 @@ class _Link:
         self.unsent = 0
 
     def send(self, worker: int, frame: Frame) -> None:
+        self._world.at_io()
         self._world.carry(self._process, worker, frame)
+        self._world.at_io()
 
     def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
         frames, self._process.frames = self._process.frames, []
@@ -87,10 +96,14 @@ class _Store:
         self._process = process
 
     def put(self, name: str, parts: Sequence[Any]) -> None:
+        self._world.at_io()
         self._world.disk.begin(self._process.owner, name, parts)
+        self._world.at_io()
 
     def delete(self, name: str) -> None:
+        self._world.at_io()
         self._world.disk.remove(name)
+        self._world.at_io()
 
     def take_done(self) -> list[tuple[str, Exception | None]]:
         return self._world.disk.take_done(self._process.owner)
@@ -204,7 +217,11 @@ class World:
         if session is None:
             self._open(process)
             return
-        session.step()
+        try:
+            session.step()
+        except _Killed:
+            self.kill(process.worker)
+            return
         if session.done and not process.to_monitor and self.finished:
             session.close()
             self._processes[process.worker] = None
@@ -230,7 +247,7 @@ class World:
             list(found.read()),
             limits=self._limits,
             clock=lambda: self.now,
-            on_capture=self.outside.captures(process.worker, plan.graph),
+            on_capture=self._captures(process, plan.graph),
         )
 
     # The network
@@ -373,7 +390,22 @@ class World:
         self._kept[key] = section
         return key
 
+    def _captures(self, process: Process, graph: Graph) -> Callable[[int, Time, Batch], None]:
+        publish = self.outside.captures(process.worker, graph)
+
+        def capture(node: int, time: Time, batch: Batch) -> None:
+            self.at_io()
+            publish(node, time, batch)
+            self.at_io()
+
+        return capture
+
     # Faults
+
+    def at_io(self) -> None:
+        """A process is about to do something that others can see, or has just done it."""
+        if self.now < self.faults.until and self.random.random() < self.faults.kill_at_io:
+            raise _Killed
 
     def _faults(self) -> None:
         draw = self.random.random

@@ -42,7 +42,7 @@ class Watermarks:
 
     >>> from timely.order import Summary
     >>> w = Watermarks([(1, False), (1, True)], [Edge(0, 1, Summary.identity(1))])
-    >>> w.completed(0, (4,)), w.report(1, (3,))
+    >>> w.completed(0, (4,)), sorted(w.report(1, (3,)))
     ([], [(0, (3,)), (1, (3,))])
     """
 

@@ -49,7 +49,7 @@ class Any:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """It failed, and can be restored to each of `options`, ascending, each with D̄ for every output port (or (), if ∅); and to ∅."""
+    """It failed, and can be restored to ∅ and to each of `options`, ascending: with D̄ for every output port, or () for ∅."""
 
     options: Sequence[tuple[Bound, tuple[Bound, ...]]]
     depth: int | None = None

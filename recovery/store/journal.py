@@ -302,9 +302,7 @@ class Journal:
     def _seal(self) -> tuple[str, list[Buffer]]:
         gathered: dict[Key, list[Section]] = {}
         costs: dict[Key, int] = {}
-        if (
-            self._phase is _Phase.WRITING
-        ):  # a fence is empty: what was gathered may already be meant to follow what is read
+        if self._phase is _Phase.WRITING:  # a fence is empty, even if something was gathered before
             gathered, self._gathered = self._gathered, gathered
             costs, self._costs = self._costs, costs
         total = sum(costs.values())

@@ -87,17 +87,15 @@ def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) ->
     numbers = _numbers(store, owner)
     torn: str | None = None
     newest: SegmentMeta | None = None
-    seen = -1
     while numbers:
         number = numbers[-1]
         try:
             newest, _ = _read(store, owner, store_id, number)
             break
-        except NotThere:  # another incarnation deleted it, and must have written a later one before
-            numbers = _numbers(store, owner)
-            if numbers and numbers[-1] <= max(number, seen):
+        except NotThere:  # another incarnation deleted it, and wrote a later one before
+            numbers, torn = _numbers(store, owner), None
+            if numbers and numbers[-1] == number:
                 raise StoreCorrupt(segment_name(owner, number), 0, "the file is listed, but cannot be read") from None
-            seen = number
         except StoreCorrupt as error:
             if not error.torn or torn is not None or number <= acknowledged:
                 raise

@@ -13,11 +13,10 @@ from recovery.store.segments import as_bytes
 
 
 class Done(NamedTuple):
-    """A put that is over, or a deletion (`deleted`) that failed; `error` is None for what is durable now."""
+    """A put that is over, or a deletion that failed. `error` is None for what is durable now."""
 
     name: str
     error: StoreError | None
-    deleted: bool = False
 
 
 class StoreWriter:
@@ -112,7 +111,7 @@ class StoreWriter:
                     self.bytes += sum(len(as_bytes(part)) for part in parts)
                 told = parts is not None or error is not None
                 if told:
-                    self._done.append(Done(name, error, deleted=parts is None))
+                    self._done.append(Done(name, error))
             parts = None  # what was written is not kept alive while there is nothing to do
             if told:
                 self._wake()

@@ -17,7 +17,8 @@ from monitor.commit import GroupCommit
 from monitor.coordinator import Coordinator
 from monitor.effects import Persist, Settings
 from monitor.phase import Phase
-from monitor.records import Saved
+from monitor.records import KeptDecision, Record, Saved
+from monitor.rounds import RoundNumbers
 from monitor.watermarks import LowWatermarks
 from tests.monitor.layouts import LAYOUTS, layout
 from tests.monitor.world import World
@@ -204,9 +205,10 @@ def _announce_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def _decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     add = GroupCommit.add
 
-    def hasty(self: GroupCommit, record: object, then: Callable[[], None] | None = None) -> None:
-        add(self, record, None)  # type: ignore[arg-type]
-        if then is not None:
+    def hasty(self: GroupCommit, record: Record, then: Callable[[], None] | None = None) -> None:
+        decision = isinstance(record, KeptDecision)
+        add(self, record, None if decision else then)
+        if decision and then is not None:
             then()
 
     monkeypatch.setattr(GroupCommit, "add", hasty)
@@ -272,14 +274,7 @@ def _begin_while_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _same_round_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = Coordinator._begin
-
-    def stale(self: Coordinator) -> None:
-        self.round -= self.round > 0 and self.round == self.generation + 1
-        begin(self)
-        self.round = max(1, self.generation)
-
-    monkeypatch.setattr(Coordinator, "_begin", stale)
+    monkeypatch.setattr(RoundNumbers, "next", lambda self: max(1, self.last))
 
 
 def _resume_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:

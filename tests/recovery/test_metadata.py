@@ -1,0 +1,107 @@
+"""Bounds are sets of times: what is computed on them is checked by trying all times of a grid.
+
+Bounds have coordinates up to 3 (or INF), and summaries add or append up to 2, so a grid up to 6, with INF, has the first
+time of every set that can come up.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.metadata import Bound, after, at_epoch, everything, inverse, nothing, project, to_frontier
+from timely.order import INF, MaximalTimes, Summary, Time
+
+AXIS = (*range(7), INF)
+depths = st.integers(1, 3)
+coordinates = st.integers(0, 3) | st.just(INF)
+
+
+@functools.cache
+def times(depth: int) -> tuple[Time, ...]:
+    """The grid in lexicographic order."""
+    return tuple(itertools.product(AXIS, repeat=depth))
+
+
+def bounds(depth: int) -> st.SearchStrategy[Bound]:
+    return st.tuples(*[coordinates] * depth) | st.just(everything(depth))
+
+
+@st.composite
+def summaries(draw: st.DrawFn, depth: int | None = None, result_depth: int | None = None) -> Summary:
+    """Paths of ordinary edges, ingress, egress and feedback; each keeps the epoch at least."""
+    depth = depth or draw(depths)
+    most = min(depth, result_depth or depth)
+    keep = draw(st.integers(1, most))
+    appended = draw(st.integers(0, 3 - keep)) if result_depth is None else result_depth - keep
+    numbers = st.integers(0, 2)
+    return Summary(depth, draw(st.tuples(*[numbers] * keep)), draw(st.tuples(*[numbers] * appended)))
+
+
+with_bound = summaries().flatmap(lambda s: st.tuples(st.just(s), bounds(s.depth)))
+with_result = summaries().flatmap(lambda s: st.tuples(st.just(s), bounds(s.result_depth)))
+
+
+@given(with_bound)
+def test_project_is_what_nothing_outside_can_reach(case: tuple[Summary, Bound]) -> None:
+    summary, bound = case
+    reached = (summary(t) for t in times(summary.depth) if t >= bound)
+    assert project(summary, bound) == min(reached, default=everything(summary.result_depth))
+
+
+@given(with_result)
+def test_inverse_is_all_that_leads_into_the_bound_alone(case: tuple[Summary, Bound]) -> None:
+    summary, bound = case
+    leads_out = (t for t in times(summary.depth) if summary(t) >= bound)
+    assert inverse(summary, bound) == next(leads_out, everything(summary.depth))
+
+
+@given(summaries().flatmap(lambda s: st.tuples(st.just(s), bounds(s.depth), bounds(s.result_depth))))
+def test_inverse_decides_whether_what_was_discarded_is_kept(case: tuple[Summary, Bound, Bound]) -> None:
+    """g ⊆ σ⁻¹(h) is ↓σ(g) ⊆ h, in the terms of the literal fixed point."""
+    summary, g, h = case
+    assert (g <= inverse(summary, h)) == (summary.image(to_frontier(g)) <= to_frontier(h))
+
+
+@given(summaries().flatmap(lambda s: st.tuples(st.just(s), bounds(s.depth), bounds(s.depth))))
+def test_project_is_monotone_and_keeps_more_than_the_general_projection_would_lose(
+    case: tuple[Summary, Bound, Bound],
+) -> None:
+    summary, a, b = case
+    assert (project(summary, a) <= project(summary, b)) or a > b
+    # The general φ of a prefix is larger, by times that no prefix within it has.
+    assert to_frontier(project(summary, a)) <= summary.project(to_frontier(a))
+    assert min(summary.project(to_frontier(a)).antichain, default=everything(summary.result_depth)) == project(
+        summary, a
+    )
+
+
+@given(depths.flatmap(lambda d: st.tuples(*[coordinates] * d)))
+def test_after_is_the_least_bound_with_the_time(time: Time) -> None:
+    depth = len(time)
+    candidates = [*times(depth), everything(depth)]
+    assert after(time) == next(b for b in candidates if time < b)
+
+
+@given(depths.flatmap(bounds))
+def test_to_frontier_has_the_same_times(bound: Bound) -> None:
+    f = to_frontier(bound)
+    assert [t for t in times(len(bound)) if t in f] == [t for t in times(len(bound)) if t < bound]
+
+
+@given(depths.flatmap(lambda d: st.tuples(bounds(d), bounds(d))))
+def test_comparing_bounds_is_set_inclusion(pair: tuple[Bound, Bound]) -> None:
+    a, b = pair
+    assert (a <= b) == (to_frontier(a) <= to_frontier(b))
+
+
+@given(depths, st.integers(0, 5))
+def test_nothing_everything_and_whole_epochs(depth: int, epoch: int) -> None:
+    every = times(depth)
+    assert to_frontier(nothing(depth)).is_empty
+    assert to_frontier(everything(depth)).is_top
+    assert [t for t in every if t < at_epoch(epoch, depth)] == [t for t in every if t[0] < epoch]
+    assert MaximalTimes.of([(INF,) * depth]) <= to_frontier(everything(depth))
