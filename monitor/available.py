@@ -118,7 +118,8 @@ class Available:
         found = self._read(worker, xis)
         members = self.layout.members(group)
         chains = {self.topology.flat(p, worker) for p in members if self.layout.processors[p].chain}
-        if found.keys() != chains:
+        ahead = {flat for flat in chains if self.chains[flat] and self.chains[flat][-1][0][0] >= epoch}
+        if not chains - ahead <= found.keys() <= chains:
             wrong = ", ".join(self.topology.name(flat) for flat in sorted(found.keys() ^ chains))
             raise ReportError(f"a cut with a checkpoint too many or too few: {wrong}")
         for flat, options in found.items():
@@ -194,12 +195,14 @@ class Available:
         return [min(each) for each in zip(*known)] if self.layout.groups else []
 
     def last_cuts(self) -> list[list[int]]:
-        """For each group and worker, the highest epoch at which a processor has a checkpoint, or that W holds."""
-        last = [[0] * self.layout.workers for _ in self.layout.groups]
+        """For each group and worker, the epoch at which all its chain processors have a checkpoint, or a later one."""
+        last = [[NEVER] * self.layout.workers for _ in self.layout.groups]
         for flat, chain in enumerate(self.chains):
-            bound = chain[-1][0] if chain else self._low[flat]
-            of, worker = last[self.topology.info(flat).group], flat % self.layout.workers
-            of[worker] = max(of[worker], bound[0])
+            info = self.topology.info(flat)
+            if info.chain:
+                bound = chain[-1][0] if chain else self._low[flat]
+                of, worker = last[info.group], flat % self.layout.workers
+                of[worker] = min(of[worker], bound[0])
         return last
 
     def reached(self, cuts: Sequence[Sequence[int]]) -> bool:

@@ -45,6 +45,9 @@ from timely.progress import frontier_at
 from timely.state.interface import State
 from timely.worker import Worker
 
+HEARTBEAT_SECONDS = 0.5
+"""A worker says at least so often that it is alive."""
+
 
 class Phase(Enum):
     """What the worker is doing."""
@@ -149,6 +152,8 @@ class Agent:
             )
         )
         self._completed = None
+        if self.phase == Phase.RELEASED:
+            self.messages.append(Released(self.index))
 
     def _durable(self) -> tuple[Xi, ...]:
         """All Ξ that are durable already: not those in a segment that is still being written."""
@@ -408,6 +413,9 @@ class Agent:
             self._due.clear()
             if quiet and now - self._reported_at >= every:
                 self._report(now)
+            elif self._completed is not None and now - self._reported_at >= HEARTBEAT_SECONDS:
+                self._reported_at = now  # busy for long: nothing new, but alive
+                self.messages.append(Completed(self.index, self.worker.generation, self._completed))
             if self._all_released():
                 self.phase = Phase.RELEASED
                 self.messages.append(Released(self.index))
@@ -425,7 +433,7 @@ class Agent:
         epochs = tuple(self._epoch(places) for places in self._groups)
         if self._completed is not None:
             epochs = tuple(map(max, epochs, self._completed))
-        if epochs != self._completed or now - self._reported_at >= 25 * 0.02:
+        if epochs != self._completed or now - self._reported_at >= HEARTBEAT_SECONDS:
             self._completed = epochs
             self._reported_at = now
             self.messages.append(Completed(self.index, self.worker.generation, epochs))

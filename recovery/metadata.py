@@ -87,7 +87,7 @@ def inverse(summary: Summary, bound: Bound) -> Bound:
         least.append(at if at >= FINITE else at - by)
     rest = bound[summary.keep :]
     if summary.append < rest:  # the constants stay below the bound: everything with equal kept coordinates is inside
-        return _filled([*least[:-1], least[-1] + 1], depth)
+        return _filled([*after(tuple(least))], depth)
     return _filled(least, depth)
 
 

@@ -255,7 +255,7 @@ class SimulatedDisk:
             self.counts.acknowledged += 1
             if operation.name in self._blobs:
                 self._blobs[operation.name].acknowledged = True
-        self._done.setdefault(operation.writer, []).append(Done(operation.name, operation.error))
+        self._done.setdefault(operation.writer, []).append((operation.name, operation.error))
 
     def _end(self, operation: _Operation) -> None:
         """Draw what becomes of an operation whose writer died."""

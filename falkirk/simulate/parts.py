@@ -13,6 +13,8 @@ Ticket = int
 
 
 class SimulatedDisk:
+    """A disk in memory, whose writes take time and may be cut off by the death of their process."""
+
     def __init__(self, random: Random, faults: Faults) -> None:
         self.random = random
         self.faults = faults

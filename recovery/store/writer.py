@@ -6,17 +6,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import TypeAlias
 
 from recovery.store.interface import Buffer, Store, StoreError
 from recovery.store.segments import as_bytes
 
-
-class Done(NamedTuple):
-    """A put that is over, or a deletion that failed. `error` is None for what is durable now."""
-
-    name: str
-    error: StoreError | None
+Done: TypeAlias = tuple[str, Exception | None]
+"""The name of a blob, and None if it is durable now, or else a `StoreError`: of a put that is over or a deletion that failed."""
 
 
 class StoreWriter:
@@ -111,7 +107,7 @@ class StoreWriter:
                     self.bytes += sum(len(as_bytes(part)) for part in parts)
                 told = parts is not None or error is not None
                 if told:
-                    self._done.append(Done(name, error))
+                    self._done.append((name, error))
             parts = None  # what was written is not kept alive while there is nothing to do
             if told:
                 self._wake()

@@ -1,0 +1,187 @@
+"""What the supervisor of a job and its processes tell each other: small MessagePack messages, some with sockets.
+
+Each process has a unix stream socket to the supervisor. Sockets of other connections travel over it with the message that
+speaks of them (SCM_RIGHTS), in the order in which it names them.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from recovery.layout import Layout
+from timely.drivers.control import CapturedBatch, Stats
+
+_LENGTH = struct.Struct("<I")
+_MOST_FILES = 250  # of one message; Linux allows 253
+_CHUNK = 1 << 20
+_NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+
+
+class Begin(msgspec.Struct, tag=True, frozen=True):
+    """To a prepared process: be this worker. With a socket to each of `peers`."""
+
+    index: int
+    incarnation: int
+    peers: tuple[int, ...]
+
+
+class Peer(msgspec.Struct, tag=True, frozen=True):
+    """To a worker: another one was replaced. With the socket to the new process; what is left of the old one is void."""
+
+    worker: int
+
+
+class End(msgspec.Struct, tag=True, frozen=True):
+    """To a worker: the job is done for good, and nobody needs you any more."""
+
+
+class Watch(msgspec.Struct, tag=True, frozen=True):
+    """To a monitor: what it watches. `awaited` are the workers whose processes are there already."""
+
+    folder: str
+    incarnation: int
+    layout: Layout
+    awaited: tuple[int, ...]
+    timeline: bool
+    """Whether the supervisor wants to hear of what happens."""
+
+
+class Lost(msgspec.Struct, tag=True, frozen=True):
+    """To a monitor: this process of a worker has ended."""
+
+    worker: int
+    incarnation: int
+    reason: str
+
+
+ToChild: TypeAlias = Begin | Peer | End | Watch | Lost
+
+
+class Needed(msgspec.Struct, tag=True, frozen=True):
+    """From the monitor: start a process for this worker; whichever there is must not be."""
+
+    worker: int
+
+
+class Fenced(msgspec.Struct, tag=True, frozen=True):
+    """From the monitor: end this process of a worker, at once. `incarnation` -1: whichever there is."""
+
+    worker: int
+    incarnation: int
+    reason: str
+
+
+class Happened(msgspec.Struct, tag=True, frozen=True):
+    """From the monitor: an event of the timeline. `at`: seconds since 1970."""
+
+    kind: str
+    at: float
+    data: dict[str, Any]
+
+
+class Over(msgspec.Struct, tag=True, frozen=True):
+    """From the monitor: the job is done (`reason` None), or cannot go on. `before`: it was done in an earlier run."""
+
+    reason: str | None = None
+    before: bool = False
+
+
+class Unable(msgspec.Struct, tag=True, frozen=True):
+    """From any process: it ends because of an error. `known`: of a kind that is raised on purpose; `text` says it all."""
+
+    kind: str
+    text: str
+    trace: str
+    known: bool
+
+
+class Warned(msgspec.Struct, tag=True, frozen=True):
+    """From any process: something that the user should know."""
+
+    text: str
+
+
+FromChild: TypeAlias = Needed | Fenced | Happened | Over | Unable | Warned | Stats | CapturedBatch
+
+Heard = TypeVar("Heard")
+
+_encoder = msgspec.msgpack.Encoder()
+TO_CHILD: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)  # type: ignore[arg-type]
+FROM_CHILD: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)  # type: ignore[arg-type]
+
+
+def tell(sock: socket.socket, message: ToChild | FromChild, files: Sequence[socket.socket] = ()) -> None:
+    """Send one message, with sockets. Blocks while the other side does not read. Raises OSError when it is gone."""
+    data = frame(_encoder.encode(message))
+    if files:
+        sent = socket.send_fds(sock, [data], [file.fileno() for file in files])
+        data = data[sent:]
+    if data:
+        sock.sendall(data)
+
+
+def frame(data: bytes) -> bytes:
+    """A message as it goes over a stream: its length first."""
+    return _LENGTH.pack(len(data)) + data
+
+
+def cut(buffer: bytearray) -> list[bytes]:
+    """Take the messages out of `buffer` that are whole."""
+    found = []
+    at = 0
+    while len(buffer) - at >= _LENGTH.size:
+        end = at + _LENGTH.size + _LENGTH.unpack_from(buffer, at)[0]
+        if len(buffer) < end:
+            break
+        found.append(bytes(memoryview(buffer)[at + _LENGTH.size : end]))
+        at = end
+    del buffer[:at]
+    return found
+
+
+class Control(Generic[Heard]):
+    """One end of such a connection, for reading."""
+
+    def __init__(self, sock: socket.socket, decoder: msgspec.msgpack.Decoder[Heard]) -> None:
+        self.sock = sock
+        self.ended = False
+        """The other side is gone, and everything that it said has been read."""
+        self._decoder = decoder
+        self._buffer = bytearray()
+        self._files: deque[socket.socket] = deque()
+
+    def read(self, wait: bool = False) -> list[Heard]:
+        """The messages that are here; with `wait`, at least one unless the other side is gone."""
+        found: list[Heard] = []
+        while not self.ended:
+            try:
+                flags = 0 if wait and not found else socket.MSG_DONTWAIT
+                data, files, _, _ = socket.recv_fds(self.sock, _CHUNK, _MOST_FILES, flags | _NOT_INHERITED)
+            except BlockingIOError:
+                break
+            except (ConnectionResetError, BrokenPipeError):
+                data, files = b"", []
+            self._files.extend(socket.socket(fileno=file) for file in files)
+            self.ended = not data
+            self._buffer += data
+            found += map(self._decoder.decode, cut(self._buffer))
+        return found
+
+    def files(self, count: int) -> list[socket.socket]:
+        """The sockets that came with the message that was read last, or with the ones before."""
+        return [self._files.popleft() for _ in range(count)]
+
+    def close(self) -> None:
+        """Close the connection, and sockets that nobody took."""
+        for file in self._files:
+            file.close()
+        self._files.clear()
+        with suppress(OSError):
+            self.sock.close()

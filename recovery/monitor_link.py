@@ -1,0 +1,107 @@
+"""A worker's connection to its monitor: a unix stream socket, made again whenever it breaks."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from recovery.child_control import cut, frame
+from recovery.protocol import ToMonitor, ToWorker, decode_to_worker, encode_message
+
+_CHUNK = 1 << 18
+
+
+class SocketMonitorLink:
+    """See `recovery.session.MonitorLink`.
+
+    The supervisor owns the socket that the monitor listens at, so a connection can be made also while there is no monitor:
+    what is said then waits for the next one.
+
+    Args:
+        address: the path of that socket.
+        before_hearing: called after messages were received, and before anybody acts on them.
+        files: what else its worker should wake up for.
+    """
+
+    def __init__(
+        self, address: str, before_hearing: Callable[[], None] = lambda: None, files: tuple[int, ...] = ()
+    ) -> None:
+        self._address = address
+        self._before_hearing = before_hearing
+        self._files = files
+        self._buffer = bytearray()
+        self._out = bytearray()
+        self._sock: socket.socket | None = None
+        self._connect()
+
+    def send(self, message: ToMonitor) -> None:
+        """Pass a message on; what the socket does not take waits."""
+        if self._sock is not None:
+            self._out += frame(encode_message(message))
+            self._push()
+
+    def poll(self) -> tuple[list[ToWorker], bool]:
+        """What has come, and whether the connection is a new one."""
+        anew = self._sock is None and self._connect()
+        self._push()
+        self._receive()
+        messages = [decode_to_worker(data) for data in cut(self._buffer)]
+        self._before_hearing()
+        return messages, anew
+
+    def files(self) -> list[int]:
+        """What to wait for."""
+        return [*self._files, *([] if self._sock is None else [self._sock.fileno()])]
+
+    def close(self) -> None:
+        """Leave."""
+        if self._sock is not None:
+            with suppress(OSError):
+                self._sock.settimeout(1.0)
+                self._sock.sendall(self._out)
+            self._drop()
+
+    def _connect(self) -> bool:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        try:
+            sock.connect(self._address)
+        except OSError:  # nobody listens, or too many wait: later
+            sock.close()
+            return False
+        self._sock = sock
+        return True
+
+    def _receive(self) -> None:
+        while self._sock is not None:
+            try:
+                data = self._sock.recv(_CHUNK)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._drop()
+                return
+            self._buffer += data
+
+    def _push(self) -> None:
+        if self._sock is None or not self._out:
+            return
+        try:
+            while self._out:
+                sent = self._sock.send(self._out)
+                del self._out[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop()
+
+    def _drop(self) -> None:
+        """The monitor is gone: what it said last no longer counts if it is cut off, nor what it has not heard."""
+        if self._sock is not None:
+            self._sock.close()
+        self._sock = None
+        self._buffer.clear()
+        self._out.clear()

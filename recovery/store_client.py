@@ -1,0 +1,51 @@
+"""The store of a worker's driver, or of the monitor's: a thread that writes, and a pipe that wakes whoever waits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+
+from recovery.store.interface import Buffer, Store
+from recovery.store.writer import StoreWriter
+
+
+class ThreadedStore:
+    """See `recovery.session.StoreClient`. A blob that cannot be deleted is left: whoever takes over finds it."""
+
+    def __init__(self, store: Store) -> None:
+        self._reading, self._writing = os.pipe()
+        for end in (self._reading, self._writing):
+            os.set_blocking(end, False)
+        self._closed = False
+        self.writer = StoreWriter(store, self._wake)
+
+    def put(self, name: str, parts: Sequence[Buffer]) -> None:
+        """Begin to write a blob."""
+        self.writer.put(name, parts)
+
+    def delete(self, name: str) -> None:
+        """Begin to remove a blob."""
+        self.writer.delete(name)
+
+    def take_done(self) -> list[tuple[str, Exception | None]]:
+        """The puts that have ended since the last call, in order."""
+        with suppress(BlockingIOError):
+            os.read(self._reading, 4096)
+        return [(name, error) for name, error, deleted in self.writer.take_done() if not deleted]
+
+    def files(self) -> list[int]:
+        """What to wait for."""
+        return [self._reading]
+
+    def close(self, timeout: float | None = None) -> None:
+        """Finish what was begun."""
+        if not self._closed:
+            self._closed = True
+            if self.writer.close(timeout):
+                os.close(self._reading)
+                os.close(self._writing)
+
+    def _wake(self) -> None:
+        with suppress(OSError):
+            os.write(self._writing, b"!")
