@@ -18,10 +18,12 @@ class ThreadedStore:
         for end in (self._reading, self._writing):
             os.set_blocking(end, False)
         self._closed = False
+        self._putting: set[str] = set()
         self.writer = StoreWriter(store, self._wake)
 
     def put(self, name: str, parts: Sequence[Buffer]) -> None:
         """Begin to write a blob."""
+        self._putting.add(name)
         self.writer.put(name, parts)
 
     def delete(self, name: str) -> None:
@@ -32,7 +34,9 @@ class ThreadedStore:
         """The puts that have ended since the last call, in order."""
         with suppress(BlockingIOError):
             os.read(self._reading, 4096)
-        return [(name, error) for name, error, deleted in self.writer.take_done() if not deleted]
+        over = [(name, error) for name, error in self.writer.take_done() if name in self._putting]
+        self._putting.difference_update(name for name, _ in over)
+        return over
 
     def files(self) -> list[int]:
         """What to wait for."""

@@ -26,6 +26,9 @@ segment, and `fence` goes on behind it. Once its fence is acknowledged, an older
 number is taken, so it hears `AlreadyThere` and must stop, and it finds nothing new to delete. Only then does the new one read
 the journal. `recovery.store.reading.take_over` does all of this for a store that answers at once.
 
+Fences are never deleted. If they were, their numbers would be free again, a write of the old incarnation that was delayed for
+long would succeed after all, and that incarnation would delete what the new one needs. They take some 200 bytes each.
+
 Nothing here does I/O. Methods take constant time per section; `carry` and `seal` also look at each segment.
 """
 
@@ -90,12 +93,19 @@ class Journal:
         owner: the folder of the segments, for example "worker-000".
         store_id: 16 bytes that tell this store from all others.
         incarnation: of this writer; written into each segment.
-        newest: the newest segment that is there, if there is one.
+        newest, fences: the newest segment that is there, if there is one, and all fences (`recovery.store.reading.Survey`).
 
     Set `generation` whenever it changes: it is written into each segment.
     """
 
-    def __init__(self, owner: str, store_id: bytes, incarnation: int = 0, newest: SegmentMeta | None = None) -> None:
+    def __init__(
+        self,
+        owner: str,
+        store_id: bytes,
+        incarnation: int = 0,
+        newest: SegmentMeta | None = None,
+        fences: Sequence[int] = (),
+    ) -> None:
         self.owner = owner
         self.incarnation = incarnation
         self.generation = 0
@@ -105,6 +115,8 @@ class Journal:
         """Cost of all sections that were added while an earlier segment held their key."""
         self._store_id = store_id
         self._last = -1
+        self._fence = 0
+        self._fences: tuple[int, ...] = ()
         self._phase = _Phase.FENCING
         self._gathered: dict[Key, list[Section]] = {}
         self._costs: dict[Key, int] = {}
@@ -112,7 +124,7 @@ class Journal:
         self._segments: dict[int, _Stored] = {}  # in order of number
         self._places: dict[Key, int] = {}
         if newest is not None:
-            self.overtaken(newest)
+            self.overtaken(newest, fences)
 
     # Writing
 
@@ -192,6 +204,7 @@ class Journal:
         self._sealed = None
         if self._phase is _Phase.FENCING:
             self._phase = _Phase.READING
+            return []
         number = sealed.meta.number
         for key in sealed.segment.live:
             place = self._places.get(key)
@@ -213,15 +226,19 @@ class Journal:
         """
         if self._phase is not _Phase.FENCING or self._sealed is not None:
             raise ValueError(f"{self.owner} has begun already")
+        self._fence = self.next_number
         return self._seal()
 
-    def overtaken(self, newest: SegmentMeta) -> None:
+    def overtaken(self, newest: SegmentMeta, fences: Sequence[int]) -> None:
         """Another incarnation had written `newest` by the time this one wanted to: go on behind it."""
         if self._phase is not _Phase.FENCING:
             raise ValueError(f"{self.owner} was fenced off by segment {newest.number}: it must stop")
         self._sealed = None
         self._last = newest.number
-        self._segments = {number: _Stored() for number in (*newest.needed_numbers(), newest.number)}
+        self._fences = tuple(fences)
+        self._segments = {number: _Stored() for number in newest.needed_numbers()}
+        if not newest.is_fence:
+            self._segments[newest.number] = _Stored()
 
     def is_mine(self, meta: SegmentMeta) -> bool:
         """Whether this incarnation wrote the segment: a put whose acknowledgement was lost, and that was tried again."""
@@ -321,7 +338,9 @@ class Journal:
             number=self._last,
             generation=self.generation,
             incarnation=self.incarnation,
+            fence=self._fence,
             needed=tuple(needed),
+            fences=self._fences if self._phase is _Phase.FENCING else (),
         )
         name = segment_name(self.owner, meta.number)
         self._sealed = _Sealed(meta, name, _Stored(total, costs, total), releases)

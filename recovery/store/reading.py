@@ -29,6 +29,7 @@ class Survey:
     Args:
         newest: the newest segment; None if there is none.
         torn: the name of a segment behind it that was cut off while it was written, if there is one.
+        fences: the numbers of all fences, in rising order.
         leftovers: names of segments that are no longer needed, and can be deleted if no other incarnation is writing.
     """
 
@@ -37,10 +38,11 @@ class Survey:
     owner: str
     newest: SegmentMeta | None
     torn: str | None
+    fences: tuple[int, ...]
     leftovers: tuple[str, ...]
 
     def read(self) -> Iterator[tuple[SegmentMeta, list[Section]]]:
-        """All segments that are needed, in order of number, one at a time in memory.
+        """All segments that are needed, in order of number, one at a time in memory. Fences are not among them.
 
         Raises:
             StoreCorrupt: if any is missing or damaged; it names all of them.
@@ -49,7 +51,8 @@ class Survey:
         if self.newest is None:
             return
         problems: list[StoreCorrupt] = []
-        for number in (*self.newest.needed_numbers(), self.newest.number):
+        newest = () if self.newest.is_fence else (self.newest.number,)
+        for number in (*self.newest.needed_numbers(), *newest):
             name = segment_name(self.owner, number)
             try:
                 segment = _read(self.store, self.owner, self.store_id, number)
@@ -76,7 +79,7 @@ class Survey:
 
 
 def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) -> Survey:
-    """Look at the journal of `owner` without changing anything. Reads the newest segment, and only the names of the others.
+    """Look at the journal of `owner` without changing anything. Of the segments it reads the newest.
 
     Args:
         acknowledged: a number that is known to have been durable, if any is known.
@@ -103,9 +106,10 @@ def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) ->
             numbers.pop()
     if acknowledged > (newest.number if newest is not None else -1):
         raise StoreCorrupt(segment_name(owner, acknowledged), 0, "the file is missing, and it was durable before")
-    needed = {*newest.needed_numbers(), newest.number} if newest is not None else set()
-    leftovers = tuple(segment_name(owner, number) for number in numbers if number not in needed)
-    return Survey(store, store_id, owner, newest, torn, leftovers)
+    fences = _fences(store, owner, store_id, newest)
+    kept = {*newest.needed_numbers(), *fences, newest.number} if newest is not None else set()
+    leftovers = tuple(segment_name(owner, number) for number in numbers if number not in kept)
+    return Survey(store, store_id, owner, newest, torn, fences, leftovers)
 
 
 def read_all(store: Store, owner: str, store_id: bytes) -> Iterator[tuple[SegmentMeta, list[Section]]]:
@@ -127,7 +131,7 @@ def take_over(
     """
     warnings: list[str] = []
     found = survey(store, owner, store_id, acknowledged)
-    journal = Journal(owner, store_id, incarnation, found.newest)
+    journal = Journal(owner, store_id, incarnation, found.newest, found.fences)
     while True:
         if found.torn is not None:
             warnings.append(_set_aside(store, found.torn))
@@ -142,7 +146,7 @@ def take_over(
             elif journal.is_mine(found.newest):
                 break
             else:
-                journal.overtaken(found.newest)
+                journal.overtaken(found.newest, found.fences)
     journal.stored(name)
     return journal, survey(store, owner, store_id), warnings
 
@@ -168,6 +172,19 @@ def _set_aside(store: Store, name: str) -> str:
 def _numbers(store: Store, owner: str) -> list[int]:
     numbers = (segment_number(name) for name in store.names(f"{owner}/"))
     return sorted(number for number in numbers if number is not None)
+
+
+def _fences(store: Store, owner: str, store_id: bytes, newest: SegmentMeta | None) -> tuple[int, ...]:
+    if newest is None:
+        return ()
+    fence = newest
+    if not newest.is_fence:
+        try:
+            fence, _ = _read(store, owner, store_id, newest.fence)
+        except NotThere:
+            name = segment_name(owner, newest.fence)
+            raise StoreCorrupt(name, 0, "the file is missing: it must stay as long as the store") from None
+    return (*fence.fences, fence.number)
 
 
 def _read(store: Store, owner: str, store_id: bytes, number: int) -> tuple[SegmentMeta, list[Section]]:

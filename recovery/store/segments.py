@@ -52,14 +52,24 @@ class SegmentMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         owner: whose journal it belongs to, for example "worker-000".
         number: its place in that journal.
         generation, incarnation: of the writer, when it was sealed.
-        needed: which earlier segments of the journal are still needed, as (first, last) pairs in rising order.
+        fence: the number of the fence of this incarnation: the empty segment with which it began.
+        needed: which earlier segments of the journal are still needed, as (first, last) pairs in rising order. Fences are not
+            among them.
+        fences: in a fence, the numbers of the fences before it.
     """
 
     owner: str
     number: int
     generation: int
     incarnation: int
+    fence: int
     needed: tuple[tuple[int, int], ...] = ()
+    fences: tuple[int, ...] = ()
+
+    @property
+    def is_fence(self) -> bool:
+        """Whether this is the empty segment with which its incarnation began."""
+        return self.number == self.fence
 
     def needed_numbers(self) -> Iterator[int]:
         """The numbers in `needed`, one by one."""

@@ -12,7 +12,7 @@ from recovery.store.interface import Buffer, Store, StoreError
 from recovery.store.segments import as_bytes
 
 Done: TypeAlias = tuple[str, Exception | None]
-"""The name of a blob, and None if it is durable now, or else a `StoreError`: of a put that is over or a deletion that failed."""
+"""The name of a blob, and None if it is durable now, or a `StoreError`: of a put that is over, or a deletion that failed."""
 
 
 class StoreWriter:

@@ -12,8 +12,6 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from timely.batch import Batch
 from timely.codec import encode, encode_batch
 from timely.drivers.control import CapturedBatch, Failed, Hello, Returned, Stats, receive_bytes, send_message
@@ -21,7 +19,7 @@ from timely.drivers.explain import print_report
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, run_session, session_stats
 from timely.drivers.link import Link
-from timely.drivers.program import Program
+from timely.drivers.program import Program, unpacked
 from timely.drivers.session import Session
 from timely.drivers.sockets import SocketLink
 from timely.errors import CodecError, FalkirkError
@@ -56,7 +54,7 @@ def main() -> int:
     if data is None:
         return 1
     try:
-        assignment: Assignment = cloudpickle.loads(data)
+        assignment: Assignment = unpacked(data)
         links = {worker: socket.socket(fileno=file) for worker, file in assignment.links.items()}
         _work(control, assignment, SocketLink(links) if links else None)
     except _Stopped:

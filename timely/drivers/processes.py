@@ -18,8 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-import cloudpickle
-
 from timely import errors
 from timely.batch import Batch
 from timely.codec import decode, decode_batch
@@ -37,7 +35,7 @@ from timely.drivers.control import (
 )
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats
-from timely.drivers.program import Program
+from timely.drivers.program import Program, packed
 from timely.errors import FalkirkError
 from timely.fingerprint import differences
 from timely.order import Time
@@ -155,12 +153,12 @@ class ProcessGroup:
                     [sys.executable, "-m", "timely.drivers.child", str(theirs.fileno())],
                     pass_fds=[theirs.fileno(), *files.values()],
                     process_group=0,  # Ctrl-C is for the parent to hear, and to stop the workers in order
-                    env=_environment(workers),
+                    env=environment(workers),
                 )
                 theirs.close()
                 self._children.append(_Child(index, process, mine))
                 assignment = Assignment(self._program, index, workers, files, self._limits, self._drive)
-                program = _pickled(assignment)
+                program = packed(assignment)
                 with suppress(OSError):  # whoever is dead already is found by wait()
                     send_bytes(mine, program)
         except BaseException:
@@ -265,19 +263,8 @@ def launch(
     return ProcessGroup(program, workers, limits, drive).wait(on_stats)
 
 
-def _environment(workers: int) -> dict[str, str]:
+def environment(workers: int) -> dict[str, str]:
     """This process's environment, its import path, and a fair share of the cores for Polars' own threads."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     return {"POLARS_MAX_THREADS": threads, **os.environ, "PYTHONPATH": path}
-
-
-def _pickled(assignment: Assignment) -> bytes:
-    try:
-        data: bytes = cloudpickle.dumps(assignment)
-    except Exception as error:
-        raise FalkirkError(
-            f"the program cannot be sent to worker processes: {type(error).__name__}: {error}; build it in a function "
-            "and give that, or run it from a file: falkirk run app.py"
-        ) from error
-    return data

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+
 from timely.dataflow import Dataflow
 from timely.errors import FalkirkError
 
@@ -71,3 +73,23 @@ def parse_program(text: str, args: dict[str, Any] | None = None) -> Program:
     if not colon or not path.endswith(".py"):
         path, name = text, ""
     return Program(path=path, name=name or None, args=args or {})
+
+
+def packed(task: Any) -> bytes:
+    """A task that holds a program, as it goes to a process that this one has started: see `unpacked`.
+
+    Raises FalkirkError for what cannot travel.
+    """
+    try:
+        data: bytes = cloudpickle.dumps(task)
+    except Exception as error:
+        raise FalkirkError(
+            f"the program cannot be sent to worker processes: {type(error).__name__}: {error}; build it in a function "
+            "and give that, or run it from a file: falkirk run app.py"
+        ) from error
+    return data
+
+
+def unpacked(data: bytes) -> Any:
+    """The task again. Only for what comes from the process that started this one: it may run any code."""
+    return cloudpickle.loads(data)

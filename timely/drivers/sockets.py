@@ -86,21 +86,36 @@ class _Peer:
 
 
 class SocketLink:
-    """Connections over `sockets`, one for each other worker; see `timely.drivers.link.Link`."""
+    """Connections over `sockets`, one for each other worker; see `timely.drivers.link.Link`.
 
-    def __init__(self, sockets: Mapping[int, socket.socket]) -> None:
-        self._peers = {worker: _Peer(worker, sock) for worker, sock in sockets.items()}
-        self._by_file = {sock.fileno(): self._peers[worker] for worker, sock in sockets.items()}
+    With `survives` the end of a connection is no error: somebody else will notice, and `replace` it. Until then what is sent
+    to that worker is dropped.
+    """
+
+    def __init__(self, sockets: Mapping[int, socket.socket], survives: bool = False) -> None:
+        self._peers: dict[int, _Peer] = {}
+        self._by_file: dict[int, _Peer] = {}
         self._poll = select.poll()
-        for sock in sockets.values():
-            sock.setblocking(False)
-            self._poll.register(sock.fileno(), select.POLLIN)
+        self._survives = survives
         self._spin = (os.cpu_count() or 1) > len(sockets)
         self._extra: set[int] = set()
         self.unsent = 0
+        for worker, sock in sockets.items():
+            self._add(worker, sock)
+
+    def replace(self, worker: int, sock: socket.socket) -> None:
+        """The connection to the process that took the place of `worker`. What the old one still holds is void."""
+        old = self._peers.pop(worker, None)
+        if old is not None:
+            self._drop(old)
+            old.sock.close()
+        self._add(worker, sock)
 
     def send(self, worker: int, frame: Frame) -> None:
-        peer = self._peers[worker]
+        peer = self._peers.get(worker)
+        if self._survives and (peer is None or peer.sock.fileno() not in self._by_file):
+            return
+        assert peer is not None
         views = [memoryview(part).cast("B") for part in encode_frame(frame)]
         if not peer.out:
             views = self._push(peer, views)
@@ -128,6 +143,9 @@ class SocketLink:
 
     def close(self) -> None:
         """Say goodbye, and wait until everyone has: who is done early must not look like who died."""
+        if self._survives:
+            self.abandon()
+            return
         deadline = time.monotonic() + _GOODBYE_SECONDS
         for peer in self._peers.values():
             self._finish(peer, deadline)
@@ -162,13 +180,25 @@ class SocketLink:
             self._poll.register(file, select.POLLIN)
         self._extra = wanted
 
+    def _add(self, worker: int, sock: socket.socket) -> None:
+        peer = self._peers[worker] = self._by_file[sock.fileno()] = _Peer(worker, sock)
+        self._extra.discard(sock.fileno())  # a number that was another file's, which is closed now
+        sock.setblocking(False)
+        self._poll.register(sock.fileno(), select.POLLIN)
+
+    def _drop(self, peer: _Peer) -> None:
+        """The connection has ended: nothing more is sent there."""
+        if self._by_file.pop(peer.sock.fileno(), None) is not None:
+            self._poll.unregister(peer.sock.fileno())
+        self.unsent -= sum(view.nbytes for view in peer.out)
+        peer.out.clear()
+
     def _receive(self, peer: _Peer, frames: list[Frame]) -> None:
         bodies, ended = peer.receive()
         frames += map(decode_frame, bodies)
         if ended:
-            self._poll.unregister(peer.sock.fileno())
-            del self._by_file[peer.sock.fileno()]
-            if not peer.goodbye:
+            self._drop(peer)
+            if not peer.goodbye and not self._survives:
                 peer.goodbye = True
                 raise WorkerLost(f"worker {peer.worker} closed its connection before the job was over")
 

@@ -40,7 +40,11 @@ class State(Protocol):
     """State of one operator on one worker."""
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The runs with times in `upto` and not in `after`: an incremental checkpoint. Copies nothing that is immutable."""
+        """What was written at times in `upto` and not in `after`: an incremental checkpoint. Copies nothing immutable.
+
+        Times may be merged: a run then stands for all up to its own, and `restore` of all runs so far gives the state at
+        `upto`. Parts of the state that nothing outside `upto` can ask for may be left out.
+        """
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold."""

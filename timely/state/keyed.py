@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -35,17 +36,20 @@ class _Keyed(Scope[Change]):
             else:
                 values[key] = value
 
-    def run(self, time: Time, change: Change) -> Run:
-        return Run(time, _records(change[0]))
+    def changes(self, first: int, end: int) -> Run | None:
+        wrote: dict[Any, Any] = {}
+        for _, change in islice(self.log, first, end):
+            wrote.update(change[0])
+        return Run(self.time_of(end), _records(wrote)) if wrote else None
 
-    def base(self, time: Time) -> Run | None:
+    def whole(self, end: int) -> Run | None:
         values = self.values
-        if self.log:
+        if len(self.log) > end:
             values = dict(values)
-            for _, (_, replaced) in reversed(self.log):
+            for _, (_, replaced) in islice(reversed(self.log), len(self.log) - end):
                 values.update(replaced)
         records = _records({key: value for key, value in values.items() if value is not ABSENT})
-        return Run(time, records) if records else None
+        return Run(self.time_of(end), records) if records else None
 
     def load(self, run: Run) -> None:
         assert isinstance(run.batch, list)

@@ -8,7 +8,7 @@ it replaced. Going back undoes from the newest end; compacting forgets from the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from timely.order import INF, Frontier, Time
@@ -28,13 +28,19 @@ class Scope(Generic[Change]):
         """Take back `change`, the newest one."""
         raise NotImplementedError
 
-    def run(self, time: Time, change: Change) -> Run:
-        """What `change` wrote."""
+    def changes(self, first: int, end: int) -> Run | None:
+        """What the entries [first, end) of the log wrote, as one run at the last of their times; None if nothing is left."""
         raise NotImplementedError
 
-    def base(self, time: Time) -> Run | None:
-        """All that was written up to `time`, the last settled one."""
+    def whole(self, end: int) -> Run | None:
+        """All that there was after the first `end` entries of the log, as one run."""
         raise NotImplementedError
+
+    def time_of(self, end: int) -> Time:
+        """The last time of what there was after the first `end` entries of the log."""
+        time = self.log[end - 1][0] if end else self.settled
+        assert time is not None
+        return time
 
     def load(self, run: Run) -> None:
         """Write what a run holds, at the run's time."""
@@ -78,24 +84,30 @@ class Scopes(Generic[S]):
         return scope
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The runs in `upto` and not in `after`. Of equal keys the later run wins, so overlap does no harm.
-
-        What was compacted is one run at the last of its times. Raises ValueError if `upto` leaves that time out.
+        """What was written in `upto` and not in `after`: one run a scope, at the last of the times, whatever it took to
+        get there. Scopes that are over in `upto` have none. Raises ValueError if `upto` would part what was compacted.
         """
-        return [run for scope in self._scopes.values() for run in self._runs(scope, upto, after)]
+        runs = (
+            self._run(scope, upto, after)
+            for outer, scope in self._scopes.items()
+            if not outer or (*outer, INF) not in upto
+        )
+        return [run for run in runs if run is not None]
 
-    def _runs(self, scope: S, upto: Frontier, after: Frontier) -> Iterator[Run]:
+    def _run(self, scope: S, upto: Frontier, after: Frontier) -> Run | None:
         settled = scope.settled
         if settled is not None and settled not in after:
             self._check(settled, upto)
-            base = scope.base(settled)
-            if base is not None:
-                yield base
-        for time, change in scope.log:
-            if time not in upto:
-                return
-            if time not in after:
-                yield scope.run(time, change)
+        # Later times are seldom left out, and they are the last: count from there.
+        end = len(scope.log)
+        while end and scope.log[end - 1][0] not in upto:
+            end -= 1
+        first = end
+        while first and scope.log[first - 1][0] not in after:
+            first -= 1
+        if first == 0 and (settled is None or settled not in after):
+            return scope.whole(end) if end or settled is not None else None
+        return scope.changes(first, end) if first < end else None
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold, in order of time."""

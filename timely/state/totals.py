@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -46,21 +47,30 @@ class _Totals(Scope[Change]):
         self.totals.put(touched, before)
         self.totals.truncate(known)
 
-    def run(self, time: Time, change: Change) -> Run:
-        _, touched, _, after = change
-        return Run(time, self._sharded(self.totals.table(touched, after)))
+    def changes(self, first: int, end: int) -> Run | None:
+        if end - first == 1:
+            _, touched, _, after = self.log[first][1]
+            return Run(self.time_of(end), self._sharded(self.totals.table(touched, after)))
+        changed = np.zeros(len(self.totals), dtype=bool)
+        for _, change in islice(self.log, first, end):
+            changed[change[1]] = True
+        return self._at(end, np.flatnonzero(changed))
 
-    def base(self, time: Time) -> Run | None:
-        count = self.log[0][1][0] if self.log else len(self.totals)
-        if not count:
-            return None
-        every = np.arange(count, dtype=np.intp)
+    def whole(self, end: int) -> Run | None:
+        count = self.log[end][1][0] if end < len(self.log) else len(self.totals)
+        return self._at(end, np.arange(count, dtype=np.intp)) if count else None
+
+    def _at(self, end: int, ids: Ids) -> Run:
+        """The totals of `ids` after the first `end` entries of the log."""
+        later = len(self.log) - end
+        if not later:
+            return Run(self.time_of(end), self._sharded(self.totals.table(ids, self.totals.gather(ids))))
+        every = np.arange(len(self.totals), dtype=np.intp)
         values = self.totals.gather(every)
-        for _, (_, touched, before, _) in reversed(self.log):
-            old = touched < count
+        for _, (_, touched, before, _) in islice(reversed(self.log), later):
             for array, replaced in zip(values, before, strict=True):
-                array[touched[old]] = replaced[old]
-        return Run(time, self._sharded(self.totals.table(every, values)))
+                array[touched] = replaced
+        return Run(self.time_of(end), self._sharded(self.totals.table(ids, [array[ids] for array in values])))
 
     def _sharded(self, table: pa.Table) -> pa.Table:
         shards = shards_of(hash_columns([table[key] for key in self.totals.keys]))

@@ -22,7 +22,7 @@ from recovery.store.segments import (
 from timely.codec import decode_batch, encode_batch
 
 STORE = bytes(range(16))
-META = SegmentMeta(owner="worker-003", number=12, generation=4, incarnation=2, needed=((0, 3), (7, 7)))
+META = SegmentMeta(owner="worker-003", number=12, generation=4, incarnation=2, fence=5, needed=((0, 3), (7, 7)))
 SIZES = st.one_of(st.integers(0, 70), st.integers(LARGE - 70, LARGE + 70))
 SECTIONS = st.lists(
     st.builds(Section, st.binary(max_size=90), SIZES.map(lambda size: bytes(i % 251 for i in range(size))))
@@ -33,6 +33,8 @@ METAS = st.builds(
     number=st.integers(0, 2**60),
     generation=st.integers(0, 2**60),
     incarnation=st.integers(0, 2**60),
+    fence=st.integers(0, 2**60),
+    fences=st.lists(st.integers(0, 2**60), max_size=3).map(tuple),
     needed=st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), max_size=5).map(tuple),
 )
 
@@ -72,6 +74,7 @@ def test_large_payloads_are_not_copied_and_arrow_uses_them_where_they_are() -> N
     data[:] = b"".join(parts)
     section = decode_segment(data)[1][1]
     back = decode_batch(section.head, section.payload)
+    assert isinstance(back, pa.Table)
     assert back.equals(table)
     inside = pa.py_buffer(data)
     for column in back.columns:

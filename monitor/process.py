@@ -1,0 +1,169 @@
+"""The monitor of a job as a process: `python -m monitor.process`, started by the job's supervisor.
+
+The coordinator with a clock, a disk and sockets. It may die at any moment: a new one reads the journal, and workers connect
+to it by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+
+from monitor.coordinator import Coordinator
+from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
+from monitor.layouts import layout_changes
+from monitor.process_journal import MonitorJournal
+from monitor.process_workers import WorkerConnections
+from recovery.child import confess, end_with
+from recovery.child_control import (
+    TO_CHILD,
+    Control,
+    Fenced,
+    FromChild,
+    Happened,
+    Lost,
+    Needed,
+    Over,
+    ToChild,
+    Warned,
+    Watch,
+    tell,
+)
+from recovery.store.identity import store_id
+from recovery.store.interface import StoreGone
+from recovery.store.local import LocalStore
+
+LONG_SECONDS = 600.0
+"""A worker is given up after so long a silence. A process that ends is noticed at once, without that; and one turn of a
+worker lasts as long as a user's function does."""
+
+_SHORTEST_TICK, _LONGEST_TICK = 0.02, 0.25
+
+
+class MonitorProcess:
+    """One incarnation of the monitor."""
+
+    def __init__(self, control: Control[ToChild], listener: socket.socket, watch: Watch) -> None:
+        self._control = control
+        self._timeline = watch.timeline
+        self._over = False
+        if not os.path.isdir(watch.folder):
+            raise StoreGone(f"the store {watch.folder} is gone; bring it back and run the job again")
+        store = LocalStore(watch.folder)
+        identity = store_id(store)
+        if identity is None:
+            raise StoreGone(f"the store {watch.folder} was emptied; bring it back and run the job again")
+        self._journal = MonitorJournal(store, identity, watch.incarnation)
+        for warning in self._journal.warnings:
+            self._tell(Warned(warning))
+        # Seconds since 1970, for people, that never go back, for the coordinator.
+        self._offset = time.time() - time.monotonic()
+        saved = self._journal.saved
+        self._before = saved.finished
+        changes = layout_changes(saved.layout, watch.layout) if saved.layout is not None else []
+        if changes:
+            lines = "\n  ".join(changes)
+            self._end(
+                f"this is another program than the one that the store {watch.folder} belongs to:\n  {lines}\n"
+                "Run the program as it was, or choose another store"
+            )
+        settings = Settings(
+            workers=watch.layout.workers,
+            awaited=watch.awaited,
+            join_seconds=LONG_SECONDS,
+            pause_seconds=LONG_SECONDS,
+            restore_seconds=LONG_SECONDS,
+            heartbeat_seconds=LONG_SECONDS,
+        )
+        shortest = min((group.seconds for group in watch.layout.groups if group.seconds is not None), default=1.0)
+        self._tick = min(max(shortest / 10, _SHORTEST_TICK), _LONGEST_TICK)
+        self._coordinator = Coordinator(self._now(), saved, settings)
+        self._selector = selectors.DefaultSelector()
+        self._workers = WorkerConnections(self._selector, listener)
+        self._selector.register(control.sock, selectors.EVENT_READ, None)
+        for file in self._journal.files():
+            self._selector.register(file, selectors.EVENT_READ, None)
+
+    def run(self) -> None:
+        """Lead the job until its supervisor is gone, or wants no more."""
+        due = 0.0
+        self._obey()
+        while not self._control.ended:
+            ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)
+            for message in self._control.read():
+                if isinstance(message, Lost):
+                    self._coordinator.lost(message.worker, message.incarnation, self._now(), message.reason)
+            for ticket in self._journal.written():
+                self._coordinator.stored(ticket, self._now())
+            for key, events in ready:
+                if key.data is not None:
+                    for heard, incarnation in key.data(events):
+                        self._coordinator.hear(heard, self._now(), incarnation)
+            if time.monotonic() >= due:
+                due = time.monotonic() + self._tick
+                self._coordinator.tick(self._now())
+            self._obey()
+        self._journal.close()
+
+    def _obey(self) -> None:
+        """Do what the coordinator wants."""
+        if self._over:
+            return
+        for effect in self._coordinator.take():
+            match effect:
+                case Send(worker, message):
+                    self._workers.send(worker, message)
+                case Persist(ticket, records):
+                    self._journal.write(ticket, records)
+                case Respawn(worker):
+                    self._tell(Needed(worker))
+                case Fence(worker, incarnation, reason):
+                    self._tell(Fenced(worker, incarnation, reason))
+                case Event(kind, at, data):
+                    if self._timeline:
+                        self._tell(Happened(kind, at, data))
+                case Finished():
+                    self._end(None)
+                case Fail(reason):
+                    self._end(reason)
+
+    def _end(self, reason: str | None) -> None:
+        if not self._over:
+            self._over = True
+            self._tell(Over(reason, self._before))
+
+    def _tell(self, message: FromChild) -> None:
+        tell(self._control.sock, message)
+
+    def _now(self) -> float:
+        return self._offset + time.monotonic()
+
+
+def main() -> int:
+    """Be the monitor; the exit code is 0 unless it failed."""
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    listener = socket.socket(fileno=int(sys.argv[2]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with, args=(sock,), daemon=True).start()
+    control: Control[ToChild] = Control(sock, TO_CHILD)
+    try:
+        watch, *lost = control.read(wait=True) or [None]
+        if isinstance(watch, Watch):
+            monitor = MonitorProcess(control, listener, watch)
+            monitor.run()
+    except BaseException as error:
+        confess(sock, error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

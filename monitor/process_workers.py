@@ -1,0 +1,96 @@
+"""The monitor's connections to workers."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from contextlib import suppress
+
+from recovery.child_control import cut, frame
+from recovery.protocol import Join, ToMonitor, ToWorker, decode_to_monitor, encode_message
+
+_CHUNK = 1 << 18
+
+
+class _Connection:
+    __slots__ = ("buffer", "incarnation", "out", "sock", "worker")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.worker = -1
+        """Not known before it joins."""
+        self.incarnation = -1
+        self.buffer = bytearray()
+        self.out = bytearray()
+
+
+class WorkerConnections:
+    """Connections that workers make to `listener`, a listening unix socket."""
+
+    def __init__(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
+        self._selector = selector
+        self._listener = listener
+        self._newest: dict[int, _Connection] = {}
+        listener.setblocking(False)
+        selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """A message for the process of a worker that was heard last; dropped if that is gone."""
+        connection = self._newest.get(worker)
+        if connection is not None:
+            connection.out += frame(encode_message(message))
+            self._push(connection)
+
+    def _accept(self, events: int) -> list[tuple[ToMonitor, int]]:
+        with suppress(BlockingIOError):
+            sock, _ = self._listener.accept()
+            sock.setblocking(False)
+            connection = _Connection(sock)
+            self._selector.register(sock, selectors.EVENT_READ, lambda events: self._serve(connection, events))
+        return []
+
+    def _serve(self, connection: _Connection, events: int) -> list[tuple[ToMonitor, int]]:
+        """What has come, with the incarnation of the sender."""
+        if events & selectors.EVENT_WRITE:
+            self._push(connection)
+        if not events & selectors.EVENT_READ:
+            return []
+        ended = False
+        try:
+            while data := connection.sock.recv(_CHUNK):
+                connection.buffer += data
+            ended = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            ended = True
+        heard = []
+        for data in cut(connection.buffer):
+            message = decode_to_monitor(data)
+            if isinstance(message, Join):
+                connection.worker, connection.incarnation = message.worker, message.incarnation
+                newest = self._newest.get(message.worker)
+                if newest is None or newest.incarnation <= message.incarnation:
+                    self._newest[message.worker] = connection
+            heard.append((message, connection.incarnation))
+        if ended:
+            self._selector.unregister(connection.sock)
+            connection.sock.close()
+            if self._newest.get(connection.worker) is connection:
+                del self._newest[connection.worker]
+        return heard
+
+    def _push(self, connection: _Connection) -> None:
+        waited = self._selector.get_key(connection.sock).events & selectors.EVENT_WRITE
+        try:
+            while connection.out:
+                sent = connection.sock.send(connection.out)
+                del connection.out[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:  # gone: its end is read
+            connection.out.clear()
+        if bool(waited) != bool(connection.out):
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0)
+            data = self._selector.get_key(connection.sock).data
+            self._selector.modify(connection.sock, events, data)

@@ -1,0 +1,207 @@
+"""A worker process of a job with a store: `python -m recovery.child`, started by the job's supervisor and by nobody else.
+
+It prepares itself as far as it can without knowing which worker it will be: what takes long is then done when it is needed
+as the replacement of one that died. It ends when its supervisor does.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from recovery.child_control import (
+    TO_CHILD,
+    Begin,
+    Control,
+    End,
+    FromChild,
+    Peer,
+    ToChild,
+    Unable,
+    Warned,
+    tell,
+)
+from recovery.child_warm import warm_up
+from recovery.layout import Layout, lay_out
+from recovery.monitor_link import SocketMonitorLink
+from recovery.session import RecoverableSession
+from recovery.store.identity import store_id
+from recovery.store.interface import StoreGone
+from recovery.store.local import LocalStore
+from recovery.store.reading import take_over
+from recovery.store_client import ThreadedStore
+from timely.batch import Batch
+from timely.codec import encode_batch
+from timely.drivers.control import CapturedBatch
+from timely.drivers.explain import print_report
+from timely.drivers.inputs import Limits
+from timely.drivers.job import STATS_SECONDS, session_stats
+from timely.drivers.program import Program, unpacked
+from timely.drivers.sockets import SocketLink
+from timely.errors import CodecError, FalkirkError
+from timely.order import Time
+from timely.plan import Plan, compile_plan
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What all workers of a job are told. `monitor` is the path of the socket that it listens at."""
+
+    program: Program
+    workers: int
+    limits: Limits
+    folder: str
+    store_id: bytes
+    monitor: str
+
+
+class _Stopped(BaseException):
+    """The supervisor wants this process to end."""
+
+
+def main() -> int:
+    """Run one worker; the exit code is 0 unless it failed or was stopped."""
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=end_with, args=(sock,), daemon=True).start()
+    control: Control[ToChild] = Control(sock, TO_CHILD)
+    try:
+        with os.fdopen(int(sys.argv[2]), "rb") as file:
+            task: Task = unpacked(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0))
+        plan = compile_plan(task.program.build().graph, task.workers)
+        layout = lay_out(plan)
+        warm_up()
+        begin, *early = control.read(wait=True) or [End()]
+        if isinstance(begin, Begin):
+            worker = WorkerProcess(control, task, plan, layout, begin)
+            worker.obey(early)
+            worker.run()
+    except _Stopped:
+        return 143
+    except BaseException as error:
+        confess(sock, error)
+        return 1
+    return 0
+
+
+class WorkerProcess:
+    """One incarnation of one worker, from its beginning to the end of the job."""
+
+    def __init__(self, control: Control[ToChild], task: Task, plan: Plan, layout: Layout, begin: Begin) -> None:
+        self._control = control
+        self._plan = plan
+        self._ended = False
+        peers = dict(zip(begin.peers, control.files(len(begin.peers))))
+        self._link = SocketLink(peers, survives=True) if task.workers > 1 else None
+        if not Path(task.folder).is_dir():
+            raise StoreGone(f"the store {task.folder} is gone; bring it back and run the job again")
+        store = LocalStore(task.folder)
+        if store_id(store) != task.store_id:
+            raise StoreGone(f"the store {task.folder} was replaced by another one; bring it back and run the job again")
+        journal, found, warnings = take_over(store, f"worker-{begin.index:03d}", task.store_id, begin.incarnation)
+        for warning in warnings:
+            self._tell(Warned(warning))
+        client = ThreadedStore(store)
+        for name in found.leftovers:
+            client.delete(name)
+        self._monitor = SocketMonitorLink(task.monitor, lambda: self.obey(control.read()), (control.sock.fileno(),))
+        self._files = client.files
+        self.session = RecoverableSession(
+            plan,
+            layout,
+            begin.index,
+            begin.incarnation,
+            self._link,
+            self._monitor,
+            client,
+            journal,
+            found.read(),
+            task.limits,
+            on_capture=self._captured,
+        )
+
+    def run(self) -> None:
+        """Work until the supervisor says that the job is over."""
+        session = self.session
+        signal.signal(signal.SIGTERM, lambda *_: session.stop(_Stopped()))
+        if hasattr(signal, "SIGQUIT"):
+            signal.signal(signal.SIGQUIT, lambda *_: print_report(session.worker))
+        due = time.monotonic() + STATS_SECONDS
+        try:
+            while not self._ended:
+                session.step(STATS_SECONDS)
+                if session.done and not self._ended:  # until all others are, too: it may be needed again
+                    select.select([*self._monitor.files(), *self._files()], [], [], STATS_SECONDS)
+                if (now := time.monotonic()) >= due:
+                    due = now + STATS_SECONDS
+                    self._tell(session_stats(session))
+        except BaseException:
+            try:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the supervisor may say stop now, but this must be finished
+            finally:
+                session.abort()
+            raise
+        session.close()
+        self._tell(session_stats(session, done=True))
+
+    def obey(self, messages: list[ToChild]) -> None:
+        """Do what the supervisor says; to be done before what the monitor has said meanwhile."""
+        for message in messages:
+            match message:
+                case Peer(worker) if self._link is not None:
+                    self._link.replace(worker, self._control.files(1)[0])
+                case End():
+                    self._ended = True
+
+    def _captured(self, node: int, at: Time, batch: Batch) -> None:
+        try:
+            header, payload = encode_batch(batch)
+        except CodecError as error:
+            where = self._plan.graph.nodes[node]
+            raise CodecError(f"capture {where.name!r} ({where.site}): {error}") from error
+        self._tell(CapturedBatch(node, at, header, b"".join(payload)))
+
+    def _tell(self, message: FromChild) -> None:
+        tell(self._control.sock, message)
+
+
+def end_with(sock: socket.socket) -> None:
+    """End this process at once when the other side of its connection to the supervisor is closed."""
+    poll = select.poll()
+    poll.register(sock.fileno(), 0)  # nothing but its end
+    while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll()):
+        pass
+    os._exit(1)
+
+
+def confess(sock: socket.socket, error: BaseException) -> None:
+    """Tell the supervisor why this process ends."""
+    kind, known = type(error).__name__, isinstance(error, FalkirkError)
+    text = str(error) if known else f"{kind}: {error}"
+    try:
+        tell(sock, Unable(kind, text, "".join(traceback.format_exception(error)), known))
+    except OSError:
+        traceback.print_exception(error)
+
+
+def _stop(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Stopped
+
+
+if __name__ == "__main__":
+    code = main()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
