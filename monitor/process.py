@@ -19,7 +19,6 @@ from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send
 from monitor.layouts import layout_changes
 from monitor.process_journal import MonitorJournal
 from monitor.process_workers import WorkerConnections
-from recovery.child import confess, end_with
 from recovery.child_control import (
     TO_CHILD,
     Control,
@@ -32,6 +31,8 @@ from recovery.child_control import (
     ToChild,
     Warned,
     Watch,
+    confess,
+    end_with,
     tell,
 )
 from recovery.store.identity import store_id
@@ -89,15 +90,16 @@ class MonitorProcess:
         for file in self._journal.files():
             self._selector.register(file, selectors.EVENT_READ, None)
 
-    def run(self) -> None:
-        """Lead the job until its supervisor is gone, or wants no more."""
+    def run(self, said: list[ToChild]) -> None:
+        """Lead the job until this process is ended. `said`: what the supervisor has said since it gave the job."""
         due = 0.0
-        self._obey()
-        while not self._control.ended:
-            ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)
-            for message in self._control.read():
+        while True:
+            for message in said:
                 if isinstance(message, Lost):
                     self._coordinator.lost(message.worker, message.incarnation, self._now(), message.reason)
+            self._obey()
+            ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)
+            said = self._control.read()
             for ticket in self._journal.written():
                 self._coordinator.stored(ticket, self._now())
             for key, events in ready:
@@ -107,8 +109,6 @@ class MonitorProcess:
             if time.monotonic() >= due:
                 due = time.monotonic() + self._tick
                 self._coordinator.tick(self._now())
-            self._obey()
-        self._journal.close()
 
     def _obey(self) -> None:
         """Do what the coordinator wants."""
@@ -152,10 +152,9 @@ def main() -> int:
     threading.Thread(target=end_with, args=(sock,), daemon=True).start()
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:
-        watch, *lost = control.read(wait=True) or [None]
+        watch, *more = control.read(wait=True)
         if isinstance(watch, Watch):
-            monitor = MonitorProcess(control, listener, watch)
-            monitor.run()
+            MonitorProcess(control, listener, watch).run(more)
     except BaseException as error:
         confess(sock, error)
         return 1

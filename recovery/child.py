@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +25,9 @@ from recovery.child_control import (
     FromChild,
     Peer,
     ToChild,
-    Unable,
     Warned,
+    confess,
+    end_with,
     tell,
 )
 from recovery.child_warm import warm_up
@@ -47,7 +47,7 @@ from timely.drivers.inputs import Limits
 from timely.drivers.job import STATS_SECONDS, session_stats
 from timely.drivers.program import Program, unpacked
 from timely.drivers.sockets import SocketLink
-from timely.errors import CodecError, FalkirkError
+from timely.errors import CodecError
 from timely.order import Time
 from timely.plan import Plan, compile_plan
 
@@ -147,7 +147,9 @@ class WorkerProcess:
                     self._tell(session_stats(session))
         except BaseException:
             try:
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the supervisor may say stop now, but this must be finished
+                signal.signal(
+                    signal.SIGTERM, signal.SIG_IGN
+                )  # the supervisor may say stop now, but this must be finished
             finally:
                 session.abort()
             raise
@@ -173,25 +175,6 @@ class WorkerProcess:
 
     def _tell(self, message: FromChild) -> None:
         tell(self._control.sock, message)
-
-
-def end_with(sock: socket.socket) -> None:
-    """End this process at once when the other side of its connection to the supervisor is closed."""
-    poll = select.poll()
-    poll.register(sock.fileno(), 0)  # nothing but its end
-    while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll()):
-        pass
-    os._exit(1)
-
-
-def confess(sock: socket.socket, error: BaseException) -> None:
-    """Tell the supervisor why this process ends."""
-    kind, known = type(error).__name__, isinstance(error, FalkirkError)
-    text = str(error) if known else f"{kind}: {error}"
-    try:
-        tell(sock, Unable(kind, text, "".join(traceback.format_exception(error)), known))
-    except OSError:
-        traceback.print_exception(error)
 
 
 def _stop(*_: object) -> None:

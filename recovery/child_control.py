@@ -6,8 +6,11 @@ speaks of them (SCM_RIGHTS), in the order in which it names them.
 
 from __future__ import annotations
 
+import os
+import select
 import socket
 import struct
+import traceback
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +20,7 @@ import msgspec
 
 from recovery.layout import Layout
 from timely.drivers.control import CapturedBatch, Stats
+from timely.errors import FalkirkError
 
 _LENGTH = struct.Struct("<I")
 _MOST_FILES = 250  # of one message; Linux allows 253
@@ -185,3 +189,22 @@ class Control(Generic[Heard]):
         self._files.clear()
         with suppress(OSError):
             self.sock.close()
+
+
+def end_with(sock: socket.socket) -> None:
+    """End this process at once when the other side of its connection to the supervisor is closed."""
+    poll = select.poll()
+    poll.register(sock.fileno(), 0)  # nothing but its end
+    while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll()):
+        pass
+    os._exit(1)
+
+
+def confess(sock: socket.socket, error: BaseException) -> None:
+    """Tell the supervisor why this process ends."""
+    kind, known = type(error).__name__, isinstance(error, FalkirkError)
+    text = str(error) if known else f"{kind}: {error}"
+    try:
+        tell(sock, Unable(kind, text, "".join(traceback.format_exception(error)), known))
+    except OSError:
+        traceback.print_exception(error)

@@ -74,7 +74,9 @@ class RunState:
             ValueError: if a merged run lies across the border of `upto` or `after`: the caller compacted too far.
         """
         runs = []
-        for pieces in self._scopes.values():
+        for outer, pieces in self._scopes.items():
+            if outer and (*outer, INF) in upto:
+                continue  # over: nothing can ask for it any more
             for piece in pieces:
                 if self._inside(piece, after):
                     continue

@@ -83,7 +83,7 @@ times = st.tuples(st.integers(0, 3), st.integers(0, 5))
 histories = st.dictionaries(times, rows_lists, max_size=10).map(lambda d: sorted(d.items()))
 frontiers = st.lists(times, max_size=3).map(lambda ts: Frontier.before(ts, 2))
 OUTERS = [(e,) for e in range(4)]
-EMPTY, TOP = Frontier.empty(2), Frontier.top(2)
+EMPTY, FIRST = Frontier.empty(2), Frontier.before([(0, 1)])
 
 
 def play(kind: Callable[[], Any], history: list[tuple[Time, Rows]]) -> Any:
@@ -119,7 +119,8 @@ def test_restored_snapshot_equals_keep(kind: Any, history: Any, f: Frontier) -> 
     restored.put((0, 0), [("z", 5)])
     restored.state.restore(subject.state.snapshot(f, EMPTY))
     subject.state.keep(f)
-    assert view(restored) == view(subject)
+    alive = [outer for outer in OUTERS if (*outer, INF) not in f]  # nothing can ask for the others any more
+    assert view(restored, alive) == view(subject, alive)
 
 
 @kinds
@@ -128,23 +129,24 @@ def test_restored_snapshot_equals_keep(kind: Any, history: Any, f: Frontier) -> 
 def test_incremental_snapshots_add_up_to_the_full_one(
     kind: Any, history: Any, chain: list[Frontier], compactions: list[bool]
 ) -> None:
-    steps = sorted(chain, key=lambda f: sum(t in f for t, _ in history))
+    steps = sorted((f for f in chain if (3, INF) not in f), key=lambda f: sum(t in f for t, _ in history))
     subject, saved, after = play(kind, history), [], EMPTY
     full = kind()
-    full.state.restore(subject.state.snapshot(TOP, EMPTY))
-    for f in [*steps, TOP]:
+    last = Frontier.before([(3, INF)])
+    full.state.restore(subject.state.snapshot(last, EMPTY))
+    for f in [*steps, last]:
         if not all(t in f for t, _ in history if t in after):
             continue
         saved += subject.state.snapshot(f, after)
         after = f
-        if compactions and compactions.pop() and f is not TOP:
+        if compactions and compactions.pop() and f is not last:
             alive = [outer for outer in OUTERS if (*outer, INF) not in f]
             before = view(subject, alive)
             subject.state.compact(f)
             assert view(subject, alive) == before
     restored = kind()
     restored.state.restore(saved)
-    assert view(restored) == view(full)
+    assert view(restored, [(3,)]) == view(full, [(3,)])
 
 
 @kinds
@@ -216,7 +218,7 @@ def test_snapshot_carries_the_shard_of_each_key() -> None:
     from timely.routing import shard_of, stable_hash
 
     for kind in (Column, Rowwise):
-        [run] = play(kind, [((0, 0), [("a", 1), ("b", 2)])]).state.snapshot(TOP, EMPTY)
+        [run] = play(kind, [((0, 0), [("a", 1), ("b", 2)])]).state.snapshot(FIRST, EMPTY)
         assert run.batch["shard()"].to_pylist() == [shard_of(stable_hash(k)) for k in ("a", "b")]
-    [run] = play(Keyed, [((0, 0), [("a", 1)])]).state.snapshot(TOP, EMPTY)
+    [run] = play(Keyed, [((0, 0), [("a", 1)])]).state.snapshot(FIRST, EMPTY)
     assert run.batch == [(shard_of(stable_hash("a")), "a", 1)]

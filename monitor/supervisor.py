@@ -1,0 +1,368 @@
+"""The supervisor of a job with a store: starts its workers and its monitor, and starts anew what dies.
+
+It has no part in recovery itself. The monitor says when a worker is to be replaced; a monitor that dies is replaced at once;
+when the supervisor dies, all others end. One prepared process waits as a spare, so that a replacement is there soon.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from monitor.process_journal import OWNER
+from monitor.supervisor_processes import MONITOR, WORKER, Child, Children
+from recovery.child import Task
+from recovery.child_control import (
+    Begin,
+    End,
+    Fenced,
+    FromChild,
+    Happened,
+    Lost,
+    Needed,
+    Over,
+    Peer,
+    Unable,
+    Warned,
+    Watch,
+)
+from recovery.layout import Layout, lay_out
+from recovery.store.identity import make_store_id
+from recovery.store.interface import StoreBusy
+from recovery.store.local import LocalStore
+from recovery.store.reading import survey
+from timely import errors
+from timely.batch import Batch
+from timely.codec import decode_batch
+from timely.drivers.control import CapturedBatch, Stats
+from timely.drivers.inputs import Limits
+from timely.drivers.job import OnStats, Result
+from timely.drivers.program import Program, packed
+from timely.errors import FalkirkError
+from timely.order import Time
+from timely.plan import compile_plan
+
+_TICK_SECONDS = 0.25
+_SPARE_SECONDS = 1.5
+"""How long after a process was used to prepare the next spare: until then the job needs the processor more."""
+
+_END_SECONDS = 30.0
+"""How long workers have to leave when all is done: sinks are closed then."""
+
+_MONITOR_DEATHS, _MONITOR_SECONDS = 5, 10.0
+"""A monitor that dies so often in so short a time will not live."""
+
+_STOP = ".stop"
+"""The file in a store that asks its job to stop."""
+
+
+class JobStopped(FalkirkError):
+    """Somebody asked the job to stop, and it has: run it again, and it goes on."""
+
+
+class Job:
+    """One run of a job with a store.
+
+    Args:
+        program: what every worker builds.
+        workers: how many.
+        folder: of the store. It is made if it is missing, and must be empty, or that of this job.
+        limits: as for `timely.run.run`.
+        on_event: called with (kind, time, data) for everything that happens to the job (`monitor.effects.Event`).
+        on_note: called with what the user should know, in words.
+
+    Raises:
+        GraphError: for a program that recovery cannot bring through.
+        StoreBusy: if another job uses the store; other StoreErrors if it is none, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        workers: int,
+        folder: str | os.PathLike[str],
+        limits: Limits | None = None,
+        on_event: Callable[[str, float, dict[str, Any]], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
+    ) -> None:
+        flow = program.build()
+        self.layout: Layout = lay_out(compile_plan(flow.graph, workers))
+        self.finished_before = False
+        """The store says that an earlier run has finished the job: nothing was done now."""
+        self.stats: dict[int, Stats] = {}
+        self._captures = {node.index: node.name for node in flow.graph.of_kind("capture")}
+        self._captured: dict[tuple[int, int, Time], Batch] = {}
+        self._on_event = on_event
+        self._on_note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
+        self._began = time.perf_counter()
+        self._workers: dict[int, Child] = {}
+        self._spares: deque[Child] = deque()
+        self._monitor: Child | None = None
+        self._monitor_deaths: deque[float] = deque(maxlen=_MONITOR_DEATHS)
+        self._unsaid: list[Lost] = []
+        self._spare_due: float | None = None
+        self._over: Over | None = None
+        self._error: FalkirkError | None = None
+        self._resources = ExitStack()
+        try:
+            self._open(program, workers, Path(folder).absolute(), limits or Limits())
+        except BaseException:
+            self._resources.close()
+            raise
+
+    def _open(self, program: Program, workers: int, folder: Path, limits: Limits) -> None:
+        resources = self._resources
+        store = resources.enter_context(LocalStore(folder))
+        resources.enter_context(store.lock())
+        identity = make_store_id(store, secrets.token_bytes(16))
+        surveys = [survey(store, owner, identity) for owner in (OWNER, *(f"worker-{w:03d}" for w in range(workers)))]
+        self._incarnation = max((found.newest.incarnation for found in surveys if found.newest is not None), default=0)
+        self._stop_file = folder / _STOP
+        self._stop_file.unlink(missing_ok=True)
+        resources.callback(self._stop_file.unlink, missing_ok=True)
+        private = tempfile.mkdtemp(prefix="falkirk-")
+        resources.callback(shutil.rmtree, private, ignore_errors=True)
+        self._listener = resources.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        address = os.path.join(private, "monitor")
+        self._listener.bind(address)
+        self._listener.listen(4 * workers + 16)
+        self._task = resources.enter_context(tempfile.TemporaryFile(dir=private))
+        self._task.write(packed(Task(program, workers, limits, str(folder), identity, address)))
+        self._task.flush()
+        self._folder = folder
+        self._children = Children(workers)
+        resources.callback(self._children.close)
+        resources.callback(self._children.stop)
+        self._start_monitor()
+        for _ in range(workers):
+            self._start_spare()
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the workers that there are, in order of worker."""
+        return [child.pid for _, child in sorted(self._workers.items())]
+
+    @property
+    def monitor_pid(self) -> int | None:
+        """That of the monitor."""
+        return self._monitor.pid if self._monitor is not None else None
+
+    def explain(self) -> None:
+        """Have every worker print what it waits for, on its standard error."""
+        for child in self._workers.values():
+            if child.worker in self.stats and child.process.poll() is None:
+                child.process.send_signal(signal.SIGQUIT)
+
+    def run(self, on_stats: OnStats | None = None) -> Result:
+        """See the job through.
+
+        Captured batches that an earlier run has handed over are not handed over again.
+
+        Raises the error of a worker that failed (a function of the program, a sink, the store), FalkirkError with the reason
+        when the job cannot go on, and JobStopped when it was asked to stop.
+        """
+        try:
+            while self._over is None:
+                self._turn(_TICK_SECONDS)
+                if on_stats is not None and self.stats:
+                    on_stats(self.stats)
+            if self._over.reason is not None:
+                raise FalkirkError(self._over.reason)
+            self.finished_before = self._over.before
+            self._finish()
+        finally:
+            self._resources.close()
+        if self._error is not None:
+            raise self._error
+        if on_stats is not None and self.stats:
+            on_stats(self.stats)
+        if self.finished_before:
+            self._on_note(
+                f"the job of the store {self._folder} was finished by an earlier run: there is nothing left to do"
+            )
+        captured: dict[str, list[tuple[Time, Batch]]] = {name: [] for name in self._captures.values()}
+        for (node, _, at), batch in self._captured.items():
+            captured[self._captures[node]].append((at, batch))
+        return Result(time.perf_counter() - self._began, dict(self.stats), {}, captured)
+
+    # One turn
+
+    def _turn(self, seconds: float) -> None:
+        for child in self._children.wait(seconds):
+            if child in self._children.all:  # not ended by what another one said
+                self._hear(child, child.control.read())
+        for child in list(self._children.all):
+            if child in self._children.all and self._children.over(child):
+                self._gone(child)
+        if self._error is not None:
+            raise self._error
+        if self._stop_file.exists():
+            raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
+        if self._spare_due is not None and time.monotonic() >= self._spare_due and self._over is None:
+            self._spare_due = None
+            if not self._spares:
+                self._start_spare()
+
+    def _finish(self) -> None:
+        """All is done: let the workers leave."""
+        for child in self._workers.values():
+            child.tell(End())
+        deadline = time.monotonic() + _END_SECONDS
+        while self._workers and time.monotonic() < deadline and self._error is None:
+            for child in self._children.wait(_TICK_SECONDS):
+                self._hear(child, child.control.read())
+            for child in list(self._workers.values()):
+                if self._children.over(child):
+                    self._hear(child, self._children.end(child))
+                    del self._workers[child.worker]
+
+    def _hear(self, child: Child, messages: list[FromChild]) -> None:
+        for message in messages:
+            match message:
+                case Stats():
+                    self.stats[child.worker] = message
+                case CapturedBatch(node, at, header, payload):
+                    # It is whole, and may come again from a process that took over: then it is one and the same.
+                    self._captured[node, child.worker, at] = decode_batch(header, memoryview(payload))
+                case Needed(worker):
+                    self._replace(worker)
+                case Fenced(worker, incarnation, _):
+                    there = self._workers.get(worker)
+                    if there is not None and incarnation in (-1, there.incarnation):
+                        self._dismiss(there)
+                case Happened(kind, at, data):
+                    if self._on_event is not None:
+                        self._on_event(kind, at, data)
+                case Over():
+                    self._over = self._over or message
+                case Warned(text):
+                    self._on_note(text)
+                case Unable():
+                    child.failed = True
+                    if child not in self._spares and self._error is None:
+                        self._error = _error_of(message, child)
+
+    def _gone(self, child: Child) -> None:
+        """A process has ended by itself, or was killed by somebody else."""
+        self._hear(child, self._children.end(child))
+        if child is self._monitor:
+            self._monitor = None
+            if self._over is None and self._error is None:
+                self._start_monitor()
+        elif child in self._spares:
+            self._spares.remove(child)  # one that cannot even be prepared is not tried again before it is needed
+            if not child.failed:
+                self._spare_due = time.monotonic() + _SPARE_SECONDS
+        elif self._workers.get(child.worker) is child:
+            del self._workers[child.worker]
+            if self._monitor is not None:
+                self._monitor.tell(Lost(child.worker, child.incarnation, child.how_it_ended()))
+
+    # Processes
+
+    def _start_monitor(self) -> None:
+        now = time.monotonic()
+        deaths = self._monitor_deaths
+        if len(deaths) == _MONITOR_DEATHS and now - deaths[0] < _MONITOR_SECONDS:
+            self._error = FalkirkError(
+                f"the monitor was started {_MONITOR_DEATHS} times in {now - deaths[0]:.0f} s and died each time; what is in "
+                "the store is safe: run the job again"
+            )
+            return
+        deaths.append(now)
+        self._incarnation += 1
+        self._monitor = self._children.start(MONITOR, [self._listener.fileno()])
+        watch = Watch(
+            str(self._folder), self._incarnation, self.layout, tuple(sorted(self._workers)), self._on_event is not None
+        )
+        self._monitor.tell(watch)
+
+    def _start_spare(self) -> None:
+        self._spares.append(self._children.start(WORKER, [self._task.fileno()]))
+
+    def _replace(self, worker: int) -> None:
+        """Start a process for a worker, connected to all others."""
+        there = self._workers.get(worker)
+        if there is not None:
+            self._dismiss(there)
+        if not self._spares:
+            self._start_spare()
+        child = self._spares.popleft()
+        self._incarnation += 1
+        child.worker, child.incarnation = worker, self._incarnation
+        ends: dict[int, socket.socket] = {}
+        for other, theirs in self._workers.items():
+            one, ends[other] = socket.socketpair()
+            for end in (one, ends[other]):
+                with suppress(OSError):
+                    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+            theirs.tell(Peer(worker), [one])  # before the new one can say anything
+            one.close()
+        child.tell(Begin(worker, child.incarnation, tuple(ends)), list(ends.values()))
+        for end in ends.values():
+            end.close()
+        self._workers[worker] = child
+        self._spare_due = time.monotonic() + _SPARE_SECONDS
+
+    def _dismiss(self, child: Child) -> None:
+        """End a worker that must not go on; what it said in time counts, its last words do not."""
+        del self._workers[child.worker]
+        self._children.end(child)
+
+
+def _error_of(failure: Unable, child: Child) -> FalkirkError:
+    if not failure.known:
+        who = f"worker {child.worker}" if child.module == WORKER else "the monitor"
+        return FalkirkError(f"{who} failed:\n{failure.trace}")
+    kind = getattr(errors, failure.kind, None)
+    if isinstance(kind, type) and issubclass(kind, FalkirkError):
+        return kind(failure.text)
+    return FalkirkError(failure.text)
+
+
+def run_with_store(
+    program: Program,
+    workers: int,
+    folder: str | os.PathLike[str],
+    limits: Limits | None = None,
+    on_stats: OnStats | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> Result:
+    """Run a job that survives the death of its processes, or go on with it. See `Job`."""
+    return Job(program, workers, folder, limits, on_note=on_note).run(on_stats)
+
+
+def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
+    """Ask the job that uses a store to stop, and wait until it has; False if there is none.
+
+    Raises FalkirkError if it has not stopped after `seconds`.
+    """
+    with LocalStore(folder) as store:
+        asked = store.folder / _STOP
+        deadline = time.monotonic() + seconds
+        there = False
+        while True:
+            try:
+                with store.lock():
+                    asked.unlink(missing_ok=True)
+                return there
+            except StoreBusy as busy:
+                if time.monotonic() >= deadline:
+                    raise FalkirkError(
+                        f"the job was asked to stop {seconds:.0f} s ago, and has not; end process {busy.pid} to stop it at once"
+                    ) from None
+            if not there:
+                there = True
+                asked.touch()
+            time.sleep(0.05)

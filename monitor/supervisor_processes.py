@@ -1,0 +1,122 @@
+"""The processes of a job, as its supervisor starts, hears and ends them."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from recovery.child_control import FROM_CHILD, Control, FromChild, ToChild, tell
+from timely.drivers.processes import environment
+
+_GRACE_SECONDS = 3.0
+"""How long a stopped process has to leave by itself; then it is killed."""
+
+WORKER = "recovery.child"
+MONITOR = "monitor.process"
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """One process: a worker, a spare that may become one (`worker` -1), or a monitor."""
+
+    module: str
+    process: subprocess.Popen[bytes]
+    control: Control[FromChild]
+    pidfd: int | None
+    worker: int = -1
+    incarnation: int = -1
+    failed: bool = False
+    """Whether it said itself why it ends."""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def tell(self, message: ToChild, files: list[socket.socket] | None = None) -> None:
+        """Tell it something; if it is dead, that is found out elsewhere."""
+        with suppress(OSError):
+            tell(self.control.sock, message, files or [])
+
+    def how_it_ended(self) -> str:
+        """How the process ended, in words."""
+        code = self.process.returncode
+        if code is not None and code < 0:
+            return f"process {self.pid} was killed by {signal.Signals(-code).name}"
+        return f"process {self.pid} ended with exit code {code}"
+
+
+class Children:
+    """All processes of a job. `wait` hears them all."""
+
+    def __init__(self, workers: int) -> None:
+        self._environment = environment(workers)
+        self._selector = selectors.DefaultSelector()
+        self.all: list[Child] = []
+
+    def start(self, module: str, files: list[int]) -> Child:
+        """Start `python -m module`, with a connection to here and `files` as arguments."""
+        mine, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, str(theirs.fileno()), *map(str, files)],
+                pass_fds=[theirs.fileno(), *files],
+                process_group=0,  # Ctrl-C is for the supervisor to hear, and to stop the others in order
+                env=self._environment,
+            )
+        pidfd: int | None = None
+        if hasattr(os, "pidfd_open"):
+            with suppress(OSError):
+                pidfd = os.pidfd_open(process.pid)
+        child = Child(module, process, Control(mine, FROM_CHILD), pidfd)
+        self.all.append(child)
+        self._selector.register(mine, selectors.EVENT_READ, child)
+        if pidfd is not None:
+            self._selector.register(pidfd, selectors.EVENT_READ, child)
+        return child
+
+    def wait(self, seconds: float) -> list[Child]:
+        """Wait for news of any of them, at most so long; who may have some."""
+        return list(dict.fromkeys(key.data for key, _ in self._selector.select(seconds)))
+
+    def over(self, child: Child) -> bool:
+        """Whether it has ended, or can no longer be told anything (then it is ended)."""
+        if child.control.ended and child.process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                child.process.wait(0.5)
+        return child.control.ended or child.process.poll() is not None
+
+    def end(self, child: Child) -> list[FromChild]:
+        """Kill it if it is still there, and forget it; what it had said at last."""
+        if child.process.poll() is None:
+            child.process.kill()
+        child.process.wait()
+        said = child.control.read()
+        self._selector.unregister(child.control.sock)
+        if child.pidfd is not None:
+            self._selector.unregister(child.pidfd)
+            os.close(child.pidfd)
+        child.control.close()
+        self.all.remove(child)
+        return said
+
+    def stop(self) -> None:
+        """End all: asked first, killed after a grace period."""
+        for child in self.all:
+            if child.process.poll() is None:
+                child.process.terminate()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for child in list(self.all):
+            with suppress(subprocess.TimeoutExpired):
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            self.end(child)
+
+    def close(self) -> None:
+        """All have ended."""
+        self._selector.close()
