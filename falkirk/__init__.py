@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
     from timely.dataflow import Dataflow
     from timely.drivers.inputs import Limits
     from timely.drivers.job import Result
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from timely.windows import Session as SessionWindow
 
 __all__ = [
+    "Batch",
     "Batches",
     "Callback",
     "Capability",
@@ -51,14 +53,17 @@ __all__ = [
     "Context",
     "Csv",
     "Dataflow",
+    "Ephemeral",
     "Epochs",
     "FalkirkError",
     "FileSink",
     "Files",
     "Iterable",
     "JsonLines",
+    "Lazy",
     "Limits",
     "Listen",
+    "LogHistory",
     "Memory",
     "Operator",
     "Parquet",
@@ -77,6 +82,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Batch": "recovery.policies",
     "Batches": "timely.io",
     "Callback": "timely.io",
     "Capability": "timely.operators.base",
@@ -84,14 +90,17 @@ _HOMES = {
     "Context": "timely.operators.base",
     "Csv": "timely.io",
     "Dataflow": "timely.dataflow",
+    "Ephemeral": "recovery.policies",
     "Epochs": "timely.windows",
     "FalkirkError": "timely.errors",
     "FileSink": "timely.io",
     "Files": "timely.io",
     "Iterable": "timely.io",
     "JsonLines": "timely.io",
+    "Lazy": "recovery.policies",
     "Limits": "timely.drivers.inputs",
     "Listen": "timely.io",
+    "LogHistory": "recovery.policies",
     "Memory": "timely.io",
     "Operator": "timely.operators.base",
     "Parquet": "timely.io",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from monitor.records import MOST_EVENTS, KeptEvent, Record, Saved, decode_record, encode_record, slot
 from recovery.store.interface import Store
@@ -57,11 +57,10 @@ class MonitorJournal:
             self._keep(key, record, Section(head))
             self._journal.add(key, self._sections[key])
         self._forget_events()
-        for key in self._journal.carry():
-            assert isinstance(key, tuple)
+        for key in cast(list[Key], self._journal.carry()):
             self._journal.add(key, self._sections[key])
         sealed = self._journal.seal()
-        assert sealed is not None and self._ticket is None  # a write has records, and is the only one
+        assert sealed is not None  # a write has records, and is the only one
         self._ticket = ticket
         self._client.put(*sealed)
 

@@ -137,7 +137,7 @@ class Job:
         address = os.path.join(private, "monitor")
         self._listener.bind(address)
         self._listener.listen(4 * workers + 16)
-        self._task = resources.enter_context(tempfile.TemporaryFile(dir=private))
+        self._task = resources.enter_context(open(os.path.join(private, "task"), "w+b"))  # noqa: SIM115
         self._task.write(packed(Task(program, workers, limits, str(folder), identity, address)))
         self._task.flush()
         self._folder = folder

@@ -1,6 +1,16 @@
 """Rollback recovery for timely dataflows, after "Falkirk Wheel: Rollback Recovery for Dataflow Systems".
 
-Nothing lives here yet. To come: the metadata that every processor reports, the fault-tolerance policies that
-a region can choose, the fixed point that finds the largest consistent rollback frontiers, durable stores,
-and the recorder that the engine calls. It builds on `timely`, which runs without it.
+- `policies`: what a program chooses, for a region or for an operator.
+- `layout`, `metadata`: what recovery needs to know of a plan; rollback frontiers as bounds, and Ξ.
+- `recorder`, `checkpoints`, `replay`, `records`: what a worker remembers, persists, and restores from.
+- `agent`, `session`: the worker's half of recovery, and its driver. `protocol`: what it and the monitor tell each other.
+- `fixed_point`: the largest consistent rollback frontiers, and the low-watermarks.
+- `store`: named blobs that are durable, and journals of them.
+- `child` and its kin: a worker with recovery as a process.
+
+It builds on `timely`, which runs without it. docs/recovery.md says how all of this works together.
 """
+
+from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+
+__all__ = ["Batch", "Ephemeral", "Lazy", "LogHistory"]

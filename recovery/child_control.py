@@ -6,6 +6,7 @@ speaks of them (SCM_RIGHTS), in the order in which it names them.
 
 from __future__ import annotations
 
+import array
 import os
 import select
 import socket
@@ -117,8 +118,8 @@ FromChild: TypeAlias = Needed | Fenced | Happened | Over | Unable | Warned | Sta
 Heard = TypeVar("Heard")
 
 _encoder = msgspec.msgpack.Encoder()
-TO_CHILD: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)  # type: ignore[arg-type]
-FROM_CHILD: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)  # type: ignore[arg-type]
+TO_CHILD: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
+FROM_CHILD: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
 
 
 def tell(sock: socket.socket, message: ToChild | FromChild, files: Sequence[socket.socket] = ()) -> None:
@@ -150,6 +151,17 @@ def cut(buffer: bytearray) -> list[bytes]:
     return found
 
 
+def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:
+    """What `socket.recv_fds` should give; that ignores its flags."""
+    files = array.array("i")
+    room = socket.CMSG_LEN(_MOST_FILES * files.itemsize)
+    data, ancillary, _, _ = sock.recvmsg(_CHUNK, room, flags | _NOT_INHERITED)
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            files.frombytes(content[: len(content) - len(content) % files.itemsize])
+    return data, list(files)
+
+
 class Control(Generic[Heard]):
     """One end of such a connection, for reading."""
 
@@ -167,7 +179,7 @@ class Control(Generic[Heard]):
         while not self.ended:
             try:
                 flags = 0 if wait and not found else socket.MSG_DONTWAIT
-                data, files, _, _ = socket.recv_fds(self.sock, _CHUNK, _MOST_FILES, flags | _NOT_INHERITED)
+                data, files = _receive(self.sock, flags)
             except BlockingIOError:
                 break
             except (ConnectionResetError, BrokenPipeError):

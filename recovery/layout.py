@@ -133,7 +133,15 @@ def lay_out(plan: Plan) -> Layout:
         for processor in plan.processors
     )
     groups = tuple(_group([policies[index] for index in group if processors[index].chain]) for group in members)
-    return Layout(graph.name, fingerprint(graph), json.dumps(outline(graph)), plan.workers, processors, edges, groups)
+    return Layout(
+        graph.name,
+        fingerprint(graph, DEFAULT),
+        json.dumps(outline(graph, DEFAULT)),
+        plan.workers,
+        processors,
+        edges,
+        groups,
+    )
 
 
 def _policy(processor: Processor) -> Policy:
@@ -168,12 +176,14 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
 
 
 def _logged(graph: Graph, edge: Edge, policy: Policy) -> bool:
-    """A region logs what leaves it; an operator with a policy of its own logs all that it sends."""
+    """A region logs what leaves it; operators with a policy of their own log what leaves them, as a loop does as one."""
     if isinstance(policy, Ephemeral) or not policy.log_outputs:
         return False
     source, target = graph.nodes[edge.source.node], graph.nodes[edge.target.node]
+    if target.region is not source.region:
+        return True
     own = source.region is None or source.policy is not source.region.policy
-    return own or target.region is not source.region
+    return own and target.policy is not source.policy
 
 
 def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> ProcessorInfo:
@@ -184,8 +194,8 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> Proce
             f"the {node} is fed by hand, and what was fed by hand cannot be read again after a failure: "
             "use flow.source(...) where a store is given"
         )
-    history = isinstance(policy, LogHistory)
     keeps = _keeps(processor)
+    history = isinstance(policy, LogHistory) and role == "operator" and (node.stateful or keeps)
     if keeps and isinstance(policy, Ephemeral | Batch):
         raise GraphError(
             f"the {node} keeps state from one time to the next, which {type(policy).__name__} would lose: give it "
@@ -201,7 +211,7 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> Proce
         chain=role in ("source", "sink", "capture") or keeps or logs or history,
         group=group,
         role=role,
-        history=history and role == "operator",
+        history=history,
     )
 
 

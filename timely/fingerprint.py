@@ -12,8 +12,11 @@ import json
 from timely.graph import Graph
 
 
-def outline(graph: Graph) -> dict[str, object]:
-    """The graph as plain data, one entry an operator: what the fingerprint is taken of, and what a store keeps."""
+def outline(graph: Graph, default: object = None) -> dict[str, object]:
+    """The graph as plain data, one entry an operator: what the fingerprint is taken of, and what a store keeps.
+
+    Of a policy only its class counts and whether it logs what is sent; `default` is that of nodes without one.
+    """
     nodes = graph.nodes
     inputs: dict[int, list[str]] = {node.index: [] for node in nodes}
     for edge in graph.edges:
@@ -21,21 +24,23 @@ def outline(graph: Graph) -> dict[str, object]:
         inputs[edge.target.node].append(
             f"{edge.target.port} <- {source.name}:{edge.source.port} by {edge.channel.describe()}"
         )
+    policies = {node.index: node.policy if node.policy is not None else default for node in nodes}
     return {
         node.name: {
             "kind": node.kind,
             "scope": str(node.scope),
             "region": node.region.name if node.region else None,
-            "policy": type(node.policy).__name__ if node.policy is not None else None,
+            "policy": None if policies[node.index] is None else type(policies[node.index]).__name__,
+            "logs outputs": bool(getattr(policies[node.index], "log_outputs", False)),
             "inputs": sorted(inputs[node.index]),
         }
         for node in nodes
     }
 
 
-def fingerprint(graph: Graph) -> str:
+def fingerprint(graph: Graph, default: object = None) -> str:
     """A short name of the graph's structure: equal for equal programs, in every process and version."""
-    text = json.dumps(outline(graph), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(outline(graph, default), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,7 @@ class Edge:
 
 @dataclass(slots=True)
 class Graph:
-    """The graph under construction. Only ever grows."""
+    """The graph under construction. Only ever grows; nodes may be given another policy."""
 
     name: str
     nodes: list[Node] = field(default_factory=list)
@@ -172,6 +172,13 @@ class Graph:
         self.nodes.append(node)
         self._names[name] = node
         return node
+
+    def give_policy(self, first: int, last: int, policy: object) -> None:
+        """Let the nodes from `first` to `last` have `policy`: those that have what `last` has now, in its region."""
+        before = self.nodes[last]
+        for node in self.nodes[first : last + 1]:
+            if node.region is before.region and node.policy is before.policy:
+                self.nodes[node.index] = self._names[node.name] = replace(node, policy=policy)
 
     def add_edge(self, source: Output, target: Input, channel: Channel = PIPELINE) -> Edge:
         """A new edge."""

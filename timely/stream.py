@@ -34,7 +34,7 @@ def records_of(batch: Batch) -> list[Any]:
 
 def view(stream: Wire, kind: type[W]) -> W:
     """The same stream, with the verbs of `kind`."""
-    return kind(stream.graph, stream.scope, stream.outputs)
+    return kind(stream.graph, stream.scope, stream.outputs, stream.first)
 
 
 class Stream(Wire):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -68,11 +69,15 @@ class Capture:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wire:
-    """A stream of batches: the output ports that feed it (several after `concat`), all in one scope."""
+    """A stream of batches: the output ports that feed it (several after `concat`), all in one scope.
+
+    `first` is the first node of the verb that made it, where that added more than the operator whose output this is.
+    """
 
     graph: Graph
     scope: Scope
     outputs: tuple[Output, ...]
+    first: int | None = None
 
     def __repr__(self) -> str:
         names = ", ".join(self.graph.nodes[output.node].name for output in self.outputs)
@@ -94,7 +99,7 @@ class Wire:
 
     def _of(self, node: Node, port: int = 0) -> Self:
         """The stream of the same kind that leaves `port` of `node`."""
-        return replace(self, scope=node.scope, outputs=(Output(node.index, port),))
+        return replace(self, scope=node.scope, outputs=(Output(node.index, port),), first=None)
 
     def _stage(
         self,
@@ -139,7 +144,25 @@ class Wire:
         """This stream and `others` as one. Order between them is not kept."""
         for other in others:
             self._same_scope(other, "concat")
-        return replace(self, outputs=self.outputs + tuple(o for other in others for o in other.outputs))
+        outputs = self.outputs + tuple(o for other in others for o in other.outputs)
+        return replace(self, outputs=outputs, first=None)
+
+    def policy(self, policy: object) -> Self:
+        """Give the operator whose output this is a fault-tolerance policy of its own, in place of its region's.
+
+        After `iterate` that is the whole loop, but for what was given another policy inside. The stateless steps that some
+        verbs put in front of their operator, as `count` does, stay as they are. The engine carries policies and does not
+        look into them.
+        """
+        if len(self.outputs) != 1:
+            raise GraphError(
+                f"{user_site()}: policy() of {self}, which come from several operators: give each of them its own before "
+                "concat, or put them into a region"
+            )
+        last = self.outputs[0].node
+        own = copy(policy)  # operators with one and the same object belong together: nothing is logged between them
+        self.graph.give_policy(last if self.first is None else self.first, last, own)
+        return self
 
     def broadcast(self, name: str | None = None) -> Self:
         """Every batch on every worker."""
@@ -256,7 +279,7 @@ class Wire:
         if parent is None:
             raise GraphError(f"{user_site()}: this stream is in the root scope, which cannot be left")
         node = self._attach("leave", name, shift=Summary.egress(self.scope.depth), factory=Leave)
-        return replace(self, scope=parent, outputs=(Output(node.index),))
+        return replace(self, scope=parent, outputs=(Output(node.index),), first=None)
 
     def connect_loop(self, loop: Loop) -> None:
         """Send this stream round `loop`: it comes out of the loop's stream one iteration later."""
@@ -281,7 +304,7 @@ class Wire:
         check_callable(body, "iterate")
         scope = self.graph.add_scope(name, self.scope)
         back = add_feedback(self.graph, scope, limit, f"{scope.name}-feedback")
-        again = replace(self, scope=scope, outputs=(Output(back.index),))
+        again = replace(self, scope=scope, outputs=(Output(back.index),), first=None)
         result = body(self.enter(scope, name=f"{scope.name}-enter").concat(again))
         round_again, out = result if isinstance(result, tuple) else (result, result)
         for stream in (round_again, out):
@@ -290,7 +313,7 @@ class Wire:
                     f"{user_site()}: the body of iterate() must return a stream that it made from its argument"
                 )
         round_again._connect(back, 0)
-        return out.leave(name=f"{scope.name}-leave")
+        return replace(out.leave(name=f"{scope.name}-leave"), first=back.index)
 
 
 def add_feedback(graph: Graph, scope: Scope, limit: int | None, name: str | None) -> Node:

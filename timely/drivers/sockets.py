@@ -181,7 +181,7 @@ class SocketLink:
         self._extra = wanted
 
     def _add(self, worker: int, sock: socket.socket) -> None:
-        peer = self._peers[worker] = self._by_file[sock.fileno()] = _Peer(worker, sock)
+        self._peers[worker] = self._by_file[sock.fileno()] = _Peer(worker, sock)
         self._extra.discard(sock.fileno())  # a number that was another file's, which is closed now
         sock.setblocking(False)
         self._poll.register(sock.fileno(), select.POLLIN)

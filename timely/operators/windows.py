@@ -200,11 +200,10 @@ class OpenWindows(KeyedState):
         if closed := [slot for slot, held in changes.items() if held is None]:
             self.remove(time, closed)
 
-    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """The runs in `upto` and not in `after`: a window lies in the shard of its key."""
-        return [
-            Run(run.time, list(map(_in_shard_of_key, run.batch)), run.part) for run in super().snapshot(upto, after)
-        ]
+    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+        """As for any state by key; a window lies in the shard of its key."""
+        for run in super().pieces(upto, after, rows):
+            yield Run(run.time, list(map(_in_shard_of_key, run.batch)), run.part)
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold."""

@@ -7,7 +7,7 @@ f drops the runs outside f. What operators use to be fast (dictionaries, dense a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +44,12 @@ class State(Protocol):
 
         Times may be merged: a run then stands for all up to its own, and `restore` of all runs so far gives the state at
         `upto`. Parts of the state that nothing outside `upto` can ask for may be left out.
+        """
+
+    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+        """The same in runs of about `rows` rows, each made when it is asked for, so that saving much takes no long pause.
+
+        Until the iterator is used up, the state may be written outside `upto`, and compacted within it; nothing else.
         """
 
     def restore(self, runs: Iterable[Run]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
 from timely.batch import nbytes
-from timely.order import Time
+from timely.order import Frontier, Time
 from timely.routing import shard_of, stable_hash
 from timely.state.interface import Run
 from timely.state.scopes import Scope, Scopes
@@ -36,20 +36,46 @@ class _Keyed(Scope[Change]):
             else:
                 values[key] = value
 
-    def changes(self, first: int, end: int) -> Run | None:
+    def changes(self, entries: list[tuple[Time, Change]], rows: int) -> Iterator[Run]:
+        time = entries[-1][0]
         wrote: dict[Any, Any] = {}
-        for _, change in islice(self.log, first, end):
-            wrote.update(change[0])
-        return Run(self.time_of(end), _records(wrote)) if wrote else None
+        if rows >= sum(len(change[0]) for _, change in entries):
+            for _, change in entries:
+                wrote.update(change[0])
+            if wrote:
+                yield Run(time, _records(wrote))
+            return
+        done: set[Any] = set()
+        for _, change in reversed(entries):
+            wrote.update((key, value) for key, value in change[0].items() if key not in done)
+            done.update(change[0])
+            while len(wrote) >= rows:
+                piece = {key: wrote.pop(key) for key in list(islice(wrote, rows))}
+                yield Run(time, _records(piece))
+        if wrote:
+            yield Run(time, _records(wrote))
 
-    def whole(self, end: int) -> Run | None:
-        values = self.values
-        if len(self.log) > end:
-            values = dict(values)
-            for _, (_, replaced) in islice(reversed(self.log), len(self.log) - end):
-                values.update(replaced)
-        records = _records({key: value for key, value in values.items() if value is not ABSENT})
-        return Run(self.time_of(end), records) if records else None
+    def whole(self, upto: Frontier, time: Time, rows: int) -> Iterator[Run]:
+        keys = iter(list(self.values))
+        removed: dict[Any, Any] = {}  # keys that were there, and were taken away since
+        for _, replaced in self.later(upto):
+            removed.update((key, value) for key, value in replaced.items() if key not in self.values)
+        while True:
+            piece = list(islice(keys, rows))
+            if not piece:
+                break
+            before: dict[Any, Any] = {}
+            if len(self.log) and self.log[-1][0] not in upto:
+                wanted = set(piece)
+                for _, replaced in self.later(upto):
+                    before.update((key, value) for key, value in replaced.items() if key in wanted)
+            values = self.values
+            now = {key: before[key] if key in before else values.get(key, ABSENT) for key in piece}
+            records = _records({key: value for key, value in now.items() if value is not ABSENT})
+            if records:
+                yield Run(time, records)
+        if left := {key: value for key, value in removed.items() if value is not ABSENT}:
+            yield Run(time, _records(left))
 
     def load(self, run: Run) -> None:
         assert isinstance(run.batch, list)

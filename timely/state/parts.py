@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from timely.order import Frontier
@@ -21,6 +21,12 @@ class Parts:
         return [
             replace(run, part=number) for number, part in enumerate(self._parts) for run in part.snapshot(upto, after)
         ]
+
+    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+        """The pieces of every part."""
+        for number, part in enumerate(self._parts):
+            for run in part.pieces(upto, after, rows):
+                yield replace(run, part=number)
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import polars as pl
 import pyarrow as pa
@@ -85,6 +85,13 @@ class RunState:
                     shards = shards_of(hash_columns([table[key] for key in self._keys]))
                     runs.append(Run(piece.last, table.add_column(0, SHARD, pa.array(shards))))
         return runs
+
+    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+        """The runs of `snapshot`, cut to about `rows` rows."""
+        for run in self.snapshot(upto, after):
+            table = as_arrow(run.batch)
+            for start in range(0, len(table), rows):
+                yield Run(run.time, table.slice(start, rows))
 
     @staticmethod
     def _inside(piece: _Piece, frontier: Frontier) -> bool:

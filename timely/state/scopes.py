@@ -8,7 +8,8 @@ it replaced. Going back undoes from the newest end; compacting forgets from the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Generic, TypeVar
 
 from timely.order import INF, Frontier, Time
@@ -28,19 +29,20 @@ class Scope(Generic[Change]):
         """Take back `change`, the newest one."""
         raise NotImplementedError
 
-    def changes(self, first: int, end: int) -> Run | None:
-        """What the entries [first, end) of the log wrote, as one run at the last of their times; None if nothing is left."""
+    def changes(self, entries: list[tuple[Time, Change]], rows: int) -> Iterator[Run]:
+        """What these entries of the log wrote, what was written last only, in runs of about `rows` rows."""
         raise NotImplementedError
 
-    def whole(self, end: int) -> Run | None:
-        """All that there was after the first `end` entries of the log, as one run."""
+    def whole(self, upto: Frontier, time: Time, rows: int) -> Iterator[Run]:
+        """All that is there without the entries outside `upto`, in runs of about `rows` rows at `time`."""
         raise NotImplementedError
 
-    def time_of(self, end: int) -> Time:
-        """The last time of what there was after the first `end` entries of the log."""
-        time = self.log[end - 1][0] if end else self.settled
-        assert time is not None
-        return time
+    def later(self, upto: Frontier) -> Iterator[Change]:
+        """The entries of the log outside `upto`, the newest first."""
+        for time, change in reversed(self.log):
+            if time in upto:
+                return
+            yield change
 
     def load(self, run: Run) -> None:
         """Write what a run holds, at the run's time."""
@@ -87,14 +89,15 @@ class Scopes(Generic[S]):
         """What was written in `upto` and not in `after`: one run a scope, at the last of the times, whatever it took to
         get there. Scopes that are over in `upto` have none. Raises ValueError if `upto` would part what was compacted.
         """
-        runs = (
-            self._run(scope, upto, after)
-            for outer, scope in self._scopes.items()
-            if not outer or (*outer, INF) not in upto
-        )
-        return [run for run in runs if run is not None]
+        return list(self.pieces(upto, after, 1 << 62))
 
-    def _run(self, scope: S, upto: Frontier, after: Frontier) -> Run | None:
+    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+        """The same, cut to about `rows` rows; see `timely.state.interface.State`."""
+        for outer, scope in list(self._scopes.items()):
+            if not outer or (*outer, INF) not in upto:
+                yield from self._pieces(scope, upto, after, rows)
+
+    def _pieces(self, scope: S, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
         settled = scope.settled
         if settled is not None and settled not in after:
             self._check(settled, upto)
@@ -105,9 +108,10 @@ class Scopes(Generic[S]):
         first = end
         while first and scope.log[first - 1][0] not in after:
             first -= 1
-        if first == 0 and (settled is None or settled not in after):
-            return scope.whole(end) if end or settled is not None else None
-        return scope.changes(first, end) if first < end else None
+        if first == 0 and settled is not None and settled not in after:
+            yield from scope.whole(upto, scope.log[end - 1][0] if end else settled, rows)
+        elif first < end:
+            yield from scope.changes(list(islice(scope.log, first, end)), rows)
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold, in order of time."""

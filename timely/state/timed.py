@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from timely.batch import Batch, length, nbytes
@@ -41,6 +41,10 @@ class TimedValues:
             for time, held in self._times.items()
             if time in upto and time not in after
         ]
+
+    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+        """A run at a time is small enough."""
+        yield from self.snapshot(upto, after)
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold."""
@@ -98,6 +102,10 @@ class TimedBatches:
             if time in upto and time not in after
             for batch in held
         ]
+
+    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+        """A run at a time is small enough."""
+        yield from self.snapshot(upto, after)
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold."""

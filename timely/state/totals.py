@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow as pa
 from timely.kernels.columns import Numbers
 from timely.kernels.tables import Ids
 from timely.kernels.totals import Part, Totals, repeats, union
-from timely.order import Time
+from timely.order import Frontier, Time
 from timely.routing import hash_columns, shards_of
 from timely.state.interface import Run
 from timely.state.scopes import Scope, Scopes
@@ -47,30 +46,43 @@ class _Totals(Scope[Change]):
         self.totals.put(touched, before)
         self.totals.truncate(known)
 
-    def changes(self, first: int, end: int) -> Run | None:
-        if end - first == 1:
-            _, touched, _, after = self.log[first][1]
-            return Run(self.time_of(end), self._sharded(self.totals.table(touched, after)))
-        changed = np.zeros(len(self.totals), dtype=bool)
-        for _, change in islice(self.log, first, end):
-            changed[change[1]] = True
-        return self._at(end, np.flatnonzero(changed))
+    def changes(self, entries: list[tuple[Time, Change]], rows: int) -> Iterator[Run]:
+        time = entries[-1][0]
+        done = np.zeros(len(self.totals), dtype=bool)
+        gathered: list[tuple[Ids, list[Numbers]]] = []
+        count = 0
+        for _, (_, touched, _, after) in reversed(entries):
+            fresh = ~done[touched]
+            ids = touched[fresh]
+            done[ids] = True
+            gathered.append((ids, [array[fresh] for array in after]))
+            count += len(ids)
+            if count >= rows:
+                yield Run(time, self._joined(gathered))
+                gathered, count = [], 0
+        if count:
+            yield Run(time, self._joined(gathered))
 
-    def whole(self, end: int) -> Run | None:
-        count = self.log[end][1][0] if end < len(self.log) else len(self.totals)
-        return self._at(end, np.arange(count, dtype=np.intp)) if count else None
+    def _joined(self, gathered: list[tuple[Ids, list[Numbers]]]) -> pa.Table:
+        ids = np.concatenate([ids for ids, _ in gathered])
+        arrays = [np.concatenate(each) for each in zip(*(arrays for _, arrays in gathered), strict=True)]
+        return self._sharded(self.totals.table(ids, arrays))
 
-    def _at(self, end: int, ids: Ids) -> Run:
-        """The totals of `ids` after the first `end` entries of the log."""
-        later = len(self.log) - end
-        if not later:
-            return Run(self.time_of(end), self._sharded(self.totals.table(ids, self.totals.gather(ids))))
-        every = np.arange(len(self.totals), dtype=np.intp)
-        values = self.totals.gather(every)
-        for _, (_, touched, before, _) in islice(reversed(self.log), later):
-            for array, replaced in zip(values, before, strict=True):
-                array[touched] = replaced
-        return Run(self.time_of(end), self._sharded(self.totals.table(ids, [array[ids] for array in values])))
+    def whole(self, upto: Frontier, time: Time, rows: int) -> Iterator[Run]:
+        count = len(self.totals)
+        for known, _, _, _ in self.later(upto):
+            count = known  # the oldest of them says how many keys there were before all of them
+        for start in range(0, count, min(rows, max(count, 1))):
+            end = min(start + rows, count)
+            ids = np.arange(start, end, dtype=np.intp)
+            values = self.totals.gather(ids)
+            for _, touched, before, _ in self.later(upto):
+                here = (touched >= start) & (touched < end)
+                at = touched[here] - start
+                if len(at):
+                    for array, replaced in zip(values, before, strict=True):
+                        array[at] = replaced[here]
+            yield Run(time, self._sharded(self.totals.table(ids, values)))
 
     def _sharded(self, table: pa.Table) -> pa.Table:
         shards = shards_of(hash_columns([table[key] for key in self.totals.keys]))

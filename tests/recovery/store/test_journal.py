@@ -127,6 +127,20 @@ def test_small_segments_are_joined_so_that_their_number_stays_low() -> None:
     assert contents(owner.disk).keys() == owner.live.keys()
 
 
+def test_small_segments_are_joined_only_within_what_was_written_anew() -> None:
+    owner = Owner(memory_disk())
+    for i in range(4):
+        owner.add(f"{i}", SMALL // 4)
+        sealed = owner.journal.seal()
+        assert sealed is not None
+        owner.journal.stored(sealed[0])
+    assert owner.journal.carry() == []  # there is nothing to join them with
+    owner.add("new", 10)
+    assert owner.journal.carry() == ["0", "1", "2", "3"]
+    owner.journal.carried = 200
+    assert owner.journal.carry() == []
+
+
 def test_much_that_is_dead_goes_even_if_nothing_new_is_written() -> None:
     owner = Owner(memory_disk())
     owner.add("a", IDLE_RELEASE)

@@ -92,8 +92,9 @@ def test_views_of_wider_items_are_bytes() -> None:
 SMALL_SEGMENT = [Section(b"first", b"abc"), Section(b"", b""), Section(b"third", bytes(range(256)) * 5)]
 
 
-def test_every_single_flipped_bit_is_detected() -> None:
-    good = bytes(in_memory(META, SMALL_SEGMENT))
+@pytest.mark.parametrize("owner", ["worker-000", "monitor"])  # with and without zeros behind the table
+def test_every_single_flipped_bit_is_detected(owner: str) -> None:
+    good = bytes(in_memory(SegmentMeta(owner=owner, number=1, generation=0, incarnation=0, fence=0), SMALL_SEGMENT))
     decode_segment(good, "a", STORE)
     for bit in range(8 * len(good)):
         bad = bytearray(good)

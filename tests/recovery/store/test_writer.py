@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,3 +104,19 @@ def test_closing_writes_what_waits_unless_that_takes_too_long() -> None:
     store.go.set()
     assert writer.flush(60)
     assert store.calls == ["put a"]
+
+
+class Buffers(bytearray):
+    """Bytes of which one can tell whether they are still kept alive."""
+
+
+def test_what_was_written_is_not_kept_alive(tmp_path: Path) -> None:
+    with LocalStore(tmp_path / "store") as store:
+        writer = StoreWriter(store)
+        buffer = Buffers(b"abc")
+        kept = weakref.ref(buffer)
+        writer.put("a", [buffer])
+        del buffer
+        assert writer.flush(60)
+        assert kept() is None
+        writer.close()
