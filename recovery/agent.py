@@ -7,10 +7,10 @@ out rollbacks (Isard and Abadi, *Falkirk Wheel*, sections 4.2 and 4.4, and docs/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
-from recovery.checkpoints import Checkpoints, Positions
+from recovery.checkpoints import Checkpoints, Draft, Positions
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_epoch, to_frontier
 from recovery.protocol import (
@@ -105,9 +105,9 @@ class Agent:
         self._completed: tuple[int, ...] | None = None
         self._reported_at = float("-inf")
         self._due: list[Cut] = []
+        self._draft: Draft | None = None
         self._waiting: list[ToMonitor] = []
         self._sealed: list[ToMonitor] = []
-        self._drained = False
         self._groups = [self._places_of(group) for group in range(len(layout.groups))]
 
     # Beginning
@@ -163,6 +163,8 @@ class Agent:
             if isinstance(message, Durable)
             for xi in message.xis
         }
+        if self._draft is not None:
+            coming.update((xi.processor, xi.bound) for xi in self._draft.xis)
         return tuple(xi for xi in self.checkpoints.durable() if (xi.processor, xi.bound) not in coming)
 
     @property
@@ -228,8 +230,8 @@ class Agent:
             self.join()  # nothing to drain: what the store holds is all there is
             return
         self.phase = Phase.DRAINING
-        self._drained = False
         self._due.clear()
+        self.save(at_once=True)  # what was begun; nothing may change before it is done
         self._peers = tuple(worker for worker in message.alive if worker != self.index)
         for worker, frame in self.worker.take_frames(quiet=True).items():
             self.frames.append((worker, frame))
@@ -408,9 +410,7 @@ class Agent:
         `every`: seconds between two reports of progress.
         """
         if self.phase == Phase.RUNNING and not self.worker.awaited:
-            for cut in self._due:
-                self._cut(cut)
-            self._due.clear()
+            self.save()
             if quiet and now - self._reported_at >= every:
                 self._report(now)
             elif self._completed is not None and now - self._reported_at >= HEARTBEAT_SECONDS:
@@ -421,9 +421,24 @@ class Agent:
                 self.messages.append(Released(self.index))
         self._settle()
 
-    def _cut(self, cut: Cut) -> None:
-        xis = self.checkpoints.cut(cut.group, cut.epoch, self._state, self._positions)
-        self._waiting.append(Durable(self.index, self.worker.generation, cut.group, cut.epoch, xis))
+    @property
+    def saving(self) -> bool:
+        """Whether a cut is in the making: then the next turn should come soon."""
+        return self._draft is not None or bool(self._due)
+
+    def save(self, at_once: bool = False) -> None:
+        """Make the next piece of the cuts that are due, or all of them."""
+        while self._draft is not None or self._due:
+            if self._draft is None:
+                cut = self._due.pop(0)
+                self._draft = self.checkpoints.cut(cut.group, cut.epoch, self._state, self._positions)
+            if self.checkpoints.advance(self._draft):
+                done, self._draft = self._draft, None
+                self._waiting.append(
+                    Durable(self.index, self.worker.generation, done.group, done.epoch, tuple(done.xis))
+                )
+            elif not at_once:
+                return
 
     def _state(self, p: int) -> State | None:
         return self.worker.runtimes[p].operator.state
@@ -457,12 +472,13 @@ class Agent:
             and not self.worker.effects
             and not self._waiting
             and not self._sealed
+            and not self.saving
             and all(bound[0] == NEVER for bounds in self.low for bound in bounds)
         )
 
     # The store
 
-    def seal(self) -> tuple[str, list[Buffer]] | None:
+    def seal(self) -> tuple[str, Sequence[Buffer]] | None:
         """The next segment to store, if there is a reason and none is under way."""
         if self.journal.in_flight is not None:
             return None

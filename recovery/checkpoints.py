@@ -8,9 +8,11 @@ write. Everything here is pure: sections go into the journal, whose driver write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
+
+import msgspec
 
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi, at_epoch, nothing, to_frontier
@@ -21,18 +23,24 @@ from recovery.records import (
     Happened,
     Logged,
     Opening,
+    Piece,
     Record,
     SourcePosition,
     key_of,
-    load_runs,
     save_batch,
-    save_runs,
     section,
 )
 from recovery.store.journal import Journal
+from recovery.store.segments import Section
 from timely.codec import decode, decode_batch, encode
 from timely.order import Time
 from timely.state.interface import Run, State
+
+PIECE_ROWS = 4096
+"""So much state is saved at once, between two turns of the worker."""
+
+_SMALL = 1 << 16
+"""State of so many bytes is saved as a whole rather than in many small increments."""
 
 Positions = Callable[[int, int], tuple[SourcePosition, ...]]
 """Where the partitions of a source, by processor, go on after all epochs before the given one."""
@@ -49,12 +57,25 @@ class Saved:
     checkpoint: Checkpoint
     key: Key
     size: int
-    payload: Any = None
-    """The runs, while they may be needed for a restart: read from the store, and dropped after it."""
+    runs: list[tuple[Piece, Any]] = field(default_factory=list)
+    """What was read of the store, until it has been restored."""
 
     @property
     def bound(self) -> Bound:
         return self.checkpoint.xi.bound
+
+
+@dataclass(slots=True)
+class Draft:
+    """A cut in the making: piece by piece, so that the worker is never away for long."""
+
+    group: int
+    epoch: int
+    xis: list[Xi] = field(default_factory=list)
+    states: list[tuple[int, Saved, Iterator[Run]]] = field(default_factory=list)
+    """The processors that are still to be saved, with what is left of their state."""
+    pieces: list[Section] = field(default_factory=list)
+    """Of the first of them, made already."""
 
 
 @dataclass(slots=True)
@@ -92,60 +113,79 @@ class Checkpoints:
         """Write down of which program this journal is."""
         self._add(self._opening)
 
-    def cut(
-        self, group: int, epoch: int, states: Callable[[int], State | None], positions: Positions
-    ) -> tuple[Xi, ...]:
-        """Add a cut to the journal. Every event of the group before `epoch` must have been handled."""
-        made = []
+    def cut(self, group: int, epoch: int, states: Callable[[int], State | None], positions: Positions) -> Draft:
+        """Begin a cut. Every event of the group before `epoch` must have been handled. Use `advance` until it is done."""
+        draft = Draft(group, epoch)
         for p in self._layout.members(group):
             info = self._layout.processors[p]
-            if info.chain:
-                bound = at_epoch(epoch, info.depth)
-                known = self.at(p, bound)
-                if known is not None:  # a new monitor asks again for what is on its way
-                    made.append(known.xi)
-                elif not self._of[p].saved or self._of[p].saved[-1].bound < bound:
-                    made.append(self._save(p, bound, states(p), positions))
-        return tuple(made)
+            if not info.chain:
+                continue
+            bound = at_epoch(epoch, info.depth)
+            known = self.at(p, bound)
+            if known is not None:  # a new monitor asks again for what is on its way
+                draft.xis.append(known.xi)
+            elif not self._of[p].saved or self._of[p].saved[-1].bound < bound:
+                draft.xis.append(self._begin(p, bound, states(p), positions, draft))
+        return draft
 
-    def _save(self, p: int, bound: Bound, state: State | None, positions: Positions) -> Xi:
+    def _begin(self, p: int, bound: Bound, state: State | None, positions: Positions, draft: Draft) -> Xi:
         info, history = self._layout.processors[p], self._of[p]
         before = history.saved[-1].bound if history.saved else info.nothing
-        xi = Xi(p, bound, self._recorder.discards(p, bound))
         queue = info.role in ("sink", "capture")
+        keeps = state is not None and not info.history
         whole = not queue and (
-            not history.saved or p in self._whole_next or history.since_whole > max(history.whole_size, 4096)
+            not history.saved
+            or not keeps
+            or p in self._whole_next
+            or history.since_whole > max(history.whole_size, _SMALL)
         )
-        runs: list[Run] = []
-        if state is not None and not info.history:
-            after = nothing(info.depth) if whole else before
-            runs = state.snapshot(to_frontier(bound), to_frontier(after))
-        saved, payload = save_runs(runs)
-        if not saved:
-            whole = whole or (not queue and not self._has_runs(history))
         checkpoint = Checkpoint(
-            xi=xi,
+            xi=Xi(p, bound, self._recorder.discards(p, bound)),
             generation=self.generation,
             whole=whole,
-            runs=saved,
+            pieces=0,
             requests=self._recorder.requests(p, bound),
             positions=positions(p, int(bound[0])) if info.role == "source" else (),
         )
-        key = self._add(checkpoint, payload)
-        history.saved.append(Saved(checkpoint, key, len(payload)))
-        if whole:
-            history.since_whole, history.whole_size = 0, len(payload)
+        saved = Saved(checkpoint, key_of(checkpoint), 0)
+        history.saved.append(saved)
+        pieces: Iterator[Run] = iter(())
+        if keeps:
+            assert state is not None
+            after = nothing(info.depth) if whole else before
+            pieces = state.pieces(to_frontier(bound), to_frontier(after), PIECE_ROWS)
+        draft.states.append((p, saved, pieces))
+        return checkpoint.xi
+
+    def advance(self, draft: Draft) -> bool:
+        """Make the next piece of a cut. True when all of it is in the journal."""
+        while draft.states:
+            p, saved, pieces = draft.states[0]
+            run = next(pieces, None)
+            if run is not None:
+                header, payload = save_batch(run.batch)
+                record = Piece(p, saved.bound, run.time, run.part, header)
+                draft.pieces.append(section(record, payload))
+                saved.size += memoryview(payload).nbytes
+                return False
+            del draft.states[0]
+            self._end(p, saved, draft.pieces)
+            draft.pieces = []
+        return True
+
+    def _end(self, p: int, saved: Saved, pieces: list[Section]) -> None:
+        history = self._of[p]
+        saved.checkpoint = msgspec.structs.replace(saved.checkpoint, pieces=len(pieces))
+        for each in (section(saved.checkpoint), *pieces):
+            self._journal.add(saved.key, each)
+        if saved.checkpoint.whole:
+            history.since_whole, history.whole_size = 0, saved.size
             self._whole_next.discard(p)
         else:
-            history.since_whole += len(payload)
-        self._save_logs(p, bound)
-        if info.history:
-            self._save_events(p, bound)
-        return xi
-
-    @staticmethod
-    def _has_runs(history: _History) -> bool:
-        return any(saved.checkpoint.runs for saved in history.saved)
+            history.since_whole += saved.size
+        self._save_logs(p, saved.bound)
+        if self._layout.processors[p].history:
+            self._save_events(p, saved.bound)
 
     def _save_logs(self, p: int, bound: Bound) -> None:
         edges = {edge.edge for edge in self._layout.edges if edge.source == p and edge.logged}
@@ -244,12 +284,16 @@ class Checkpoints:
                 self._applied[record.generation] = record
                 self._applied_at[record.generation] = self._journal.next_number
                 self.generation = max(self.generation, record.generation)
+        current: dict[Key, Saved] = {}
         for record, payload in records:
             key = key_of(record)
             match record:
                 case Checkpoint() if self._holds(record.xi.processor, record.generation, record.xi.bound):
-                    saved = Saved(record, key, memoryview(payload).nbytes, payload)
-                    self._of[record.xi.processor].saved.append(saved)
+                    current[key] = Saved(record, key, 0)
+                    self._of[record.xi.processor].saved.append(current[key])
+                case Piece() if key in current:
+                    current[key].runs.append((record, payload))
+                    current[key].size += memoryview(payload).nbytes
                 case Logged() if self._keeps(self._sender[record.edge], record.generation, record.event):
                     entry = Entry(
                         record.edge, record.receiver, record.number, record.event, record.time, record.header, payload
@@ -308,13 +352,17 @@ class Checkpoints:
         history = self._of[p]
         upto = [saved for saved in history.saved if saved.bound <= bound]
         first = max((at for at, saved in enumerate(upto) if saved.checkpoint.whole), default=0)
-        return [run for saved in upto[first:] for run in load_runs(saved.checkpoint.runs, saved.payload or b"")]
+        return [
+            Run(piece.time, decode_batch(piece.header, payload), piece.part)
+            for saved in upto[first:]
+            for piece, payload in saved.runs
+        ]
 
     def forget_payloads(self) -> None:
         """What was read of the store has been restored."""
         for history in self._of:
             for saved in history.saved:
-                saved.payload = None
+                saved.runs = []
 
     # Letting go
 
@@ -367,7 +415,7 @@ class Checkpoints:
         saved = next((saved for saved in self._of[p].saved if saved.bound == bound), None)
         if saved is None:
             self._journal.dead(key)
-        elif not saved.checkpoint.runs:
+        elif not saved.checkpoint.pieces:
             self._add(saved.checkpoint)
         else:
             self._whole_next.add(p)

@@ -5,7 +5,6 @@ Everything is MessagePack with types, and the engine's own codec for batches: no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,11 +13,8 @@ from recovery.layout import Layout
 from recovery.metadata import Bound, Xi
 from recovery.store.segments import Section
 from timely.batch import Batch
-from timely.codec import decode_batch, encode_batch
+from timely.codec import encode_batch
 from timely.order import Time
-from timely.state.interface import Run
-
-_ALIGNMENT = 64
 
 
 class Opening(msgspec.Struct, tag="opening", array_like=True, frozen=True):
@@ -42,25 +38,25 @@ class SourcePosition(msgspec.Struct, array_like=True, frozen=True):
     ended: bool
 
 
-class SavedRun(msgspec.Struct, array_like=True, frozen=True):
-    """A run of state: where its batch lies in the payload."""
-
-    time: Time
-    part: int
-    header: bytes
-    start: int
-    length: int
-
-
 class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True):
-    """Ξ(p, f) with S(p, f): the runs since the checkpoint before, or all of them if it is `whole`."""
+    """Ξ(p, f) with what S(p, f) has beside runs. Its `Piece`s follow: those since the checkpoint before, or all if `whole`."""
 
     xi: Xi
     generation: int
     whole: bool
-    runs: tuple[SavedRun, ...]
+    pieces: int
     requests: tuple[tuple[Time, Time], ...]
     positions: tuple[SourcePosition, ...]
+
+
+class Piece(msgspec.Struct, tag="piece", array_like=True, frozen=True):
+    """A run of the state of a checkpoint."""
+
+    processor: int
+    bound: Bound
+    time: Time
+    part: int
+    header: bytes
 
 
 class Logged(msgspec.Struct, tag="logged", array_like=True, frozen=True):
@@ -90,7 +86,7 @@ class Happened(msgspec.Struct, tag="happened", array_like=True, frozen=True):
     """Of the cut that saved it."""
 
 
-Record: TypeAlias = Opening | Applied | Checkpoint | Logged | Happened
+Record: TypeAlias = Opening | Applied | Checkpoint | Piece | Logged | Happened
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Record)
@@ -105,6 +101,8 @@ def key_of(record: Record) -> tuple[Any, ...]:
             return ("applied", record.generation)
         case Checkpoint():
             return ("cut", record.xi.processor, record.xi.bound)
+        case Piece():
+            return ("cut", record.processor, record.bound)
         case Logged():
             return ("log", record.edge, record.receiver, record.cut, record.generation)
         case Happened():
@@ -122,30 +120,7 @@ def record_of(head: bytes | memoryview) -> Record:
     return record
 
 
-def save_runs(runs: Sequence[Run]) -> tuple[tuple[SavedRun, ...], bytes]:
-    """Runs as they are persisted: their places and the payload."""
-    saved: list[SavedRun] = []
-    parts: list[Any] = []
-    at = 0
-    for run in runs:
-        header, buffers = encode_batch(run.batch)
-        length = sum(memoryview(buffer).nbytes for buffer in buffers)
-        saved.append(SavedRun(run.time, run.part, header, at, length))
-        padding = -length % _ALIGNMENT
-        parts += [*buffers, bytes(padding)]
-        at += length + padding
-    return tuple(saved), b"".join(parts)
-
-
-def load_runs(saved: Sequence[SavedRun], payload: Any) -> list[Run]:
-    """The runs again; batches may view into `payload`."""
-    body = memoryview(payload)
-    return [
-        Run(run.time, decode_batch(run.header, body[run.start : run.start + run.length]), run.part) for run in saved
-    ]
-
-
-def save_batch(batch: Batch) -> tuple[bytes, bytes]:
+def save_batch(batch: Batch) -> tuple[bytes, Any]:
     """A batch as header and payload."""
     header, buffers = encode_batch(batch)
-    return header, bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)
+    return header, buffers[0] if len(buffers) == 1 else b"".join(buffers)

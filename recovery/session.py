@@ -120,7 +120,7 @@ class RecoverableSession(Session):
                 link.send(peer, frame)
                 busy = True
         agent.turn(quiet, self._clock())
-        busy = self._flush() or busy
+        busy = self._flush() or agent.saving or busy
         if not busy and quiet and block != 0.0 and not self.done:
             self._sleep(block, pressed or bool(worker.pressed_by))
         return busy or not quiet

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from recovery.store.interface import Buffer
-from recovery.store.segments import Section, SegmentMeta, encode_segment, segment_name
+from recovery.store.segments import SealedParts, Section, SegmentMeta, segment_name
 
 Key = Hashable
 
@@ -182,7 +182,7 @@ class Journal:
             keys += small
         return keys
 
-    def seal(self) -> tuple[str, list[Buffer]] | None:
+    def seal(self) -> tuple[str, Sequence[Buffer]] | None:
         """The next segment to be put into the store, as its name and bytes; None if there is no reason for one now.
 
         That is so while another one is under way, and as long as nothing was added, unless much could be deleted.
@@ -218,7 +218,7 @@ class Journal:
 
     # A new incarnation
 
-    def fence(self) -> tuple[str, list[Buffer]]:
+    def fence(self) -> tuple[str, Sequence[Buffer]]:
         """An empty segment at the next number, to be put before this incarnation reads or writes anything else.
 
         Acknowledge it with `stored`. If the store says `AlreadyThere`, find the newest segment: if it `is_mine`, the put
@@ -316,7 +316,7 @@ class Journal:
     def _releasable(self) -> int:
         return sum(segment.size for segment in self._segments.values() if not segment.live)
 
-    def _seal(self) -> tuple[str, list[Buffer]]:
+    def _seal(self) -> tuple[str, Sequence[Buffer]]:
         gathered: dict[Key, list[Section]] = {}
         costs: dict[Key, int] = {}
         if self._phase is _Phase.WRITING:  # a fence is empty, even if something was gathered before
@@ -345,7 +345,7 @@ class Journal:
         name = segment_name(self.owner, meta.number)
         self._sealed = _Sealed(meta, name, _Stored(total, costs, total), releases)
         sections = [section for several in gathered.values() for section in several]
-        return name, encode_segment(meta, sections, self._store_id)
+        return name, SealedParts(meta, sections, self._store_id)
 
 
 def _forget(segment: _Stored, key: Key) -> None:

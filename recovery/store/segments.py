@@ -25,6 +25,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import msgspec
 
@@ -133,6 +134,31 @@ def encode_segment(meta: SegmentMeta, sections: Sequence[Section], store_id: byt
     if len(body) == 1:
         return [start_of_all + bytes(body[0])]
     return [start_of_all, *body]
+
+
+class SealedParts(Sequence[Buffer]):
+    """The buffers of a segment, encoded when they are first looked at: by the thread that writes, not the one that seals."""
+
+    def __init__(self, meta: SegmentMeta, sections: Sequence[Section], store_id: bytes) -> None:
+        self._what: tuple[SegmentMeta, Sequence[Section], bytes] | None = (meta, sections, store_id)
+        self._parts: list[Buffer] = []
+
+    def _encoded(self) -> list[Buffer]:
+        if self._what is not None:
+            self._parts, self._what = encode_segment(*self._what), None
+        return self._parts
+
+    @overload
+    def __getitem__(self, index: int) -> Buffer: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Buffer]: ...
+
+    def __getitem__(self, index: int | slice) -> Buffer | Sequence[Buffer]:
+        return self._encoded()[index]
+
+    def __len__(self) -> int:
+        return len(self._encoded())
 
 
 def decode_segment(

@@ -19,9 +19,15 @@ import pytest
 
 from falkirk.simulate.faults import Faults
 from falkirk.simulate.world import World
-from tests.recovery.programs import PROGRAMS
+from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
 from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
+from timely.io import Iterable
+from timely.operators.base import Context, Operator
+from timely.order import Time
+from timely.routing import stable_hash
+from timely.state import KeyedState, Parts, TimedBatches
+from timely.stream import Stream
 
 STEPS = 12_000
 """A run with all rules takes less than two thousand."""
@@ -71,7 +77,7 @@ def changed(changes: Sequence[Change], run: Callable[[], Any]) -> Any:
 @cache
 def expected(program: str) -> dict[str, dict[Any, list[Any]]]:
     """What each capture of a program gives, by time, without recovery and without failures."""
-    build = PROGRAMS[program]
+    build = RULE_PROGRAMS[program]
     cluster = Cluster(build(), 1, None)
     cluster.run()
     found: dict[str, dict[Any, list[Any]]] = {}
@@ -87,7 +93,7 @@ def expected(program: str) -> dict[str, dict[Any, list[Any]]]:
 def simulated(program: str, workers: int, seed: int, faults: Faults) -> str | None:
     """What is wrong with a simulated run: an error, another output, or that it has no end. None if it is right."""
     right = expected(program)
-    world = World(PROGRAMS[program], workers, seed, faults)
+    world = World(RULE_PROGRAMS[program], workers, seed, faults)
     try:
         world.run(STEPS)
     except Exception as error:
@@ -98,3 +104,137 @@ def simulated(program: str, workers: int, seed: int, faults: Faults) -> str | No
             if got.get(time) != times.get(time):
                 return f"{name} at {time}: {got.get(time)} instead of {times.get(time)}"
     return None
+
+
+# ----------------------------------------------------------------------------------------------------------
+# Programs: many short epochs and frequent cuts, so that a failure finds most processors between two of them.
+
+
+def _records(count: int, of: int, step: int) -> list[int]:
+    return [(i * i * step + i) % of for i in range(count)]
+
+
+def _numbers(flow: Dataflow, epochs: int = 12) -> Stream:
+    """Two partitions, three records an epoch and partition, of which two are read at a time."""
+    parts = [_records(3 * epochs, 11, 7), _records(3 * epochs - 4, 13, 5)]
+    return flow.source("in", Iterable(partitioned=parts, batch=2, epoch_every=3))
+
+
+class Ahead(Operator):
+    """Sends each epoch's sum at once into the epoch after the next; says at its end how much came, and again two later."""
+
+    def __init__(self) -> None:
+        self._now = TimedBatches()
+        self._sums = KeyedState()
+        self.state = Parts(self._now, self._sums)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        self._now.add(time, batch)
+        ctx.send_at((time[0] + 2,), [("ahead", value) for value in batch])
+        ctx.notify_at()
+        ctx.notify_at((time[0] + 2,))
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        values = [value for batch in self._now.pop(time) for value in batch]
+        if values:
+            self._sums.write(time, {time[0] + 2: sum(values)})
+            ctx.send([("now", sum(values))])
+        due = self._sums.read(time).get(time[0])
+        if due is not None:
+            ctx.send([("later", due)])
+
+
+class InOrder(Operator):
+    """Keeps the records of an epoch in the order in which they come, and a chain of all epochs before."""
+
+    def __init__(self) -> None:
+        self._now = TimedBatches()
+        self._chain = KeyedState()
+        self.state = Parts(self._now, self._chain)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        self._now.add(time, batch)
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        values = [value for batch in self._now.pop(time) for value in batch]
+        link = stable_hash((self._chain.read(time).get(0), *values))
+        self._chain.write(time, {0: link})
+        ctx.send([(link, *values)])
+
+
+def tight() -> Dataflow:
+    """One group, cut at every epoch."""
+    flow = Dataflow("tight")
+    with flow.region("all", policy=Lazy(every=1)):
+        _numbers(flow).key_by(lambda x: x).count(name="count").records().capture("out")
+    return flow
+
+
+def logs() -> Dataflow:
+    """A front that logs and is cut often, and two stages behind it that are cut seldom."""
+    flow = Dataflow("logs")
+    with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
+        counts = _numbers(flow).key_by(lambda x: x).count(name="first").records()
+    with flow.region("middle", policy=Lazy(every=2, log_outputs=True)):
+        counts = counts.key_by(lambda pair: pair[1] % 4).count(name="second").records()
+    with flow.region("back", policy=Lazy(every=5)):
+        counts.key_by(lambda pair: pair[1] % 3).count(name="third").records().capture("out")
+    return flow
+
+
+def stateless() -> Dataflow:
+    """Between a source that is cut often and a running total: operators that keep nothing, and exchanges."""
+    flow = Dataflow("stateless")
+    with flow.region("source", policy=Lazy(every=1)):
+        source = _numbers(flow)
+    with flow.region("between", policy=Ephemeral()):
+        sums = source.map(lambda x: (x % 5, x)).keyed().sum(over="time", name="sum").records()
+        again = sums.map(lambda pair: (pair[0] % 2, pair[1])).keyed().sum(over="time", name="again").records()
+    with flow.region("batch", policy=Batch(log_outputs=True)):
+        kept = again.map(lambda pair: (0, pair[1])).keyed().sum(over="time", name="kept").records()
+    with flow.region("totals", policy=Lazy(every=3)):
+        kept.keyed().sum(name="totals").records().capture("out")
+        sums.capture("sums")
+    return flow
+
+
+def ahead() -> Dataflow:
+    """Messages and requests into later epochs, unlogged and logged, before running counts."""
+    flow = Dataflow("ahead")
+    with flow.region("front", policy=Lazy(every=1)):
+        said = _numbers(flow).exchange(by=lambda x: x).unary("ahead", Ahead)
+        said.key_by(lambda pair: pair[1] % 3).count(name="counts").records().capture("here")
+    with flow.region("logged", policy=Lazy(every=2, log_outputs=True)):
+        again = said.exchange(by=lambda pair: pair[1]).map(lambda pair: pair[1]).unary("again", Ahead)
+    with flow.region("back", policy=Lazy(every=5)):
+        again.key_by(lambda pair: pair[1] % 3).count(name="totals").records().capture("there")
+    return flow
+
+
+def rounds() -> Dataflow:
+    """A loop with state of its own, cut at every epoch."""
+    flow = Dataflow("rounds")
+    with flow.region("all", policy=Lazy(every=1)):
+        source = _numbers(flow).map(lambda x: x * 9)
+        halves = source.iterate(
+            lambda inner: inner.map(lambda x: x // 2).filter(bool).exchange(by=lambda x: x).distinct(name="new"),
+            name="halve",
+        )
+        halves.key_by(lambda x: x % 5).count(name="count").records().capture("out")
+    return flow
+
+
+def ordered() -> Dataflow:
+    """What depends on the order of records: one sender, and histories that are replayed."""
+    flow = Dataflow("ordered")
+    with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
+        source = flow.source("in", Iterable(_records(50, 97, 3), batch=1, epoch_every=4)).map(lambda x: x + 1)
+    with flow.region("middle", policy=LogHistory(every=2, log_outputs=True)):
+        links = source.exchange(by=lambda x: 1).unary("first", InOrder)
+    with flow.region("back", policy=LogHistory(every=4)):
+        links.flat_map(list).exchange(by=lambda x: 0).unary("second", InOrder).capture("out")
+    return flow
+
+
+RULE_PROGRAMS = {each.__name__: each for each in (tight, logs, stateless, ahead, rounds, ordered)}
