@@ -29,7 +29,7 @@ from timely.keyed import Keyed
 from timely.stream import Stream
 
 PEOPLE = 40
-LONG = 16
+LONG = 18
 """Minutes."""
 
 

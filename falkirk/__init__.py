@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     )
     from timely.operators import agg
     from timely.operators.base import Capability, Context, Operator
-    from timely.run import run
     from timely.windows import Epochs, Sliding, Tumbling, Window
     from timely.windows import Session as SessionWindow
 
@@ -115,15 +114,18 @@ _HOMES = {
     "Tumbling": "timely.windows",
     "Window": "timely.windows",
     "agg": "timely.operators.agg",
-    "run": "timely.run",
+    "run": "falkirk.run_job",
 }
+
+
+_NAMES_THERE = {"SessionWindow": "Session"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
     home = import_module(_HOMES[name])
-    value = globals()[name] = home if name == "agg" else getattr(home, name)
+    value = globals()[name] = home if name == "agg" else getattr(home, _NAMES_THERE.get(name, name))
     return value
 
 

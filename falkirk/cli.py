@@ -52,7 +52,8 @@ Traceback = Annotated[bool, typer.Option("--traceback", help="Show the Python tr
 
 _RUN_EPILOG = (
     "Ctrl-C stops the job cleanly; Ctrl-\\ prints what holds it back.\n\n"
-    "Exit codes: 0 done, 1 the program failed, 2 wrong usage, 3 a worker was lost, 130 interrupted.\n\n"
+    "Exit codes: 0 done, 1 the program failed, 2 wrong usage, 3 a worker was lost, 130 interrupted, 143 stopped by falkirk "
+    "stop.\n\n"
     "Each line of --json has event (progress, finished, failed, interrupted), elapsed, records, records_per_second, "
     "written, open_epoch, read_epoch, lag, queued_bytes, and the same for each of workers. What the program prints goes "
     "to standard error then."
@@ -94,6 +95,15 @@ def run(
     index: Annotated[
         int | None, typer.Option(min=0, metavar="I", help="Which worker of --hosts this is.", show_default=False)
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep the job's state in this folder: the job survives the death of its processes, and goes on from there "
+            "when it is run again.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -109,13 +119,15 @@ def run(
         raise typer.BadParameter("--hosts and --index go together: which file, and which worker of it this is")
     if hosts is not None and workers != 1:
         raise typer.BadParameter("the number of workers is that of the host file: leave -w away")
+    if hosts is not None and store is not None:
+        raise typer.BadParameter("a job on several hosts cannot have a store yet: leave --store away")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
-    from falkirk.run_program import Show, run_program
+    from falkirk.run_program import Show, run_program, say
     from timely.drivers.inputs import Limits
     from timely.drivers.program import parse_program
 
     how = "quiet" if quiet else "json" if as_json else "auto"
-    show = Show(how, every or (1.0 if as_json else 5.0), traceback)
+    show = Show(how, every or (1.0 if as_json else 5.0), traceback, store is not None)
     app_program, limits = parse_program(program, arguments), Limits(max_epochs, most_bytes)
 
     def job(on_stats: OnStats) -> Result:
@@ -123,12 +135,28 @@ def run(
             from timely.drivers.hosts import HostFile, run_host
 
             return run_host(app_program, HostFile.load(hosts), index, limits, on_stats=on_stats)
-        from timely.run import run
+        from falkirk.run_job import run
 
-        return run(app_program, workers, limits, on_stats=on_stats)
+        return run(app_program, workers, limits, on_stats=on_stats, store=store, on_note=lambda text: say(text, "note"))
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")
     _leave(run_program(job, title, workers, show))
+
+
+@app.command()
+def stop(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
+) -> None:
+    """Stop the job that uses a store, cleanly: run again with that store, it goes on."""
+    if not os.path.isdir(folder):
+        raise typer.BadParameter(f"there is no store {folder}", param_hint="DIR")
+    from monitor.supervisor_stop import stop_job
+
+    def ask() -> int:
+        print(f"stopped the job of {folder}" if stop_job(folder) else f"no job is using {folder}")
+        return 0
+
+    _guarded(ask, traceback=False)
 
 
 @app.command()

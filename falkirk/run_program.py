@@ -16,6 +16,7 @@ from typing import IO, NoReturn
 
 from falkirk.failures import Failure, explain
 from falkirk.progress_view import Display, JsonDisplay, LiveDisplay, Meter, PlainDisplay, QuietDisplay, Reading
+from monitor.supervisor_stop import JobStopped
 from timely.drivers.control import Stats
 from timely.drivers.job import OnStats, Result
 
@@ -24,11 +25,15 @@ _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """How a job shows itself: `how` is "auto", "json" or "quiet"; `every` seconds a line, where it is lines."""
+    """How a job shows itself: `how` is "auto", "json" or "quiet"; `every` seconds a line, where it is lines.
+
+    `resumes`: it has a store, and goes on when it is run again.
+    """
 
     how: str = "auto"
     every: float = 5.0
     traceback: bool = False
+    resumes: bool = False
 
 
 class Interruption:
@@ -36,6 +41,15 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self.asked = False
+        """Whether it was `falkirk stop` that asked, as if by SIGTERM."""
+
+    @property
+    def by(self) -> str:
+        """Who or what has stopped the job."""
+        if self.asked:
+            return "falkirk stop"
+        return "Ctrl-C" if self.signal == signal.SIGINT else (self.signal or signal.SIGINT).name
 
     @property
     def code(self) -> int:
@@ -77,6 +91,8 @@ def run_program(job: Callable[[OnStats], Result], title: str, workers: int, show
                 try:
                     result = job(lambda stats: _observe(meter, display, stats))
                     meter.observe(result.stats, time.monotonic())
+                except JobStopped:
+                    interruption.signal, interruption.asked = signal.SIGTERM, True
                 except (Exception, KeyboardInterrupt, SystemExit) as error:
                     failure = explain(error)
                     if show.traceback and interruption.signal is None:
@@ -111,10 +127,11 @@ def say_interrupted(interruption: Interruption, reading: Reading, show: Show) ->
     """That the job was stopped, how, and what it leaves behind."""
     if show.how == "quiet":
         return
-    by = "Ctrl-C" if interruption.signal == signal.SIGINT else (interruption.signal or signal.SIGINT).name
-    message = f"by {by} after {reading.elapsed:.1f} s"
+    message = f"by {interruption.by} after {reading.elapsed:.1f} s"
     if reading.workers:
         message += f", {reading.records:,} records read; sinks hold only epochs that were complete"
+    if show.resumes:
+        message += "; run it again with its store, and it goes on"
     say(message, "stopped")
 
 

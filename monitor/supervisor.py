@@ -22,6 +22,7 @@ from typing import Any
 
 from monitor.process_journal import OWNER
 from monitor.supervisor_processes import MONITOR, WORKER, Child, Children
+from monitor.supervisor_stop import STOP_FILE, JobStopped
 from recovery.child import Task
 from recovery.child_control import (
     Begin,
@@ -39,7 +40,6 @@ from recovery.child_control import (
 )
 from recovery.layout import Layout, lay_out
 from recovery.store.identity import make_store_id
-from recovery.store.interface import StoreBusy
 from recovery.store.local import LocalStore
 from recovery.store.reading import survey
 from timely import errors
@@ -47,7 +47,7 @@ from timely.batch import Batch
 from timely.codec import decode_batch
 from timely.drivers.control import CapturedBatch, Stats
 from timely.drivers.inputs import Limits
-from timely.drivers.job import OnStats, Result
+from timely.drivers.job import OnStats, Result, explaining
 from timely.drivers.program import Program, packed
 from timely.errors import FalkirkError
 from timely.order import Time
@@ -62,13 +62,6 @@ _END_SECONDS = 30.0
 
 _MONITOR_DEATHS, _MONITOR_SECONDS = 5, 10.0
 """A monitor that dies so often in so short a time will not live."""
-
-_STOP = ".stop"
-"""The file in a store that asks its job to stop."""
-
-
-class JobStopped(FalkirkError):
-    """Somebody asked the job to stop, and it has: run it again, and it goes on."""
 
 
 class Job:
@@ -128,7 +121,7 @@ class Job:
         identity = make_store_id(store, secrets.token_bytes(16))
         surveys = [survey(store, owner, identity) for owner in (OWNER, *(f"worker-{w:03d}" for w in range(workers)))]
         self._incarnation = max((found.newest.incarnation for found in surveys if found.newest is not None), default=0)
-        self._stop_file = folder / _STOP
+        self._stop_file = folder / STOP_FILE
         self._stop_file.unlink(missing_ok=True)
         resources.callback(self._stop_file.unlink, missing_ok=True)
         private = tempfile.mkdtemp(prefix="falkirk-")
@@ -173,18 +166,10 @@ class Job:
         when the job cannot go on, and JobStopped when it was asked to stop.
         """
         try:
-            while self._over is None:
-                self._turn(_TICK_SECONDS)
-                if on_stats is not None and self.stats:
-                    on_stats(self.stats)
-            if self._over.reason is not None:
-                raise FalkirkError(self._over.reason)
-            self.finished_before = self._over.before
-            self._finish()
+            with explaining(self.explain):
+                self._see_through(on_stats)
         finally:
             self._resources.close()
-        if self._error is not None:
-            raise self._error
         if on_stats is not None and self.stats:
             on_stats(self.stats)
         if self.finished_before:
@@ -195,6 +180,18 @@ class Job:
         for (node, _, at), batch in self._captured.items():
             captured[self._captures[node]].append((at, batch))
         return Result(time.perf_counter() - self._began, dict(self.stats), {}, captured)
+
+    def _see_through(self, on_stats: OnStats | None) -> None:
+        while self._over is None:
+            self._turn(_TICK_SECONDS)
+            if on_stats is not None and self.stats:
+                on_stats(self.stats)
+        if self._over.reason is not None:
+            raise FalkirkError(self._over.reason)
+        self.finished_before = self._over.before
+        self._finish()
+        if self._error is not None:
+            raise self._error
 
     # One turn
 
@@ -341,28 +338,3 @@ def run_with_store(
 ) -> Result:
     """Run a job that survives the death of its processes, or go on with it. See `Job`."""
     return Job(program, workers, folder, limits, on_note=on_note).run(on_stats)
-
-
-def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
-    """Ask the job that uses a store to stop, and wait until it has; False if there is none.
-
-    Raises FalkirkError if it has not stopped after `seconds`.
-    """
-    with LocalStore(folder) as store:
-        asked = store.folder / _STOP
-        deadline = time.monotonic() + seconds
-        there = False
-        while True:
-            try:
-                with store.lock():
-                    asked.unlink(missing_ok=True)
-                return there
-            except StoreBusy as busy:
-                if time.monotonic() >= deadline:
-                    raise FalkirkError(
-                        f"the job was asked to stop {seconds:.0f} s ago, and has not; end process {busy.pid} to stop it at once"
-                    ) from None
-            if not there:
-                there = True
-                asked.touch()
-            time.sleep(0.05)

@@ -234,6 +234,8 @@ def _keeps(processor: Processor) -> bool:
 
 
 def _group(policies: list[Policy]) -> GroupInfo:
+    """As often as the most impatient policy that the program gave; the default counts only where it gave none."""
+    policies = [policy for policy in policies if policy is not DEFAULT] or policies
     chosen = [interval(policy.every) for policy in policies if isinstance(policy, Lazy | LogHistory)]
     chosen = chosen or [Interval(seconds=1.0)]
     epochs = [each.epochs for each in chosen if each.epochs is not None]

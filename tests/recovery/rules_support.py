@@ -203,10 +203,10 @@ def ahead() -> Dataflow:
     """Messages and requests into later epochs, unlogged and logged, before running counts."""
     flow = Dataflow("ahead")
     with flow.region("front", policy=Lazy(every=1)):
-        said = _numbers(flow).exchange(by=lambda x: x).unary("ahead", Ahead)
+        said = _numbers(flow).exchange(by=lambda x: 0).unary("ahead", Ahead)
         said.key_by(lambda pair: pair[1] % 3).count(name="counts").records().capture("here")
     with flow.region("logged", policy=Lazy(every=2, log_outputs=True)):
-        again = said.exchange(by=lambda pair: pair[1]).map(lambda pair: pair[1]).unary("again", Ahead)
+        again = said.map(lambda pair: pair[1]).exchange(by=lambda x: 1).unary("again", Ahead)
     with flow.region("back", policy=Lazy(every=5)):
         again.key_by(lambda pair: pair[1] % 3).count(name="totals").records().capture("there")
     return flow

@@ -77,6 +77,9 @@ class _Keyed(Scope[Change]):
         if left := {key: value for key, value in removed.items() if value is not ABSENT}:
             yield Run(time, _records(left))
 
+    def rows(self, change: Change) -> int:
+        return len(change[0])
+
     def load(self, run: Run) -> None:
         assert isinstance(run.batch, list)
         self.write(run.time, {record[1]: record[2] for record in run.batch if len(record) == 3})

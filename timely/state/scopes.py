@@ -37,6 +37,10 @@ class Scope(Generic[Change]):
         """All that is there without the entries outside `upto`, in runs of about `rows` rows at `time`."""
         raise NotImplementedError
 
+    def rows(self, change: Change) -> int:
+        """How many rows a change wrote."""
+        raise NotImplementedError
+
     def later(self, upto: Frontier) -> Iterator[Change]:
         """The entries of the log outside `upto`, the newest first."""
         for time, change in reversed(self.log):
@@ -108,6 +112,7 @@ class Scopes(Generic[S]):
         first = end
         while first and scope.log[first - 1][0] not in after:
             first -= 1
+            rows = max(rows, scope.rows(scope.log[first][1]))  # turns are as long as that anyway
         if first == 0 and settled is not None and settled not in after:
             yield from scope.whole(upto, scope.log[end - 1][0] if end else settled, rows)
         elif first < end:

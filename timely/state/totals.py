@@ -88,6 +88,9 @@ class _Totals(Scope[Change]):
         shards = shards_of(hash_columns([table[key] for key in self.totals.keys]))
         return table.add_column(0, SHARD, pa.array(shards))
 
+    def rows(self, change: Change) -> int:
+        return len(change[1])
+
     def load(self, run: Run) -> None:
         assert isinstance(run.batch, pa.Table)
         known = len(self.totals)

@@ -1,0 +1,54 @@
+"""`falkirk.run`: with a store a job survives the death of its processes, without one it does not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from timely.dataflow import Dataflow
+from timely.drivers.inputs import Limits
+from timely.drivers.job import Drive, OnStats, Result
+from timely.drivers.program import Program
+from timely.errors import FalkirkError
+from timely.run import run as run_without_store
+
+
+def run(
+    program: Dataflow | Callable[..., Dataflow] | Program,
+    workers: int = 1,
+    limits: Limits | None = None,
+    drive: Drive | None = None,
+    on_stats: OnStats | None = None,
+    store: str | os.PathLike[str] | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> Result:
+    """Run `program` until all its sources have ended.
+
+    Without a store, one worker runs in the caller's process, several in processes of their own; `drive(session)`, if given,
+    runs on every worker in place of the usual loop, to feed inputs by hand. Whatever goes wrong first is raised.
+
+    With `store`, a folder, all workers are processes, and so is a monitor; what a process that dies had done is restored from
+    the store, and the job goes on. A job that was stopped goes on when it is run again with its store. What its captures held
+    by then was handed over before, and is not handed over again.
+
+    Args:
+        limits: how far sources may be ahead.
+        on_stats: called several times a second, with how far each worker is.
+        on_note: called with what a user should know of the store, in words; by default it is printed on standard error.
+
+    Raises:
+        FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
+    """
+    if store is None:
+        return run_without_store(program, workers, limits, drive, on_stats)
+    if workers < 1:
+        raise FalkirkError(f"a job needs at least one worker, not {workers}")
+    if drive is not None:
+        raise FalkirkError(
+            "inputs that are fed by hand (drive=...) cannot be read again after a failure: use sources, or no store"
+        )
+    from monitor.supervisor import run_with_store
+
+    if not isinstance(program, Program):
+        program = Program(flow=program)
+    return run_with_store(program, workers, store, limits, on_stats, on_note)

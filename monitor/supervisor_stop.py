@@ -1,0 +1,41 @@
+"""Asking a running job to stop, from another process: a file in its store, which its supervisor looks for."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from recovery.store.interface import StoreBusy
+from recovery.store.local import LocalStore
+from timely.errors import FalkirkError
+
+STOP_FILE = ".stop"
+
+
+class JobStopped(FalkirkError):
+    """Somebody asked the job to stop, and it has: run it again, and it goes on."""
+
+
+def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
+    """Ask the job that uses a store to stop, and wait until it has; False if there is none.
+
+    Raises FalkirkError if it has not stopped after `seconds`.
+    """
+    with LocalStore(folder) as store:
+        asked = store.folder / STOP_FILE
+        deadline = time.monotonic() + seconds
+        there = False
+        while True:
+            try:
+                with store.lock():
+                    asked.unlink(missing_ok=True)
+                return there
+            except StoreBusy as busy:
+                if time.monotonic() >= deadline:
+                    raise FalkirkError(
+                        f"the job was asked to stop {seconds:.0f} s ago, and has not; end process {busy.pid} to stop it at once"
+                    ) from None
+            if not there:
+                there = True
+                asked.touch()
+            time.sleep(0.05)

@@ -1,0 +1,76 @@
+"""A job for tests with real processes: running counts of words into files, a database and a capture, and what must be there."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from recovery.policies import Lazy
+from timely.dataflow import Dataflow
+from timely.io import FileSink, Rate, SqliteSink
+
+PER_EPOCH = 50
+
+
+def word(i: int) -> str:
+    return f"w{(i * i * 7 + i // 3) % 101}"
+
+
+def build(folder: str, records: int = 5000, per_second: float = 2500, every: float = 0.1, operator: str = "count") -> Dataflow:
+    """Counts in `folder`/files and `folder`/counts.db; the words come at worker 0, and are counted on all."""
+    flow = Dataflow("words")
+    flow.default_policy = Lazy(every=every)  # type: ignore[attr-defined]
+    words = flow.source("words", Rate(word, per_second, records, epoch_every=PER_EPOCH)).policy(Lazy(every=every))
+    counts = words.key_by(lambda w: w).count(name=operator).policy(Lazy(every=every)).records()
+    rows = counts.map(lambda count: {"word": count[0], "count": count[1]})
+    rows.to(FileSink(Path(folder) / "files"), name="files")
+    rows.to(SqliteSink(Path(folder) / "counts.db", "counts"), name="database")
+    counts.capture("counts")
+    return flow
+
+
+def expected(records: int = 5000) -> dict[int, dict[str, int]]:
+    """Of each epoch the counts that it changed."""
+    counts: Counter[str] = Counter()
+    changed: dict[int, dict[str, int]] = {}
+    for i in range(records):
+        counts[word(i)] += 1
+        changed.setdefault(i // PER_EPOCH, {})[word(i)] = counts[word(i)]
+    return changed
+
+
+def in_files(folder: Path) -> dict[int, dict[str, int]]:
+    """What is in the files; each word once an epoch."""
+    found: dict[int, dict[str, int]] = {}
+    for path in (folder / "files").glob("epoch-*"):
+        epoch = found.setdefault(int(path.name.split("-")[1]), {})
+        for row in map(json.loads, path.read_text().splitlines()):
+            assert row["word"] not in epoch, f"twice in epoch {path.name}: {row}"
+            epoch[row["word"]] = row["count"]
+    return found
+
+
+def in_database(folder: Path) -> list[tuple[str, int]]:
+    """All rows, sorted."""
+    connection = sqlite3.connect(folder / "counts.db")
+    try:
+        return sorted(connection.execute("SELECT word, count FROM counts"))
+    finally:
+        connection.close()
+
+
+def check(folder: Path, records: int, captured: Any = None) -> None:
+    """All outputs are those of a run in which nothing happened."""
+    right = expected(records)
+    assert in_files(folder) == right
+    assert in_database(folder) == sorted(pair for epoch in right.values() for pair in epoch.items())
+    if captured is not None:
+        found: dict[int, dict[str, int]] = {}
+        for (epoch,), batch in captured:
+            there = found.setdefault(epoch, {})
+            assert not there.keys() & dict(batch).keys(), f"twice in epoch {epoch}"
+            there.update(batch)
+        assert found == right

@@ -1,0 +1,293 @@
+"""What recovery sees of a plan: kinds of processors, logged edges, groups; and what it refuses, naming the user's line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recovery.layout import Layout, lay_out
+from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from timely.dataflow import Dataflow
+from timely.errors import GraphError
+from timely.io import Callback, FileSink, Iterable, Memory
+from timely.operators.base import Operator
+from timely.operators.window_shapes import Tumbling
+from timely.order import Summary
+from timely.plan import compile_plan
+from timely.stream import Stream
+
+
+def words(flow: Dataflow) -> Stream:
+    return flow.source("in", Iterable(["a", "b"]))
+
+
+def laid_out(flow: Dataflow, workers: int = 2) -> Layout:
+    return lay_out(compile_plan(flow.graph, workers))
+
+
+def chains(layout: Layout) -> dict[str, bool]:
+    return {info.name: info.chain for info in layout.processors}
+
+
+def logged(layout: Layout) -> set[tuple[str, str]]:
+    names = [info.name for info in layout.processors]
+    return {(names[edge.source], names[edge.target]) for edge in layout.edges if edge.logged}
+
+
+def groups(layout: Layout) -> set[frozenset[str]]:
+    return {
+        frozenset(layout.processors[p].name for p in layout.members(group)) for group in range(len(layout.groups))
+    }
+
+
+class Remembers(Operator):
+    """Without state that it tells of."""
+
+
+# Kinds
+
+
+def test_what_keeps_state_persists_it_and_what_keeps_none_does_not() -> None:
+    flow = Dataflow()
+    stream = words(flow).map(str, name="map")
+    stream.key_by(len, name="by").count(name="running").records().capture("out")
+    stream.key_by(len).count(over="time", name="each").records().to(Callback(print), name="told")
+    stream.distinct(over="time", name="once").to(Memory(), name="kept")
+    stream.unary("custom", Remembers).probe()
+    assert chains(laid_out(flow)) == {
+        "in": True,
+        "map": False,
+        "ones-1": False,
+        "running": True,
+        "out": True,
+        "ones-2": False,
+        "each": False,
+        "told": False,
+        "once": False,
+        "kept": True,
+        "custom": False,
+    } | {"by": False, "key_by-1": False} & chains(laid_out(flow)).items()
+
+
+def test_roles_say_where_records_come_from_and_whether_outputs_can_wait(tmp_path: Path) -> None:
+    flow = Dataflow()
+    stream = words(flow)
+    stream.to(FileSink(tmp_path), name="files")
+    stream.to(Callback(print), name="told")
+    stream.capture("captured")
+    stream.map(str, name="map").probe()
+    roles = {info.name: info.role for info in laid_out(flow).processors}
+    assert roles == {"in": "source", "files": "sink", "told": "output", "captured": "capture", "map": "operator"}
+
+
+def test_full_history_is_kept_of_what_may_remember_and_of_nothing_else() -> None:
+    flow = Dataflow()
+    with flow.region("r", policy=LogHistory()):
+        stream = words(flow).map(str, name="map").iterate(lambda inner: inner.filter(bool, name="some"), name="loop")
+        stream.unary("custom", Remembers).key_by(len, name="by").sum(name="sum").records().to(Memory(), name="sink")
+    layout = laid_out(flow)
+    assert {info.name for info in layout.processors if info.history} == {"custom", "sum"}
+    assert {name for name, chain in chains(layout).items() if chain} == {"in", "custom", "sum", "sink"}
+
+
+# Logged edges and groups
+
+
+def test_region_logs_what_leaves_it_and_nothing_inside() -> None:
+    flow = Dataflow()
+    with flow.region("front", policy=Batch(log_outputs=True)):
+        once = words(flow).distinct(over="time", name="once")
+        short = once.map(str, name="short")
+    short.capture("a")
+    once.map(str, name="behind").capture("b")
+    layout = laid_out(flow)
+    assert logged(layout) == {("short", "a"), ("once", "behind")}
+    assert chains(layout) == {"in": True, "once": True, "short": True, "a": True, "behind": False, "b": True}
+    assert groups(layout) == {frozenset({"in", "once", "short"}), frozenset({"a"}), frozenset({"behind", "b"})}
+
+
+def test_operator_with_a_policy_of_its_own_logs_all_that_it_sends() -> None:
+    flow = Dataflow()
+    once = words(flow).distinct(over="time", name="once").policy(Batch(log_outputs=True))
+    again = once.distinct(over="time", name="again").policy(Batch(log_outputs=True))
+    again.capture("a")
+    once.capture("b")
+    layout = laid_out(flow)
+    assert logged(layout) == {("once", "again"), ("again", "a"), ("once", "b")}
+    assert groups(layout) == {frozenset({"in", "once"}), frozenset({"again"}), frozenset({"a"}), frozenset({"b"})}
+
+
+def test_loop_with_a_policy_of_its_own_logs_what_leaves_the_loop() -> None:
+    flow = Dataflow()
+    loop = words(flow).iterate(lambda inner: inner.distinct(name="once").filter(bool, name="some"), name="loop")
+    loop.policy(Lazy(log_outputs=True)).capture("a")
+    assert logged(laid_out(flow)) == {("loop-leave", "a")}
+
+
+def test_nested_region_is_outside_of_the_one_around_it() -> None:
+    flow = Dataflow()
+    with flow.region("outer", policy=Lazy(log_outputs=True)):
+        stream = words(flow).map(str, name="before")
+        with flow.region("inner", policy=Lazy()):
+            stream = stream.map(str, name="within")
+        stream.map(str, name="after").probe()
+    assert logged(laid_out(flow)) == {("before", "within")}
+
+
+def test_ephemeral_logs_nothing() -> None:
+    flow = Dataflow()
+    with flow.region("front", policy=Ephemeral()):
+        stream = words(flow).map(str, name="map")
+    stream.capture("a")
+    layout = laid_out(flow)
+    assert logged(layout) == set()
+    assert len(layout.groups) == 1
+
+
+def test_exchanges_are_spread_and_what_stays_on_its_worker_is_not() -> None:
+    flow = Dataflow()
+    words(flow).key_by(len, name="by").sum(name="sum").records().broadcast(name="all").capture("out")
+    layout = laid_out(flow)
+    names = [info.name for info in layout.processors]
+    assert {(names[e.source], names[e.target]): e.spread for e in layout.edges} == {
+        ("in", "by"): False,
+        ("by", "sum"): True,
+        ("sum", "all"): True,
+        ("all", "out"): False,
+    }
+
+
+def test_edges_do_to_times_what_their_source_does() -> None:
+    flow = Dataflow()
+    words(flow).iterate(lambda inner: inner.map(str, name="map"), name="loop").capture("out")
+    layout = laid_out(flow, workers=1)
+    of = {(layout.processors[e.source].name, layout.processors[e.target].name): e.summary for e in layout.edges}
+    assert of["in", "loop-enter"] == Summary.identity(1)
+    assert of["loop-enter", "map"] == Summary.ingress(1)
+    assert of["loop-feedback", "map"] == Summary.feedback(2)
+    assert of["loop-leave", "out"] == Summary.egress(2)
+    assert {info.name: info.depth for info in layout.processors if info.depth == 2} == {
+        "loop-enter": 1,
+        "loop-feedback": 2,
+        "map": 2,
+        "loop-leave": 2,
+    } | {"loop-enter": 2} or layout.processors
+
+
+def test_indexes_of_edges_are_in_the_order_of_the_layout() -> None:
+    flow = Dataflow()
+    stream = words(flow)
+    stream.map(str, name="a").concat(stream.map(str, name="b")).distinct(name="once").capture("out")
+    layout = laid_out(flow)
+    for p, (out, into) in enumerate(zip(layout.outgoing(), layout.incoming(), strict=True)):
+        assert out == [index for index, edge in enumerate(layout.edges) if edge.source == p]
+        assert into == [index for index, edge in enumerate(layout.edges) if edge.target == p]
+
+
+# Intervals
+
+
+def intervals(flow: Dataflow) -> dict[str, tuple[int | None, float | None]]:
+    layout = laid_out(flow)
+    return {info.name: (g.epochs, g.seconds) for info in layout.processors if (g := layout.groups[info.group])}
+
+
+def test_most_impatient_policy_sets_the_interval_of_a_group() -> None:
+    flow = Dataflow()
+    keyed = words(flow).key_by(len, name="by")
+    keyed.sum(name="a").policy(Lazy("5s")).sum(name="b").policy(Lazy("2s")).sum(name="c").policy(LogHistory(100))
+    assert set(intervals(flow).values()) == {(100, 2.0)}
+
+
+def test_default_policy_makes_nothing_more_frequent_than_was_said() -> None:
+    flow = Dataflow()
+    words(flow).key_by(len, name="by").sum(name="a").policy(Lazy("1h")).records().capture("out")
+    assert set(intervals(flow).values()) == {(None, 3600.0)}
+    plain = Dataflow()
+    words(plain).key_by(len, name="by").sum(name="a").records().capture("out")
+    assert set(intervals(plain).values()) == {(None, 1.0)}
+
+
+def test_groups_behind_a_log_have_intervals_of_their_own() -> None:
+    flow = Dataflow()
+    with flow.region("front", policy=Batch(log_outputs=True)):
+        once = words(flow).distinct(over="time", name="once")
+    once.key_by(len, name="by").sum(name="sum").policy(Lazy(3)).records().capture("out")
+    found = intervals(flow)
+    assert found["in"] == found["once"] == (None, 1.0)
+    assert found["by"] == found["sum"] == found["out"] == (3, None)
+
+
+# What is refused
+
+
+def here() -> int:
+    """The line of the caller."""
+    frame = inspect.currentframe()
+    assert frame is not None
+    assert frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+def refused(flow: Dataflow, line: int, *words: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        laid_out(flow)
+    for word in (f"{Path(__file__).name}:{line}", *words):
+        assert word in str(caught.value)
+
+
+def running_sum(stream: Any) -> Any:
+    return stream.key_by(len).sum(name="totals")
+
+
+def running_window(stream: Any) -> Any:
+    return stream.key_by(len).window(Tumbling(3), time=len, name="totals").sum()
+
+
+@pytest.mark.parametrize("policy", [Ephemeral(), Batch(), Batch(log_outputs=True)])
+@pytest.mark.parametrize("verb", [running_sum, running_window])
+def test_state_that_a_policy_would_lose_is_refused(policy: object, verb: Callable[[Any], Any]) -> None:
+    flow = Dataflow()
+    with flow.region("front", policy=policy):
+        verb(words(flow))
+    line = inspect.getsourcelines(verb)[1] + 1
+    refused(flow, line, "'totals", "keeps state from one time to the next", f"{type(policy).__name__} would lose", "Lazy(")
+
+
+def test_state_that_the_policy_of_one_operator_would_lose_is_refused() -> None:
+    flow = Dataflow()
+    words(flow).key_by(len).sum(name="totals").policy(Ephemeral()); line = here()  # noqa: E702  # fmt: skip
+    refused(flow, line, "sum 'totals'", "Ephemeral")
+
+
+def test_state_of_one_time_is_no_reason_to_refuse() -> None:
+    flow = Dataflow()
+    with flow.region("front", policy=Ephemeral()):
+        words(flow).key_by(len).sum(over="time", name="totals").records().capture("out")
+    assert not chains(laid_out(flow))["totals"]
+
+
+@pytest.mark.parametrize("policy", [42, "lazy", Lazy, {"every": 1}])
+def test_policy_that_is_none_is_refused_at_the_line_of_what_has_it(policy: object) -> None:
+    flow = Dataflow()
+    with flow.region("front", policy=policy):
+        stream = words(flow)
+        stream.map(str, name="shout").capture(); line = here()  # noqa: E702  # fmt: skip
+    other = Dataflow()
+    words(other).map(str, name="shout").policy(policy).capture(); own = here()  # noqa: E702  # fmt: skip
+    refused(other, own, "map 'shout'", repr(policy), "Ephemeral, Batch, Lazy, LogHistory")
+    with pytest.raises(GraphError) as caught:
+        laid_out(flow)
+    assert repr(policy) in str(caught.value)
+    assert "source 'in'" in str(caught.value), "the first that has it"
+    assert line
+
+
+def test_input_that_is_fed_by_hand_is_refused() -> None:
+    flow = Dataflow()
+    flow.input("typed").capture(); line = here()  # noqa: E702  # fmt: skip
+    refused(flow, line, "input 'typed'", "fed by hand", "flow.source(")
