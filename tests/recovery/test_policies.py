@@ -64,7 +64,25 @@ def test_every_is_a_number_of_epochs_or_a_duration(every: Any, expected: Interva
 
 @pytest.mark.parametrize(
     "every",
-    [0, -3, 0.0, -1.5, float("inf"), float("nan"), True, None, "", "5", "s", "1 day", "-1s", "1s2", "0s", [1], dt.timedelta(0)],
+    [
+        0,
+        -3,
+        0.0,
+        -1.5,
+        float("inf"),
+        float("nan"),
+        True,
+        None,
+        "",
+        "5",
+        "s",
+        "1 day",
+        "-1s",
+        "1s2",
+        "0s",
+        [1],
+        dt.timedelta(0),
+    ],
 )
 def test_every_that_says_nothing_is_refused_where_the_policy_is_made(every: Any) -> None:
     for policy in (Lazy, LogHistory):

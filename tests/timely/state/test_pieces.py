@@ -1,0 +1,131 @@
+"""State is saved in pieces while it goes on being written and compacted: what is saved is the state at the frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timely.kernels.totals import Part
+from timely.order import Frontier
+from timely.state import KeyedState, Parts, RunState, TotalsState
+
+Rows = list[tuple[str, int]]
+
+
+class ByKey:
+    """KeyedState under test; a negative value removes its key."""
+
+    def __init__(self) -> None:
+        self.state = KeyedState()
+
+    def put(self, epoch: int, rows: Rows) -> None:
+        self.state.write((epoch,), {key: value for key, value in rows if value >= 0})
+        self.state.remove((epoch,), [key for key, value in rows if value < 0])
+
+    def read(self) -> Any:
+        return dict(self.state.read((0,)))
+
+
+class Added:
+    """TotalsState under test."""
+
+    def __init__(self) -> None:
+        self.state = TotalsState(["k"], [Part("sum", "v")])
+
+    def put(self, epoch: int, rows: Rows) -> None:
+        table = pa.table({"k": [k for k, _ in rows], "sum(v)": pa.array([v for _, v in rows], pa.int64())})
+        self.state.add((epoch,), [table])
+
+    def read(self) -> Any:
+        runs = self.state.snapshot(Frontier.top(1), Frontier.empty(1))
+        return {row["k"]: row["sum(v)"] for run in runs for row in run.batch.to_pylist()}  # type: ignore[union-attr]
+
+
+class Kept:
+    """RunState under test."""
+
+    def __init__(self) -> None:
+        self.state = RunState(["k"])
+
+    def put(self, epoch: int, rows: Rows) -> None:
+        self.state.append((epoch,), pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]}))
+
+    def read(self) -> Any:
+        return sorted((r["k"], r["v"]) for t in self.state.tables((1 << 60,)) for r in t.to_pylist())
+
+
+rows = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.integers(-2, 9)), min_size=1, max_size=6, unique_by=lambda row: row[0]
+)
+
+
+@pytest.mark.parametrize("kind", [ByKey, Added, Kept])
+@settings(max_examples=80)
+@given(data=st.data(), epochs=st.lists(rows, min_size=2, max_size=9), size=st.integers(1, 5))
+def test_pieces_hold_the_state_at_their_frontier(
+    kind: Callable[[], Any], data: Any, epochs: list[Rows], size: int
+) -> None:
+    cut = data.draw(st.integers(1, len(epochs)), "cut")
+    before = data.draw(st.integers(0, cut), "the cut before")
+    written = data.draw(st.integers(cut, len(epochs)), "epochs written when saving begins")
+    compacted = data.draw(st.integers(0, before), "compacted before")
+    subject, expected = kind(), kind()
+    for epoch in range(written):
+        subject.put(epoch, epochs[epoch])
+    for epoch in range(cut):
+        expected.put(epoch, epochs[epoch])
+    if compacted:
+        subject.state.compact(Frontier.before([(compacted,)]))
+    base = list(subject.state.pieces(Frontier.before([(before,)]), Frontier.empty(1), size)) if before else []
+    saved = []
+    for run in subject.state.pieces(Frontier.before([(cut,)]), Frontier.before([(before,)]), size):
+        saved.append(run)
+        if written < len(epochs) and data.draw(st.booleans(), "write on"):
+            subject.put(written, epochs[written])
+            written += 1
+        if before and data.draw(st.booleans(), "compact"):
+            subject.state.compact(Frontier.before([(before,)]))
+    restored = kind()
+    restored.state.restore([*base, *saved])
+    assert restored.read() == expected.read()
+
+
+@pytest.mark.parametrize("kind", [ByKey, Added])
+@settings(max_examples=80)
+@given(data=st.data(), epochs=st.lists(rows, min_size=2, max_size=9), size=st.integers(1, 5))
+def test_a_whole_state_is_saved_while_it_is_written(
+    kind: Callable[[], Any], data: Any, epochs: list[Rows], size: int
+) -> None:
+    cut = data.draw(st.integers(1, len(epochs)), "cut")
+    written = data.draw(st.integers(cut, len(epochs)), "epochs written when saving begins")
+    subject, expected = kind(), kind()
+    for epoch in range(written):
+        subject.put(epoch, epochs[epoch])
+    for epoch in range(cut):
+        expected.put(epoch, epochs[epoch])
+    subject.state.compact(Frontier.before([(data.draw(st.integers(1, cut), "compacted"),)]))
+    saved = []
+    for run in subject.state.pieces(Frontier.before([(cut,)]), Frontier.empty(1), size):
+        saved.append(run)
+        if written < len(epochs) and data.draw(st.booleans(), "write on"):
+            subject.put(written, epochs[written])
+            written += 1
+    restored = kind()
+    restored.state.restore(saved)
+    assert restored.read() == expected.read()
+
+
+def test_pieces_are_small() -> None:
+    state = Parts(KeyedState(), KeyedState())
+    first = state._parts[0]
+    assert isinstance(first, KeyedState)
+    for epoch in range(50):
+        first.write((epoch,), {f"{epoch}-{i}": i for i in range(20)})
+    pieces = list(state.pieces(Frontier.before([(50,)]), Frontier.empty(1), 100))
+    assert sum(len(run.batch) for run in pieces) == 1000
+    assert all(len(run.batch) <= 120 for run in pieces)
