@@ -12,8 +12,8 @@ friends of friends make a circle. Each part of the dataflow has the fault-tolera
     falkirk run examples/mixed_policies.py
     falkirk run examples/mixed_policies.py -w 2 --store job --arg days=2000
 
-With a store, kill any of its processes with `kill -9`, or all of them and run it again: the tally in `circles/` is the same,
-to the byte. The console is told at least once, so some days may be printed again. Without a store policies have no effect.
+With a store, kill any of its processes with `kill -9`, or all of them and run it again: the tally in `circles/` holds the
+same rows. The console is told at least once, so some days may be printed again. Without a store policies have no effect.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ from timely.order import Time
 from timely.plan import compile_plan
 
 _TICK_SECONDS = 0.25
-_SPARE_SECONDS = 1.5
+_SPARE_SECONDS = 0.5
 """How long after a process was used to prepare the next spare: until then the job needs the processor more."""
 
 _END_SECONDS = 30.0
@@ -180,6 +180,10 @@ class Job:
         for (node, _, at), batch in self._captured.items():
             captured[self._captures[node]].append((at, batch))
         return Result(time.perf_counter() - self._began, dict(self.stats), {}, captured)
+
+    def close(self) -> None:
+        """End all processes, as they are. `run` does so at its end."""
+        self._resources.close()
 
     def _see_through(self, on_stats: OnStats | None) -> None:
         while self._over is None:

@@ -19,16 +19,22 @@ def word(i: int) -> str:
     return f"w{(i * i * 7 + i // 3) % 101}"
 
 
-def build(folder: str, records: int = 5000, per_second: float = 2500, every: float = 0.1, operator: str = "count") -> Dataflow:
-    """Counts in `folder`/files and `folder`/counts.db; the words come at worker 0, and are counted on all."""
+def build(
+    folder: str, records: int = 5000, per_second: float = 2500, every: float = 0.1, operator: str = "count"
+) -> Dataflow:
+    """Counts in `folder`/files and `folder`/counts.db; the words come at worker 0, and are counted on all.
+
+    Two regions: what goes from one to the other is logged.
+    """
     flow = Dataflow("words")
-    flow.default_policy = Lazy(every=every)  # type: ignore[attr-defined]
-    words = flow.source("words", Rate(word, per_second, records, epoch_every=PER_EPOCH)).policy(Lazy(every=every))
-    counts = words.key_by(lambda w: w).count(name=operator).policy(Lazy(every=every)).records()
-    rows = counts.map(lambda count: {"word": count[0], "count": count[1]})
-    rows.to(FileSink(Path(folder) / "files"), name="files")
-    rows.to(SqliteSink(Path(folder) / "counts.db", "counts"), name="database")
-    counts.capture("counts")
+    with flow.region("counting", Lazy(every=every)):
+        words = flow.source("words", Rate(word, per_second, records, epoch_every=PER_EPOCH))
+        counts = words.key_by(lambda w: w).count(name=operator).records()
+    with flow.region("writing", Lazy(every=every)):
+        rows = counts.map(lambda count: {"word": count[0], "count": count[1]})
+        rows.to(FileSink(Path(folder) / "files"), name="files")
+        rows.to(SqliteSink(Path(folder) / "counts.db", "counts"), name="database")
+        counts.capture("counts")
     return flow
 
 

@@ -1,0 +1,103 @@
+"""What recovery costs a worker: its CPU seconds from the first read to the end, on word counts.
+
+`--part` says which: running counts without a store ("no_recovery"), and saved every second ("lazy_1s"); counts of each epoch
+alone without a store ("no_recovery_epochs"), and in an Ephemeral or Batch region ("ephemeral", "batch"). With a store the
+sink hears of an epoch when its low-watermark has passed, a monitor runs beside, and the worker is a process of its own; what
+these others do is not the worker's time and is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import arguments, report
+from tally import Tally, Timed, read_tally
+
+import falkirk
+from falkirk import Batch, Dataflow, Ephemeral, Lazy, Parquet, agg
+from timely.io import Partition
+
+PASSES = 12
+"""So many partitions read the same words, that a run takes several seconds."""
+
+
+@dataclass(frozen=True)
+class _Clocked:
+    """`PASSES` times `source`, with a note of the CPU seconds that this worker had used when it was opened."""
+
+    source: Timed
+    folder: Path
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        """Those of the source, several times."""
+        inner: list[Partition] = []
+        for copy in range(PASSES):
+            for partition in self.source.partitions(worker, workers):
+                partition.name += f" for the {copy + 1}. time"
+                inner.append(partition)
+        (self.folder / f"cpu-{worker}").write_text(repr(time.process_time()))
+        return inner
+
+
+@dataclass(frozen=True)
+class _ClockedTally:
+    """A tally that also notes the CPU seconds that this worker has used at its end."""
+
+    tally: Tally
+
+    def open(self, worker: int, workers: int) -> _ClockedWriter:
+        """This worker's."""
+        return _ClockedWriter(self.tally, worker, workers)
+
+
+class _ClockedWriter:
+    def __init__(self, tally: Tally, worker: int, workers: int) -> None:
+        inner = tally.open(worker, workers)
+        self.write, self.commit, self.abort, self._inner = inner.write, inner.commit, inner.abort, inner
+        self._file = tally.folder / f"used-{worker}"
+
+    def close(self) -> None:
+        self._inner.close()
+        self._file.write_text(repr(time.process_time()))
+
+
+def build(data: Path, folder: Path, part: str) -> Dataflow:
+    """The program of a part."""
+    about = json.loads((data / "about.json").read_text())
+    words = Parquet(
+        data / "whole.parquet",
+        epoch=about["records_per_epoch"],
+        read_dictionary=["word"],
+        split="epochs",
+        use_threads=False,
+    )
+    running = part in ("no_recovery", "lazy_1s")
+    policy = {"ephemeral": Ephemeral(), "batch": Batch()}.get(part, Lazy(every="1s"))
+    flow = Dataflow("wordcount")
+    with flow.region("all", policy=policy):
+        source = flow.columns("words", _Clocked(Timed(words, folder), folder))
+        counts = source.group_by("word").agg(over="scope" if running else "time", n=agg.count())
+        counts.to(_ClockedTally(Tally(folder, ("n",))), name="counts")
+    return flow
+
+
+def main() -> None:
+    args = arguments()
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as store:
+        where = None if args.part.startswith("no_recovery") else store
+        falkirk.run(build(args.data, Path(folder), args.part), workers=args.workers, store=where)
+        seconds, rows, _ = read_tally(Path(folder))
+        used = sum(
+            float((Path(folder) / f"used-{w}").read_text()) - float((Path(folder) / f"cpu-{w}").read_text())
+            for w in range(args.workers)
+        )
+    report(used, check={"rows": rows}, wall_seconds=seconds)
+
+
+if __name__ == "__main__":
+    main()

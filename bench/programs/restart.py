@@ -1,0 +1,159 @@
+"""How long a job is silent after `kill -9` of one of its workers: until the first output of an epoch not seen before.
+
+Each worker keeps running sums for its half of `--size` keys (about 33 bytes a key and worker), saved every second, and gets
+50 epochs of 1,000 records a second. `--part process` gives what starting such a worker process from nothing takes, without
+its state.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from common import arguments, report
+
+import falkirk
+from falkirk import Dataflow, Lazy, agg
+from timely.batch import Batch
+from timely.io import Chunk, End, Partition, Position, Wait
+
+LOADING = 16
+RATE = 50
+SECONDS = 26
+KILLS = (12.0, 16.0, 20.0)
+"""Seconds after the start at which a worker dies."""
+
+
+@dataclass
+class _Steady:
+    """All keys in the first epochs, then a few records an epoch at a fixed rate; the same after going back."""
+
+    name: str
+    keys: int
+    folder: Path
+    epoch: int = 0
+
+    def read(self) -> Chunk | Wait | End:
+        epoch = self.epoch
+        if epoch < LOADING:
+            keys = np.arange(self.keys * epoch // LOADING, self.keys * (epoch + 1) // LOADING)
+        else:
+            began = float((self.folder / "began").read_text())
+            due = began + (epoch - LOADING) / RATE
+            now = time.time()
+            if epoch >= LOADING + SECONDS * RATE:
+                return End()
+            if now < due:
+                return Wait(seconds=due - now)
+            keys = np.random.default_rng(epoch).integers(0, self.keys, 1000)
+        self.epoch += 1
+        return Chunk(epoch, pa.table({"key": keys, "value": keys}), self.epoch, closes=True)
+
+    def seek(self, position: Position) -> None:
+        self.epoch = position if isinstance(position, int) else 0
+
+    def ack(self, position: Position) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+@dataclass(frozen=True)
+class _SteadySource:
+    keys: int
+    folder: Path
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        (self.folder / f"pid-{worker}").write_text(str(os.getpid()))
+        return [_Steady(f"part-{worker}", self.keys, self.folder)]
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """A sink that notes when each epoch was there, on each worker."""
+
+    folder: Path
+    exactly_once = False
+
+    def open(self, worker: int, workers: int) -> _ClockWriter:
+        return _ClockWriter(self.folder / f"out-{worker}-{os.getpid()}")
+
+
+class _ClockWriter:
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("a", buffering=1)
+
+    def write(self, epoch: int, batch: Batch) -> None:
+        return
+
+    def commit(self, epoch: int) -> None:
+        self._file.write(f"{epoch} {time.time()}\n")
+
+    def abort(self) -> None:
+        return
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def build(folder: Path, keys: int) -> Dataflow:
+    """The program."""
+    flow = Dataflow("restart")
+    with flow.region("all", policy=Lazy(every="1s")):
+        rows = flow.columns("rows", _SteadySource(keys, folder))
+        rows.group_by("key").agg(over="scope", n=agg.count(), s=agg.sum("value")).to(_Clock(folder), name="out")
+    return flow
+
+
+def main() -> None:
+    args = arguments()
+    if args.part == "process":
+        began = time.perf_counter()
+        code = "import numpy, pyarrow, polars, recovery.session, timely.kernels as k; k.warm()"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        report((time.perf_counter() - began) * 1000)
+        return
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as store:
+        folder = Path(name)
+        (folder / "began").write_text(repr(time.time() + 8.0))
+        killed: list[tuple[float, int]] = []
+
+        def kill() -> None:
+            began = float((folder / "began").read_text()) - 8.0
+            for number, at in enumerate(KILLS):
+                time.sleep(max(0.0, began + at - time.time()))
+                worker = number % args.workers
+                os.kill(int((folder / f"pid-{worker}").read_text()), signal.SIGKILL)
+                killed.append((time.time(), worker))
+
+        thread = threading.Thread(target=kill, daemon=True)
+        thread.start()
+        falkirk.run(build(folder, args.size), workers=args.workers, store=store)
+        thread.join()
+        outputs = sorted(
+            (float(at), int(epoch))
+            for file in folder.glob("out-*")
+            for epoch, at in (line.split() for line in file.read_text().splitlines() if line.count(" ") == 1)
+        )
+        silent = []
+        for at, _ in killed:
+            seen = {epoch for when, epoch in outputs if when < at}
+            first = min(when for when, epoch in outputs if when > at and epoch not in seen and epoch > max(seen))
+            silent.append((first - at) * 1000)
+    report(statistics.median(silent), all=[round(each) for each in silent])
+
+
+if __name__ == "__main__":
+    main()

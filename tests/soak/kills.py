@@ -1,0 +1,165 @@
+"""Real processes, killed at random moments, many times: `python -m tests.soak.kills --help`.
+
+Jobs are run one after the other until enough was killed. The outputs of each must be those of a run in which nothing happened,
+its store must stay small, and so must the processes that were never killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from monitor.supervisor import Job
+from tests.monitor.job_under_test import build, check
+from timely.drivers.program import Program
+
+PER_SECOND = 2500
+
+
+@dataclass
+class Tally:
+    """What has happened in all jobs."""
+
+    workers: int = 0
+    monitors: int = 0
+    jobs: int = 0
+    phases: Counter[str] = field(default_factory=Counter)
+    """In which phase of the job each kill of a worker fell."""
+    recoveries: list[float] = field(default_factory=list)
+    """Seconds from the first failure to `restored`, as the monitor has seen it."""
+    store_bytes: int = 0
+    """The most that a store has held."""
+    memory: list[tuple[int, int]] = field(default_factory=list)
+    """Of each supervisor, in bytes: at the beginning and the end of its job."""
+
+
+class Soak:
+    """One job, and what kills it."""
+
+    def __init__(self, folder: Path, workers: int, seconds: float, random: Random, tally: Tally) -> None:
+        self.folder = folder
+        self.records = int(seconds * PER_SECOND)
+        self.workers = workers
+        self.random = random
+        self.tally = tally
+        self.phase = "assembling"
+        self.cutting = 0
+        self.hasty = 0
+        """Kills since a low-watermark last rose: too many in a row end the job, as they should."""
+        self.over = False
+        arguments = {"folder": str(folder), "records": self.records, "per_second": PER_SECOND}
+        self.job = Job(Program(flow=build, args=arguments), workers, folder / "store", on_event=self.hear)
+
+    def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
+        if kind in ("round", "decided", "restored", "resumed"):
+            self.phase = {"round": "gathering", "decided": "restoring"}.get(kind, "running")
+            self.cutting = 0
+        if kind == "restored":
+            self.tally.recoveries.append(data["seconds"])
+        self.cutting += (kind == "cut") - (kind == "checkpoint")
+        if kind == "watermarks":
+            self.hasty = 0
+
+    def run(self, workers: int, monitors: int) -> None:
+        """Run to the end, with at most so many kills."""
+        killer = threading.Thread(target=self.kill_all, args=(workers, monitors), daemon=True)
+        before = memory(os.getpid())
+        killer.start()
+        try:
+            result = self.job.run()
+        finally:
+            self.over = True
+            killer.join()
+        check(self.folder, self.records, result.captured("counts"))
+        self.tally.memory.append((before, memory(os.getpid())))
+        self.tally.jobs += 1
+
+    def kill_all(self, workers: int, monitors: int) -> None:
+        while not self.over and (workers or monitors):
+            time.sleep(self.random.expovariate(1 / 0.5))
+            self.tally.store_bytes = max(self.tally.store_bytes, size(self.folder / "store"))
+            if self.hasty >= 3:
+                continue
+            if monitors and self.random.random() < 0.15:
+                pid = self.job.monitor_pid
+                if pid is not None and kill(pid):
+                    monitors -= 1
+                    self.tally.monitors += 1
+            pids = self.job.pids
+            if workers and pids:
+                phase = "checkpointing" if self.phase == "running" and self.cutting > 0 else self.phase
+                if kill(self.random.choice(pids)):
+                    workers -= 1
+                    self.hasty += 1
+                    self.tally.workers += 1
+                    self.tally.phases[phase] += 1
+
+
+def kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def memory(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"process {pid} has no memory")
+
+
+def soak(kills: int, monitors: int, workers: list[int], seconds: float, seed: int) -> Tally:
+    """Jobs of `seconds` of input, on as many workers as `workers` says in turn, until so much was killed."""
+    tally, random = Tally(), Random(seed)
+    while tally.workers < kills or tally.monitors < monitors:
+        folder = Path(tempfile.mkdtemp(prefix="falkirk-soak-"))
+        count = workers[tally.jobs % len(workers)]
+        began = time.monotonic()
+        Soak(folder, count, seconds, random, tally).run(kills - tally.workers, monitors - tally.monitors)
+        print(
+            f"job {tally.jobs}: {count} workers, {time.monotonic() - began:.0f} s; in all {tally.workers} workers and "
+            f"{tally.monitors} monitors were killed; {dict(tally.phases)}; the store held up to {tally.store_bytes:,} bytes",
+            flush=True,
+        )
+        shutil.rmtree(folder)
+    return tally
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--monitors", type=int, default=20)
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--seconds", type=float, default=20.0, help="of input for each job")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    tally = soak(options.kills, options.monitors, options.workers, options.seconds, options.seed)
+    times = sorted(tally.recoveries)
+    print(f"recovery: median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s")
+    print("memory of the supervisor (MB):", [(a >> 20, b >> 20) for a, b in tally.memory])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""Hundreds of kills at random moments leave no trace in the output, and nothing grows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.soak.kills import soak
+
+
+@pytest.mark.soak
+def test_hundreds_of_kills_leave_no_trace() -> None:
+    tally = soak(kills=200, monitors=20, workers=[2, 4], seconds=20.0, seed=1)
+    assert {"gathering", "running"} <= set(tally.phases)
+    assert tally.store_bytes < 20_000_000
+    assert tally.memory[-1][1] < tally.memory[0][1] + 100_000_000
