@@ -7,7 +7,7 @@ out rollbacks (Isard and Abadi, *Falkirk Wheel*, sections 4.2 and 4.4, and docs/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from recovery.checkpoints import Checkpoints, Draft, Positions
@@ -31,15 +31,13 @@ from recovery.protocol import (
 )
 from recovery.recorder import WorkerRecorder
 from recovery.records import SourcePosition, key_of, record_of
-from recovery.replay import replay
 from recovery.store.interface import Buffer
 from recovery.store.journal import Journal
 from recovery.store.segments import Section, SegmentMeta
 from timely import rewind
 from timely.errors import FalkirkError
-from timely.messages import Frame, Message
+from timely.messages import Frame
 from timely.operators.ends import StagedEnd
-from timely.order import Time
 from timely.plan import Plan
 from timely.progress import frontier_at
 from timely.state.interface import State
@@ -106,6 +104,7 @@ class Agent:
         self._reported_at = float("-inf")
         self._due: list[Cut] = []
         self._draft: Draft | None = None
+        self._begun = False
         self._waiting: list[ToMonitor] = []
         self._sealed: list[ToMonitor] = []
         self._groups = [self._places_of(group) for group in range(len(layout.groups))]
@@ -176,6 +175,12 @@ class Agent:
     def done(self) -> bool:
         """Whether everything is complete, persisted and released, and the monitor knows."""
         return self.phase == Phase.RELEASED
+
+    def resume(self) -> None:
+        """To be called before the worker is run: a generation may just have begun."""
+        if self._begun:
+            self._begun = False
+            rewind.resume(self.worker)
 
     # What the monitor says
 
@@ -298,13 +303,22 @@ class Agent:
             self.checkpoints.apply(decision.generation, mine)
             self._waiting.append(self._joining(decision.generation))
             return
-        orders = self._orders(decision)  # before anything is collected: what W released may have to be published again
+        remembers = self.alive and self.index not in decision.failed
+        rollback = Rollback(self._plan, self.layout, self.worker, self.recorder, self.checkpoints, remembers)
+        orders = rollback.orders(
+            decision
+        )  # before anything is collected: what W released may have to be published again
         for worker, bounds in enumerate(decision.watermarks):
             self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self.checkpoints.apply(decision.generation, mine)
         for worker, frame in rewind.rewind(self.worker, orders).items():
             self.frames.append((worker, frame))
         self.checkpoints.forget_payloads()
+        self.rewound.update(rollback.rewound)
+        for p, bound in enumerate(mine):
+            if bound is not None:
+                self._settled[p] = bound
+        self._begun = True
         self.alive = True
         self.phase = Phase.RUNNING
         self.round = max(self.round, decision.generation)
@@ -318,89 +332,6 @@ class Agent:
 
     def _joining(self, generation: int) -> Join:
         return Join(self.index, self.incarnation, generation, False, self.layout, self.checkpoints.durable(), False)
-
-    def _orders(self, decision: Decision) -> rewind.Orders:
-        mine = decision.bounds[self.index]
-        remembers = self.alive and self.index not in decision.failed
-        restored: dict[int, rewind.Restored] = {}
-        fresh: set[int] = set()
-        inputs: dict[int, Time | None] = {}
-        for p, bound in enumerate(mine):
-            info, node = self.layout.processors[p], self._plan.processors[p].node
-            if bound is not None:
-                restored[p] = self._restore(p, bound, remembers)
-                self._settled[p] = bound
-                if node.holds or info.history:
-                    fresh.add(p)
-            if info.role == "source":
-                if bound is None:
-                    inputs[node.index] = self.worker.input_time(node.index)
-                else:
-                    checkpoint = self.checkpoints.at(p, bound)
-                    positions = None if remembers else (checkpoint.positions if checkpoint is not None else ())
-                    inputs[node.index] = (bound[0],) if bound[0] < NEVER else None
-                    self.rewound[node.index] = (bound[0] if bound[0] < NEVER else None, positions)
-        local, remote = self._resend(decision, remembers)
-        return rewind.Orders(
-            generation=decision.generation,
-            restored=restored,
-            keeps=self._keeps(decision, remembers),
-            inputs=inputs,
-            local=local,
-            remote=remote,
-            fresh=frozenset(fresh),
-        )
-
-    def _restore(self, p: int, bound: Bound, remembers: bool) -> rewind.Restored:
-        info = self.layout.processors[p]
-        if remembers:
-            requests = self.recorder.requests(p, bound)
-            self.recorder.restored(p, bound, None)
-            runs = None
-        else:
-            checkpoint = self.checkpoints.at(p, bound)
-            requests = checkpoint.requests if checkpoint is not None else ()
-            self.recorder.restored(p, bound, requests)
-            runs = tuple(self.checkpoints.runs(p, bound))
-        operator = None
-        if info.history:
-            processor = self._plan.processors[p]
-            operator = replay(processor, self.recorder.histories[p], self.index, self._plan.workers)
-        return rewind.Restored(to_frontier(bound), runs, requests, operator)
-
-    def _keeps(self, decision: Decision, remembers: bool) -> Callable[[int, int, Time, Time], bool]:
-        ends = {edge.edge: edge for edge in self.layout.edges}
-        mine = decision.bounds[self.index]
-
-        def keeps(index: int, sender: int, event: Time, time: Time) -> bool:
-            edge = ends[index]
-            source, target = decision.bounds[sender][edge.source], mine[edge.target]
-            if not remembers or sender in decision.failed:
-                return False
-            if edge.logged and target is not None and sender == self.index:
-                return False  # it comes from the log
-            return (source is None or event < source) and (target is None or time >= target)
-
-        return keeps
-
-    def _resend(self, decision: Decision, remembers: bool) -> tuple[list[rewind.Resent], list[tuple[int, Message]]]:
-        """Q'(e): the logged messages that their receivers need again."""
-        local: list[rewind.Resent] = []
-        remote: list[tuple[int, Message]] = []
-        ends = {edge.edge: edge for edge in self.layout.edges}
-        for (index, receiver), entries in self.recorder.logs.items():
-            edge = ends[index]
-            source, target = decision.bounds[self.index][edge.source], decision.bounds[receiver][edge.target]
-            if target is None and remembers:
-                continue  # all that was sent has arrived, or waits there
-            for entry in entries:
-                if (source is not None and entry.event >= source) or (target is not None and entry.time < target):
-                    continue
-                if receiver == self.index:
-                    local.append(rewind.Resent(index, entry.event, entry.time, entry.content()))
-                else:
-                    remote.append((receiver, entry.message()))
-        return local, remote
 
     # Running
 

@@ -36,6 +36,9 @@ from timely.codec import decode, decode_batch, encode
 from timely.order import Time
 from timely.state.interface import Run, State
 
+MOST_EVENTS = 1000
+"""A full history of more events is replaced by the operator's state, if it keeps that in `state`."""
+
 PIECE_ROWS = 4096
 """So much state is saved at once, between two turns of the worker."""
 
@@ -132,13 +135,16 @@ class Checkpoints:
         info, history = self._layout.processors[p], self._of[p]
         before = history.saved[-1].bound if history.saved else info.nothing
         queue = info.role in ("sink", "capture")
-        keeps = state is not None and not info.history
-        whole = not queue and (
-            not history.saved
-            or not keeps
-            or p in self._whole_next
-            or history.since_whole > max(history.whole_size, _SMALL)
-        )
+        keeps = state is not None
+        if info.history:  # its events are its state, until there are so many that state takes their place
+            keeps = whole = keeps and len(self._recorder.histories[p]) > MOST_EVENTS
+        else:
+            whole = not queue and (
+                not history.saved
+                or not keeps
+                or p in self._whole_next
+                or history.since_whole > max(history.whole_size, _SMALL)
+            )
         checkpoint = Checkpoint(
             xi=Xi(p, bound, self._recorder.discards(p, bound)),
             generation=self.generation,
@@ -372,12 +378,29 @@ class Checkpoints:
         inside = [at for at, saved in enumerate(history.saved) if saved.bound <= low]
         if inside:
             first = inside[-1]
-            if info.role not in ("sink", "capture"):
+            if info.history:
+                first = self._collect_events(p, low, first)
+            elif info.role not in ("sink", "capture"):
                 while first > 0 and not history.saved[first].checkpoint.whole:
                     first -= 1
             for saved in history.saved[:first]:
                 self._journal.dead(saved.key)
             del history.saved[:first]
+
+    def _collect_events(self, p: int, low: Bound, last: int) -> int:
+        """Drop the events whose effects a saved state holds. The first checkpoint to keep, of those up to `last`."""
+        base = self.base(p, low)
+        if not any(base):
+            return last
+        self._recorder.histories[p] = [event for event in self._recorder.histories[p] if event.time >= base]
+        for key in [key for key in self._event_keys if key[1] == p]:
+            self._narrow(self._event_keys, key, [event for event in self._event_keys[key] if event.time >= base])
+        return next(at for at, saved in enumerate(self._of[p].saved) if saved.bound == base)
+
+    def base(self, p: int, bound: Bound) -> Bound:
+        """The newest bound up to `bound` at which the state of a processor with a full history was saved; ∅ for none."""
+        wholes = [saved.bound for saved in self._of[p].saved if saved.checkpoint.whole and saved.bound <= bound]
+        return wholes[-1] if wholes else self._layout.processors[p].nothing
 
     def collect_log(self, edge: int, receiver: int, low: Bound) -> None:
         """The processor behind a logged edge never goes below `low` on worker `receiver`."""

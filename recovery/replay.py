@@ -14,6 +14,7 @@ from timely.operators.base import Context, Operator
 from timely.order import Time
 from timely.plan import Processor
 from timely.runtime import build_operator
+from timely.state.interface import Run
 
 
 class _Silent:
@@ -29,10 +30,12 @@ class _Silent:
         """The result is in the history."""
 
 
-def replay(processor: Processor, events: Iterable[Event], worker: int, workers: int) -> Operator:
-    """A new operator of `processor` that has seen `events`, in their order."""
+def replay(processor: Processor, runs: Iterable[Run], events: Iterable[Event], worker: int, workers: int) -> Operator:
+    """A new operator of `processor` that has the state `runs`, and has seen `events` since, in their order."""
     node = processor.node
     operator = build_operator(processor, [])
+    if operator.state is not None:
+        operator.state.restore(runs)
     ctx = Context(_Silent(), processor.index, node.name, node.site, worker, workers)
     for event in events:
         ctx.time = event.time

@@ -110,6 +110,7 @@ class RecoverableSession(Session):
         self._flush()
         quiet, pressed = True, False
         if agent.running:
+            agent.resume()
             busy = self._work() or busy
             if link is not None:
                 pressed = worker.queued_bytes + link.unsent > self.limits.bytes

@@ -113,6 +113,21 @@ def look(worker: Worker) -> list[Time]:
     return [time for _, _, _, time in worker._ready]
 
 
+def resume(worker: Worker) -> None:
+    """All first frames are here: find what is complete already. A frontier that stands still wakes nobody later on."""
+    worker._propagate()
+    for watch, blocked in enumerate(worker._blocked):
+        frontier = worker.tracker.frontier(watch)
+        still = []
+        for item in blocked:
+            if any(leq(least, item[3]) for least in frontier):
+                still.append(item)
+            else:
+                heappush(worker._ready, item)
+        heapify(still)
+        worker._blocked[watch] = still
+
+
 def _begin(worker: Worker, generation: int) -> None:
     """Forget everything that waits and all progress; what processors hold is theirs, and is queued again."""
     topology = worker.plan.topology

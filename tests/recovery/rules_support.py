@@ -19,6 +19,7 @@ import pytest
 
 from falkirk.simulate.faults import Faults
 from falkirk.simulate.world import World
+from recovery.metadata import at_epoch
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
 from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
@@ -90,10 +91,36 @@ def expected(program: str) -> dict[str, dict[Any, list[Any]]]:
     }
 
 
+class NotComplete(Exception):
+    """An event came although its time had been reported as complete."""
+
+
+class WatchedWorld(World):
+    """Sees to it that what a worker calls complete is so: no event of a lesser time is handled after that."""
+
+    def _open(self, process: Any) -> None:
+        super()._open(process)
+        agent = process.session.agent
+        recorder, infos = agent.recorder, agent.layout.processors
+
+        def watch(event: Callable[..., None], time_at: int) -> Callable[..., None]:
+            def check(processor: int, *rest: Any) -> None:
+                info, time = infos[processor], rest[time_at]
+                reported = info.nothing if agent._completed is None else at_epoch(agent._completed[info.group], info.depth)
+                if time < max(reported, agent._settled[processor]):
+                    raise NotComplete(f"{info.name} handles {time}, after it had completed {reported}")
+                event(processor, *rest)
+
+            return check
+
+        recorder.delivered = watch(recorder.delivered, 1)
+        recorder.notified = watch(recorder.notified, 0)
+
+
 def simulated(program: str, workers: int, seed: int, faults: Faults) -> str | None:
     """What is wrong with a simulated run: an error, another output, or that it has no end. None if it is right."""
     right = expected(program)
-    world = World(RULE_PROGRAMS[program], workers, seed, faults)
+    world = WatchedWorld(RULE_PROGRAMS[program], workers, seed, faults)
     try:
         world.run(STEPS)
     except Exception as error:

@@ -1,0 +1,132 @@
+"""From a decision to what one worker does: which states come back, which queued messages stay, which logged ones are sent again.
+
+This is step 3 and 4 of a round (Isard and Abadi, *Falkirk Wheel*, end of section 3.6): S'(p), and Q'(e) with the messages in
+flight taken into account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recovery.checkpoints import Checkpoints
+from recovery.layout import Layout
+from recovery.metadata import NEVER, Bound, to_frontier
+from recovery.protocol import Decision
+from recovery.recorder import WorkerRecorder
+from recovery.records import SourcePosition
+from recovery.replay import replay
+from timely import rewind
+from timely.messages import Message
+from timely.order import Time
+from timely.plan import Plan
+from timely.worker import Worker
+
+
+class Rollback:
+    """One worker's share of one decision.
+
+    Args:
+        remembers: it holds what it did before in memory; otherwise its processors come back from its store.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        worker: Worker,
+        recorder: WorkerRecorder,
+        checkpoints: Checkpoints,
+        remembers: bool,
+    ) -> None:
+        self._plan = plan
+        self._layout = layout
+        self._worker = worker
+        self._recorder = recorder
+        self._checkpoints = checkpoints
+        self._remembers = remembers
+        self.rewound: dict[int, tuple[int | None, tuple[SourcePosition, ...] | None]] = {}
+        """Sources, by node, that must go on at an epoch (None: ended), with positions where they are not known here."""
+
+    def orders(self, decision: Decision) -> rewind.Orders:
+        """What this worker is to do."""
+        mine = decision.bounds[self._worker.index]
+        remembers = self._remembers
+        restored: dict[int, rewind.Restored] = {}
+        fresh: set[int] = set()
+        inputs: dict[int, Time | None] = {}
+        for p, bound in enumerate(mine):
+            info, node = self._layout.processors[p], self._plan.processors[p].node
+            if bound is not None:
+                restored[p] = self._restore(p, bound, remembers)
+                if node.holds:
+                    fresh.add(p)
+            if info.role == "source":
+                if bound is None:
+                    inputs[node.index] = self._worker.input_time(node.index)
+                else:
+                    checkpoint = self._checkpoints.at(p, bound)
+                    positions = None if remembers else (checkpoint.positions if checkpoint is not None else ())
+                    inputs[node.index] = (bound[0],) if bound[0] < NEVER else None
+                    self.rewound[node.index] = (bound[0] if bound[0] < NEVER else None, positions)
+        local, remote = self._resend(decision, remembers)
+        return rewind.Orders(
+            generation=decision.generation,
+            restored=restored,
+            keeps=self._keeps(decision, remembers),
+            inputs=inputs,
+            local=local,
+            remote=remote,
+            fresh=frozenset(fresh),
+        )
+
+    def _restore(self, p: int, bound: Bound, remembers: bool) -> rewind.Restored:
+        info = self._layout.processors[p]
+        if remembers:
+            requests = self._recorder.requests(p, bound)
+            self._recorder.restored(p, bound, None)
+            runs = None
+        else:
+            checkpoint = self._checkpoints.at(p, bound)
+            requests = checkpoint.requests if checkpoint is not None else ()
+            self._recorder.restored(p, bound, requests)
+            runs = tuple(self._checkpoints.runs(p, bound))
+        operator = None
+        if info.history and (not remembers or self._worker.runtimes[p].operator.state is None):
+            base = self._checkpoints.base(p, bound)
+            events = [event for event in self._recorder.histories[p] if event.time >= base]
+            operator = replay(self._plan.processors[p], runs or (), events, self._worker.index, self._plan.workers)
+        return rewind.Restored(to_frontier(bound), runs, requests, operator)
+
+    def _keeps(self, decision: Decision, remembers: bool) -> Callable[[int, int, Time, Time], bool]:
+        ends = {edge.edge: edge for edge in self._layout.edges}
+        mine = decision.bounds[self._worker.index]
+
+        def keeps(index: int, sender: int, event: Time, time: Time) -> bool:
+            edge = ends[index]
+            source, target = decision.bounds[sender][edge.source], mine[edge.target]
+            if not remembers or sender in decision.failed:
+                return False
+            if edge.logged and target is not None and sender == self._worker.index:
+                return False  # it comes from the log
+            return (source is None or event < source) and (target is None or time >= target)
+
+        return keeps
+
+    def _resend(self, decision: Decision, remembers: bool) -> tuple[list[rewind.Resent], list[tuple[int, Message]]]:
+        """Q'(e): the logged messages that their receivers need again."""
+        local: list[rewind.Resent] = []
+        remote: list[tuple[int, Message]] = []
+        ends = {edge.edge: edge for edge in self._layout.edges}
+        for (index, receiver), entries in self._recorder.logs.items():
+            edge = ends[index]
+            source, target = decision.bounds[self._worker.index][edge.source], decision.bounds[receiver][edge.target]
+            if target is None and remembers:
+                continue  # all that was sent has arrived, or waits there
+            for entry in entries:
+                if (source is not None and entry.event >= source) or (target is not None and entry.time < target):
+                    continue
+                if receiver == self._worker.index:
+                    local.append(rewind.Resent(index, entry.event, entry.time, entry.content()))
+                else:
+                    remote.append((receiver, entry.message()))
+        return local, remote
