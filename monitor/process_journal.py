@@ -6,6 +6,7 @@ from collections import deque
 from typing import TypeAlias, cast
 
 from monitor.records import MOST_EVENTS, KeptEvent, Record, Saved, decode_record, encode_record, slot
+from recovery.session import StoreClient
 from recovery.store.interface import Store
 from recovery.store.reading import take_over
 from recovery.store.segments import Section
@@ -23,10 +24,11 @@ class MonitorJournal:
         store: of the job.
         store_id: of the store.
         incarnation: of this process.
+        client: what writes to the store; None: a thread of its own.
     """
 
-    def __init__(self, store: Store, store_id: bytes, incarnation: int) -> None:
-        self._client = ThreadedStore(store)
+    def __init__(self, store: Store, store_id: bytes, incarnation: int, client: StoreClient | None = None) -> None:
+        self._client = client if client is not None else ThreadedStore(store)
         self._sections: dict[Key, Section] = {}
         self._events: deque[Key] = deque()
         self._ticket: int | None = None
@@ -83,7 +85,7 @@ class MonitorJournal:
 
     def close(self) -> None:
         """Finish what was begun."""
-        self._client.close(5.0)
+        self._client.close()
 
     def _keep(self, key: Key, record: Record, section: Section) -> None:
         if isinstance(record, KeptEvent) and key not in self._sections:

@@ -31,6 +31,7 @@ from recovery.protocol import (
 )
 from recovery.recorder import WorkerRecorder
 from recovery.records import SourcePosition, key_of, record_of
+from recovery.rollback import Rollback
 from recovery.store.interface import Buffer
 from recovery.store.journal import Journal
 from recovery.store.segments import Section, SegmentMeta

@@ -1,4 +1,4 @@
-"""From a decision to what one worker does: which states come back, which queued messages stay, which logged ones are sent again.
+"""From a decision to what one worker does: which state comes back, what stays queued, which logged messages go again.
 
 This is step 3 and 4 of a round (Isard and Abadi, *Falkirk Wheel*, end of section 3.6): S'(p), and Q'(e) with the messages in
 flight taken into account.

@@ -113,6 +113,8 @@ class Journal:
         """Cost of all sections that were added anew by this incarnation."""
         self.carried = 0
         """Cost of all sections that were added while an earlier segment held their key."""
+        self.small = SMALL
+        self.idle_release = IDLE_RELEASE
         self._store_id = store_id
         self._last = -1
         self._fence = 0
@@ -168,7 +170,7 @@ class Journal:
             if not segment.live:
                 continue
             mostly_dead = segment.live_size * 4 <= segment.size
-            if not mostly_dead and segment.size >= SMALL:
+            if not mostly_dead and segment.size >= self.small:
                 continue
             waiting = [key for key in segment.live if key not in self._gathered and key not in moving]
             price = sum(segment.live[key] for key in waiting)
@@ -178,7 +180,7 @@ class Journal:
             elif not total or total + price <= ROUND:
                 keys += waiting
                 total += price
-        if self._gathered and joined >= SMALL and self.carried + total + joined <= self.written:
+        if self._gathered and joined >= self.small and self.carried + total + joined <= self.written:
             keys += small
         return keys
 
@@ -189,7 +191,7 @@ class Journal:
         """
         if self._sealed is not None or self._phase is not _Phase.WRITING:
             return None
-        if not self._gathered and self._releasable() < IDLE_RELEASE:
+        if not self._gathered and self._releasable() < self.idle_release:
             return None
         return self._seal()
 

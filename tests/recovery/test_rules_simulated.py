@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from falkirk.simulate.faults import Faults
 from monitor.available import Available
 from monitor.coordinator import Coordinator
 from monitor.topology import Topology
