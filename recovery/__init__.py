@@ -2,7 +2,7 @@
 
 - `policies`: what a program chooses, for a region or for an operator.
 - `layout`, `metadata`: what recovery needs to know of a plan; rollback frontiers as bounds, and Ξ.
-- `recorder`, `checkpoints`, `replay`, `records`: what a worker remembers, persists, and restores from.
+- `recorder`, `checkpoints`, `records`: what a worker remembers and persists. `rollback`, `replay`: how it goes back.
 - `agent`, `session`: the worker's half of recovery, and its driver. `protocol`: what it and the monitor tell each other.
 - `fixed_point`: the largest consistent rollback frontiers, and the low-watermarks.
 - `store`: named blobs that are durable, and journals of them.

@@ -94,8 +94,8 @@ class Lazy:
 class LogHistory:
     """Every delivered batch and notification is persisted, `every` so often; state comes back by replay.
 
-    For deterministic operators that have no checkpoint code. The history is kept as long as the job runs, also where the
-    operator has a `state` that could be saved in its place (section 4.1).
+    For deterministic operators that have no checkpoint code. The history grows until the operator's state, if it keeps
+    it in `state`, is saved in its place (section 4.1).
     """
 
     every: Every = 1.0

@@ -36,6 +36,9 @@ class SourcePosition(msgspec.Struct, array_like=True, frozen=True):
     partition: str
     position: Any
     ended: bool
+    before: Any
+    """Where the last epoch before the cut begins; `fingerprint` is of its content, 0 for none."""
+    fingerprint: int
 
 
 class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True):

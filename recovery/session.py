@@ -16,7 +16,7 @@ from recovery.store.interface import Buffer
 from recovery.store.journal import Journal
 from recovery.store.segments import Section, SegmentMeta
 from timely.batch import Batch
-from timely.drivers.inputs import Limits
+from timely.drivers.inputs import Limits, Place
 from timely.drivers.link import Link
 from timely.drivers.session import Session
 from timely.order import Time
@@ -169,7 +169,11 @@ class RecoverableSession(Session):
     def _rewind(self) -> None:
         rewound, self.agent.rewound = self.agent.rewound, {}
         for node, (epoch, positions) in rewound.items():
-            known = None if positions is None else {p.partition: (p.position, p.ended) for p in positions}
+            known = (
+                None
+                if positions is None
+                else {p.partition: Place(p.partition, p.position, p.ended, p.before, p.fingerprint) for p in positions}
+            )
             self._by_node[node].rewind(epoch, known)
 
     def _flush(self) -> bool:
@@ -195,7 +199,10 @@ class RecoverableSession(Session):
 
     def _positions(self, processor: int, epoch: int) -> tuple[SourcePosition, ...]:
         source = self._by_node[self.plan.processors[processor].node.index]
-        return tuple(SourcePosition(*found) for found in source.positions(epoch))
+        return tuple(
+            SourcePosition(found.partition, found.position, found.ended, found.before, found.fingerprint)
+            for found in source.positions(epoch)
+        )
 
     def _sleep(self, block: float | None, paused: bool) -> None:
         files = [*self._monitor.files(), *self._store.files()]

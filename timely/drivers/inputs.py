@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
 
-from timely.batch import nbytes
-from timely.errors import FalkirkError, SourceError
+from timely.batch import Batch, as_arrow, head, nbytes
+from timely.codec import encode
+from timely.errors import CodecError, FalkirkError, SourceError
 from timely.graph import Node
 from timely.io.interface import Chunk, End, Partition, Position, Source, Wait
 from timely.worker import Worker
@@ -29,6 +32,39 @@ class Limits:
             raise FalkirkError(f"limits must be at least 1, or nothing could ever be read: {self}")
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a partition goes on after an epoch, and by what the epoch is known again."""
+
+    epoch: int
+    position: Position
+    before: Position = None
+    """Where the epoch begins."""
+    rows: int = 0
+    sample: tuple[Any, ...] = ()
+    """Its first records."""
+
+    def fingerprint(self) -> int:
+        """A number that other content is very unlikely to have; 0 where nothing was read."""
+        if not self.rows:
+            return 0
+        try:
+            return crc32(encode((self.rows, list(self.sample)))) | 1
+        except CodecError:  # records that stay in this process may be of any type
+            return crc32(encode(self.rows)) | 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition's share of a checkpoint: where it goes on, and the epoch before that, to be recognised by."""
+
+    partition: str
+    position: Position
+    ended: bool
+    before: Position = None
+    fingerprint: int = 0
+
+
 @dataclass(slots=True)
 class _Reader:
     partition: Partition
@@ -36,10 +72,20 @@ class _Reader:
     ended: bool = False
     wake: float = 0.0
     fileno: int | None = None
-    positions: deque[tuple[int, Position]] = field(default_factory=deque)
+    positions: deque[Mark] = field(default_factory=deque)
     """Where the partition goes on after each epoch that was read and is not settled."""
-    settled: Position = None
+    settled: Mark = Mark(-1, None)
     """The same, for all epochs before those."""
+
+
+_SAMPLE = 4
+
+
+def _sample(data: Batch) -> tuple[Any, ...]:
+    """The first records, as plain values: a part of the batch would keep all of it in memory."""
+    if isinstance(data, list):
+        return tuple(data[:_SAMPLE])
+    return tuple(as_arrow(head(data, _SAMPLE)).to_pylist())
 
 
 class SourceDriver:
@@ -155,10 +201,7 @@ class SourceDriver:
                     )
                 )
             reader.epoch = chunk.epoch + chunk.closes
-            if reader.positions and reader.positions[-1][0] == chunk.epoch:
-                reader.positions[-1] = (chunk.epoch, chunk.position)
-            else:
-                reader.positions.append((chunk.epoch, chunk.position))
+            self._remember(reader, chunk)
             if chunk.data is not None and len(chunk.data):
                 self.records += len(chunk.data)
                 self.bytes += nbytes(chunk.data)
@@ -173,44 +216,63 @@ class SourceDriver:
         """No epoch before `oldest` will be read again."""
         for reader in self._readers:
             some = False
-            while reader.positions and reader.positions[0][0] < oldest:
+            while reader.positions and reader.positions[0].epoch < oldest:
                 some = True
-                reader.settled = reader.positions.popleft()[1]
+                reader.settled = reader.positions.popleft()
             if some:
-                reader.partition.ack(reader.settled)
+                reader.partition.ack(reader.settled.position)
 
-    def positions(self, epoch: int) -> list[tuple[str, Position, bool]]:
-        """Where each partition goes on after all epochs before `epoch`: its name, the position, whether it has ended."""
+    def _remember(self, reader: _Reader, chunk: Chunk) -> None:
+        last = reader.positions[-1] if reader.positions else reader.settled
+        same = last.epoch == chunk.epoch
+        rows, sample = (last.rows, last.sample) if same else (0, ())
+        if self._rereads and chunk.data is not None and len(chunk.data):
+            sample = sample or _sample(chunk.data)
+            rows += len(chunk.data)
+        mark = Mark(chunk.epoch, chunk.position, last.before if same else last.position, rows, sample)
+        if same and reader.positions:
+            reader.positions[-1] = mark
+        else:
+            reader.positions.append(mark)
+
+    def positions(self, epoch: int) -> list[Place]:
+        """Where each partition goes on after all epochs before `epoch`."""
         found = []
         for reader in self._readers:
-            at = reader.settled
-            for read, position in reader.positions:
-                if read >= epoch:
+            mark = reader.settled
+            for read in reader.positions:
+                if read.epoch >= epoch:
                     break
-                at = position
-            over = reader.ended and (not reader.positions or reader.positions[-1][0] < epoch)
-            found.append((reader.partition.name, at, over))
+                mark = read
+            over = reader.ended and (not reader.positions or reader.positions[-1].epoch < epoch)
+            found.append(Place(reader.partition.name, mark.position, over, mark.before, mark.fingerprint()))
         return found
 
-    def rewind(self, epoch: int | None, positions: Mapping[str, tuple[Position, bool]] | None) -> None:
-        """Read on at `epoch` (None: everything was read), from `positions`, by partition, or from where that was before.
+    def rewind(self, epoch: int | None, places: Mapping[str, Place] | None) -> None:
+        """Read on at `epoch` (None: everything was read), from `places`, by partition, or from where that was before.
 
-        Raises SourceError when a partition is gone for which there is a position, or cannot go back.
+        Raises SourceError when a partition is gone for which there is a place, cannot go back, or holds something else now.
         """
+        positions = places
         if positions is not None:
             gone = positions.keys() - {reader.partition.name for reader in self._readers}
             if gone:
                 names = ", ".join(sorted(gone))
                 raise self._blame(SourceError(f"the job had read from {names} before it was stopped, and that is gone"))
-        before = {} if epoch is None else {name: (at, over) for name, at, over in self.positions(epoch)}
+        here = {} if epoch is None else {place.partition: place for place in self.positions(epoch)}
         for reader in self._readers:
+            name = reader.partition.name
+            at: Position = None
             if positions is not None:
-                at, _ = positions.get(reader.partition.name, (None, False))
+                place = positions.get(name, Place(name, None, False))
+                at = place.position
                 reader.positions.clear()
-                reader.settled = at
+                reader.settled = Mark(-1, at)
+                if epoch is not None and place.fingerprint:
+                    self._recognise(reader, place)
             elif epoch is not None:
-                at, _ = before[reader.partition.name]
-                while reader.positions and reader.positions[-1][0] >= epoch:
+                at = here[name].position
+                while reader.positions and reader.positions[-1].epoch >= epoch:
                     reader.positions.pop()
             reader.ended = epoch is None
             reader.epoch = epoch or 0
@@ -224,11 +286,39 @@ class SourceDriver:
         if not self._live and epoch is not None:
             self._worker.advance(self._node.index, None)
 
+    def _recognise(self, reader: _Reader, place: Place) -> None:
+        """Read the epoch before a place once more: going on where other input has come would mix two inputs."""
+        partition = reader.partition
+        try:
+            partition.seek(place.before)
+            rows, sample, epoch = 0, tuple[Any, ...](), None
+            while True:
+                chunk = partition.read()
+                if not isinstance(chunk, Chunk) or (epoch is not None and chunk.epoch != epoch and rows):
+                    break
+                epoch = chunk.epoch
+                if chunk.data is not None and len(chunk.data):
+                    sample = sample or _sample(chunk.data)
+                    rows += len(chunk.data)
+                if chunk.position == place.position:
+                    break
+        except FalkirkError as error:
+            raise self._blame(error) from error
+        if Mark(0, None, None, rows, sample).fingerprint() != place.fingerprint:
+            raise self._blame(
+                SourceError(
+                    f"partition {partition.name} holds something else than when the job was saved: the {rows:,} records "
+                    f"before position {place.position!r} are not those that were read then. Bring the input back as it was, "
+                    "or start anew with an empty store"
+                )
+            )
+
     def close(self) -> None:
         """Release the partitions; if the job is over, none of their input will be asked for again."""
         for reader in self._readers:
-            if self._worker.done and reader.positions:
-                reader.partition.ack(reader.positions[-1][1])
+            # With `rereads` a worker that is done may be needed again: what is safe was settled.
+            if self._worker.done and not self._rereads and reader.positions:
+                reader.partition.ack(reader.positions[-1].position)
                 reader.positions.clear()
         for reader in self._readers:
             reader.partition.close()
