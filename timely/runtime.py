@@ -9,7 +9,7 @@ from timely.errors import OperatorError
 from timely.graph import Node
 from timely.messages import Effect, Message
 from timely.operators.base import Context, Operator
-from timely.operators.ends import CaptureEnd, SinkEnd, StagedEnd
+from timely.operators.ends import CaptureEnd, HeldEnd, SinkEnd, StagedEnd
 from timely.operators.stateless import Stateless
 from timely.order import Time
 from timely.plan import Processor
@@ -36,20 +36,20 @@ class Runtime:
         self.mail: dict[tuple[int, Time], list[Letter]] = {}
 
 
-def build_operator(processor: Processor, effects: list[Effect], staged: Container[int] = ()) -> Operator:
+def build_operator(processor: Processor, effects: list[Effect], staged: Container[int] | None = None) -> Operator:
     """The operator that runs `processor`; sinks and captures put what they ask of the driver into `effects`.
 
-    Those in `staged`, by node, do so only when they are told to release it.
+    Those in `staged`, by node, do so only when they are told to release it; None: there is no recovery.
     """
     node = processor.node
     if node.stages:
         return Stateless(processor.stages)
     if node.factory is not None:
         return node.factory()
-    if node.index in staged:
+    if staged is not None and node.index in staged:
         return StagedEnd(node.index, node.kind == "capture", effects)
     if node.kind == "sink":
-        return SinkEnd(node.index, effects)
+        return SinkEnd(node.index, effects) if staged is None else HeldEnd(node.index, effects)
     if node.kind == "capture":
         return CaptureEnd(node.index, effects)
     return Operator()

@@ -54,7 +54,7 @@ class Worker:
         index: int = 0,
         recorder: Recorder | None = None,
         generation: int = 0,
-        staged: Container[int] = (),
+        staged: Container[int] | None = None,
     ) -> None:
         self.plan = plan
         self.index = index

@@ -13,6 +13,7 @@ from timely.codec import encode
 from timely.errors import CodecError, FalkirkError, SourceError
 from timely.graph import Node
 from timely.io.interface import Chunk, End, Partition, Position, Source, Wait
+from timely.order import INF
 from timely.worker import Worker
 
 
@@ -76,6 +77,8 @@ class _Reader:
     """Where the partition goes on after each epoch that was read and is not settled."""
     settled: Mark = Mark(-1, None)
     """The same, for all epochs before those."""
+    acknowledged: Position = None
+    """What its partition was told last."""
 
 
 _SAMPLE = 4
@@ -214,20 +217,22 @@ class SourceDriver:
 
     def settle(self, oldest: int) -> None:
         """No epoch before `oldest` will be read again."""
+        # With `rereads` the last epoch is read once more after a restart, to recognise it; but not when all is over.
+        over = not self._rereads or oldest > INF
         for reader in self._readers:
-            some = False
             while reader.positions and reader.positions[0].epoch < oldest:
-                some = True
                 reader.settled = reader.positions.popleft()
-            if some:
-                reader.partition.ack(reader.settled.position)
+            safe = reader.settled.position if over else reader.settled.before
+            if safe != reader.acknowledged:
+                reader.acknowledged = safe
+                reader.partition.ack(safe)
 
     def _remember(self, reader: _Reader, chunk: Chunk) -> None:
         last = reader.positions[-1] if reader.positions else reader.settled
         same = last.epoch == chunk.epoch
         rows, sample = (last.rows, last.sample) if same else (0, ())
         if self._rereads and chunk.data is not None and len(chunk.data):
-            sample = sample or _sample(chunk.data)
+            sample = (*sample, *_sample(chunk.data))[:_SAMPLE]
             rows += len(chunk.data)
         mark = Mark(chunk.epoch, chunk.position, last.before if same else last.position, rows, sample)
         if same and reader.positions:
@@ -294,11 +299,13 @@ class SourceDriver:
             rows, sample, epoch = 0, tuple[Any, ...](), None
             while True:
                 chunk = partition.read()
+                if isinstance(chunk, Wait):
+                    return  # it gives its input at its own pace: too slow to be asked twice
                 if not isinstance(chunk, Chunk) or (epoch is not None and chunk.epoch != epoch and rows):
                     break
                 epoch = chunk.epoch
                 if chunk.data is not None and len(chunk.data):
-                    sample = sample or _sample(chunk.data)
+                    sample = (*sample, *_sample(chunk.data))[:_SAMPLE]
                     rows += len(chunk.data)
                 if chunk.position == place.position:
                     break

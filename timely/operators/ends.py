@@ -24,6 +24,27 @@ class SinkEnd(Operator):
         self._effects.append(CommitSink(self._node, time[0]))
 
 
+class HeldEnd(Operator):
+    """A sink's end where there is recovery: an epoch is handed over when it is complete, and in no part before.
+
+    What the driver had been given of an epoch that is then rolled back could not be taken from it again.
+    """
+
+    def __init__(self, node: int, effects: list[Effect]) -> None:
+        self._node = node
+        self._effects = effects
+        self._held = TimedBatches()
+        self.state = self._held
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._held.add(time, batch)
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        self._effects += [WriteSink(self._node, time[0], batch) for batch in self._held.pop(time)]
+        self._effects.append(CommitSink(self._node, time[0]))
+
+
 class CaptureEnd(Operator):
     """Hands every batch, with its time, to whoever runs the dataflow."""
 
