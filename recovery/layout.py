@@ -195,6 +195,11 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> Proce
             "use flow.source(...) where a store is given"
         )
     keeps = _keeps(processor)
+    if node.source is not None and not getattr(node.source, "rereadable", True) and not isinstance(policy, Ephemeral):
+        raise GraphError(
+            f"the {node} cannot be read again after a failure, so records that were under way would be lost: use another "
+            "source where a store is given, or say that whoever sends will retry, by .policy(Ephemeral())"
+        )
     history = isinstance(policy, LogHistory) and role == "operator" and (node.stateful or keeps)
     if keeps and isinstance(policy, Ephemeral | Batch):
         raise GraphError(

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from random import Random
+from threading import Thread
 from typing import Any
 
 import networkx as nx
 import pytest
 
-from falkirk.simulate.faults import Faults, drawn
 from falkirk.simulate.world import World
+from monitor.supervisor import Job
 from recovery.layout import lay_out
 from timely.dataflow import Dataflow
 from timely.drivers.program import Program
-from timely.io import Callback
 from timely.plan import compile_plan
 from timely.run import run
 
@@ -101,46 +104,72 @@ def test_each_region_gets_what_its_policy_says(tmp_path: Path) -> None:
     assert of["lines"].group == of["pairs"].group != of["circle-enter"].group == of["streaks"].group
 
 
-class News:
-    """What the console was told: the same day again, but never anything else about it."""
+class Disturbed:
+    """A job of real processes, some of which are killed on the way."""
 
-    def __init__(self) -> None:
-        self.of: dict[int, list[Any]] = {}
-        self.repeated = 0
+    def __init__(self, folder: Path, **args: Any) -> None:
+        program = Program(path=str(EXAMPLES / "mixed_policies.py"), args={**args, "folder": str(folder / "circles")})
+        self.restored = 0
+        self.job = Job(program, 2, folder / "store", on_event=self.hear)
+        self.folder = folder / "circles"
 
-    def hear(self, day: int, batch: Any) -> None:
-        self.repeated += day in self.of
-        assert self.of.setdefault(day, batch) == batch
+    def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
+        self.restored += kind == "restored"
+
+    def wait(self, what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not what():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def disturb(self) -> None:
+        """Kill each worker and the monitor, one after the other, each when output has come since."""
+        for victim in ("worker 0", "monitor", "worker 1"):
+            self.wait_for_output()
+            restored = self.restored
+            pid = self.job.monitor_pid if victim == "monitor" else self.job.pids[int(victim[-1])]
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            if victim != "monitor":
+                self.wait(lambda restored=restored: self.restored > restored)
+
+    def wait_for_output(self) -> None:
+        before = len(list(self.folder.glob("epoch-*")))
+        self.wait(lambda: len(list(self.folder.glob("epoch-*"))) > before)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_kills_do_not_show_in_the_tally_and_at_most_repeat_the_news(tmp_path: Path, seed: int) -> None:
-    days, calls, news = 8, 120, News()
+def test_killed_processes_do_not_show_in_the_tally_and_at_most_repeat_the_news(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    days, calls = 200, 200
+    disturbed = Disturbed(tmp_path, days=days, calls=calls, per_second=12_000)
+    thread = Thread(target=disturbed.disturb, daemon=True)
+    thread.start()
+    disturbed.job.run()
+    thread.join()
+    assert disturbed.restored >= 3, "the beginning, and two workers that were killed"
+    assert tally_in(disturbed.folder) == expected_tally(days, calls)
+    said = capfd.readouterr().out.splitlines()
+    assert set(said) == {f"day {day}: {text}" for day, text in expected_news(days, calls).items()}
+
+
+def test_simulated_failures_do_not_show_either(tmp_path: Path) -> None:
+    days, calls, failures = 8, 120, 0
 
     def build() -> Dataflow:
-        return mixed_policies.build(days, calls, 1e9, tmp_path, Callback(news.hear))
+        return mixed_policies.build(days, calls, 1e9, tmp_path)
 
-    faults = Faults() if seed == 0 else Faults(until=2.0, kill_worker=0.01, kill_at_io=0.005, kill_monitor=0.002)
-    world = World(build, 1 + seed % 3, seed, faults)
-    world.run()
-    assert tally_in(tmp_path) == expected_tally(days, calls)
-    assert {day: "".join(batch) for day, batch in sorted(news.of.items())} == expected_news(days, calls)
-    if seed == 0:
-        assert (world.killed, news.repeated) == (0, 0)
-    else:
-        assert world.killed
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("seed", range(100, 200))
-def test_many_kills_do_not_show_either(tmp_path: Path, seed: int) -> None:
-    days, calls, news = 10, 120, News()
-    world = World(
-        lambda: mixed_policies.build(days, calls, 1e9, tmp_path, Callback(news.hear)),
-        1 + seed % 3,
-        seed,
-        drawn(Random(seed)),
-    )
-    world.run()
-    assert tally_in(tmp_path) == expected_tally(days, calls)
-    assert {day: "".join(batch) for day, batch in news.of.items()} == expected_news(days, calls)
+    for seed in range(9):
+        workers = 1 + seed % 3
+        calm, stormy = (
+            World(build, workers, seed, kinds=()),
+            World(build, workers, seed, kinds=("kill", "monitor", "job")),
+        )
+        calm.run()
+        expected = calm.outside.result()
+        news = [texts for (name, _), texts in expected.items() if name == "news"]
+        assert news == [[text] for text in expected_news(days, calls).values()]
+        stormy.run()
+        stormy.outside.compare(expected)
+        failures += len(stormy.injector.happened)
+    assert failures > 20

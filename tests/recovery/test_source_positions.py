@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recovery.layout import lay_out
+from recovery.policies import Ephemeral
 from timely.dataflow import Dataflow
-from timely.drivers.inputs import Limits, SourceDriver
-from timely.errors import SourceError
+from timely.drivers.inputs import Limits, Place, SourceDriver
+from timely.errors import GraphError, SourceError
 from timely.io import Iterable
 from timely.plan import compile_plan
 from timely.rewind import Orders, rewind
@@ -106,3 +108,34 @@ def test_records_of_types_that_cannot_be_saved_do_no_harm() -> None:
     after.rewind(2, places)
     read(after, 20)
     assert seen == items[8:]
+
+
+class _Once(Iterable):
+    """A source that gives nothing twice, as a socket does."""
+
+    rereadable = False
+
+
+def test_a_source_that_cannot_be_read_again_needs_the_word_of_its_sender() -> None:
+    flow = Dataflow()
+    stream = flow.source("in", _Once([1]))
+    stream.capture("out")
+    with pytest.raises(GraphError, match=r"'in' \(.*test_source_positions.py:\d+\) cannot be read again.*Ephemeral"):
+        lay_out(compile_plan(flow.graph))
+    stream.policy(Ephemeral())
+    assert lay_out(compile_plan(flow.graph)).processors[0].chain
+
+
+def test_a_source_that_begins_anew_goes_on_in_the_epochs_of_the_job() -> None:
+    flow = Dataflow()
+    seen: list[Any] = []
+    flow.source("in", _Once(list(range(8)), batch=2, epoch_every=4)).inspect(seen.append)
+    node = next(iter(flow.graph.of_kind("source")))
+    worker = Worker(compile_plan(flow.graph))
+    source = SourceDriver(node, worker, lambda: 0.0, rereads=True)
+    rewind(worker, Orders(1, {}, lambda *_: True, {node.index: (5,)}))
+    source.rewind(5, {"items-0": Place("items-0", 12, False, 8, 77)})
+    read(source, 2)
+    assert worker.input_time(node.index) == (6,)
+    read(source, 20)
+    assert seen == list(range(8))

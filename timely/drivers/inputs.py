@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -77,6 +77,8 @@ class _Reader:
     """Where the partition goes on after each epoch that was read and is not settled."""
     settled: Mark = Mark(-1, None)
     """The same, for all epochs before those."""
+    shift: int = 0
+    """Added to the partition's epochs: one that cannot be read again begins anew in a new process, and the job does not."""
     acknowledged: Position = None
     """What its partition was told last."""
 
@@ -107,6 +109,7 @@ class SourceDriver:
         self._readers = [_Reader(partition) for partition in self._open(source)]
         self._live = list(self._readers)
         self._rereads = rereads
+        self._rereadable = getattr(source, "rereadable", True)
         self.records = 0
         self.bytes = 0
         if not self._live and not rereads:
@@ -196,6 +199,8 @@ class SourceDriver:
             return False
         reader.wake, reader.fileno = 0.0, None
         if isinstance(chunk, Chunk):
+            if reader.shift:
+                chunk = replace(chunk, epoch=chunk.epoch + reader.shift)
             if chunk.epoch < reader.epoch:
                 raise self._blame(
                     SourceError(
@@ -273,8 +278,10 @@ class SourceDriver:
                 at = place.position
                 reader.positions.clear()
                 reader.settled = Mark(-1, at)
-                if epoch is not None and place.fingerprint:
+                if epoch is not None and place.fingerprint and self._rereadable:
                     self._recognise(reader, place)
+                if not self._rereadable:
+                    reader.shift = epoch or 0
             elif epoch is not None:
                 at = here[name].position
                 while reader.positions and reader.positions[-1].epoch >= epoch:
@@ -282,7 +289,7 @@ class SourceDriver:
             reader.ended = epoch is None
             reader.epoch = epoch or 0
             reader.wake, reader.fileno = 0.0, None
-            if epoch is not None:
+            if epoch is not None and self._rereadable:
                 try:
                     reader.partition.seek(at)
                 except FalkirkError as error:
