@@ -199,6 +199,45 @@ def graph(
     _guarded(lambda: show_graph(parse_program(program, arguments), form), traceback)
 
 
+@app.command(
+    epilog="Exit codes: 0 all well, 1 a seed failed or the program did, 2 wrong usage. A failing seed is printed with the line "
+    "that shows the same run again, and with the few faults that it takes."
+)
+def simulate(
+    program: ProgramName,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 100,
+    first_seed: Annotated[int, typer.Option(min=0, metavar="K", help="The first of them.")] = 0,
+    faults: Annotated[
+        str,
+        typer.Option(metavar="KIND,...", help="Kinds of faults: kill, monitor, job, network, zombie, disk. [default: all]"),
+    ] = "",
+    workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many simulated workers.")] = 2,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="I,...", help="Of the one seed only these faults, or none.", show_default=False),
+    ] = None,
+    arg: Arguments = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but failures.")] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Run a program under seeded failures in one process, and compare its outputs with a run without any."""
+    kept = None if keep is None else [] if keep == "none" else keep.split(",")
+    if kept is not None and (seeds != 1 or not all(number.strip().isdecimal() for number in kept)):
+        raise typer.BadParameter("goes with --seeds 1, and is a list of numbers such as 0,3", param_hint="--keep")
+    arguments = parse_arguments(arg or [])
+
+    def run_seeds() -> int:
+        from falkirk.simulate.command import simulate_command
+        from falkirk.simulate.faults import KINDS, kinds_of
+        from timely.drivers.program import parse_program
+
+        kinds = kinds_of(faults) if faults else tuple(KINDS)
+        numbers = None if kept is None else [int(number) for number in kept]
+        return simulate_command(parse_program(program, arguments), seeds, first_seed, kinds, workers, numbers, quiet)
+
+    _guarded(run_seeds, traceback)
+
+
 @app.command()
 def demo(
     workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many worker processes.")] = 2,

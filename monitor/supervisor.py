@@ -60,8 +60,8 @@ _SPARE_SECONDS = 0.5
 _END_SECONDS = 30.0
 """How long workers have to leave when all is done: sinks are closed then."""
 
-_MONITOR_DEATHS, _MONITOR_SECONDS = 5, 10.0
-"""A monitor that dies so often in so short a time will not live."""
+_SHORT_LIVES, _SHORT_SECONDS = 10, 2.0
+"""A monitor that has died so often in a row, each time so soon, will not live."""
 
 
 class Job:
@@ -102,7 +102,8 @@ class Job:
         self._workers: dict[int, Child] = {}
         self._spares: deque[Child] = deque()
         self._monitor: Child | None = None
-        self._monitor_deaths: deque[float] = deque(maxlen=_MONITOR_DEATHS)
+        self._monitor_began = float("-inf")
+        self._short_lives = 0
         self._unsaid: list[Lost] = []
         self._spare_due: float | None = None
         self._over: Over | None = None
@@ -274,14 +275,14 @@ class Job:
 
     def _start_monitor(self) -> None:
         now = time.monotonic()
-        deaths = self._monitor_deaths
-        if len(deaths) == _MONITOR_DEATHS and now - deaths[0] < _MONITOR_SECONDS:
+        self._short_lives = self._short_lives + 1 if now - self._monitor_began < _SHORT_SECONDS else 0
+        if self._short_lives >= _SHORT_LIVES:
             self._error = FalkirkError(
-                f"the monitor was started {_MONITOR_DEATHS} times in {now - deaths[0]:.0f} s and died each time; what is in "
-                "the store is safe: run the job again"
+                f"the monitor has died {_SHORT_LIVES} times in a row, each within {_SHORT_SECONDS:.0f} s of its start; what is "
+                "in the store is safe: run the job again"
             )
             return
-        deaths.append(now)
+        self._monitor_began = now
         self._incarnation += 1
         self._monitor = self._children.start(MONITOR, [self._listener.fileno()])
         watch = Watch(

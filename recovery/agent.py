@@ -103,6 +103,8 @@ class Agent:
         """What was complete before this generation, and stays so whatever its progress says."""
         self._completed: tuple[int, ...] | None = None
         self._reported_at = float("-inf")
+        self._stored_at = [info.nothing for info in layout.processors]
+        """Of what lies before this, memory knows state and events only: positions, requests and D̄ are in the store."""
         self._due: list[Cut] = []
         self._draft: Draft | None = None
         self._begun = False
@@ -266,7 +268,9 @@ class Agent:
         self.phase = Phase.DRAINED
         self._settled = [self._upto(p) for p in range(len(self.layout.processors))]
         memory = tuple(
-            InMemory(upto, upto, self.recorder.delivered_bounds(p), self.recorder.sent_bounds(p))
+            InMemory(
+                upto, upto, self.recorder.delivered_bounds(p), self.recorder.sent_bounds(p), self.recorder.future(p)
+            )
             for p, upto in enumerate(self._settled)
         )
         self.messages.append(Drained(self.index, self.round, memory))
@@ -305,7 +309,9 @@ class Agent:
             self._waiting.append(self._joining(decision.generation))
             return
         remembers = self.alive and self.index not in decision.failed
-        rollback = Rollback(self._plan, self.layout, self.worker, self.recorder, self.checkpoints, remembers)
+        rollback = Rollback(
+            self._plan, self.layout, self.worker, self.recorder, self.checkpoints, remembers, self._stored_at
+        )
         orders = rollback.orders(
             decision
         )  # before anything is collected: what W released may have to be published again
@@ -319,6 +325,7 @@ class Agent:
         for p, bound in enumerate(mine):
             if bound is not None:
                 self._settled[p] = bound
+                self._stored_at[p] = min(self._stored_at[p], bound) if remembers else bound
         self._begun = True
         self.alive = True
         self.phase = Phase.RUNNING

@@ -88,6 +88,8 @@ class _History:
     saved: list[Saved] = field(default_factory=list)
     since_whole: int = 0
     whole_size: int = 0
+    since: Bound | None = None
+    """The bound at which it came back from the store; None once it can never go below that."""
 
 
 class Checkpoints:
@@ -364,17 +366,31 @@ class Checkpoints:
             for piece, payload in saved.runs
         ]
 
+    def came_back(self, p: int, bound: Bound) -> None:
+        """Processor `p` is restored from the store at `bound`."""
+        self._of[p].since = bound
+
+    def remembered(self, p: int, bound: Bound) -> bool:
+        """Whether memory can take processor `p` back to `bound`: what it came back with may be one run for many times."""
+        since = self._of[p].since
+        return since is None or bound >= since
+
     def forget_payloads(self) -> None:
-        """What was read of the store has been restored."""
+        """What was read of the store has been restored, and is kept only for those that may have to go below that."""
         for history in self._of:
-            for saved in history.saved:
-                saved.runs = []
+            if history.since is None:
+                for saved in history.saved:
+                    saved.runs = []
 
     # Letting go
 
     def collect(self, p: int, low: Bound) -> None:
         """Processor `p` of this worker never goes below `low`: only what a later rollback may need stays."""
         history, info = self._of[p], self._layout.processors[p]
+        if history.since is not None and low >= history.since:
+            history.since = None
+            for saved in history.saved:
+                saved.runs = []
         inside = [at for at, saved in enumerate(history.saved) if saved.bound <= low]
         if inside:
             first = inside[-1]

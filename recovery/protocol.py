@@ -41,6 +41,8 @@ class InMemory(msgspec.Struct, frozen=True, array_like=True):
     notified: Bound
     delivered: tuple[Bound, ...]
     discards: tuple[Bound, ...]
+    future: tuple[tuple[int, Bound, Bound], ...] = ()
+    """What it sent into later epochs, which ↓σ does not tell of: (output port, event's time, the message's)."""
 
 
 class Join(msgspec.Struct, tag=True, frozen=True):

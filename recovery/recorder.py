@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recovery.layout import Layout
-from recovery.metadata import Bound, after, everything, inverse, nothing, project
+from recovery.metadata import NEVER, Bound, after, everything, inverse, nothing, project
 from timely.batch import Batch
 from timely.codec import decode_batch
 from timely.messages import Message
@@ -198,8 +198,18 @@ class WorkerRecorder:
         """What S(p, f) holds of requests: asked for within f = `bound`, due outside it."""
         return tuple(each for each in self._of[processor].requests if each[0] < bound <= each[1])
 
-    def restored(self, processor: int, bound: Bound, requests: tuple[tuple[Time, Time], ...] | None) -> None:
-        """The processor was rolled back to `bound`; `requests` came from storage, None: they are known here."""
+    def future(self, processor: int) -> tuple[tuple[int, Time, Time], ...]:
+        """What was sent into later epochs: (output port, event's time, its own time)."""
+        return tuple(sorted(set(self._of[processor].future)))
+
+    def restored(
+        self,
+        processor: int,
+        bound: Bound,
+        requests: tuple[tuple[Time, Time], ...] | None,
+        discards: tuple[Bound, ...] | None = None,
+    ) -> None:
+        """The processor was rolled back to `bound`; `requests` and D̄ came from storage, None: they are known here."""
         memory = self._of[processor]
         last = _last(bound)
         memory.delivered = [min(time, last) if last is not None else () for time in memory.delivered]
@@ -211,6 +221,11 @@ class WorkerRecorder:
             memory.requests = [each for each in memory.requests if each[0] < bound]
             memory.sent = [min(time, last_of(edge, bound)) for time, edge in zip(memory.sent, self._ports(processor))]
         memory.future = [each for each in memory.future if each[1] < bound]
+        if discards is not None:
+            memory.future = []
+            for (edge, _), lost in zip(self._sent(processor), discards):
+                if not edge.logged and lost > image(edge.summary, bound) and lost[0] < NEVER:
+                    memory.future.append((edge.port, _last(bound) or (), _last(lost) or ()))
         for port, _, time in memory.future:
             memory.sent[port] = max(memory.sent[port], time)
         for e in self._outgoing[processor]:

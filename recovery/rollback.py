@@ -6,7 +6,7 @@ flight taken into account.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from recovery.checkpoints import Checkpoints
 from recovery.layout import Layout
@@ -27,6 +27,8 @@ class Rollback:
 
     Args:
         remembers: it holds what it did before in memory; otherwise its processors come back from its store.
+        stored_at: of what lies before this, by processor, memory knows state and events only; positions, requests and D̄ are
+            in the store, because that is where they came from.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Rollback:
         recorder: WorkerRecorder,
         checkpoints: Checkpoints,
         remembers: bool,
+        stored_at: Sequence[Bound],
     ) -> None:
         self._plan = plan
         self._layout = layout
@@ -44,6 +47,7 @@ class Rollback:
         self._recorder = recorder
         self._checkpoints = checkpoints
         self._remembers = remembers
+        self._stored_at = stored_at
         self.rewound: dict[int, tuple[int | None, tuple[SourcePosition, ...] | None]] = {}
         """Sources, by node, that must go on at an epoch (None: ended), with positions where they are not known here."""
 
@@ -65,7 +69,8 @@ class Rollback:
                     inputs[node.index] = self._worker.input_time(node.index)
                 else:
                     checkpoint = self._checkpoints.at(p, bound)
-                    positions = None if remembers else (checkpoint.positions if checkpoint is not None else ())
+                    known = remembers and bound >= self._stored_at[p]
+                    positions = None if known else (checkpoint.positions if checkpoint is not None else ())
                     inputs[node.index] = (bound[0],) if bound[0] < NEVER else None
                     self.rewound[node.index] = (bound[0] if bound[0] < NEVER else None, positions)
         local, remote = self._resend(decision, remembers)
@@ -81,15 +86,15 @@ class Rollback:
 
     def _restore(self, p: int, bound: Bound, remembers: bool) -> rewind.Restored:
         info = self._layout.processors[p]
-        if remembers:
+        if remembers and bound >= self._stored_at[p]:
             requests = self._recorder.requests(p, bound)
             self._recorder.restored(p, bound, None)
             runs = None
         else:
             checkpoint = self._checkpoints.at(p, bound)
             requests = checkpoint.requests if checkpoint is not None else ()
-            self._recorder.restored(p, bound, requests)
-            runs = tuple(self._checkpoints.runs(p, bound))
+            self._recorder.restored(p, bound, requests, checkpoint.xi.discards if checkpoint is not None else None)
+            runs = None if remembers else tuple(self._checkpoints.runs(p, bound))
         operator = None
         if info.history and (not remembers or self._worker.runtimes[p].operator.state is None):
             base = self._checkpoints.base(p, bound)

@@ -151,6 +151,15 @@ class SimulatedDisk:
         """When something happens next; None if nothing is under way."""
         return self._moments[0][0] if self._moments else None
 
+    def busy(self, writer: Writer) -> bool:
+        """Whether this writer, alive or dead, has begun something that is not over."""
+        return any(operation.writer == writer for operation in self._waiting.values())
+
+    @property
+    def full_until(self) -> float:
+        """When there will be room again."""
+        return self._full_until
+
     def advance(self, now: float) -> None:
         """Do all that is due.
 

@@ -37,7 +37,12 @@ class Fault:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        where = {"kill": f" worker {self.worker}", "stall worker": f" {self.worker}", "cut off": f" worker {self.worker}"}
+        where = {
+            "kill": f" worker {self.worker}",
+            "stall worker": f" {self.worker}",
+            "cut off": f" worker {self.worker}",
+        }
+        where["give up"] = where["zombie"] = where["cut off"]
         where["stall link"] = f" {self.worker} -> {self.other}"
         time = f" for {self.seconds:.2f} s" if self.seconds else ""
         return f"{self.when} {self.at}: {self.what}{where.get(self.what, '')}{time}"
@@ -55,6 +60,9 @@ class Rates:
     job: float = 0.0
     stall: float = 0.0
     zombie: float = 0.0
+    """That a worker which is given up, because nothing was heard of it, goes on for a while."""
+    give_up: float = 0.0
+    """That a worker is given up for no reason, and goes on for a while."""
     in_rounds: float = 1.0
     """How much more likely kills are during a round of rollback."""
     disk: bool = False
@@ -79,14 +87,15 @@ def drawn(random: Random, kinds: Collection[str] = tuple(KINDS)) -> Rates:
 
     return Rates(
         until=random.choice((0.5, 1.5, 4.0)),
-        kill=rate("kill", 0.01),
+        kill=rate("kill", 0.006),
         kill_io=rate("kill", 0.01),
         monitor=rate("monitor", 0.004),
-        monitor_io=rate("monitor", 0.01),
+        monitor_io=rate("monitor", 0.005),
         job=rate("job", 0.0015),
-        stall=rate("network", 0.02),
+        stall=rate("network", 0.015),
         zombie=random.choice((0.0, 0.5, 1.0)) if "zombie" in kinds else 0.0,
-        in_rounds=random.choice((1.0, 5.0, 20.0)),
+        give_up=rate("zombie", 0.004),
+        in_rounds=random.choice((1.0, 3.0, 10.0)),
         disk=rate("disk", 1.0) > 0.0,
     )
 
@@ -133,8 +142,16 @@ class Injector:
             self._scripted.setdefault((fault.when, fault.at), []).append(fault)
         self._counts = {"start": 0, "step": 0, "io": 0, "monitor io": 0, "fence": 0}
 
-    def at(self, when: str, now: float, troubled: bool = False, worker: int = 0) -> list[Fault]:
-        """What goes wrong at this moment. `troubled`: a round of rollback is under way. `worker`: whose moment it is."""
+    def at(
+        self, when: str, now: float, troubled: bool = False, worker: int = 0, there: Sequence[int] = ()
+    ) -> list[Fault]:
+        """What goes wrong at this moment.
+
+        Args:
+            troubled: a round of rollback is under way.
+            worker: whose moment it is.
+            there: the workers that have a process.
+        """
         self._counts[when] += 1
         at = self._counts[when]
         if self._scripted is not None:
@@ -142,11 +159,11 @@ class Injector:
         elif now >= self.rates.until:
             return []
         else:
-            found = self._draw(when, at, self.rates.in_rounds if troubled else 1.0, worker)
+            found = self._draw(when, at, self.rates.in_rounds if troubled else 1.0, worker, there)
         self.happened += found
         return found
 
-    def _draw(self, when: str, at: int, more: float, worker: int) -> list[Fault]:
+    def _draw(self, when: str, at: int, more: float, worker: int, there: Sequence[int]) -> list[Fault]:
         draw, rates = self._random.random, self.rates
         if when == "io":
             return [Fault(when, at, "kill", worker)] if draw() < rates.kill_io else []
@@ -158,10 +175,12 @@ class Injector:
         if when == "start":
             return [Fault(when, at, "bad disk")] if rates.disk else []
         found = []
-        if draw() < rates.kill * more:
-            victims = self._random.sample(range(self._workers), self._workers)
-            several = 1 if draw() < 0.8 else self._random.randint(1, self._workers)
-            found += [Fault(when, at, "kill", victim) for victim in victims[:several]]
+        if draw() < rates.kill * more and there:
+            several = 1 if draw() < 0.8 else self._random.randint(1, len(there))
+            found += [Fault(when, at, "kill", victim) for victim in self._random.sample(there, several)]
+        if draw() < rates.give_up and there:
+            seconds = self._random.uniform(0.02, 1.0)
+            found.append(Fault(when, at, "give up", self._random.choice(there), seconds=seconds))
         if draw() < rates.monitor * more:
             found.append(Fault(when, at, "kill monitor"))
         if draw() < rates.job:

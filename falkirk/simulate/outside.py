@@ -1,53 +1,350 @@
-"""The world beyond the sinks of a simulated job: what it has seen cannot be taken back."""
+"""The world beyond a simulated job: what it has seen cannot be taken back, and each output is held to what it promises.
+
+The user's sinks are replaced by recording ones with the same promise, captures are recorded too, and sources are watched:
+what was acknowledged must never be asked for again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+import math
+from collections.abc import Callable, Collection, Hashable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, Protocol
 
 from timely.batch import Batch
-from timely.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.graph import Graph
+from timely.io.interface import Chunk, End, Partition, Position, Source, Wait
+from timely.io.memory import PendingEpochs, rows_of
 from timely.order import Time
 
+Result = dict[tuple[str, Time], list[Any]]
+"""By output and time: all records of all workers, in a fixed order."""
 
-class Contradiction(FalkirkError):
+
+class Violation(FalkirkError):
+    """The job did what it must never do."""
+
+
+class Contradiction(Violation):
     """Something was published twice, with different content."""
 
 
+class Around(Protocol):
+    """The simulated world, as far as outputs need it."""
+
+    def at_io(self, worker: int) -> None:
+        """A process does something that others can see, or has done it: it may die now."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A partition of a source: the positions where it has been, those that came before an acknowledged one, the last ones."""
+
+    known: set[str] = field(default_factory=lambda: {"null"})
+    over: set[str] = field(default_factory=set)
+    acknowledged: str = "null"
+    last: str = "null"
+
+
 class Outside:
-    """Collects what captures give. What comes again must be what came before."""
+    """Collects what a job publishes.
+
+    An exactly-once output (a capture, or a sink that says so) gives each time of each worker whole, and what comes again must
+    be what came before. One that is at-least-once may repeat an epoch, or parts of it.
+    """
 
     def __init__(self) -> None:
-        self.seen: dict[tuple[str, int, Time], list[Any]] = {}
+        self.exactly: dict[tuple[str, int, Time], list[Any]] = {}
+        self.commits: dict[tuple[str, int, Time], list[list[Any]]] = {}
+        """Of at-least-once outputs: all commits."""
         self.repeated = 0
+        self.digest = blake2b(digest_size=16)
+        self.repeats: set[str] = set()
+        """The names of at-least-once outputs."""
+        self._partitions: dict[tuple[str, str], _Watched] = {}
 
-    def adopt(self, flow: Dataflow) -> None:
-        """A process has built its own copy of the program."""
+    def isolated(self, graph: Graph, around: Around) -> Graph:
+        """The graph with recording sinks and watched sources.
 
-    def captures(self, worker: int, graph: Graph) -> Callable[[int, Time, Batch], None]:
+        Raises FalkirkError for sources that cannot be read again.
+        """
+        graph = copy(graph)
+        graph.nodes = list(graph.nodes)
+        for at, node in enumerate(graph.nodes):
+            if node.sink is not None:
+                exactly = bool(getattr(node.sink, "exactly_once", False))
+                if not exactly:
+                    self.repeats.add(node.name)
+                graph.nodes[at] = replace(node, sink=RecordingSink(self, around, node.name, exactly))
+            elif node.source is not None:
+                if not getattr(node.source, "rereadable", True):
+                    kind = type(node.source).__name__
+                    raise FalkirkError(
+                        f"the {node} reads from {kind}, which cannot be read again, so no failure can be recovered from: "
+                        "simulate the program with a source that can, for example Iterable or Files"
+                    )
+                graph.nodes[at] = replace(node, source=WatchedSource(self, node.source, node.name))
+        return graph
+
+    def captures(self, worker: int, graph: Graph, around: Around) -> Callable[[int, Time, Batch], None]:
         """What a worker's session calls for each captured batch."""
 
         def take(node: int, time: Time, batch: Batch) -> None:
-            self.publish(graph.nodes[node].name, worker, time, list(batch))
+            around.at_io(worker)
+            self.publish(graph.nodes[node].name, worker, time, rows_of(batch))
+            around.at_io(worker)
 
         return take
 
-    def publish(self, name: str, worker: int, time: Time, records: list[Any]) -> None:
-        """One time of one output of one worker, whole."""
+    def publish(self, name: str, worker: int, time: Time, records: Sequence[Any]) -> None:
+        """One time of one exactly-once output of one worker, whole."""
         key = (name, worker, time)
-        content = sorted(records, key=repr)
-        if key in self.seen:
+        content = sorted(records, key=_order)
+        self._note("published", key, content)
+        if key in self.exactly:
             self.repeated += 1
-            if self.seen[key] != content:
-                raise Contradiction(f"{key} was {self.seen[key]!r:.300} and is now {content!r:.300}")
-        self.seen[key] = content
+            if not same(self.exactly[key], content):
+                raise Contradiction(
+                    f"{name!r} on worker {worker} gave at time {time} {shown(self.exactly[key])}, and now {shown(content)}"
+                )
+        self.exactly[key] = content
 
-    def result(self, name: str) -> dict[Time, list[Any]]:
-        """All that an output gave, by time, of all workers."""
-        found: dict[Time, list[Any]] = {}
-        for (output, _, time), content in self.seen.items():
-            if output == name:
-                found.setdefault(time, []).extend(content)
-        return {time: sorted(content, key=repr) for time, content in sorted(found.items())}
+    def commit(self, name: str, worker: int, time: Time, records: Sequence[Any]) -> None:
+        """An epoch of an at-least-once output of one worker."""
+        content = sorted(records, key=_order)
+        self._note("committed", (name, worker, time), content)
+        self.commits.setdefault((name, worker, time), []).append(content)
+
+    def _note(self, *what: Any) -> None:
+        self.digest.update(repr(what).encode())
+
+    def result(self) -> Result:
+        """What the exactly-once outputs gave; of the others the last commit of each epoch of each worker."""
+        found: Result = {}
+        for (name, _, time), content in self.exactly.items():
+            found.setdefault((name, time), []).extend(content)
+        for (name, _, time), commits in self.commits.items():
+            found.setdefault((name, time), []).extend(commits[-1])
+        return {key: sorted(content, key=_order) for key, content in sorted(found.items())}
+
+    def compare(self, expected: Result) -> None:
+        """Hold every output to its promise.
+
+        Args:
+            expected: the result of a run without failures.
+
+        Raises:
+            Violation: naming output and time.
+        """
+        found = self.result()
+        for key in sorted(expected.keys() | found.keys()):
+            name, time = key
+            right, given = expected.get(key, []), found.get(key, [])
+            if name not in self.repeats:
+                if not same(right, given):
+                    raise Violation(f"{name!r} gave at time {time} {shown(given)}, and must give {shown(right)}")
+                continue
+            most: list[Any] = []
+            for (output, _, at), commits in self.commits.items():
+                if (output, at) == key:
+                    most += max(commits, key=len)
+                    for commit in commits:
+                        if wrong := _beyond(commit, right, repeats=True):
+                            raise Violation(f"{name!r} committed at time {time} {shown(wrong)}, which is wrong")
+            if lost := _beyond(right, most, repeats=False):
+                raise Violation(f"{name!r} never committed at time {time} {shown(lost)}")
+
+    # Sources
+
+    def read(self, source: str, partition: str, position: Position) -> None:
+        """A partition was read up to `position`."""
+        watched = self._watched(source, partition)
+        watched.last = json.dumps(position)
+        watched.known.add(watched.last)
+
+    def sought(self, source: str, partition: str, position: Position) -> None:
+        """A partition is to be read on from `position`. Raises Violation if something after that was acknowledged."""
+        watched, there = self._watched(source, partition), json.dumps(position)
+        if there not in watched.known:
+            raise Violation(f"source {source!r} is to read {partition} from {position!r}, where it has never been")
+        if there in watched.over:
+            raise Violation(f"source {source!r} is to read {partition} again from {position!r}: more was acknowledged")
+
+    def acknowledged(self, source: str, partition: str, position: Position, before: Collection[Position]) -> None:
+        """Nothing before `position` will be asked for again. `before`: other positions before it."""
+        watched = self._watched(source, partition)
+        watched.acknowledged = json.dumps(position)
+        watched.over.update(map(json.dumps, before))
+
+    def check_acknowledged(self) -> None:
+        """After the end. Raises Violation unless all input was acknowledged."""
+        for (source, name), watched in self._partitions.items():
+            if watched.acknowledged != watched.last:
+                raise Violation(
+                    f"source {source!r}: the job is over, and {name}, read up to {watched.last}, was acknowledged up to "
+                    f"{watched.acknowledged} only"
+                )
+
+    def _watched(self, source: str, partition: str) -> _Watched:
+        return self._partitions.setdefault((source, partition), _Watched())
+
+
+class RecordingSink:
+    """Stands for a sink of the user's, with the same promise."""
+
+    def __init__(self, outside: Outside, around: Around, name: str, exactly_once: bool) -> None:
+        self.exactly_once = exactly_once
+        self._outside = outside
+        self._around = around
+        self._name = name
+
+    def open(self, worker: int, workers: int) -> RecordingWriter:
+        """One worker's writer."""
+        give = self._outside.publish if self.exactly_once else self._outside.commit
+        return RecordingWriter(give, self._around, self._name, worker)
+
+
+class RecordingWriter:
+    """Writes epochs into an `Outside`. What was not committed is gone when its process dies."""
+
+    def __init__(
+        self, give: Callable[[str, int, Time, Sequence[Any]], None], around: Around, name: str, worker: int
+    ) -> None:
+        self._give = give
+        self._around = around
+        self._name = name
+        self._worker = worker
+        self._pending = PendingEpochs()
+
+    def write(self, epoch: int, batch: Batch) -> None:
+        """Keep the batch aside."""
+        self._around.at_io(self._worker)
+        self._pending.add(epoch, batch)
+
+    def commit(self, epoch: int) -> None:
+        """Publish the epoch."""
+        self._around.at_io(self._worker)
+        rows = [row for batch in self._pending.take(epoch) for row in rows_of(batch)]
+        self._give(self._name, self._worker, (epoch,), rows)
+        self._around.at_io(self._worker)
+
+    def abort(self) -> None:
+        """Drop what was not committed."""
+        self._pending.clear()
+
+    close = abort
+
+
+class WatchedSource:
+    """A source of the user's: an `Outside` hears what is read, acknowledged and sought."""
+
+    rereadable = True
+
+    def __init__(self, outside: Outside, source: Source, name: str) -> None:
+        self._outside = outside
+        self._source = source
+        self._name = name
+
+    def partitions(self, worker: int, workers: int) -> list[Partition]:
+        """The partitions that this worker reads."""
+        mine = self._source.partitions(worker, workers)
+        return [WatchedPartition(self._outside, partition, self._name) for partition in mine]
+
+
+class WatchedPartition:
+    """See `WatchedSource`."""
+
+    def __init__(self, outside: Outside, partition: Partition, source: str) -> None:
+        self.name = partition.name
+        self._outside = outside
+        self._partition = partition
+        self._source = source
+        self._passed: list[Position] = [None]
+
+    def read(self) -> Chunk | Wait | End:
+        """The next chunk."""
+        found = self._partition.read()
+        if isinstance(found, Chunk):
+            self._outside.read(self._source, self.name, found.position)
+            if found.position != self._passed[-1]:
+                self._passed.append(found.position)
+        return found
+
+    def seek(self, position: Position) -> None:
+        """Read on from `position`."""
+        self._outside.sought(self._source, self.name, position)
+        self._passed = [position]
+        self._partition.seek(position)
+
+    def ack(self, position: Position) -> None:
+        """Nothing before `position` will be asked for again."""
+        before: list[Position] = []
+        if position in self._passed:
+            at = self._passed.index(position)
+            before, self._passed = self._passed[:at], self._passed[at:]
+        self._outside.acknowledged(self._source, self.name, position, before)
+        self._partition.ack(position)
+
+    def close(self) -> None:
+        """Release files and sockets."""
+        self._partition.close()
+
+
+# Comparing
+
+
+def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two sorted lists of records are equal; floats to 1e-9."""
+    if one == other:
+        return True
+    return len(one) == len(other) and all(_close(a, b) for a, b in zip(one, other))
+
+
+def _close(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return math.isclose(one, other, rel_tol=1e-9) or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(_close(a, b) for a, b in zip(one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def _order(record: Any) -> str:
+    """Equal for what is equal but for the last digits of floats. Sets come in an order of their own."""
+    if isinstance(record, float):
+        return f"{record:.6g}"
+    if isinstance(record, list | tuple):
+        return f"({', '.join(map(_order, record))})"
+    if isinstance(record, dict):
+        return f"{{{', '.join(f'{key!r}: {_order(value)}' for key, value in record.items())}}}"
+    if isinstance(record, set | frozenset):
+        return f"{{{', '.join(sorted(map(_order, record)))}}}"
+    return repr(record)
+
+
+def _beyond(records: Sequence[Any], others: Sequence[Any], repeats: bool) -> list[Any]:
+    """The records that are not among `others`, or with `repeats` false not as often."""
+    left: dict[Hashable, int] = {}
+    for other in others:
+        left[_order(other)] = left.get(_order(other), 0) + 1
+    found = []
+    for record in records:
+        if not left.get(_order(record)):
+            found.append(record)
+        elif not repeats:
+            left[_order(record)] -= 1
+    return found
+
+
+def shown(records: Sequence[Any]) -> str:
+    """The records as text, not too long."""
+    text = ", ".join(map(repr, records[:8]))
+    more = f", ... ({len(records)} records)" if len(records) > 8 else ""
+    return f"[{text:.400}{more}]" if records else "nothing"

@@ -7,132 +7,46 @@ clock and the disk are simulated. The same seed gives the same run, event by eve
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from falkirk.simulate.faults import Faults
-from falkirk.simulate.outside import Outside
-from falkirk.simulate.parts import SimulatedDisk
-from monitor.coordinator import Coordinator
+from msgspec.structs import replace
+
+from falkirk.simulate.checks import Checks
+from falkirk.simulate.disk import DiskFaults, SimulatedDisk
+from falkirk.simulate.faults import CALM_DISK, KINDS, Fault, Injector, disk_faults
+from falkirk.simulate.monitor_process import MonitorProcess
+from falkirk.simulate.outside import Outside, Violation
+from falkirk.simulate.process import (
+    Killed,
+    Process,
+    SimulatedLink,
+    SimulatedMonitorLink,
+    SimulatedPool,
+    SimulatedStore,
+)
 from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
-from monitor.records import Record as Kept
-from monitor.records import Saved, decode_record, encode_record, slot
-from recovery.layout import lay_out
-from recovery.protocol import ToMonitor, ToWorker, decode_to_monitor, decode_to_worker, encode_message
+from recovery.layout import Layout, lay_out
+from recovery.protocol import ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.session import RecoverableSession
-from recovery.store.journal import Journal
+from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
 from recovery.store.reading import take_over
-from recovery.store.segments import Section
-from timely.batch import Batch
 from timely.dataflow import Dataflow
 from timely.drivers.inputs import Limits
 from timely.drivers.wire_format import decode_frame, encode_frame
-from timely.errors import FalkirkError
-from timely.graph import Graph
 from timely.messages import Frame
-from timely.order import Time
-from timely.plan import compile_plan
+from timely.plan import Plan, compile_plan
 
 STORE_ID = b"simulated-store!"
+_STEP_SECONDS = 0.002
+_AFTER_FULL = 0.1
 
 
-class Lost(FalkirkError):
-    """The simulated job did not do what it must."""
-
-
-class _Killed(BaseException):
-    """A process dies in the midst of its turn."""
-
-
-class _Link:
-    """The links of one process of a worker."""
-
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
-        self.unsent = 0
-
-    def send(self, worker: int, frame: Frame) -> None:
-        self._world.at_io()
-        self._world.carry(self._process, worker, frame)
-        self._world.at_io()
-
-    def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
-        frames, self._process.frames = self._process.frames, []
-        return frames
-
-    def close(self) -> None:
-        self._process.frames.clear()
-
-    abandon = close
-
-
-class _MonitorLink:
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def send(self, message: ToMonitor) -> None:
-        if self._process.connected:
-            self._process.to_monitor.append(encode_message(message))
-
-    def poll(self) -> tuple[list[ToWorker], bool]:
-        process = self._process
-        messages, process.heard = process.heard, []
-        anew, process.anew = process.anew, False
-        return messages, anew
-
-    def files(self) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        self._process.connected = False
-
-
-class _Store:
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
-
-    def put(self, name: str, parts: Sequence[Any]) -> None:
-        self._world.at_io()
-        self._world.disk.begin(self._process.owner, name, parts)
-        self._world.at_io()
-
-    def delete(self, name: str) -> None:
-        self._world.at_io()
-        self._world.disk.remove(name)
-        self._world.at_io()
-
-    def take_done(self) -> list[tuple[str, Exception | None]]:
-        return self._world.disk.take_done(self._process.owner)
-
-    def files(self) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        pass
-
-
-@dataclass(eq=False)
-class Process:
-    """One process of a worker."""
-
-    worker: int
-    incarnation: int
-    session: RecoverableSession | None = None
-    connected: bool = True
-    """To the monitor."""
-    anew: bool = False
-    frames: list[Frame] = field(default_factory=list)
-    heard: list[ToWorker] = field(default_factory=list)
-    to_monitor: deque[bytes] = field(default_factory=deque)
-    from_monitor: deque[bytes] = field(default_factory=deque)
-
-    @property
-    def owner(self) -> tuple[int, int]:
-        return self.worker, self.incarnation
+class Lost(Violation):
+    """The simulated job does not go on, or has given up."""
 
 
 class World:
@@ -142,8 +56,8 @@ class World:
         build: makes the dataflow, anew for every process.
         workers: how many.
         seed: of all chance.
-        faults: what may go wrong, and how often.
-        outside: where sinks and captures lead; None for a new one.
+        kinds: of faults that may be drawn; none for a run without failures.
+        script: exactly these faults in place of drawn ones.
     """
 
     def __init__(
@@ -151,114 +65,185 @@ class World:
         build: Callable[[], Dataflow],
         workers: int,
         seed: int,
-        faults: Faults | None = None,
-        limits: Limits | None = None,
+        kinds: Collection[str] = tuple(KINDS),
+        script: Sequence[Fault] | None = None,
     ) -> None:
         self.workers = workers
-        self.random = Random(seed)
-        self.faults = faults or Faults()
         self.now = 0.0
+        self.steps = 0
         self.outside = Outside()
-        self.disk = SimulatedDisk(self.random, self.faults)
+        self.checks = Checks()
+        self.injector = Injector(seed, workers, kinds, script)
         self.log: list[tuple[float, str, dict[str, Any]]] = []
         self.failure: str | None = None
         self.finished = False
-        self.killed = 0
+        self._random = Random(f"schedule {seed}")
+        self._digest = blake2b(digest_size=16)
         self._build = build
-        self._limits = limits or Limits(epochs=4)
+        self._limits = Limits(epochs=self._random.choice((1, 4, 16)))
+        self._patience = self._random.choice((0.5, 1.0, 4.0))
+        self._small = self._random.choice((256, 2048, 1 << 16))
+        self._hurry = self._random.choice((1.0, 0.1, 0.01))
+        disk = Random(f"disk {seed}")
+        bad = self.injector.at("start", 0.0)
+        self.disk = SimulatedDisk(disk, lambda: self.now, disk_faults(disk) if bad else CALM_DISK)
         self._processes: list[Process | None] = [None] * workers
+        self._zombies: list[Process] = []
         self._incarnations = 0
         self._starts: list[tuple[float, int]] = []
         self._flights: dict[tuple[Process, Process], deque[bytes]] = {}
-        self._coordinator: Coordinator | None = None
-        self._monitor_journal: Journal | None = None
-        self._monitor_owner = (-1, 0)
-        self._tickets: dict[str, int] = {}
-        self._persisting: int | None = None
-        self._restart_monitor = 0.0
+        self._stalled: dict[Any, float] = {}
+        self._monitor: MonitorProcess | None = None
+        self._monitor_at = 0.0
+        self._troubled = False
 
     # Running
 
-    def run(self, limit: int = 200_000) -> None:
-        """Run to the end. Raises Lost when the job fails, or nothing moves any more."""
-        self._start_monitor()
-        for _ in range(limit):
-            if self.finished and all(process is None for process in self._processes):
-                return
+    def run(self, limit: int = 300_000) -> None:
+        """Run to the end.
+
+        Raises:
+            Violation: when something happens that must not, or the job does not end.
+            FalkirkError: of the program itself.
+        """
+        while not (self.finished and all(process is None for process in self._processes)):
             if self.failure is not None:
                 raise Lost(self.failure)
+            if self.steps >= limit:
+                raise Lost(f"the job is not done after {limit} steps:\n{self.explain()}")
             self.step()
-        raise Lost(f"the job is not done after {limit} steps:\n{self.explain()}")
+        for process in self._zombies:
+            self._bury(process)
+        self.outside.check_acknowledged()
 
     def step(self) -> None:
         """One thing happens."""
-        self.now += self.random.expovariate(1.0) * 0.002
-        self._faults()
+        self.steps += 1
+        self.now += self._random.expovariate(1.0) * _STEP_SECONDS
+        self._strike()
         self._start_due()
         self.disk.advance(self.now)
-        actions: list[Callable[[], None]] = []
-        for process in self._processes:
-            if process is not None:
-                actions.append(lambda process=process: self._turn(process))  # type: ignore[misc]
-                if process.to_monitor and self._coordinator is not None and process.connected:
-                    actions.append(lambda process=process: self._tell_monitor(process))  # type: ignore[misc]
-                if process.from_monitor:
-                    actions.append(lambda process=process: self._tell_worker(process))  # type: ignore[misc]
-        for pair, frames in self._flights.items():
-            if frames:
-                actions.append(lambda pair=pair: self._deliver(pair))  # type: ignore[misc]
-        if self._coordinator is not None:
-            actions.append(self._tick)
+        actions = self._actions()
         if actions:
-            self.random.choice(actions)()
+            chosen = actions[int(self._random.random() * len(actions))]
+            chosen()
+
+    def _actions(self) -> list[Callable[[], None]]:
+        actions: list[Callable[[], None]] = []
+        stalled = self._stalled
+        for process in [process for process in self._processes if process is not None] + self._zombies:
+            if ("worker", process.worker) not in stalled:
+                actions.append(partial(self._turn, process))
+            actions += [partial(process.finish_job, at) for at in range(len(process.jobs))]
+            if ("monitor", process.worker) not in stalled:
+                if process.to_monitor and self._monitor is not None and process.connected:
+                    actions.append(partial(self._tell_monitor, process))
+                if process.from_monitor:
+                    actions.append(partial(self._tell_worker, process))
+        for pair, frames in self._flights.items():
+            if frames and ("link", pair[0].worker, pair[1].worker) not in stalled:
+                actions.append(partial(self._deliver, pair))
+        if self._monitor is not None:
+            actions.append(self._tick)
+        return actions
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Something for the log."""
+        self.log.append((self.now, kind, data))
+        self._digest.update(repr((self.now, kind, data)).encode())
+
+    @property
+    def digest(self) -> str:
+        """Of everything that happened: equal runs have equal ones."""
+        both = self._digest.copy()
+        both.update(self.outside.digest.digest())
+        return both.hexdigest()
+
+    # Workers
 
     def _turn(self, process: Process) -> None:
-        session = process.session
-        if session is None:
+        if process.session is None:
             self._open(process)
             return
+        session = process.session
         try:
             session.step()
-        except _Killed:
-            self.kill(process.worker)
+            self.checks.turned(process)
+        except Killed:
+            self._kill(process, "killed at I/O")
             return
+        except StoreError as error:
+            self._store_failed(process, error)
+            return
+        if process.zombie_until is not None:
+            return
+        self.checks.size(process, self.disk)
         if session.done and not process.to_monitor and self.finished:
+            self.checks.ended(session)
             session.close()
             self._processes[process.worker] = None
             self._cut_off(process)
 
+    def _store_failed(self, process: Process, error: StoreError) -> None:
+        """The store refused something: a process that was given up ends, and otherwise the job does, for a while."""
+        self.note("store failed", worker=process.worker, incarnation=process.incarnation, error=str(error))
+        if process.zombie_until is not None:
+            self._bury(process)
+        elif isinstance(error, AlreadyThere | StoreCorrupt):
+            raise Violation(f"worker {process.worker}, who was never given up: {error}") from error
+        else:
+            self._stop_job(self.disk.full_until)
+
     def _open(self, process: Process) -> None:
         """A process begins: it fences its journal, reads it, and joins."""
-        owner = f"worker-{process.worker:03d}"
-        journal, found, _ = take_over(self.disk, owner, STORE_ID, process.incarnation)
+        journal, found, warnings = take_over(self.disk, f"worker-{process.worker:03d}", STORE_ID, process.incarnation)
+        for warning in warnings:
+            self.note("warning", text=warning)
+        for name in found.leftovers:
+            self.disk.begin_delete(process.owner, name)
+        journal.small, journal.idle_release = self._small, 4 * self._small
         flow = self._build()
-        plan = compile_plan(flow.graph, self.workers)
+        plan = compile_plan(self.outside.isolated(flow.graph, self), self.workers)
+        try:
+            process.session = RecoverableSession(
+                plan,
+                self._layout(plan),
+                process.worker,
+                process.incarnation,
+                SimulatedLink(self, process) if self.workers > 1 else None,
+                SimulatedMonitorLink(process),
+                SimulatedStore(self.disk, process.owner, lambda: self.at_io(process.worker)),
+                journal,
+                list(found.read()),
+                limits=self._limits,
+                clock=lambda: self.now,
+                on_capture=self.outside.captures(process.worker, plan.graph, self),
+            )
+        except Killed:
+            self._kill(process, "killed at I/O")
+            return
+        process.session._outputs._pool = SimulatedPool(process)  # type: ignore[assignment]
+        self.checks.watch(process.session)
+
+    def _layout(self, plan: Plan) -> Layout:
+        """With shorter intervals between checkpoints under some seeds: simulated jobs are short."""
         layout = lay_out(plan)
-        self.outside.adopt(flow)
-        process.session = RecoverableSession(
-            plan,
-            layout,
-            process.worker,
-            process.incarnation,
-            _Link(self, process) if self.workers > 1 else None,
-            _MonitorLink(process),
-            _Store(self, process),
-            journal,
-            list(found.read()),
-            limits=self._limits,
-            clock=lambda: self.now,
-            on_capture=self._captures(process, plan.graph),
+        groups = tuple(
+            replace(group, seconds=group.seconds * self._hurry) if group.seconds is not None else group
+            for group in layout.groups
         )
+        return replace(layout, groups=groups)
 
     # The network
 
     def carry(self, process: Process, worker: int, frame: Frame) -> None:
         """A frame leaves a process for another worker."""
         target = self._processes[worker]
-        if self._processes[process.worker] is not process or target is None:
-            return
-        parts = encode_frame(frame)
-        data = b"".join(bytes(part) for part in parts)
+        now = self._processes[process.worker]
+        if target is None or (now is not process and now is not None):
+            return  # its links are those of the process that took its place
+        data = b"".join(bytes(part) for part in encode_frame(frame))
+        self._digest.update(data)
         self._flights.setdefault((process, target), deque()).append(data)
 
     def _deliver(self, pair: tuple[Process, Process]) -> None:
@@ -266,200 +251,225 @@ class World:
         pair[1].frames.append(decode_frame(memoryview(data)[4:]))
 
     def _tell_monitor(self, process: Process) -> None:
-        assert self._coordinator is not None
-        message = decode_to_monitor(process.to_monitor.popleft())
-        self._coordinator.hear(message, self.now, process.incarnation)
+        assert self._monitor is not None
+        data = process.to_monitor.popleft()
+        self._digest.update(data)
+        self._monitor.coordinator.hear(decode_to_monitor(data), self.now, process.incarnation)
         self._carry_out()
 
     def _tell_worker(self, process: Process) -> None:
-        process.heard.append(decode_to_worker(process.from_monitor.popleft()))
+        data = process.from_monitor.popleft()
+        self._digest.update(data)
+        process.heard.append(decode_to_worker(data))
 
     def _cut_off(self, process: Process) -> None:
-        for pair in [pair for pair in self._flights if process in pair]:
-            if pair[0] is process:
-                continue  # what it sent is on its way
+        # What it had sent is on its way; what it was sent is lost.
+        for pair in [pair for pair in self._flights if pair[1] is process]:
             del self._flights[pair]
 
     # The monitor
 
     def _start_monitor(self) -> None:
         self._incarnations += 1
-        self._monitor_owner = (-1, self._incarnations)
-        journal, found, _ = take_over(self.disk, "monitor", STORE_ID, self._incarnations)
-        self._kept: dict[Any, Section] = {}
-        records: list[Kept] = []
-        self._events = 0
-        for meta, sections in found.read():
-            keys = []
-            for section in sections:
-                record = decode_record(section.head)
-                records.append(record)
-                keys.append(self._keep(record, section))
-            journal.recovered(meta, sections, keys)
-        journal.resume()
+        there = {process.worker for process in self._processes if process is not None}
+        patience = self._patience
         settings = Settings(
             workers=self.workers,
-            awaited=tuple(
-                sorted(
-                    {process.worker for process in self._processes if process is not None}
-                    | {worker for _, worker in self._starts}
-                )
-            ),
-            join_seconds=20.0,
-            pause_seconds=8.0,
-            restore_seconds=20.0,
-            heartbeat_seconds=6.0,
+            awaited=tuple(sorted(there | {worker for _, worker in self._starts})),
+            join_seconds=4 * patience,
+            pause_seconds=2 * patience,
+            restore_seconds=4 * patience,
+            heartbeat_seconds=1.5 * patience,
             attempts=10_000,
         )
-        self._monitor_journal = journal
-        self._tickets.clear()
-        self._coordinator = Coordinator(self.now, Saved.of(records), settings)
+        self._monitor = MonitorProcess(self.disk, STORE_ID, self._incarnations, self.now, settings, self.checks)
+        self.note("monitor started", incarnation=self._incarnations)
         for process in self._processes:
             if process is not None and process.session is not None:
-                process.connected = True
-                process.anew = True
-                process.to_monitor.clear()
-                process.from_monitor.clear()
+                process.disconnect()
                 process.heard.clear()
+                process.connected = process.anew = True
         self._carry_out()
 
-    def _kill_monitor(self) -> None:
-        self.disk.crash(self._monitor_owner)
-        self._coordinator = None
-        self._restart_monitor = self.now + self.random.random()
+    def _kill_monitor(self, delay: float) -> None:
+        if self._monitor is None:
+            return
+        self.disk.crash(self._monitor.owner)
+        self._monitor = None
+        self._monitor_at = self.now + delay
         for process in self._processes:
             if process is not None:
-                process.connected = False
-                process.to_monitor.clear()
-                process.from_monitor.clear()
-        self.log.append((self.now, "monitor killed", {}))
+                process.disconnect()
+        self.note("monitor killed")
 
     def _tick(self) -> None:
-        assert self._coordinator is not None
-        for name, error in self.disk.take_done(self._monitor_owner):
-            assert error is None, error
-            assert self._monitor_journal is not None
-            for old in self._monitor_journal.stored(name):
-                self.disk.remove(old)
-            self._coordinator.stored(self._tickets.pop(name), self.now)
-        self._coordinator.tick(self.now)
+        assert self._monitor is not None
+        try:
+            self._monitor.tick(self.now)
+        except AlreadyThere as error:
+            raise Violation(f"the only monitor: {error}") from error
+        except StoreError as error:
+            self.note("store failed", worker="monitor", error=str(error))
+            self._stop_job(self.disk.full_until)
+            return
         self._carry_out()
 
     def _carry_out(self) -> None:
-        assert self._coordinator is not None
-        for effect in self._coordinator.take():
+        monitor = self._monitor
+        assert monitor is not None
+        for effect in monitor.take():
+            if self.injector.at("monitor io", self.now, self._troubled):
+                self._kill_monitor(self._random.random() * 0.5)
+                return
             match effect:
                 case Send(worker, message):
-                    process = self._processes[worker]
-                    if process is not None and process.connected:
-                        process.from_monitor.append(encode_message(message))
+                    self._send(worker, message)
                 case Persist(ticket, records):
-                    self._persist(ticket, records)
+                    monitor.write(ticket, records)
                 case Respawn(worker):
-                    self._starts.append((self.now + self.random.random() * 0.2, worker))
+                    self._starts.append((self.now + self._random.random() * 0.2, worker))
                 case Fence(worker, incarnation, reason):
-                    process = self._processes[worker]
-                    if process is not None and incarnation in (-1, process.incarnation):
-                        self.log.append((self.now, "fenced", {"worker": worker, "reason": reason}))
-                        self._remove(process)
+                    self._fence(worker, incarnation, reason)
                 case Event(kind, _, data):
-                    self.log.append((self.now, kind, data))
+                    self.note(kind, **data)
+                    if kind in ("round", "restored"):
+                        self._troubled = kind == "round"
                 case Finished():
                     self.finished = True
                 case Fail(reason):
                     self.failure = reason
 
-    def _persist(self, ticket: int, records: tuple[Kept, ...]) -> None:
-        journal = self._monitor_journal
-        assert journal is not None
-        for record in records:
-            section = Section(encode_record(record))
-            journal.add(self._keep(record, section), section)
-        for key in journal.carry():
-            journal.add(key, self._kept[key])
-        sealed = journal.seal()
-        assert sealed is not None
-        self._tickets[sealed[0]] = ticket
-        self.disk.begin(self._monitor_owner, *sealed)
+    def _send(self, worker: int, message: ToWorker) -> None:
+        self.checks.said(message)
+        process = self._processes[worker]
+        if process is not None and process.connected:
+            process.from_monitor.append(encode_message(message))
 
-    def _keep(self, record: Kept, section: Section) -> str:
-        key = slot(record)
-        if key is None:
-            self._events += 1
-            key = f"event-{self._events}"
-        self._kept[key] = section
-        return key
+    def _fence(self, worker: int, incarnation: int, reason: str) -> None:
+        process = self._processes[worker]
+        if process is None or incarnation not in (-1, process.incarnation):
+            return
+        self.note("fenced", worker=worker, incarnation=process.incarnation, reason=reason)
+        living_on = self.injector.at("fence", self.now, worker=worker)
+        if living_on:
+            self._let_wander(process, living_on[0].seconds)
+        else:
+            self._bury(process)
 
-    def _captures(self, process: Process, graph: Graph) -> Callable[[int, Time, Batch], None]:
-        publish = self.outside.captures(process.worker, graph)
+    def _let_wander(self, process: Process, seconds: float) -> None:
+        """A process that does not count any more goes on for a while."""
+        if process.session is None:
+            self._bury(process)
+            return
+        self._processes[process.worker] = None
+        process.disconnect()
+        process.zombie_until = self.now + seconds
+        self._zombies.append(process)
 
-        def capture(node: int, time: Time, batch: Batch) -> None:
-            self.at_io()
-            publish(node, time, batch)
-            self.at_io()
-
-        return capture
+    def _give_up(self, process: Process, seconds: float) -> None:
+        """The connection to a process is gone, and so it is taken for dead."""
+        self.note("given up", worker=process.worker, incarnation=process.incarnation)
+        self._let_wander(process, seconds)
+        if self._monitor is not None:
+            self._monitor.coordinator.lost(process.worker, process.incarnation, self.now, "given up")
+            self._carry_out()
 
     # Faults
 
-    def at_io(self) -> None:
-        """A process is about to do something that others can see, or has just done it."""
-        if self.now < self.faults.until and self.random.random() < self.faults.kill_at_io:
-            raise _Killed
+    def at_io(self, worker: int) -> None:
+        """A process does something that others can see, or has just done it: it may die now. Raises Killed."""
+        if self.injector.at("io", self.now, worker=worker):
+            raise Killed
 
-    def _faults(self) -> None:
-        draw = self.random.random
-        faults = self.faults
-        if self._coordinator is None and self.now >= self._restart_monitor:
+    def _strike(self) -> None:
+        if self._monitor is None and self.now >= self._monitor_at:
             self._start_monitor()
-        if self.now >= faults.until or self.finished:
+        if self._stalled:
+            self._stalled = {what: until for what, until in self._stalled.items() if until > self.now}
+        for process in [zombie for zombie in self._zombies if (zombie.zombie_until or 0.0) <= self.now]:
+            self._bury(process)
+        if self.finished:
             return
-        if draw() < faults.kill_worker:
-            self.kill(self.random.randrange(self.workers))
-        if self._coordinator is not None and draw() < faults.kill_monitor:
-            self._kill_monitor()
+        there = [worker for worker, process in enumerate(self._processes) if process is not None]
+        for fault in self.injector.at("step", self.now, self._troubled, there=there):
+            process = self._processes[fault.worker]
+            if fault.what == "kill" and process is not None:
+                self._kill(process, "killed")
+            elif fault.what == "kill monitor":
+                self._kill_monitor(self._random.random())
+            elif fault.what == "kill job":
+                self._stop_job(self.now)
+            elif fault.what == "give up" and process is not None:
+                self._give_up(process, fault.seconds)
+            elif fault.seconds and fault.what != "give up":
+                what: dict[str, Any] = {
+                    "stall link": ("link", fault.worker, fault.other),
+                    "stall worker": ("worker", fault.worker),
+                    "cut off": ("monitor", fault.worker),
+                }
+                self._stalled[what[fault.what]] = self.now + fault.seconds
+                self.note(fault.what, worker=fault.worker, other=fault.other, seconds=round(fault.seconds, 3))
 
-    def kill(self, worker: int) -> bool:
-        """`kill -9`. False if there was no such process."""
-        process = self._processes[worker]
-        if process is None:
-            return False
-        self.killed += 1
-        self.log.append((self.now, "killed", {"worker": worker, "incarnation": process.incarnation}))
-        self._remove(process)
-        if self._coordinator is not None:
-            self._coordinator.lost(worker, process.incarnation, self.now, "killed")
+    def _kill(self, process: Process, how: str) -> None:
+        """`kill -9`."""
+        self.note(how, worker=process.worker, incarnation=process.incarnation)
+        given_up = process.zombie_until is not None
+        self._bury(process)
+        if self._monitor is not None and not given_up:
+            self._monitor.coordinator.lost(process.worker, process.incarnation, self.now, how)
             self._carry_out()
-        return True
 
-    def _remove(self, process: Process) -> None:
+    def _bury(self, process: Process) -> None:
+        """A process is gone; what it had sent and begun to write may still arrive."""
         self.disk.crash(process.owner)
-        self._processes[process.worker] = None
+        if self._processes[process.worker] is process:
+            self._processes[process.worker] = None
+        self._zombies = [zombie for zombie in self._zombies if zombie is not process]
+        process.disconnect()
         self._cut_off(process)
+        if process.session is not None:
+            process.session.abort()
+
+    def _stop_job(self, until: float) -> None:
+        """All processes end. Somebody starts the job again a little later, after `until`."""
+        self.note("job stopped")
+        for process in [process for process in self._processes if process is not None] + self._zombies:
+            self._bury(process)
+        self._starts.clear()
+        self._flights.clear()
+        self._kill_monitor(0.0)
+        self._monitor_at = max(until, self.now) + _AFTER_FULL + self._random.random() * 0.5
 
     def _start_due(self) -> None:
         due = [start for start in self._starts if start[0] <= self.now]
+        if not due:
+            return
         self._starts = [start for start in self._starts if start[0] > self.now]
         for _, worker in due:
             if self._processes[worker] is None:
                 self._incarnations += 1
                 self._processes[worker] = Process(worker, self._incarnations)
+                self.note("started", worker=worker, incarnation=self._incarnations)
+
+    @property
+    def disk_faults(self) -> DiskFaults:
+        """How the disk misbehaves."""
+        return self.disk.faults
 
     def explain(self) -> str:
         """What everybody waits for."""
-        lines = [f"{self.now:.3f}: monitor {self._coordinator.phase if self._coordinator else 'dead'}"]
+        phase = self._monitor.coordinator.phase if self._monitor is not None else "dead"
+        lines = [f"{self.now:.3f}: monitor {phase}"]
         for process in self._processes:
             if process is None:
                 continue
-            session = process.session
-            if session is None:
+            if process.session is None:
                 lines.append(f"worker {process.worker}: starting")
                 continue
-            agent = session.agent
+            agent = process.session.agent
             lines.append(
                 f"worker {process.worker}/{process.incarnation}: {agent.phase.name} round {agent.round} generation "
-                f"{agent.worker.generation} awaits {agent.worker.awaited} completed {agent._completed} "
-                f"low {agent.low[process.worker]} done {agent.worker.done} pending {agent.worker.pending()[:3]}"
+                f"{agent.worker.generation} awaits {agent.worker.awaited} low {agent.low[process.worker]} done "
+                f"{agent.worker.done} pending {agent.worker.pending()[:3]}"
             )
-        lines += [f"  {at:.3f} {kind} {data}" for at, kind, data in self.log[-20:]]
         return "\n".join(lines)

@@ -1,0 +1,155 @@
+"""What must hold at every moment of a simulated job, whatever goes wrong. It is checked while the job runs."""
+
+from __future__ import annotations
+
+from falkirk.simulate.disk import SimulatedDisk
+from falkirk.simulate.outside import Violation
+from falkirk.simulate.process import Process
+from monitor.records import KeptDecision, KeptWatermarks, Record
+from recovery.metadata import Bound
+from recovery.protocol import Decision, ToWorker, Watermarks
+from recovery.session import RecoverableSession
+from timely.batch import Batch
+from timely.order import Time
+
+_FENCE = 1024
+"""More than a fence takes, and what a small segment takes beyond its sections."""
+
+
+class Checks:
+    """Knows all that was announced, decided and made durable in one job.
+
+    - W never falls, was durable before it was announced, and no decision lies below it.
+    - A decision was durable before it was sent, is one and the same for all who hear it, and numbers only rise.
+    - A processor that stays as it is keeps its operator; one that goes back handles nothing inside of what it goes back to.
+    - The store holds no more than a constant times what is live.
+    """
+
+    def __init__(self) -> None:
+        self.low: dict[tuple[int, int], Bound] = {}
+        """W as announced, by (worker, processor)."""
+        self.decisions: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
+        self.survivors = 0
+        """Processors that stayed as they were, in all decisions."""
+        self.brought_back = 0
+        """Processors that went back without losing their memory."""
+        self._durable: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
+        self._durable_low: dict[tuple[int, int], Bound] = {}
+        self._sizes = 0
+
+    # The monitor
+
+    def durable(self, records: tuple[Record, ...]) -> None:
+        """The monitor's journal holds these."""
+        for record in records:
+            if isinstance(record, KeptDecision):
+                self._durable[record.generation] = record.bounds
+            elif isinstance(record, KeptWatermarks):
+                for w, bounds in enumerate(record.bounds):
+                    for p, bound in enumerate(bounds):
+                        self._durable_low[w, p] = max(bound, self._durable_low.get((w, p), bound))
+
+    def said(self, message: ToWorker) -> None:
+        """The monitor tells a worker something."""
+        if isinstance(message, Watermarks):
+            for p, w, bound in message.changed:
+                self._announced(w, p, bound)
+        elif isinstance(message, Decision):
+            self._decided(message)
+
+    def _announced(self, w: int, p: int, bound: Bound) -> None:
+        here = f"the low-watermark of processor {p} of worker {w}"
+        if any(bound) and bound > self._durable_low.get((w, p), ()):
+            raise Violation(f"{here} is announced as {bound} before that is durable")
+        if bound < self.low.get((w, p), bound):
+            raise Violation(f"{here} was {self.low[w, p]}, and falls to {bound}")
+        self.low[w, p] = bound
+
+    def _decided(self, decision: Decision) -> None:
+        number, bounds = decision.generation, decision.bounds
+        known = self.decisions.get(number)
+        if known is not None:
+            if known != bounds:
+                raise Violation(f"decision {number} was {known}, and is now {bounds}")
+            return
+        if self._durable.get(number) != bounds:
+            raise Violation(f"decision {number} is sent before it is durable")
+        if self.decisions and number < max(self.decisions):
+            raise Violation(f"decision {number} comes after {max(self.decisions)}")
+        for (w, p), low in self.low.items():
+            bound = bounds[w][p]
+            if bound is not None and bound < low:
+                raise Violation(f"decision {number} takes processor {p} of worker {w} to {bound}, below {low}")
+        for w, marks in enumerate(decision.watermarks):
+            for p, mark in enumerate(marks):
+                self._announced(w, p, mark)
+        self.decisions[number] = bounds
+
+    # Workers
+
+    def watch(self, session: RecoverableSession) -> None:
+        """Look at every event of a session from now on."""
+        recorder, worker, index = session.agent.recorder, session.worker, session.index
+        delivered, notified = recorder.delivered, recorder.notified
+
+        def on_delivered(processor: int, port: int, time: Time, batch: Batch) -> None:
+            self._handled(index, worker.generation, processor, time, "a batch")
+            delivered(processor, port, time, batch)
+
+        def on_notified(processor: int, time: Time) -> None:
+            self._handled(index, worker.generation, processor, time, "a notification")
+            notified(processor, time)
+
+        recorder.delivered = on_delivered  # type: ignore[method-assign]
+        recorder.notified = on_notified  # type: ignore[method-assign]
+
+    def _handled(self, worker: int, generation: int, processor: int, time: Time, what: str) -> None:
+        bound = self.decisions[generation][worker][processor]
+        if bound is not None and time < bound:
+            raise Violation(
+                f"processor {processor} of worker {worker} handles {what} at {time} in generation {generation}, which "
+                f"began with all times before {bound} done"
+            )
+
+    def turned(self, process: Process) -> None:
+        """A process has taken a turn."""
+        session = process.session
+        assert session is not None
+        generation = session.worker.generation
+        if generation == process.generation:
+            return
+        before, operators = process.operators, [runtime.operator for runtime in session.worker.runtimes]
+        between = [self.decisions[g] for g in self.decisions if process.generation < g <= generation]
+        for p, operator in enumerate(operators):
+            if before and all(bounds[session.index][p] is None for bounds in between):
+                self.survivors += 1
+                if before[p] is not operator:
+                    raise Violation(f"processor {p} of worker {session.index} was to stay, and has a new operator")
+            elif before:
+                self.brought_back += 1
+        process.operators, process.generation = operators, generation
+
+    # The store
+
+    def size(self, process: Process, disk: SimulatedDisk) -> None:
+        """Nothing is being written for this process. Looks only once in a while, for it takes long."""
+        session = process.session
+        assert session is not None
+        journal = session.agent.journal
+        if journal.in_flight is not None or journal.gathered or disk.busy(process.owner):
+            return
+        self._sizes += 1
+        if self._sizes % 16 == 1:
+            folder = f"{journal.owner}/"
+            used = sum(len(disk.get(name)) for name in disk.names(folder) if not name.endswith(".damaged"))
+            most = 6 * (journal.live + 2 * journal.small) + journal.idle_release + _FENCE * (process.incarnation + 8)
+            if used > most:
+                raise Violation(f"{folder} takes {used:,} bytes, and only {journal.live:,} of them are live")
+
+    def ended(self, session: RecoverableSession) -> None:
+        """The job is over for this worker: what only a rollback would need must be gone."""
+        agent = session.agent
+        logged = sum(len(entries) for entries in agent.recorder.logs.values())
+        logged += sum(key[0] == "log" for key in agent.checkpoints.live_keys())
+        if logged:
+            raise Violation(f"worker {session.index} is done, and still keeps {logged} logged messages")

@@ -1,0 +1,92 @@
+"""`falkirk simulate`: the user's own program under many seeds, with its progress and its verdict."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from falkirk.simulate.faults import KINDS
+from falkirk.simulate.simulation import Simulation, report
+from timely.drivers.program import Program
+
+_LINE_SECONDS = 5.0
+
+
+def simulate_command(
+    program: Program,
+    seeds: int,
+    first_seed: int,
+    kinds: Sequence[str],
+    workers: int,
+    keep: Sequence[int] | None,
+    quiet: bool,
+) -> int:
+    """Run the seeds, and say how it went; the exit code.
+
+    Args:
+        keep: only these faults of the (one) seed.
+    """
+    simulation = Simulation(program.build, workers, kinds)
+    expected = simulation.expected
+    if not expected:
+        print("note: the program has no output; give it a sink or a capture, or there is nothing to compare", file=sys.stderr)
+    began = time.monotonic()
+    failure = None
+    with _progress(seeds, quiet) as advance:
+        for seed in range(first_seed, first_seed + seeds):
+            failure = simulation.run(seed, keep)
+            if failure is not None:
+                break
+            advance(1)
+    if failure is None:
+        if not quiet:
+            print(f"all well in {time.monotonic() - began:.1f} s: {simulation.tally}")
+        return 0
+    if keep is None:
+        print(f"seed {failure.seed} fails; leaving out faults that are not needed for it ...", file=sys.stderr)
+        failure = simulation.shrink(failure)
+    print(report(failure, _replay(program, failure.workers, failure.seed, kinds, failure.keep)))
+    return 1
+
+
+def _replay(program: Program, workers: int, seed: int, kinds: Sequence[str], keep: Sequence[int] | None) -> str:
+    import json
+    import shlex
+
+    name = f"{program.path}:{program.name}" if program.name else str(program.path)
+    words = ["falkirk", "simulate", name, "-w", str(workers), "--first-seed", str(seed), "--seeds", "1"]
+    for key, value in program.args.items():
+        words += ["--arg", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    if tuple(kinds) != tuple(KINDS):
+        words += ["--faults", ",".join(kinds)]
+    if keep is not None:
+        words += ["--keep", ",".join(map(str, keep)) or "none"]
+    return shlex.join(words)
+
+
+@contextmanager
+def _progress(seeds: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """What to call for each seed that is done."""
+    if quiet:
+        yield lambda some: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("seeds", total=seeds)
+            yield lambda some: bar.advance(task, some)
+    else:
+        done, said = 0, time.monotonic()
+
+        def advance(some: int) -> None:
+            nonlocal done, said
+            done += some
+            if time.monotonic() - said >= _LINE_SECONDS:
+                said = time.monotonic()
+                print(f"{done:,} of {seeds:,} seeds", file=sys.stderr, flush=True)
+
+        yield advance

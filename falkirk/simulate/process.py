@@ -1,0 +1,175 @@
+"""A simulated process of a worker: the production session, with links, a store and a connection that the simulator moves."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from falkirk.simulate.disk import SimulatedDisk
+from recovery.protocol import ToMonitor, ToWorker, encode_message
+from recovery.session import RecoverableSession
+from timely.messages import Frame
+from timely.operators.base import Operator
+
+
+class Killed(BaseException):
+    """A process dies in the midst of its turn."""
+
+
+class Network(Protocol):
+    """The simulated world, as far as a process needs it."""
+
+    disk: SimulatedDisk
+
+    def at_io(self, worker: int) -> None:
+        """Something that others can see is about to happen, or has just happened."""
+
+    def carry(self, process: Process, worker: int, frame: Frame) -> None:
+        """A frame leaves a process for another worker."""
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """One process of a worker. What it sends to the monitor, and hears of it, waits here to be moved."""
+
+    worker: int
+    incarnation: int
+    session: RecoverableSession | None = None
+    connected: bool = True
+    """To the monitor."""
+    anew: bool = False
+    zombie_until: float | None = None
+    """It was given up, and goes on all the same until then."""
+    frames: list[Frame] = field(default_factory=list)
+    heard: list[ToWorker] = field(default_factory=list)
+    to_monitor: deque[bytes] = field(default_factory=deque)
+    from_monitor: deque[bytes] = field(default_factory=deque)
+    jobs: list[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=list)
+    operators: list[Operator] = field(default_factory=list)
+    generation: int = 0
+    """When `operators` were looked at last."""
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """Who writes to the store."""
+        return self.worker, self.incarnation
+
+    def disconnect(self) -> None:
+        """The connection to the monitor is gone, and what was on its way."""
+        self.connected = False
+        self.to_monitor.clear()
+        self.from_monitor.clear()
+
+    def finish_job(self, number: int) -> None:
+        """A job that an operator has started is over."""
+        job, future = self.jobs.pop(number)
+        try:
+            future.set_result(job())
+        except Exception as error:  # as an executor does: it is raised where the result is taken
+            future.set_exception(error)
+
+
+class SimulatedLink:
+    """The links to the other workers. See `timely.drivers.link.Link`."""
+
+    unsent = 0
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self._network = network
+        self._process = process
+
+    def send(self, worker: int, frame: Frame) -> None:
+        """Pass a frame on."""
+        self._network.at_io(self._process.worker)
+        self._network.carry(self._process, worker, frame)
+        self._network.at_io(self._process.worker)
+
+    def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
+        """The frames that have arrived."""
+        frames, self._process.frames = self._process.frames, []
+        return frames
+
+    def close(self) -> None:
+        """Leave."""
+        self._process.frames.clear()
+
+    abandon = close
+
+
+class SimulatedMonitorLink:
+    """The connection to the monitor. See `recovery.session.MonitorLink`."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def send(self, message: ToMonitor) -> None:
+        """Pass a message on."""
+        if self._process.connected:
+            self._process.to_monitor.append(encode_message(message))
+
+    def poll(self) -> tuple[list[ToWorker], bool]:
+        """What has arrived, and whether the connection is a new one."""
+        process = self._process
+        messages, process.heard = process.heard, []
+        anew, process.anew = process.anew, False
+        return messages, anew
+
+    def files(self) -> list[int]:
+        """Nothing real to wait for."""
+        return []
+
+    def close(self) -> None:
+        """Leave."""
+        self._process.disconnect()
+
+
+class SimulatedStore:
+    """The writing end of the store. See `recovery.session.StoreClient`."""
+
+    def __init__(self, disk: SimulatedDisk, owner: tuple[int, int], at_io: Callable[[], None]) -> None:
+        self._disk = disk
+        self._owner = owner
+        self._at_io = at_io
+
+    def put(self, name: str, parts: Sequence[Any]) -> None:
+        """Begin to write a blob."""
+        self._at_io()
+        self._disk.begin(self._owner, name, parts)
+        self._at_io()
+
+    def delete(self, name: str) -> None:
+        """Begin to remove a blob."""
+        self._at_io()
+        self._disk.begin_delete(self._owner, name)
+        self._at_io()
+
+    def take_done(self) -> list[tuple[str, Exception | None]]:
+        """The puts that are over."""
+        return self._disk.take_done(self._owner)
+
+    def files(self) -> list[int]:
+        """Nothing real to wait for."""
+        return []
+
+    def close(self) -> None:
+        """What was begun goes on."""
+
+
+class SimulatedPool:
+    """Takes the jobs that operators start, in place of a pool of threads; the world says when one is over."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+        """Begin a job."""
+        future: Future[Any] = Future()
+        self._process.jobs.append((job, future))
+        return future
+
+    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
+        """There are no threads to end."""
+        self._process.jobs.clear()

@@ -1,0 +1,204 @@
+"""Many seeds of one program: what it gives without failures, which seed breaks it, and by how few faults.
+
+A failing seed gives the same run again, byte for byte. It is made shorter by leaving faults out, as long as the run still
+fails (delta debugging: Zeller and Hildebrandt, TSE 2002).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from falkirk.simulate.faults import KINDS, Fault
+from falkirk.simulate.outside import Result, Violation, same, shown
+from falkirk.simulate.world import World
+from timely.dataflow import Dataflow
+from timely.errors import FalkirkError
+
+TRIES = 150
+"""How many runs may be spent on making a failing one shorter."""
+_REFERENCES = (-1, -2)
+"""The schedules under which the program runs without failures."""
+
+
+class SimulationFailed(FalkirkError):
+    """Under some seed the job did what it must not. The message says how to see it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that failed: the error, the faults that were met until then, and what happened."""
+
+    seed: int
+    workers: int
+    error: FalkirkError
+    faults: tuple[Fault, ...]
+    log: tuple[str, ...]
+    keep: tuple[int, ...] | None = None
+    """Which of the seed's own faults are left; None: all of them."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was met in all runs so far: simulations that meet nothing prove nothing."""
+
+    runs: int = 0
+    steps: int = 0
+    rounds: int = 0
+    survivors: int = 0
+    """Processors that stayed as they were while others went back."""
+    repeated: int = 0
+    """Outputs that were published again, as the same."""
+    faults: Counter[str] = field(default_factory=Counter)
+
+    def add(self, world: World) -> None:
+        """One more run."""
+        self.runs += 1
+        self.steps += world.steps
+        self.rounds += sum(kind == "decided" for _, kind, _ in world.log)
+        self.survivors += world.checks.survivors
+        self.repeated += world.outside.repeated
+        self.faults.update(fault.what for fault in world.injector.happened)
+
+    def __str__(self) -> str:
+        met = ", ".join(f"{count:,} x {what}" for what, count in sorted(self.faults.items()))
+        return f"{self.runs:,} runs, {self.steps:,} steps, {self.rounds:,} decisions; {met or 'no faults'}"
+
+
+class Simulation:
+    """One program on so many workers.
+
+    Args:
+        build: makes the dataflow; called for every simulated process.
+        workers: how many.
+        kinds: of faults.
+    """
+
+    def __init__(
+        self, build: Callable[[], Dataflow], workers: int = 2, kinds: Collection[str] = tuple(KINDS)
+    ) -> None:
+        self.workers = workers
+        self.tally = Tally()
+        self._build = build
+        self._kinds = tuple(kinds)
+        self._expected: Result | None = None
+
+    @property
+    def expected(self) -> Result:
+        """What the program gives without failures.
+
+        Raises:
+            SimulationFailed: if that depends on the schedule.
+            FalkirkError: of the program itself.
+        """
+        if self._expected is None:
+            one, other = (self._without_failures(seed) for seed in _REFERENCES)
+            for name, time in sorted(one.keys() | other.keys()):
+                first, second = one.get((name, time), []), other.get((name, time), [])
+                if not same(first, second):
+                    raise SimulationFailed(
+                        f"the program is not deterministic: even without failures, {name!r} gives at time {time} now "
+                        f"{shown(first)} and now {shown(second)}, depending on the order in which messages arrive. What "
+                        "it gives after a failure can then be compared with nothing"
+                    )
+            self._expected = one
+        return self._expected
+
+    def _without_failures(self, seed: int) -> Result:
+        world = World(self._build, self.workers, seed, ())
+        try:
+            world.run()
+        except Violation as error:
+            raise SimulationFailed(f"the program does not even run without failures: {error}") from error
+        return world.outside.result()
+
+    def run(self, seed: int, keep: Sequence[int] | None = None) -> Failure | None:
+        """One run; None if all is well.
+
+        Args:
+            keep: only these of the seed's own faults, by number from 0.
+        """
+        if keep is None:
+            return self._run(seed, None)
+        faults = self._faults(seed)
+        beyond = [number for number in keep if number >= len(faults)]
+        if beyond:
+            raise FalkirkError(f"seed {seed} has faults 0 to {len(faults) - 1}, and no {beyond[0]}")
+        return self._run(seed, tuple(keep), [faults[number] for number in keep])
+
+    def _faults(self, seed: int) -> tuple[Fault, ...]:
+        world, _ = self._once(seed, None)
+        return tuple(world.injector.happened)
+
+    def _once(self, seed: int, script: Sequence[Fault] | None) -> tuple[World, FalkirkError | None]:
+        expected = self.expected
+        world = World(self._build, self.workers, seed, self._kinds, script)
+        try:
+            world.run()
+            world.outside.compare(expected)
+        except FalkirkError as error:
+            return world, error
+        except Exception as error:
+            wrapped = Violation(f"{type(error).__name__}: {error}")
+            wrapped.__cause__ = error
+            return world, wrapped
+        return world, None
+
+    def _run(self, seed: int, keep: tuple[int, ...] | None, script: Sequence[Fault] | None = None) -> Failure | None:
+        world, error = self._once(seed, script)
+        self.tally.add(world)
+        if error is None:
+            return None
+        log = tuple(f"{at:8.3f} s  {kind}{_in_words(data)}" for at, kind, data in world.log)
+        return Failure(seed, self.workers, error, tuple(world.injector.happened), log, keep)
+
+    def shrink(self, failure: Failure, tries: int = TRIES) -> Failure:
+        """The same failure, or another one of the same seed, by fewer faults, and fewer workers if that is possible."""
+        for fewer in range(1, self.workers):
+            smaller = Simulation(self._build, fewer, self._kinds)
+            try:
+                found = smaller.run(failure.seed)
+            except FalkirkError:
+                continue
+            if found is not None:
+                return smaller.shrink(found, tries)
+        faults = failure.faults
+        kept, best = list(range(len(faults))), failure
+        size = max(1, len(kept) // 2)
+        while kept and tries > 0:
+            at, shorter = 0, False
+            while at < len(kept) and tries > 0:
+                tries -= 1
+                left = kept[:at] + kept[at + size :]
+                found = self._run(failure.seed, tuple(left), [faults[number] for number in left])
+                if found is None:
+                    at += size
+                else:
+                    kept, best, shorter = left, found, True
+            if size == 1 and not shorter:
+                break
+            size = max(1, size // 2)
+        return best
+
+
+def _in_words(data: dict[str, object]) -> str:
+    return "".join(f", {name} {value}" for name, value in data.items())
+
+
+def report(failure: Failure, replay: str, most: int = 40) -> str:
+    """A failure in words.
+
+    Args:
+        replay: the command that shows it again.
+        most: how many lines of what happened, the last ones.
+    """
+    workers = f"{failure.workers} worker{'s' if failure.workers > 1 else ''}"
+    lines = [f"seed {failure.seed} on {workers}: {failure.error}", f"replay: {replay}"]
+    if failure.keep is not None:
+        lines.append(f"after leaving out all faults that are not needed for it, {len(failure.keep)} are left:")
+    lines += [f"  {fault}" for fault in failure.faults]
+    if len(failure.log) > most:
+        lines.append(f"the last {most} of {len(failure.log)} events:")
+    lines += [f"  {line}" for line in failure.log[-most:]]
+    return "\n".join(lines)

@@ -1,0 +1,295 @@
+"""Rules of rollback, each with a scenario made for it that comes out otherwise without the rule. All of them:
+
+| rule (the section, and what it says) | where it is broken |
+|---|---|
+| Frontiers: M̄, D̄ as maximal times; φ not too large | simulated: delivered, sent, discarded, projection too large |
+| Frontiers: reports are monotone; sends are disciplined; ↓σ(g), not φ; future sends; exact recording | here |
+| Frontiers: acting on completeness is a notification | queues: acted on |
+| Frontiers: f is complete when ...; requests | here; queues: outstanding; seeds: re-arms; simulated: arrivals |
+| Restorable: what was reported, memory of living ones, C(d), cycles, ⊤ is not Finished | here |
+| Restorable: g = f ∩ φ ∩ σ⁻¹ | simulated: projection, inverse projection; here: kept by an egress |
+| Restorable: W is journaled, then announced; a rebuilt monitor falls back to it | simulated: W before ..., rebuilt monitor |
+| An exchange is W×W physical edges | simulated: exchange |
+| Round 1: stop, marker behind everything, queue, report | queues |
+| Round 2: all known, durable, applied by all, void records, fences | simulated; seeds: idempotent, behind, fenced |
+| Round 3: what stays in queues, what is sent again; numbers; order | queues; simulated; seeds: numbers |
+| Round 4: state, requests, replay | simulated; seeds |
+| Round 5: seeds, one owner each, all in before anything; old generations | seeds; simulated |
+| Round 6: the barrier | simulated: all seeds, frontiers wait for seeds |
+| Deadlines | seeds |
+| Garbage: S within W, shared runs, L within W of the receiver, histories, compaction | seeds; simulated |
+| Sources: positions, of every partition; sinks: staged, released within W | simulated; seeds |
+| Fusion | seeds |
+| The fixed point itself; the incremental one | `fixed_point/test_mutations.py`, `fixed_point/test_watermarks.py` |
+| Routing hashes are stable | `tests/timely/test_routing.py` |
+
+Not built: regions of sequence numbers and their bridges, Chandy-Lamport, history-dependent φ (Ξ
+and f_n go together here), `AtLeastOnce`, early release of deterministic sinks, rescaling (refused: seeds).
+
+`test_rules_queues.py` and `test_rules_seeds.py` continue this file; `test_rules_simulated.py` does the same with whole jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import monitor.available
+import monitor.handshake
+import recovery.fixed_point.solve
+import recovery.store.reading
+from monitor.available import Available
+from recovery.errors import ReportError
+from recovery.fixed_point.solve import LIVE, Chain, Edge, Live, solve
+from recovery.fixed_point.solve import Any as Stateless
+from recovery.metadata import Xi
+from recovery.protocol import InMemory
+from recovery.recorder import WorkerRecorder
+from tests.monitor.layouts import FIREWALL, LINE, LOOP, layout
+from tests.recovery.rules_support import Change, Rule
+from timely.errors import OperatorError
+from timely.operators.base import Capability, Context
+from timely.order import Summary
+
+SAME = Summary.identity(1)
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change) -> None:
+    RULES[name] = Rule(says, scenario, right, changes)
+
+
+# ---------------------------------------------------------------------------------- frontiers and metadata
+
+
+def reports() -> list[str]:
+    """Reports that no correct processor makes."""
+    refused = []
+    for second in ([Xi(0, (4,), ((2,),))], [Xi(0, (4,), ((4,),)), Xi(0, (5,), ((3,),))]):
+        available = Available(layout("read source, out any", "read>out", 1))
+        available.durable(0, 0, 3, [Xi(0, (3,), ((6,),))])
+        try:
+            available.join(0, [Xi(0, (3,), ((6,),)), *second])
+        except ReportError as error:
+            refused.append(type(error).__name__)
+    return refused
+
+
+rule(
+    "monotone",
+    "D̄ must be monotone in f: reject a report that is not",
+    reports,
+    ["ReportError"] * 2,
+    Change(monitor.available, "_covers", "return all(", "return True or all("),
+)
+
+
+class _Nowhere:
+    def request(self, *_: Any) -> None: ...
+
+    def hold(self, *_: Any) -> None: ...
+
+    def start(self, *_: Any) -> None: ...
+
+
+def undisciplined() -> list[str]:
+    """An old capability, a message into the past, a request in the past."""
+    ctx = Context(_Nowhere(), 0, "op", "here.py:1", 0, 1)
+    ctx.time = (1,)
+    capability = ctx.retain()
+    ctx.time = (2,)
+    refused = []
+    actions: list[Callable[[], None]] = [
+        lambda: capability.send([1]),
+        lambda: ctx.send_at((1,), [1]),
+        lambda: ctx.notify_at((1,)),
+    ]
+    for action in actions:
+        try:
+            action()
+        except OperatorError:
+            refused.append("refused")
+    return refused
+
+
+DISCIPLINE = "an event at t sends only at times ≥ σ(t); a retained capability is used only in an event at its own time"
+rule(
+    "capability",
+    DISCIPLINE,
+    undisciplined,
+    ["refused"] * 3,
+    Change(Capability, "send", "if ctx.time != self.time:", "if False:"),
+)
+rule("later", DISCIPLINE, undisciplined, ["refused"] * 3, Change(Context, "check_later", "or not leq(now, time)", ""))
+
+
+def let_out() -> tuple[Any, ...]:
+    """What half of epoch 3 let out of a loop is of epoch 3; a loop that let nothing out discarded nothing."""
+    recorder = WorkerRecorder(layout(*LOOP, 1), 0)
+    quiet = recorder.sent_bounds(5)
+    recorder.sent(5, 0, (3, 4), (3,), [1])
+    return quiet, recorder.discards(5, (3, 5)), recorder.sent_bounds(5)
+
+
+OUT = (((0,),), ((4,),), ((4,),))
+rule(
+    "discarded by an egress",
+    "an unlogged structured operator has D̄(e, g) = ↓σ(g), never φ(e)(g)",
+    let_out,
+    OUT,
+    Change(WorkerRecorder, "discards", "image(edge.summary, bound)", "project(edge.summary, bound)"),
+)
+rule(
+    "exact discards",
+    "record the times actually discarded wherever that is cheap",
+    let_out,
+    OUT,
+    Change(WorkerRecorder, "sent_bounds", "if not edge.logged and greatest else", "if not edge.logged else"),
+)
+
+
+def half_an_epoch() -> Any:
+    """A living loop, complete up to (3, 5), whose egress leads to one that has only epochs before 3."""
+    inside = Live((3, 5), {}, (3, 5), ((4,),), (False,))
+    return solve([Edge(0, 1, Summary.egress(2))], [inside, Chain([((3,), ())])])
+
+
+rule(
+    "kept by an egress",
+    "σ⁻¹(h) of an egress leaves out (a, 0)",
+    half_an_epoch,
+    [(3, 0), (3,)],
+    Change(recovery.fixed_point.solve._Descent, "_spread", "inverse(edge.summary, held)", "self.bound[r]"),
+)
+
+
+def into_the_future() -> Any:
+    recorder = WorkerRecorder(layout("a chain, b chain", "a=>b", 1), 0)
+    recorder.sent(0, 0, (1,), (4,), [1])
+    return recorder.discards(0, (2,))
+
+
+rule(
+    "future",
+    "operators that send into the future record (event time → message time) pairs",
+    into_the_future,
+    ((5,),),
+    Change(WorkerRecorder, "sent", "if time[0] > event[0]:", "if False:"),
+)
+
+
+def requests() -> Any:
+    recorder = WorkerRecorder(layout("a chain, b chain", "a=>b", 1), 0)
+    for event, time in ((0, 1), (1, 1), (1, 3), (2, 4)):
+        recorder.requested(0, (event,), (time,))
+    return recorder.requests(0, (2,))
+
+
+REQUESTS = "S(p, f) holds the requests made within f and not yet delivered within f, each with its event's time"
+WITHIN = "each[0] < bound <= each[1]"
+for _name, _change in {
+    "requests made within f": Change(WorkerRecorder, "requests", WITHIN, "bound <= each[1]"),
+    "requests not delivered within f": Change(WorkerRecorder, "requests", WITHIN, "each[0] < bound"),
+    "time of the event that asked": Change(
+        WorkerRecorder, "requested", "append((event, time))", "append((time, time))"
+    ),
+}.items():
+    rule(_name, REQUESTS, requests, (((1,), (3,)),), _change)
+
+
+# ---------------------------------------------------------------------------------- what there is to roll back to
+
+
+def reported() -> Any:
+    """All failed; the source has persisted 4 and 6, and the stateless processor behind it had reported 4."""
+    available = Available(layout("read source, q any", "read>q", 1))
+    available.complete(0, (4,))
+    available.join(0, [Xi(0, (4,), ((4,),)), Xi(0, (6,), ((6,),))])
+    return available.decide({})
+
+
+rule(
+    "reported",
+    "F* of a stateless processor: every frontier ⊆ the completed frontier that it has reported",
+    reported,
+    (((4,), (4,)),),
+    Change(Available, "decide", "Any(self._completed[flat])", "Any(info.everything)"),
+)
+
+
+def from_memory() -> Any:
+    """A failed sender has logged up to 7; its living receiver has completed 5, and persisted nothing."""
+    available = Available(layout(*FIREWALL, 2))
+    available.join(1, [Xi(0, (7,), ((7,),)), Xi(1, (7,), ((0,),))])
+    here = [
+        InMemory((9,), (7,), (), ((7,),)),
+        InMemory((9,), (7,), ((7,),), ((0,),)),
+        InMemory((5,), (5,), ((8,),), ((5,),)),
+        InMemory((5,), (5,), ((5,),), ()),
+    ]
+    return available.decide({0: here})[0][2]
+
+
+rule(
+    "from memory",
+    "a live stateful processor also offers its completed frontier from memory",
+    from_memory,
+    (5,),
+    Change(Available, "decide", "Live(held.upto,", "Live(self._low[flat],"),
+)
+
+
+def on_its_way() -> Any:
+    return solve([Edge(0, 1, SAME)], [Stateless((5,)), Live((3,), {0: (5,)}, (3,), (), ())])
+
+
+rule(
+    "surely held",
+    "on an edge whose sender failed, D̄(e, f(src)) ⊆ f(dst) is read with C(d) in place of ⊤",
+    on_its_way,
+    [(3,), (3,)],
+    Change(recovery.fixed_point.solve._Descent, "_spread", "held = processors[p].upto  #", "continue  #"),
+)
+
+
+def round_and_round() -> Any:
+    """A stateless cycle of two that have completed a million iterations of epoch 3: each keeps no more than the other."""
+    descent = recovery.fixed_point.solve._Descent(
+        [Edge(0, 1, Summary.feedback(2)), Edge(1, 0, Summary.identity(2))],
+        [Stateless((3, 10_000)), Stateless((3, 10_000))],
+    )
+    descent.run()
+    return descent.bound, max(descent._lowered) < 100
+
+
+rule(
+    "cycles",
+    "stateless cycles would descend once an iteration: contract them",
+    round_and_round,
+    ([(3, 0), (3, 0)], True),
+    Change(recovery.fixed_point.solve._Descent, "_lower", "if count >= 4 and", "if False and"),
+)
+
+
+def stayed() -> Any:
+    available = Available(layout(*LINE, 1))
+    available.cut(((LIVE, LIVE, LIVE, LIVE),))
+    return available._completed[1]
+
+
+rule(
+    "live is not finished",
+    "persisted ⊤ (`Finished`, for good) is not temporary ⊤ (`Live`)",
+    stayed,
+    (0,),
+    Change(Available, "_cut_completed", "low if bound is None", "self.topology.info(flat).everything if bound is None"),
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
+    RULES[name].check()

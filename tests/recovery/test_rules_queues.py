@@ -1,0 +1,264 @@
+"""Rules of rollback: draining, and what becomes of queues. The table is in `test_rules.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from recovery.agent import Agent, Phase
+from recovery.fixed_point.solve import LIVE
+from recovery.protocol import Decision, Drained, Pause
+from recovery.recorder import Entry, WorkerRecorder
+from recovery.rollback import Rollback
+from tests.monitor.layouts import FIREWALL, layout
+from tests.recovery.rules_support import Change, Rule, agent_of, job, named
+from timely.messages import Frame, Message
+from timely.order import Summary
+from timely.progress_line import tracker_for
+
+SAME = Summary.identity(1)
+
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change) -> None:
+    RULES[name] = Rule(says, scenario, right, changes)
+
+
+# ---------------------------------------------------------------------------------- a job that has begun
+
+
+def pause() -> Any:
+    """Worker 1 is told to pause while something waits to be sent to worker 0."""
+    agent = agent_of(job("logs", 2), 1)
+    source = named(agent, "in")
+    node = agent._plan.processors[source].node.index
+    at = agent.worker.input_time(node)
+    assert at is not None
+    agent.worker.feed(node, at, list(range(40)))
+    generation = agent.worker.generation
+    agent.hear(Pause(agent.round + 1, (0, 1)))
+    flushed, marked = agent.frames[0][1], agent.frames[-1][1]
+    before = (bool(flushed.messages), marked.ends, agent.running, agent.phase)
+    edge = next(edge for edge in agent.layout.edges if edge.spread)
+    queued = agent.worker.queued_bytes
+    agent.receive(Frame(0, generation, [Message(edge.edge, 1, at, at, b"header", [b"payload"])]))
+    agent.receive(Frame(0, generation, ends=agent.round))
+    return (
+        *before,
+        agent.worker.queued_bytes > queued,
+        [type(message).__name__ for message in agent.messages],
+        all(each.notified >= each.upto for each in agent.messages[-1].memory)
+        if isinstance(agent.messages[-1], Drained)
+        else False,
+    )
+
+
+@cache
+def paused() -> tuple[Any, ...]:
+    return (True, 2, False, Phase.DRAINING, True, ["Drained"], True)
+
+
+ACTS = "N̄(p, ⊤) includes every frontier that it has acted on as complete"
+for _name, _says, _change in (
+    ("stops", "every live worker stops scheduling", Change(Agent, "_pause", "self.phase = Phase.DRAINING", "pass")),
+    (
+        "sends the rest",
+        "everything goes out before the marker",
+        Change(
+            Agent,
+            "_pause",
+            "for worker, frame in self.worker.take_frames(quiet=True).items():",
+            "for worker, frame in ():",
+        ),
+    ),
+    (
+        "queues while it drains",
+        "receivers queue all that comes before the marker",
+        Change(
+            Agent,
+            "receive",
+            "elif frame.generation == self.worker.generation:",
+            "elif frame.generation == self.worker.generation and self.phase == Phase.RUNNING:",
+        ),
+    ),
+    (
+        "waits for markers",
+        "only then do they report Ξ(p, ⊤) and C(d)",
+        Change(
+            Agent, "_settle", "if any(self._ended.get(worker, 0) < self.round for worker in self._peers):", "if False:"
+        ),
+    ),
+    ("acted on", ACTS, Change(Agent, "_settle", "InMemory(upto, upto,", "InMemory(upto, (0,) * len(upto),")),
+):
+    rule(_name, _says, pause, paused(), _change)
+
+
+def complete_here() -> Any:
+    """How far a processor says that it is, while something is outstanding: at a source, in its queue, a notification."""
+    agent = agent_of(job("logs", 1), 0)
+    p = named(agent, "first")
+    worker, runtime = agent.worker, agent.worker.runtimes[p]
+    worker._ready.clear()
+    worker.tracker = tracker_for(agent._plan.topology)
+    found = []
+    agent._settled = [info.nothing for info in agent.layout.processors]
+    place = agent._plan.processors[named(agent, "in")].place
+    assert place is not None
+    worker.tracker.update(place, (7,), +1)
+    found.append(agent._upto(p)[0] <= 7)
+    worker.tracker.update(place, (7,), -1)
+    runtime.ctx.pending = {(8,): (5,)}
+    found.append(agent._upto(p)[0] <= 8)
+    runtime.ctx.pending = {}
+    worker._ready = [((0,), 0, p, (4,))]
+    found.append(agent._upto(p)[0] <= 4)
+    agent._settled[p] = (9,)
+    return (*found, agent._upto(p))
+
+
+COMPLETE = "f is complete when no input pointstamp, held capability or pending notification in f can still be there"
+for _name, _says, _change in (
+    (
+        "requests are outstanding",
+        COMPLETE,
+        Change(Agent, "_upto", "for event in runtime.ctx.pending:", "for event in ():"),
+    ),
+    ("queues are outstanding", COMPLETE, Change(Agent, "_upto", "for time in local:", "for time in ():")),
+    (
+        "settled",
+        "frontiers may regress; N̄ makes that safe",
+        Change(Agent, "_upto", "max(least, self._settled[p])", "least"),
+    ),
+):
+    rule(_name, _says, complete_here, (True, True, True, (9,)), _change)
+
+
+# ---------------------------------------------------------------------------------- queues
+
+
+def decision(agent: Agent, workers: int, failed: tuple[int, ...] = (), **bounds: Any) -> Decision:
+    """All live, but for `name_worker=bound`."""
+    all_of: list[list[Any]] = [[LIVE] * len(agent.layout.processors) for _ in range(workers)]
+    for key, bound in bounds.items():
+        name, worker = key.rsplit("_", 1)
+        all_of[int(worker)][named(agent, name)] = bound
+    low = tuple(tuple(info.nothing for info in agent.layout.processors) for _ in range(workers))
+    return Decision(99, tuple(map(tuple, all_of)), failed, low)
+
+
+def rollback(agent: Agent, remembers: bool = True) -> Rollback:
+    return Rollback(agent._plan, agent.layout, agent.worker, agent.recorder, agent.checkpoints, remembers)
+
+
+TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]
+
+
+def keeps() -> Any:
+    """Which batches stay in a queue of worker 1, of those that came from worker 0 (and last: its own, on a logged edge)."""
+    agent = agent_of(job("tight", 2), 1)
+    edge = next(edge for edge in agent.layout.edges if edge.spread)
+    source, target = (agent.layout.processors[p].name for p in (edge.source, edge.target))
+    found = []
+    for bounds in ({}, {target + "_1": (2,)}, {source + "_0": (2,)}, {source + "_0": (3,), target + "_1": (2,)}):
+        for failed in ((), (0,)):
+            keep = rollback(agent)._keeps(decision(agent, 2, failed, **bounds), True)
+            found.append([(e[0], t[0]) for e, t in TIMES if keep(edge.edge, 0, e, t)])
+    logs = agent_of(job("ordered", 2), 1)
+    logged = next(edge for edge in logs.layout.edges if edge.spread and edge.logged)
+    bounds = {logs.layout.processors[logged.target].name + "_1": (2,)}
+    keep = rollback(logs)._keeps(decision(logs, 2, **bounds), True)
+    found.append([(e[0], t[0]) for e, t in TIMES if keep(logged.edge, 1, e, t)])
+    return found
+
+
+KEEPS = "keep an undelivered message iff both ends lived, τ ∈ f(src), and (f(dst) = ⊤ or t ∉ f(dst))"
+ALL = [(e[0], t[0]) for e, t in TIMES]
+KEPT = [
+    *(ALL, []),
+    *([(e, t) for e, t in ALL if t >= 2], []),
+    *([(e, t) for e, t in ALL if e < 2], []),
+    *([(e, t) for e, t in ALL if e < 3 and t >= 2], []),
+    [],
+]
+for _name, _says, _change in (
+    (
+        "the sender lived",
+        KEEPS,
+        Change(Rollback, "_keeps", "not remembers or sender in decision.failed", "not remembers"),
+    ),
+    ("kept within the source", KEEPS, Change(Rollback, "_keeps", "(source is None or event < source) and", "")),
+    ("kept outside the target", KEEPS, Change(Rollback, "_keeps", "and (target is None or time >= target)", "")),
+    (
+        "unless kept",
+        "add each logged message unless kept",
+        Change(
+            Rollback, "_keeps", "if edge.logged and target is not None and sender == self._worker.index:", "if False:"
+        ),
+    ),
+):
+    rule(_name, _says, keeps, KEPT, _change)
+
+
+def resent() -> Any:
+    """Which logged messages worker 0 sends to worker 1 again: it lived, or it failed."""
+    agent = agent_of(job("ordered", 2), 0)
+    edge = next(edge for edge in agent.layout.edges if edge.spread and edge.logged)
+    source, target = (agent.layout.processors[p].name for p in (edge.source, edge.target))
+    agent.recorder.logs = {(edge.edge, 1): [Entry(edge.edge, 1, n, e, t, b"", b"") for n, (e, t) in enumerate(TIMES)]}
+    found = []
+    for bounds in ({}, {target + "_1": (2,)}, {source + "_0": (2,)}, {source + "_0": (3,), target + "_1": (2,)}):
+        for remembers in (True, False):
+            _, remote = rollback(agent, remembers)._resend(decision(agent, 2, **bounds), remembers)
+            found.append([(m.event[0], m.time[0]) for receiver, m in remote if receiver == 1])
+    return found
+
+
+RESENDS = "add each logged message with τ ∈ f(src) and (f(dst) = ⊤ ? not received : t ∉ f(dst)), in log order"
+RESENT = [
+    *([], ALL),
+    *([(e, t) for e, t in ALL if t >= 2],) * 2,
+    *([], [(e, t) for e, t in ALL if e < 2]),
+    *([(e, t) for e, t in ALL if e < 3 and t >= 2],) * 2,
+]
+for _name, _says, _change in (
+    ("⊤ / ⊤", "keep all, resend nothing", Change(Rollback, "_resend", "if target is None and remembers:", "if False:")),
+    (
+        "g failed / ⊤",
+        "resend logged ones not yet delivered",
+        Change(Rollback, "_resend", "target is None and remembers", "target is None"),
+    ),
+    ("resent to others", RESENDS, Change(Rollback, "_resend", "remote.append((receiver, entry.message()))", "pass")),
+    ("τ ∈ f(src)", RESENDS, Change(Rollback, "_resend", "(source is not None and entry.event >= source) or", "")),
+    ("t ∉ f(dst)", RESENDS, Change(Rollback, "_resend", "or (target is not None and entry.time < target)", "")),
+):
+    rule(_name, _says, resent, RESENT, _change)
+
+
+def taken() -> Any:
+    """A message comes, comes again, and comes again after its receiver was rolled back below it, and only below it."""
+    recorder = WorkerRecorder(layout(*FIREWALL, 2), 1)
+    edge = 1
+    first, second = (Message(edge, n, (n,), (n,), b"", []) for n in (1, 3))
+    found = [recorder.taken(0, message) for message in (first, second, first, second)]
+    recorder.restored(2, (2,), None)
+    return found + [recorder.taken(0, message) for message in (first, second)]
+
+
+RECEIVED = "f(dst) = ⊤: what was received is not taken again; f(dst) = g: what lies outside g is"
+KNOWN = "number for number, time in known.items() if time >= bound"
+for _name, _change in {
+    "taken once": Change(WorkerRecorder, "taken", "if message.number in known:", "if False:"),
+    "taken again after a rollback": Change(WorkerRecorder, "restored", KNOWN, "number for number in ()"),
+    "not taken again within f": Change(WorkerRecorder, "restored", KNOWN, "number for number in known"),
+}.items():
+    rule(_name, RECEIVED, taken, [True, True, False, False, False, True], _change)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
+    RULES[name].check()
