@@ -93,7 +93,7 @@ for _name, _says, _change in (
             Agent, "_settle", "if any(self._ended.get(worker, 0) < self.round for worker in self._peers):", "if False:"
         ),
     ),
-    ("acted on", ACTS, Change(Agent, "_settle", "InMemory(upto, upto,", "InMemory(upto, (0,) * len(upto),")),
+    ("acted on", ACTS, Change(Agent, "_settle", "upto, upto, self.recorder", "upto, (0,) * len(upto), self.recorder")),
 ):
     rule(_name, _says, pause, paused(), _change)
 
@@ -152,7 +152,9 @@ def decision(agent: Agent, workers: int, failed: tuple[int, ...] = (), **bounds:
 
 
 def rollback(agent: Agent, remembers: bool = True) -> Rollback:
-    return Rollback(agent._plan, agent.layout, agent.worker, agent.recorder, agent.checkpoints, remembers)
+    return Rollback(
+        agent._plan, agent.layout, agent.worker, agent.recorder, agent.checkpoints, remembers, agent._stored_at
+    )
 
 
 TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]
