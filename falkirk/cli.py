@@ -209,7 +209,9 @@ def simulate(
     first_seed: Annotated[int, typer.Option(min=0, metavar="K", help="The first of them.")] = 0,
     faults: Annotated[
         str,
-        typer.Option(metavar="KIND,...", help="Kinds of faults: kill, monitor, job, network, zombie, disk. [default: all]"),
+        typer.Option(
+            metavar="KIND,...", help="Kinds of faults: kill, monitor, job, network, zombie, disk. [default: all]"
+        ),
     ] = "",
     workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many simulated workers.")] = 2,
     keep: Annotated[

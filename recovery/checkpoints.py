@@ -370,11 +370,6 @@ class Checkpoints:
         """Processor `p` is restored from the store at `bound`."""
         self._of[p].since = bound
 
-    def remembered(self, p: int, bound: Bound) -> bool:
-        """Whether memory can take processor `p` back to `bound`: what it came back with may be one run for many times."""
-        since = self._of[p].since
-        return since is None or bound >= since
-
     def forget_payloads(self) -> None:
         """What was read of the store has been restored, and is kept only for those that may have to go below that."""
         for history in self._of:

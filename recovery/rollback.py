@@ -86,7 +86,8 @@ class Rollback:
 
     def _restore(self, p: int, bound: Bound, remembers: bool) -> rewind.Restored:
         info = self._layout.processors[p]
-        if remembers and bound >= self._stored_at[p]:
+        remembers = remembers and bound >= self._stored_at[p]
+        if remembers:
             requests = self._recorder.requests(p, bound)
             self._recorder.restored(p, bound, None)
             runs = None
@@ -94,7 +95,8 @@ class Rollback:
             checkpoint = self._checkpoints.at(p, bound)
             requests = checkpoint.requests if checkpoint is not None else ()
             self._recorder.restored(p, bound, requests, checkpoint.xi.discards if checkpoint is not None else None)
-            runs = None if remembers else tuple(self._checkpoints.runs(p, bound))
+            self._checkpoints.came_back(p, bound)
+            runs = tuple(self._checkpoints.runs(p, bound))  # what it came back with may be one run for many times
         operator = None
         if info.history and (not remembers or self._worker.runtimes[p].operator.state is None):
             base = self._checkpoints.base(p, bound)

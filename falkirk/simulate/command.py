@@ -31,7 +31,10 @@ def simulate_command(
     simulation = Simulation(program.build, workers, kinds)
     expected = simulation.expected
     if not expected:
-        print("note: the program has no output; give it a sink or a capture, or there is nothing to compare", file=sys.stderr)
+        print(
+            "note: the program has no output; give it a sink or a capture, or there is nothing to compare",
+            file=sys.stderr,
+        )
     began = time.monotonic()
     failure = None
     with _progress(seeds, quiet) as advance:

@@ -75,9 +75,7 @@ class Simulation:
         kinds: of faults.
     """
 
-    def __init__(
-        self, build: Callable[[], Dataflow], workers: int = 2, kinds: Collection[str] = tuple(KINDS)
-    ) -> None:
+    def __init__(self, build: Callable[[], Dataflow], workers: int = 2, kinds: Collection[str] = tuple(KINDS)) -> None:
         self.workers = workers
         self.tally = Tally()
         self._build = build

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from falkirk.simulate.checks import Checks
-from falkirk.simulate.disk import DiskFaults, SimulatedDisk
+from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.faults import CALM_DISK, KINDS, Fault, Injector, disk_faults
 from falkirk.simulate.monitor_process import MonitorProcess
 from falkirk.simulate.outside import Outside, Violation
@@ -450,11 +450,6 @@ class World:
                 self._incarnations += 1
                 self._processes[worker] = Process(worker, self._incarnations)
                 self.note("started", worker=worker, incarnation=self._incarnations)
-
-    @property
-    def disk_faults(self) -> DiskFaults:
-        """How the disk misbehaves."""
-        return self.disk.faults
 
     def explain(self) -> str:
         """What everybody waits for."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import polars as pl
+
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
 from timely.dataflow import Dataflow
-from timely.io import Iterable
+from timely.io import Batches, Callback, Iterable, Memory
+from timely.operators import agg
 from timely.operators.base import Context, Operator
 from timely.operators.window_shapes import Epochs, Session
 from timely.order import Time
@@ -144,6 +147,90 @@ def joined() -> Dataflow:
     return flow
 
 
+def sinks() -> Dataflow:
+    """Exactly-once sinks: of running counts, and of what goes round in a loop; beside a capture."""
+    flow = Dataflow("sinks")
+    source = words(flow)
+    counts = source.key_by(lambda w: w).count(name="count").records()
+    counts.to(Memory(), name="counts")
+    long = source.map(len).iterate(lambda inner: inner.map(lambda n: n - 1).filter(bool).exchange(by=lambda n: n))
+    long.key_by(lambda n: n).count(over="time", name="lengths").records().to(Memory(), name="lengths_out")
+    counts.capture("out")
+    return flow
+
+
+def repeating() -> Dataflow:
+    """An at-least-once output in an ephemeral region, and one behind state."""
+    flow = Dataflow("repeating")
+    source = words(flow, epoch=4, batch=2)
+    with flow.region("front", policy=Ephemeral()):
+        source.exchange(by=lambda w: w).map(str.upper).to(Callback(lambda epoch, batch: None), name="shouted")
+    counts = source.key_by(lambda w: w).count(name="count").records()
+    counts.to(Callback(lambda epoch, batch: None), name="told")
+    return flow
+
+
+def _frames(epochs: int, keys: int, name: str) -> list[pl.DataFrame]:
+    return [
+        pl.DataFrame(
+            {"k": [f"k{(at * at + row) % keys}" for row in range(9)], name: [at * 10 + row for row in range(9)]},
+            schema={"k": pl.String, name: pl.Int64},
+        )
+        for at in range(epochs)
+    ]
+
+
+def columns() -> Dataflow:
+    """Totals of columns, within epochs and over all of them."""
+    flow = Dataflow("columns")
+    frames = flow.columns("in", Batches(_frames(24, 7, "v"), per_epoch=2))
+    totals = {"n": agg.count(), "total": agg.sum("v"), "most": agg.max("v")}
+    frames.group_by("k").agg(over="scope", name="running", **totals).capture("out")
+    with flow.region("batch", policy=Batch(log_outputs=True)):
+        each = frames.group_by("k").agg(name="each", **totals)
+    each.to(Memory(), name="epochs")
+    return flow
+
+
+def column_join() -> Dataflow:
+    """Two sources of columns, joined over all that came before."""
+    flow = Dataflow("column join")
+    left = flow.columns("left", Batches(_frames(16, 11, "l"), per_epoch=2))
+    right = flow.columns("right", Batches(_frames(6, 13, "r"), per_epoch=1))
+    left.join(right, on="k", over="scope", name="join").capture("out")
+    return flow
+
+
+def sparse() -> Dataflow:
+    """Most epochs are empty where the state is, and most workers have no partition at all."""
+    flow = Dataflow("sparse")
+    source = flow.source("in", Iterable(range(90), batch=2, epoch_every=5))
+    rare = source.filter(lambda n: n % 17 == 0).exchange(by=lambda n: n)
+    rare.key_by(lambda n: n % 2).sum(name="sum").records().capture("out")
+    rare.distinct(over="time").to(Memory(), name="seen")
+    return flow
+
+
+class _Slow(Operator):
+    """Has each record looked at by a job outside the worker."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        for word in batch:
+            ctx.start(lambda word=word: (word, len(word)))
+
+    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
+        ctx.send([result])
+
+
+def jobs() -> Dataflow:
+    """Work that leaves the worker and comes back as events."""
+    flow = Dataflow("jobs")
+    slow = words(flow, size=30).exchange(by=lambda w: w).unary("slow", _Slow, holds=True)
+    slow.key_by(lambda found: found[1]).count(name="count").records().capture("out")
+    slow.distinct(name="new").to(Memory(), name="seen")
+    return flow
+
+
 PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "acyclic": acyclic,
     "loop": loop,
@@ -153,4 +240,10 @@ PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "future": future,
     "sessions": sessions,
     "joined": joined,
+    "sinks": sinks,
+    "repeating": repeating,
+    "columns": columns,
+    "column_join": column_join,
+    "sparse": sparse,
+    "jobs": jobs,
 }

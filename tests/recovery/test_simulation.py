@@ -1,0 +1,170 @@
+"""Whole jobs with recovery under seeded schedules and faults: their outputs are those of one worker that never fails."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falkirk.simulate.faults import KINDS
+from falkirk.simulate.outside import Result, same
+from falkirk.simulate.simulation import Simulation, report
+from falkirk.simulate.world import World
+from recovery.rollback import Rollback
+from tests.recovery.programs import PROGRAMS
+from timely.dataflow import Dataflow
+from timely.drivers.session import Session
+from timely.io.memory import rows_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
+SEEDS = 10_000 if SOAK else 300
+CHUNK = 22
+"""So many seeds are one test: small enough to be spread over processes."""
+
+
+def chunks() -> list[Any]:
+    each = -(-SEEDS // len(PROGRAMS))
+    return [
+        pytest.param(name, range(first, min(first + CHUNK, each)), id=f"{name}-{first}")
+        for name in PROGRAMS
+        for first in range(0, each, CHUNK)
+    ]
+
+
+@cache
+def simulation(name: str, workers: int) -> Simulation:
+    return Simulation(PROGRAMS[name], workers)
+
+
+@pytest.mark.parametrize(("name", "seeds"), chunks())
+def test_outputs_after_any_faults_are_those_of_a_run_without(name: str, seeds: range) -> None:
+    for seed in seeds:
+        workers = 1 + seed % 3
+        failure = simulation(name, workers).run(seed)
+        if failure is not None:
+            failure = simulation(name, workers).shrink(failure)
+            again = (
+                f"falkirk simulate tests/recovery/programs.py:{name} -w {failure.workers} --first-seed {seed} --seeds 1"
+            )
+            kept = "" if failure.keep is None else f" --keep {','.join(map(str, failure.keep)) or 'none'}"
+            pytest.fail(report(failure, again + kept), pytrace=False)
+
+
+def alone(build: Callable[[], Dataflow]) -> Result:
+    """The captures of one worker, without stores, monitor or chance."""
+    flow = build()
+    found: Result = {}
+    with Session(flow) as session:
+        session.run()
+        for node in flow.graph.of_kind("capture"):
+            for time, batch in session.captured(node.name):
+                found.setdefault((node.name, time), []).extend(rows_of(batch))
+    return {key: sorted(rows, key=repr) for key, rows in found.items()}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_without_failures_any_number_of_workers_gives_what_one_without_recovery_gives(name: str) -> None:
+    right = alone(PROGRAMS[name])
+    for workers in (1, 2, 3):
+        given = simulation(name, workers).expected
+        captures = {output for output, _ in right}
+        given = {key: sorted(rows, key=repr) for key, rows in given.items() if key[0] in captures}
+        assert given.keys() == right.keys()
+        assert all(same(given[key], right[key]) for key in right)
+
+
+def test_the_seeds_meet_every_kind_of_fault() -> None:
+    """Simulations that meet nothing prove nothing."""
+    runs = Simulation(PROGRAMS["acyclic"], 3)
+    for seed in range(60):
+        assert runs.run(seed) is None
+    tally = runs.tally
+    met = {"kill", "kill monitor", "kill job", "give up", "stall link", "stall worker", "cut off", "bad disk"}
+    assert met <= tally.faults.keys(), tally
+    assert tally.survivors > 100
+    assert tally.repeated > 10
+    assert tally.rounds > 60
+
+
+AGAIN = """
+import sys
+from falkirk.simulate.world import World
+from tests.recovery.programs import PROGRAMS
+for name, seed in (("mixed", 3), ("loop", 12), ("columns", 5), ("jobs", 8)):
+    world = World(PROGRAMS[name], 3, seed)
+    world.run()
+    print(name, world.digest, world.steps, len(world.log), [str(fault) for fault in world.injector.happened])
+    for entry in world.log:
+        print(entry)
+"""
+
+
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
+    def once(hash_seed: str) -> str:
+        env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", AGAIN], env=env, cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    first = once("1")
+    assert first == once("2")
+    assert len(first.splitlines()) > 100
+
+
+def test_seeds_differ() -> None:
+    digests = set()
+    for seed in range(5):
+        world = World(PROGRAMS["acyclic"], 2, seed)
+        world.run()
+        digests.add(world.digest)
+    assert len(digests) == 5
+
+
+def test_a_run_by_its_own_faults_is_the_run_itself() -> None:
+    for seed in range(6):
+        drawn = World(PROGRAMS["acyclic"], 2, seed)
+        drawn.run()
+        scripted = World(PROGRAMS["acyclic"], 2, seed, (), drawn.injector.happened)
+        scripted.run()
+        assert scripted.digest == drawn.digest
+
+
+def test_a_failing_seed_is_made_shorter_and_still_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rollback, "_resend", lambda self, decision, remembers: ([], []))  # logs are of no use then
+    runs = Simulation(PROGRAMS["logged_exchange"], 2)
+    failure = next(found for seed in range(100) if (found := runs.run(seed)) is not None)
+    shorter = runs.shrink(failure)
+    assert len(shorter.faults) <= min(4, len(failure.faults))
+    smaller = Simulation(PROGRAMS["logged_exchange"], shorter.workers)
+    again = smaller.run(shorter.seed, shorter.keep)
+    assert again is not None
+    assert str(again.error) == str(shorter.error)
+    assert (again.faults, again.log) == (shorter.faults, shorter.log)
+    text = report(shorter, "the command")
+    assert str(shorter.error) in text
+    assert "replay: the command" in text
+    assert all(str(fault) in text for fault in shorter.faults)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_faults_can_be_chosen(kind: str) -> None:
+    allowed = {
+        "kill": {"kill"},
+        "monitor": {"kill monitor"},
+        "job": {"kill job"},
+        "network": {"stall link", "stall worker", "cut off"},
+        "zombie": {"give up", "zombie"},
+        "disk": {"bad disk"},
+    }
+    runs = Simulation(PROGRAMS["sparse"], 2, (kind,))
+    for seed in range(12):
+        assert runs.run(seed) is None
+    assert set() < set(runs.tally.faults) <= allowed[kind]

@@ -1,0 +1,237 @@
+"""What the simulator checks while a job runs: each check finds what it is there for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from falkirk.simulate.checks import Checks
+from falkirk.simulate.outside import Contradiction, Outside, RecordingSink, Violation, WatchedSource, same
+from falkirk.simulate.process import Killed
+from falkirk.simulate.world import World
+from monitor.records import KeptDecision, KeptWatermarks
+from recovery.protocol import Decision, Watermarks
+from tests.recovery.programs import PROGRAMS
+from timely.io import Iterable
+from timely.io.interface import Chunk
+from timely.messages import Captured
+from timely.operators.ends import StagedEnd
+
+
+class Nothing:
+    def at_io(self, worker: int) -> None:
+        pass
+
+
+def decision(generation: int, *bounds: Any, low: int = 0) -> Decision:
+    marks = tuple((low,) for _ in bounds)
+    return Decision(generation, (tuple(bounds),), (), (marks,))
+
+
+def decided(checks: Checks, message: Decision) -> None:
+    checks.durable((KeptDecision(message.generation, message.generation - 1, message.bounds, message.failed),))
+    checks.said(message)
+
+
+class TestTheMonitor:
+    def test_low_watermarks_never_fall(self) -> None:
+        checks = Checks()
+        checks.durable((KeptWatermarks((((5,),),)),))
+        checks.said(Watermarks(((0, 0, (5,)),)))
+        with pytest.raises(Violation, match="falls"):
+            checks.said(Watermarks(((0, 0, (4,)),)))
+
+    def test_low_watermarks_are_durable_before_they_are_announced(self) -> None:
+        with pytest.raises(Violation, match="before that is durable"):
+            Checks().said(Watermarks(((0, 0, (1,)),)))
+
+    def test_no_decision_lies_below_the_low_watermark(self) -> None:
+        checks = Checks()
+        checks.durable((KeptWatermarks((((5,),),)),))
+        checks.said(Watermarks(((0, 0, (5,)),)))
+        decided(checks, decision(1, None, low=5))
+        decided(checks, decision(2, (5,), low=5))
+        with pytest.raises(Violation, match="below"):
+            decided(checks, decision(3, (4,), low=5))
+
+    def test_a_decision_is_durable_before_it_is_sent(self) -> None:
+        with pytest.raises(Violation, match="before it is durable"):
+            Checks().said(decision(1, None))
+
+    def test_a_decision_is_one_and_the_same_for_all(self) -> None:
+        checks = Checks()
+        decided(checks, decision(1, (2,)))
+        checks.said(decision(1, (2,)))
+        with pytest.raises(Violation, match="is now"):
+            checks.said(decision(1, (3,)))
+
+    def test_generations_rise(self) -> None:
+        checks = Checks()
+        decided(checks, decision(2, (2,)))
+        with pytest.raises(Violation, match="comes after"):
+            decided(checks, decision(1, (2,)))
+
+
+class TestExactlyOnce:
+    def test_a_repeated_epoch_must_be_the_same(self) -> None:
+        outside = Outside()
+        outside.publish("out", 0, (1,), [1, 2])
+        outside.publish("out", 0, (1,), [2, 1])
+        assert outside.repeated == 1
+        with pytest.raises(Contradiction, match=r"gave at time \(1,\) \[1, 2\], and now \[1\]"):
+            outside.publish("out", 0, (1,), [1])
+
+    def test_nothing_may_be_lost_or_added(self) -> None:
+        outside = Outside()
+        outside.publish("out", 0, (1,), [1])
+        outside.publish("out", 1, (1,), [2])
+        outside.compare({("out", (1,)): [1, 2]})
+        with pytest.raises(Violation, match="must give"):
+            outside.compare({("out", (1,)): [1, 2, 2]})
+        with pytest.raises(Violation, match="must give nothing"):
+            outside.compare({})
+
+
+class TestAtLeastOnce:
+    @staticmethod
+    def commits(*commits: list[Any]) -> Outside:
+        outside = Outside()
+        outside.repeats.add("out")
+        for records in commits:
+            outside.commit("out", 0, (0,), records)
+        return outside
+
+    def test_it_may_repeat(self) -> None:
+        self.commits([1, 2], [1, 2], [1, 1, 2]).compare({("out", (0,)): [1, 2]})
+        self.commits([1], [1, 2]).compare({("out", (0,)): [1, 2]})
+
+    def test_it_may_not_lose(self) -> None:
+        with pytest.raises(Violation, match="never committed"):
+            self.commits([1], [1]).compare({("out", (0,)): [1, 2]})
+        with pytest.raises(Violation, match="never committed"):
+            self.commits([1]).compare({("out", (0,)): [1, 1]})
+
+    def test_it_may_not_be_wrong(self) -> None:
+        with pytest.raises(Violation, match="wrong"):
+            self.commits([1, 3], [1, 2]).compare({("out", (0,)): [1, 2]})
+
+    def test_its_writer_forgets_what_was_not_committed(self) -> None:
+        outside = Outside()
+        writer = RecordingSink(outside, Nothing(), "out", exactly_once=False).open(0, 1)
+        writer.write(3, [1])
+        writer.commit(3)
+        writer.write(4, [2])
+        writer.abort()
+        writer.commit(4)
+        assert outside.commits == {("out", 0, (3,)): [[1]], ("out", 0, (4,)): [[]]}
+
+
+class TestSources:
+    @staticmethod
+    def partition(outside: Outside) -> Any:
+        source = Iterable(list(range(9)), batch=3, epoch_every=3)
+        return WatchedSource(outside, source, "in").partitions(0, 1)[0]
+
+    def test_what_was_acknowledged_is_never_read_again(self) -> None:
+        outside = Outside()
+        partition = self.partition(outside)
+        for _ in range(3):
+            assert isinstance(partition.read(), Chunk)
+        partition.ack(6)
+        partition.seek(6)
+        other = self.partition(outside)
+        other.seek(6)
+        with pytest.raises(Violation, match="more was acknowledged"):
+            other.seek(3)
+        with pytest.raises(Violation, match="more was acknowledged"):
+            other.seek(None)
+
+    def test_a_position_is_one_where_it_has_been(self) -> None:
+        with pytest.raises(Violation, match="never been"):
+            self.partition(Outside()).seek(3)
+
+    def test_all_is_acknowledged_in_the_end(self) -> None:
+        outside = Outside()
+        partition = self.partition(outside)
+        partition.read()
+        partition.read()
+        partition.ack(3)
+        with pytest.raises(Violation, match="up to 3 only"):
+            outside.check_acknowledged()
+        partition.ack(6)
+        outside.check_acknowledged()
+
+
+def broken(name: str, workers: int, seeds: range, kinds: tuple[str, ...] = ("kill",)) -> str:
+    """The first error that a seed meets."""
+    calm = World(PROGRAMS[name], workers, -1, ())
+    calm.run()
+    expected = calm.outside.result()
+    for seed in seeds:
+        world = World(PROGRAMS[name], workers, seed, kinds)
+        try:
+            world.run(20_000)
+            world.outside.compare(expected)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+class TestBrokenJobs:
+    def test_output_that_goes_out_too_early_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def at_once(self: Any, ctx: Any, port: int, time: Any, batch: Any) -> None:
+            self._effects.append(Captured(self._node, time, batch))
+
+        monkeypatch.setattr(StagedEnd, "on_batch", at_once)
+        with pytest.raises(Contradiction, match="and now"):
+            World(PROGRAMS["loop"], 2, 0, ()).run()
+
+    def test_a_survivor_that_is_made_anew_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from timely import rewind
+
+        begin = rewind._begin
+
+        def forget(worker: Any, generation: int) -> None:
+            begin(worker, generation)
+            for runtime in worker.runtimes:
+                if runtime.operator.state is not None and generation > 1:
+                    again = rewind.build_operator(runtime.processor, worker.effects, worker.staged)
+                    again.state.restore(
+                        runtime.operator.state.snapshot(
+                            rewind.Frontier.top(len(runtime.processor.node.shift.add) or 1),
+                            rewind.Frontier.empty(len(runtime.processor.node.shift.add) or 1),
+                        )
+                    )
+                    runtime.operator = again
+
+        monkeypatch.setattr(rewind, "_begin", forget)
+        assert "new operator" in broken("logged_exchange", 3, range(60))
+
+    def test_a_disk_that_loses_what_it_acknowledged_is_noticed(self) -> None:
+        world = World(PROGRAMS["acyclic"], 1, 0, ())
+        while not world.disk.names("worker-000/segment") or world.steps < 200:
+            world.step()
+        newest = world.disk.names("worker-000/segment")[-1]
+        assert newest
+        process = world._processes[0]
+        assert process is not None
+        for name in world.disk.names("worker-000/segment")[1:]:
+            world.disk.delete(name)
+        world._kill(process, "killed")
+        with pytest.raises(Exception, match=r"lost|missing|lack|not there|behind|older"):
+            world.run(20_000)
+
+    def test_a_process_can_die_at_every_io(self) -> None:
+        world = World(PROGRAMS["sinks"], 2, 1, ("kill",))
+        world.injector.rates = type(world.injector.rates)(until=100.0, kill_io=1.0)
+        with pytest.raises(Killed):
+            world.at_io(0)
+
+
+def test_floats_may_differ_in_their_last_digits() -> None:
+    assert same([("a", 0.1 + 0.2)], [("a", 0.3)])
+    assert not same([("a", 0.3001)], [("a", 0.3)])
+    assert same([{"k": float("nan")}], [{"k": float("nan")}])
+    assert not same([1], [1.0000001])
+    assert not same([(1,)], [[1]])
