@@ -151,7 +151,7 @@ class Outside:
             most: list[Any] = []
             for (output, _, at), commits in self.commits.items():
                 if (output, at) == key:
-                    most += max(commits, key=lambda commit: len(commit))
+                    most += sorted(commits, key=len)[-1]
                     for commit in commits:
                         if wrong := _beyond(commit, right, repeats=True):
                             raise Violation(f"{name!r} committed at time {time} {shown(wrong)}, which is wrong")

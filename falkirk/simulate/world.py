@@ -386,8 +386,8 @@ class World:
             self._start_monitor()
         if self._stalled:
             self._stalled = {what: until for what, until in self._stalled.items() if until > self.now}
-        for process in [zombie for zombie in self._zombies if (zombie.zombie_until or 0.0) <= self.now]:
-            self._bury(process)
+        for zombie in [zombie for zombie in self._zombies if (zombie.zombie_until or 0.0) <= self.now]:
+            self._bury(zombie)
         if self.finished:
             return
         there = [worker for worker, process in enumerate(self._processes) if process is not None]

@@ -68,7 +68,7 @@ def racy():
 
 def deaf():
     flow = Dataflow("deaf")
-    flow.source("numbers", Listen("127.0.0.1", 0, epoch_lines=1)).capture("out")
+    flow.source("numbers", Listen(0, epoch_lines=1)).capture("out")
     return flow
 '''
 
