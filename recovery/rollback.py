@@ -16,6 +16,7 @@ from recovery.recorder import WorkerRecorder
 from recovery.records import SourcePosition
 from recovery.replay import replay
 from timely import rewind
+from timely.errors import FalkirkError
 from timely.messages import Message
 from timely.order import Time
 from timely.plan import Plan
@@ -86,7 +87,8 @@ class Rollback:
 
     def _restore(self, p: int, bound: Bound, remembers: bool) -> rewind.Restored:
         info = self._layout.processors[p]
-        remembers = remembers and bound >= self._stored_at[p]
+        if remembers and bound < self._stored_at[p]:
+            remembers = self._between(p, bound)
         if remembers:
             requests = self._recorder.requests(p, bound)
             self._recorder.restored(p, bound, None)
@@ -103,6 +105,21 @@ class Rollback:
             events = [event for event in self._recorder.histories[p] if event.time >= base]
             operator = replay(self._plan.processors[p], runs or (), events, self._worker.index, self._plan.workers)
         return rewind.Restored(to_frontier(bound), runs, requests, operator)
+
+    def _between(self, p: int, bound: Bound) -> bool:
+        """Whether memory serves below the bound to which a processor came back from the store, for there is no checkpoint.
+
+        Raises FalkirkError where neither does.
+        """
+        if not any(bound) or self._checkpoints.at(p, bound) is not None:
+            return False
+        info = self._layout.processors[p]
+        if info.chain and info.role in ("operator", "source") and not info.history:
+            raise FalkirkError(
+                f"{info.kind} {info.name!r} was restored to {self._stored_at[p]}, and is now to go back to {bound}, where it "
+                "has no checkpoint. What is in the store is safe: run the job again"
+            )
+        return True
 
     def _keeps(self, decision: Decision, remembers: bool) -> Callable[[int, int, Time, Time], bool]:
         ends = {edge.edge: edge for edge in self._layout.edges}

@@ -6,16 +6,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from falkirk.simulate.faults import KINDS
+from falkirk.simulate.faults import KINDS, Rates
 from falkirk.simulate.outside import Result, same
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
+from recovery import checkpoints
 from recovery.rollback import Rollback
 from tests.recovery.programs import PROGRAMS
 from timely.dataflow import Dataflow
@@ -168,3 +170,26 @@ def test_kinds_of_faults_can_be_chosen(kind: str) -> None:
     for seed in range(12):
         assert runs.run(seed) is None
     assert set() < set(runs.tally.faults) <= allowed[kind]
+
+
+def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory holds one run for all times up to there, and sources know no earlier position: both come from the store."""
+    monkeypatch.setattr(checkpoints, "_SMALL", -1)  # save whole states often
+    below = 0
+    restore = Rollback._restore
+
+    def watched(self: Rollback, p: int, bound: Any, remembers: bool) -> Any:
+        nonlocal below
+        below += self._remembers and bound < self._stored_at[p]
+        return restore(self, p, bound, remembers)
+
+    monkeypatch.setattr(Rollback, "_restore", watched)
+    for name, seeds in (("logged_exchange", (234, 262, 362, 416)), ("acyclic", (399, 423))):
+        for seed in seeds:
+            world = World(PROGRAMS[name], 3, seed, ())
+            world._hurry = 0.01
+            world.disk.faults = replace(world.disk.faults, delay=(0.002, 0.02))
+            world.injector.rates = Rates(until=3.0, kill=0.002, kill_io=0.003, in_rounds=8.0)
+            world.run()
+            world.outside.compare(simulation(name, 3).expected)
+    assert below > 10
