@@ -264,7 +264,24 @@ class Available:
                 processors.append(Chain(self._options(flat), info.depth))
             else:
                 processors.append(Any(self._completed[flat]))
-        return self.topology.by_worker(self._solve(processors))
+        while True:
+            bounds = self._solve(processors)
+            stuck = [flat for flat, bound in enumerate(bounds) if bound and self._between(flat, bound, memory)]
+            if not stuck:
+                return self.topology.by_worker(bounds)
+            for flat in stuck:  # its memory does not reach so far, so for this round it has its checkpoints only
+                processors[flat] = Chain(self._options(flat), self.topology.info(flat).depth)
+
+    def _between(self, flat: int, bound: Bound, memory: Mapping[int, Sequence[InMemory]]) -> bool:
+        """Whether a living processor would have to go below where it came back from its store, to no checkpoint."""
+        processor, worker = divmod(flat, self.layout.workers)
+        return (
+            worker in memory
+            and self.topology.info(flat).chain
+            and any(bound)
+            and bound < memory[worker][processor].since
+            and all(option[0] != bound for option in self._options(flat))
+        )
 
     def _solve(self, processors: Sequence[Restorable]) -> list[Bound | None]:
         try:

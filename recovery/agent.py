@@ -269,7 +269,12 @@ class Agent:
         self._settled = [self._upto(p) for p in range(len(self.layout.processors))]
         memory = tuple(
             InMemory(
-                upto, upto, self.recorder.delivered_bounds(p), self.recorder.sent_bounds(p), self.recorder.future(p)
+                upto,
+                upto,
+                self.recorder.delivered_bounds(p),
+                self.recorder.sent_bounds(p),
+                self.recorder.future(p),
+                self._stored_at[p],
             )
             for p, upto in enumerate(self._settled)
         )

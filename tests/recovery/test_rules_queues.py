@@ -93,7 +93,11 @@ for _name, _says, _change in (
             Agent, "_settle", "if any(self._ended.get(worker, 0) < self.round for worker in self._peers):", "if False:"
         ),
     ),
-    ("acted on", ACTS, Change(Agent, "_settle", "upto, upto, self.recorder", "upto, (0,) * len(upto), self.recorder")),
+    (
+        "acted on",
+        ACTS,
+        Change(Agent, "_settle", "upto,\n            upto,", "upto,\n            (0,) * len(upto),"),
+    ),
 ):
     rule(_name, _says, pause, paused(), _change)
 
