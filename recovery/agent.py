@@ -259,9 +259,7 @@ class Agent:
 
     def _settle(self) -> None:
         """Answer the monitor when all links are empty and nothing is being stored."""
-        if self.phase != Phase.DRAINING or self._waiting or self._sealed or self.journal.in_flight is not None:
-            return
-        if self.journal.gathered:
+        if self.phase != Phase.DRAINING or self.waits_for_store() or self.journal.gathered:
             return
         if any(self._ended.get(worker, 0) < self.round for worker in self._peers):
             return
@@ -317,9 +315,8 @@ class Agent:
         rollback = Rollback(
             self._plan, self.layout, self.worker, self.recorder, self.checkpoints, remembers, self._stored_at
         )
-        orders = rollback.orders(
-            decision
-        )  # before anything is collected: what W released may have to be published again
+        # Before anything is collected: what W released may have to be published again.
+        orders = rollback.orders(decision)
         for worker, bounds in enumerate(decision.watermarks):
             self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self.checkpoints.apply(decision.generation, mine)

@@ -147,9 +147,8 @@ class WorkerProcess:
                     self._tell(session_stats(session))
         except BaseException:
             try:
-                signal.signal(
-                    signal.SIGTERM, signal.SIG_IGN
-                )  # the supervisor may say stop now, but this must be finished
+                # The supervisor may say stop now, but this must be finished.
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
             finally:
                 session.abort()
             raise

@@ -69,7 +69,7 @@ class _Child:
 
 
 class ProcessGroup:
-    """The worker processes of one job. Use `launch`, unless you need to look at the processes themselves."""
+    """The worker processes of one job on this host."""
 
     def __init__(
         self,
@@ -244,23 +244,6 @@ class ProcessGroup:
 def _is_consequence(failure: Failed) -> bool:
     """Whether a worker only reports that it lost another one."""
     return failure.kind == "WorkerLost" and "closed its connection" in failure.text
-
-
-def launch(
-    program: Program | Any,
-    workers: int,
-    limits: Limits | None = None,
-    drive: Drive | None = None,
-    on_stats: OnStats | None = None,
-) -> Outcome:
-    """Run `program` (a Program, a Dataflow, or a function that builds one) on `workers` processes of this host.
-
-    `drive(session)`, if given, runs in every worker process in place of the usual loop, and feeds its inputs; what it
-    returns is in the outcome. Raises what went wrong first.
-    """
-    if not isinstance(program, Program):
-        program = Program(flow=program)
-    return ProcessGroup(program, workers, limits, drive).wait(on_stats)
 
 
 def environment(workers: int) -> dict[str, str]:
