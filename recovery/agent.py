@@ -221,6 +221,7 @@ class Agent:
             operator = self.worker.runtimes[p].operator
             if isinstance(operator, StagedEnd):
                 operator.release(to_frontier(bound))
+                self.checkpoints.published.rise(p, bound)
             elif operator.state is not None:
                 operator.state.compact(to_frontier(bound))
 
@@ -424,6 +425,8 @@ class Agent:
         if self.journal.in_flight is not None:
             return None
         self.checkpoints.carry()
+        if self.journal.due:
+            self.checkpoints.published.save()
         sealed = self.journal.seal()
         if sealed is not None:
             self._sealed, self._waiting = self._waiting, []

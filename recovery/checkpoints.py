@@ -16,14 +16,17 @@ import msgspec
 
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi, at_epoch, nothing, to_frontier
+from recovery.published import PublishedBounds
 from recovery.recorder import NOTIFICATION, Entry, Event, WorkerRecorder
 from recovery.records import (
+    PUBLISHED,
     Applied,
     Checkpoint,
     Happened,
     Logged,
     Opening,
     Piece,
+    Published,
     Record,
     SourcePosition,
     key_of,
@@ -108,6 +111,7 @@ class Checkpoints:
         """The segment from which on nothing is void by a decision."""
         self._whole_next: set[int] = set()
         self._opening = Opening(layout)
+        self.published = PublishedBounds(journal)
         self._sender = {edge.edge: edge.source for edge in layout.edges}
         self.generation = 0
         """Of the last decision that was applied."""
@@ -292,6 +296,8 @@ class Checkpoints:
                 self._applied[record.generation] = record
                 self._applied_at[record.generation] = self._journal.next_number
                 self.generation = max(self.generation, record.generation)
+            elif isinstance(record, Published):
+                self.published.load(record)
         current: dict[Key, Saved] = {}
         for record, payload in records:
             key = key_of(record)
@@ -299,7 +305,7 @@ class Checkpoints:
                 case Checkpoint() if self._holds(record.xi.processor, record.generation, record.xi.bound):
                     current[key] = Saved(record, key, 0)
                     self._of[record.xi.processor].saved.append(current[key])
-                case Piece() if key in current:
+                case Piece() if key in current and not self.published.holds(record.processor, record.time):
                     current[key].runs.append((record, payload))
                     current[key].size += memoryview(payload).nbytes
                 case Logged() if self._keeps(self._sender[record.edge], record.generation, record.event):
@@ -340,7 +346,7 @@ class Checkpoints:
 
     def live_keys(self) -> set[Key]:
         """The keys that are still of use, after `load`."""
-        keys: set[Key] = {("opening",)}
+        keys: set[Key] = {("opening",), PUBLISHED}
         keys.update(("applied", generation) for generation in self._applied)
         keys.update(saved.key for history in self._of for saved in history.saved)
         keys.update(key for key, entries in self._log_keys.items() if entries)
@@ -364,6 +370,7 @@ class Checkpoints:
             Run(piece.time, decode_batch(piece.header, payload), piece.part)
             for saved in upto[first:]
             for piece, payload in saved.runs
+            if not self.published.holds(p, piece.time)
         ]
 
     def came_back(self, p: int, bound: Bound) -> None:
@@ -435,6 +442,8 @@ class Checkpoints:
             kind = key[0]
             if kind == "opening":
                 self._add(self._opening)
+            elif key == PUBLISHED:
+                self.published.save(again=True)
             elif kind == "applied" and key[1] in self._applied:
                 self._add(self._applied[key[1]])
             elif key in self._log_keys:

@@ -89,7 +89,16 @@ class Happened(msgspec.Struct, tag="happened", array_like=True, frozen=True):
     """Of the cut that saved it."""
 
 
-Record: TypeAlias = Opening | Applied | Checkpoint | Piece | Logged | Happened
+class Published(msgspec.Struct, tag="published", array_like=True, frozen=True):
+    """What sinks and captures had published when the segment was sealed: all times before each (processor, bound)."""
+
+    bounds: tuple[tuple[int, Bound], ...]
+
+
+Record: TypeAlias = Opening | Applied | Checkpoint | Piece | Logged | Happened | Published
+
+PUBLISHED = ("published",)
+"""The key of `Published`: each takes the place of the one before."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Record)
@@ -110,6 +119,8 @@ def key_of(record: Record) -> tuple[Any, ...]:
             return ("log", record.edge, record.receiver, record.cut, record.generation)
         case Happened():
             return ("events", record.processor, record.cut, record.generation)
+        case Published():
+            return PUBLISHED
 
 
 def section(record: Record, payload: bytes | memoryview = b"") -> Section:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.outside import Violation
 from falkirk.simulate.process import Process
@@ -9,8 +11,13 @@ from monitor.records import KeptDecision, KeptWatermarks, Record
 from recovery.metadata import Bound
 from recovery.protocol import Decision, ToWorker, Watermarks
 from recovery.session import RecoverableSession
+from recovery.store.interface import Buffer
 from timely.batch import Batch
+from timely.messages import Captured, CommitSink, Effect
 from timely.order import Time
+
+_Output = tuple[int, Time]
+"""An exactly-once output of a worker at a time: (node, time)."""
 
 _FENCE = 1024
 """More than a fence takes, and what a small segment takes beyond its sections."""
@@ -22,6 +29,7 @@ class Checks:
     - W never falls, was durable before it was announced, and no decision lies below it.
     - A decision was durable before it was sent, is one and the same for all who hear it, and numbers only rise.
     - A processor that stays as it is keeps its operator; one that goes back handles nothing inside of what it goes back to.
+    - An epoch that a process had published before it sealed a segment is not published again by those who read that segment.
     - The store holds no more than a constant times what is live.
     """
 
@@ -36,6 +44,8 @@ class Checks:
         self._durable: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self._durable_low: dict[tuple[int, int], Bound] = {}
         self._sizes = 0
+        self._published: dict[str, frozenset[_Output]] = {}
+        """What was published when each segment was sealed."""
 
     # The monitor
 
@@ -110,6 +120,37 @@ class Checks:
                 f"processor {processor} of worker {worker} handles {what} at {time} in generation {generation}, which "
                 f"began with all times before {bound} done"
             )
+
+    def watch_outputs(self, session: RecoverableSession, newest: str | None) -> None:
+        """Look at everything that a session publishes; `newest` is the last segment that it has read."""
+        outputs, store = session._outputs, session._store
+        carry_out, put = outputs.carry_out, store.put
+        staged = session.worker.staged or ()
+        read = self._published.get(newest or "", frozenset())
+        known = set(read)
+
+        def on_effects(effects: list[Effect]) -> None:
+            for effect in effects:
+                output: _Output | None = None
+                if isinstance(effect, Captured):
+                    output = (effect.node, effect.time)
+                elif isinstance(effect, CommitSink) and effect.node in staged:
+                    output = (effect.node, (effect.epoch,))
+                if output in read:
+                    raise Violation(
+                        f"worker {session.index} publishes node {effect.node} at {output[1]} again, which it had done before "
+                        f"it sealed {newest}"
+                    )
+                carry_out([effect])
+                if output is not None:
+                    known.add(output)
+
+        def on_put(name: str, parts: Sequence[Buffer]) -> None:
+            self._published[name] = frozenset(known)
+            put(name, parts)
+
+        outputs.carry_out = on_effects  # type: ignore[method-assign]
+        store.put = on_put  # type: ignore[method-assign]
 
     def turned(self, process: Process) -> None:
         """A process has taken a turn."""

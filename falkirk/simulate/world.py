@@ -34,6 +34,7 @@ from recovery.protocol import ToWorker, decode_to_monitor, decode_to_worker, enc
 from recovery.session import RecoverableSession
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
 from recovery.store.reading import take_over
+from recovery.store.segments import segment_name
 from timely.dataflow import Dataflow
 from timely.drivers.inputs import Limits
 from timely.drivers.wire_format import decode_frame, encode_frame
@@ -224,6 +225,8 @@ class World:
             return
         process.session._outputs._pool = SimulatedPool(process)  # type: ignore[assignment]
         self.checks.watch(process.session)
+        numbers = list(found.newest.needed_numbers()) if found.newest is not None else []
+        self.checks.watch_outputs(process.session, segment_name(found.owner, numbers[-1]) if numbers else None)
 
     def _layout(self, plan: Plan) -> Layout:
         """With shorter intervals between checkpoints under some seeds: simulated jobs are short."""

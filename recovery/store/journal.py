@@ -184,16 +184,19 @@ class Journal:
             keys += small
         return keys
 
+    @property
+    def due(self) -> bool:
+        """Whether `seal` would give a segment."""
+        if self._sealed is not None or self._phase is not _Phase.WRITING:
+            return False
+        return bool(self._gathered) or self._releasable() >= self.idle_release
+
     def seal(self) -> tuple[str, Sequence[Buffer]] | None:
         """The next segment to be put into the store, as its name and bytes; None if there is no reason for one now.
 
         That is so while another one is under way, and as long as nothing was added, unless much could be deleted.
         """
-        if self._sealed is not None or self._phase is not _Phase.WRITING:
-            return None
-        if not self._gathered and self._releasable() < self.idle_release:
-            return None
-        return self._seal()
+        return self._seal() if self.due else None
 
     def stored(self, name: str) -> list[str]:
         """The segment `name` is durable. Returns the names of the segments that may be deleted now.

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from monitor.supervisor import Job
+from recovery.policies import Lazy
 from recovery.store.interface import StoreBusy, StoreUnwritable
 from tests.monitor.job_under_test import build, check
 from timely.dataflow import Dataflow
@@ -181,6 +182,75 @@ def test_falkirk_stop_stops_a_job_that_can_go_on(tmp_path: Path) -> None:
     watched = Watched(tmp_path, 1)
     watched.run(lambda: None)
     check(tmp_path, RECORDS)
+
+
+class Tally:
+    """A sink that notes each commit, and nothing else."""
+
+    exactly_once = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, worker: int, workers: int) -> Tally:
+        return self
+
+    def write(self, epoch: int, batch: Any) -> None:
+        pass
+
+    def commit(self, epoch: int) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{epoch}\n")
+
+    def abort(self) -> None:
+        pass
+
+    close = abort
+
+    def committed(self) -> list[int]:
+        return [int(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+
+
+def tallied(path: str) -> Dataflow:
+    flow = Dataflow("tallied")
+    numbers = flow.source("numbers", Rate(lambda n: n, 2500, RECORDS, epoch_every=25))
+    numbers.key_by(lambda n: n % 10).count().policy(Lazy(every=2)).records().to(Tally(Path(path)))
+    return flow
+
+
+def test_what_was_published_two_segments_ago_is_not_published_again_by_a_new_process(tmp_path: Path) -> None:
+    tally, store = Tally(tmp_path / "tally"), tmp_path / "store"
+    job = Job(Program(flow=tallied, args={"path": str(tally.path)}), 1, store)
+    sure: list[list[int]] = []
+
+    def segments() -> str:
+        return max((path.name for path in (store / "worker-000").glob("segment-*")), default="")
+
+    def wait(so_far: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not so_far():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+    def strike() -> None:
+        for at in (20, 60):
+            wait(lambda at=at: len(set(tally.committed())) >= at)  # type: ignore[misc]
+            done = tally.committed()
+            for _ in range(2):  # the first may have been sealed before
+                newest = segments()
+                wait(lambda newest=newest: segments() > newest)  # type: ignore[misc]
+            sure.append(done)
+            os.kill(job.pids[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=strike, daemon=True)
+    thread.start()
+    job.run()
+    thread.join()
+    found = tally.committed()
+    assert sorted(set(found)) == list(range(RECORDS // 25))
+    assert len(sure) == 2
+    for done in sure:
+        assert not set(done) & set(found[len(done) :])
 
 
 def failing(folder: str) -> Dataflow:

@@ -12,6 +12,7 @@ from falkirk.simulate.process import Killed
 from falkirk.simulate.world import World
 from monitor.records import KeptDecision, KeptWatermarks
 from recovery.protocol import Decision, Watermarks
+from recovery.published import PublishedBounds
 from tests.recovery.programs import PROGRAMS
 from timely.io import Iterable
 from timely.io.interface import Chunk
@@ -208,9 +209,13 @@ class TestBrokenJobs:
         monkeypatch.setattr(rewind, "_begin", forget)
         assert "new operator" in broken("logged_exchange", 3, range(60))
 
+    def test_output_that_is_published_again_without_need_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(PublishedBounds, "holds", lambda self, p, time: False)
+        assert "again, which it had done before it sealed" in broken("sinks", 2, range(40))
+
     def test_a_disk_that_loses_what_it_acknowledged_is_noticed(self) -> None:
         world = World(PROGRAMS["acyclic"], 1, 0, ())
-        while not world.disk.names("worker-000/segment") or world.steps < 200:
+        while not any(any(bound) for bound in world.checks.low.values()):
             world.step()
         newest = world.disk.names("worker-000/segment")[-1]
         assert newest
