@@ -6,6 +6,7 @@ clock and the disk are simulated. The same seed gives the same run, event by eve
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -229,13 +230,17 @@ class World:
         self.checks.watch_outputs(process.session, segment_name(found.owner, numbers[-1]) if numbers else None)
 
     def _layout(self, plan: Plan) -> Layout:
-        """With shorter intervals between checkpoints under some seeds: simulated jobs are short."""
+        """With shorter intervals between checkpoints under some seeds: simulated jobs are short.
+
+        Without the folders of the program's files, or the lengths of paths would change what a seed does.
+        """
         layout = lay_out(plan)
+        processors = tuple(replace(info, site=os.path.basename(info.site)) for info in layout.processors)
         groups = tuple(
             replace(group, seconds=group.seconds * self._hurry) if group.seconds is not None else group
             for group in layout.groups
         )
-        return replace(layout, groups=groups)
+        return replace(layout, processors=processors, groups=groups)
 
     # The network
 
