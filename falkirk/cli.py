@@ -104,6 +104,12 @@ def run(
             show_default=False,
         ),
     ] = None,
+    heartbeat_timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.1, metavar="SECONDS", help="With --store, replace a process that gives no sign of life for so long."
+        ),
+    ] = 10.0,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -137,7 +143,18 @@ def run(
             return run_host(app_program, HostFile.load(hosts), index, limits, on_stats=on_stats)
         from falkirk.run_job import run
 
-        return run(app_program, workers, limits, on_stats=on_stats, store=store, on_note=lambda text: say(text, "note"))
+        def note(text: str) -> None:
+            say(text, "note")
+
+        return run(
+            app_program,
+            workers,
+            limits,
+            on_stats=on_stats,
+            store=store,
+            on_note=note,
+            heartbeat_timeout=heartbeat_timeout,
+        )
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")
     _leave(run_program(job, title, workers, show))

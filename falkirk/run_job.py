@@ -21,6 +21,7 @@ def run(
     on_stats: OnStats | None = None,
     store: str | os.PathLike[str] | None = None,
     on_note: Callable[[str], None] | None = None,
+    heartbeat_timeout: float = 10.0,
 ) -> Result:
     """Run `program` until all its sources have ended.
 
@@ -35,6 +36,8 @@ def run(
         limits: how far sources may be ahead.
         on_stats: called several times a second, with how far each worker is.
         on_note: called with what a user should know of the store, in words; by default it is printed on standard error.
+        heartbeat_timeout: with a store, a process that gives no sign of life for so many seconds is replaced. A function of the
+            program may take any time: of one that takes longer than three times that, `on_note` is told.
 
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
@@ -47,8 +50,10 @@ def run(
         raise FalkirkError(
             "inputs that are fed by hand (drive=...) cannot be read again after a failure: use sources, or no store"
         )
+    if heartbeat_timeout <= 0:
+        raise FalkirkError(f"heartbeat_timeout is a number of seconds above 0, not {heartbeat_timeout}")
     from monitor.supervisor import run_with_store
 
     if not isinstance(program, Program):
         program = Program(flow=program)
-    return run_with_store(program, workers, store, limits, on_stats, on_note)
+    return run_with_store(program, workers, store, limits, on_stats, on_note, heartbeat_timeout)

@@ -23,7 +23,6 @@ from recovery.child_control import (
     TO_CHILD,
     Control,
     Fenced,
-    FromChild,
     Happened,
     Lost,
     Needed,
@@ -31,10 +30,9 @@ from recovery.child_control import (
     ToChild,
     Warned,
     Watch,
-    confess,
     end_with,
-    tell,
 )
+from recovery.heartbeat import Heartbeat, Voice
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
@@ -49,8 +47,9 @@ _SHORTEST_TICK, _LONGEST_TICK = 0.02, 0.25
 class MonitorProcess:
     """One incarnation of the monitor."""
 
-    def __init__(self, control: Control[ToChild], listener: socket.socket, watch: Watch) -> None:
+    def __init__(self, control: Control[ToChild], voice: Voice, listener: socket.socket, watch: Watch) -> None:
         self._control = control
+        self._tell = voice.tell
         self._timeline = watch.timeline
         self._over = False
         if not os.path.isdir(watch.folder):
@@ -137,9 +136,6 @@ class MonitorProcess:
             self._over = True
             self._tell(Over(reason, self._before))
 
-    def _tell(self, message: FromChild) -> None:
-        tell(self._control.sock, message)
-
     def _now(self) -> float:
         return self._offset + time.monotonic()
 
@@ -147,16 +143,18 @@ class MonitorProcess:
 def main() -> int:
     """Be the monitor; the exit code is 0 unless it failed."""
     sock = socket.socket(fileno=int(sys.argv[1]))
-    listener = socket.socket(fileno=int(sys.argv[2]))
+    listener = socket.socket(fileno=int(sys.argv[3]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with, args=(sock,), daemon=True).start()
+    voice = Voice(sock)
+    Heartbeat(voice, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:
         watch, *more = control.read(wait=True)
         if isinstance(watch, Watch):
-            MonitorProcess(control, listener, watch).run(more)
+            MonitorProcess(control, voice, listener, watch).run(more)
     except BaseException as error:
-        confess(sock, error)
+        voice.confess(error)
         return 1
     return 0
 

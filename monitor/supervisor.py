@@ -25,6 +25,7 @@ from monitor.supervisor_processes import MONITOR, WORKER, Child, Children
 from monitor.supervisor_stop import STOP_FILE, JobStopped
 from recovery.child import Task
 from recovery.child_control import (
+    Beat,
     Begin,
     End,
     Fenced,
@@ -60,6 +61,9 @@ _SPARE_SECONDS = 0.5
 _END_SECONDS = 30.0
 """How long workers have to leave when all is done: sinks are closed then."""
 
+HEARTBEAT_TIMEOUT = 10.0
+"""Seconds without a sign of life after which a process has hung, unless something else is said."""
+
 _SHORT_LIVES, _SHORT_SECONDS = 10, 2.0
 """A monitor that has died so often in a row, each time so soon, will not live."""
 
@@ -74,6 +78,7 @@ class Job:
         limits: as for `timely.run.run`.
         on_event: called with (kind, time, data) for everything that happens to the job (`monitor.effects.Event`).
         on_note: called with what the user should know, in words.
+        heartbeat_timeout: a process that gives no sign of life for so many seconds is replaced.
 
     Raises:
         GraphError: for a program that recovery cannot bring through.
@@ -88,6 +93,7 @@ class Job:
         limits: Limits | None = None,
         on_event: Callable[[str, float, dict[str, Any]], None] | None = None,
         on_note: Callable[[str], None] | None = None,
+        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     ) -> None:
         flow = program.build()
         self.layout: Layout = lay_out(compile_plan(flow.graph, workers))
@@ -108,6 +114,7 @@ class Job:
         self._spare_due: float | None = None
         self._over: Over | None = None
         self._error: FalkirkError | None = None
+        self._children = Children(workers, heartbeat_timeout)
         self._resources = ExitStack()
         try:
             self._open(program, workers, Path(folder).absolute(), limits or Limits())
@@ -135,7 +142,6 @@ class Job:
         self._task.write(packed(Task(program, workers, limits, str(folder), identity, address)))
         self._task.flush()
         self._folder = folder
-        self._children = Children(workers)
         resources.callback(self._children.close)
         resources.callback(self._children.stop)
         self._start_monitor()
@@ -204,6 +210,16 @@ class Job:
         for child in self._children.wait(seconds):
             if child in self._children.all:  # not ended by what another one said
                 self._hear(child, child.control.read())
+        for child in self._children.hung():
+            if child in self._children.all:
+                self._on_note(f"{self._name(child)} {child.hung}; it is replaced")
+                self._gone(child)
+        for child, silent in self._children.computing():
+            if self._children.liveness.worth_telling(child.pulse, silent):
+                self._on_note(
+                    f"{self._name(child)} computes, but without a sign of life for {silent:.0f} s: a call into C that keeps "
+                    "Python's lock takes long"
+                )
         for child in list(self._children.all):
             if child in self._children.all and self._children.over(child):
                 self._gone(child)
@@ -232,6 +248,10 @@ class Job:
     def _hear(self, child: Child, messages: list[FromChild]) -> None:
         for message in messages:
             match message:
+                case Beat(busy, doing):
+                    if self._children.liveness.worth_telling(child.pulse, busy):
+                        what = doing or "something of its own"
+                        self._on_note(f"{self._name(child)} has been busy for {busy:.0f} s with {what}")
                 case Stats():
                     self.stats[child.worker] = message
                 case CapturedBatch(node, at, header, payload):
@@ -317,6 +337,11 @@ class Job:
         self._workers[worker] = child
         self._spare_due = time.monotonic() + _SPARE_SECONDS
 
+    def _name(self, child: Child) -> str:
+        if child is self._monitor:
+            return "the monitor"
+        return "a spare process" if child in self._spares else f"worker {child.worker}"
+
     def _dismiss(self, child: Child) -> None:
         """End a worker that must not go on; what it said in time counts, its last words do not."""
         del self._workers[child.worker]
@@ -340,6 +365,7 @@ def run_with_store(
     limits: Limits | None = None,
     on_stats: OnStats | None = None,
     on_note: Callable[[str], None] | None = None,
+    heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
 ) -> Result:
     """Run a job that survives the death of its processes, or go on with it. See `Job`."""
-    return Job(program, workers, folder, limits, on_note=on_note).run(on_stats)
+    return Job(program, workers, folder, limits, on_note=on_note, heartbeat_timeout=heartbeat_timeout).run(on_stats)

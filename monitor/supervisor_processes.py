@@ -6,17 +6,26 @@ import os
 import selectors
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 
+from monitor.liveness import Liveness, Pulse
 from recovery.child_control import FROM_CHILD, Control, FromChild, ToChild, tell
 from timely.drivers.processes import environment
 
 _GRACE_SECONDS = 3.0
 """How long a stopped process has to leave by itself; then it is killed."""
+
+_KILL_SECONDS = 5.0
+"""How long a process may take to die. One that waits in the kernel, for a disk that is gone perhaps, does not: then it is left
+behind, cut off from everybody, and its successor has fenced its journal."""
+
+_BEATS = 10
+"""How many times a process beats within the time-out."""
 
 WORKER = "recovery.child"
 MONITOR = "monitor.process"
@@ -30,22 +39,31 @@ class Child:
     process: subprocess.Popen[bytes]
     control: Control[FromChild]
     pidfd: int | None
+    pulse: Pulse
     worker: int = -1
     incarnation: int = -1
     failed: bool = False
     """Whether it said itself why it ends."""
+    hung: str = ""
+    """Why it was ended, if it had hung."""
 
     @property
     def pid(self) -> int:
         return self.process.pid
 
     def tell(self, message: ToChild, files: list[socket.socket] | None = None) -> None:
-        """Tell it something; if it is dead, that is found out elsewhere."""
-        with suppress(OSError):
+        """Tell it something; if it is dead, that is found out elsewhere. Who does not read for long has hung, and is killed."""
+        try:
             tell(self.control.sock, message, files or [])
+        except BlockingIOError:
+            self.process.kill()
+        except OSError:
+            pass
 
     def how_it_ended(self) -> str:
         """How the process ended, in words."""
+        if self.hung:
+            return f"process {self.pid} {self.hung}, and was killed"
         code = self.process.returncode
         if code is not None and code < 0:
             return f"process {self.pid} was killed by {signal.Signals(-code).name}"
@@ -53,9 +71,15 @@ class Child:
 
 
 class Children:
-    """All processes of a job. `wait` hears them all."""
+    """All processes of a job. `wait` hears them all.
 
-    def __init__(self, workers: int) -> None:
+    Args:
+        workers: how many share the machine.
+        timeout: seconds without a sign of life after which a process has hung.
+    """
+
+    def __init__(self, workers: int, timeout: float) -> None:
+        self.liveness = Liveness(timeout, time.monotonic())
         self._environment = environment(workers)
         self._selector = selectors.DefaultSelector()
         self.all: list[Child] = []
@@ -63,9 +87,12 @@ class Children:
     def start(self, module: str, files: list[int]) -> Child:
         """Start `python -m module`, with a connection to here and `files` as arguments."""
         mine, theirs = socket.socketpair()
+        timeout = self.liveness.timeout
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout) + 1, 0))
+        arguments = [str(theirs.fileno()), str(timeout / _BEATS), *map(str, files)]
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), *map(str, files)],
+                [sys.executable, "-m", module, *arguments],
                 pass_fds=[theirs.fileno(), *files],
                 process_group=0,  # Ctrl-C is for the supervisor to hear, and to stop the others in order
                 env=self._environment,
@@ -74,7 +101,8 @@ class Children:
         if hasattr(os, "pidfd_open"):
             with suppress(OSError):
                 pidfd = os.pidfd_open(process.pid)
-        child = Child(module, process, Control(mine, FROM_CHILD), pidfd)
+        now = time.monotonic()
+        child = Child(module, process, Control(mine, FROM_CHILD), pidfd, Pulse(process.pid, now, now))
         self.all.append(child)
         self._selector.register(mine, selectors.EVENT_READ, child)
         if pidfd is not None:
@@ -84,6 +112,21 @@ class Children:
     def wait(self, seconds: float) -> list[Child]:
         """Wait for news of any of them, at most so long; who may have some."""
         return list(dict.fromkeys(key.data for key, _ in self._selector.select(seconds)))
+
+    def hung(self) -> list[Child]:
+        """Those that have hung, and are not heard any more. To be called when all that could be read has been."""
+        now = time.monotonic()
+        silent = self.liveness.hung([(child.pulse, child.control.received) for child in self.all], now)
+        found = [child for child in self.all if child.pulse in silent]
+        for child in found:
+            child.hung = f"gave no sign of life for {now - child.pulse.alive:.1f} s"
+        return found
+
+    def computing(self) -> list[tuple[Child, float]]:
+        """Those that are alive without a word, and for how many seconds. After `hung`."""
+        now, timeout = time.monotonic(), self.liveness.timeout
+        silent = [(child, now - child.pulse.heard) for child in self.all if child.pulse.received]
+        return [(child, seconds) for child, seconds in silent if seconds > timeout]
 
     def over(self, child: Child) -> bool:
         """Whether it has ended, or can no longer be told anything (then it is ended)."""
@@ -96,7 +139,8 @@ class Children:
         """Kill it if it is still there, and forget it; what it had said at last."""
         if child.process.poll() is None:
             child.process.kill()
-        child.process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            child.process.wait(_KILL_SECONDS)
         said = child.control.read()
         self._selector.unregister(child.control.sock)
         if child.pidfd is not None:

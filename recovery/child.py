@@ -22,15 +22,13 @@ from recovery.child_control import (
     Begin,
     Control,
     End,
-    FromChild,
     Peer,
     ToChild,
     Warned,
-    confess,
     end_with,
-    tell,
 )
 from recovery.child_warm import warm_up
+from recovery.heartbeat import Heartbeat, Voice, doing
 from recovery.layout import Layout, lay_out
 from recovery.monitor_link import SocketMonitorLink
 from recovery.session import RecoverableSession
@@ -74,22 +72,24 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=end_with, args=(sock,), daemon=True).start()
+    voice = Voice(sock)
+    heartbeat = Heartbeat(voice, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:
-        with os.fdopen(int(sys.argv[2]), "rb") as file:
+        with os.fdopen(int(sys.argv[3]), "rb") as file:
             task: Task = unpacked(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0))
         plan = compile_plan(task.program.build().graph, task.workers)
         layout = lay_out(plan)
         warm_up()
         begin, *early = control.read(wait=True) or [End()]
         if isinstance(begin, Begin):
-            worker = WorkerProcess(control, task, plan, layout, begin)
+            worker = WorkerProcess(control, voice, heartbeat, task, plan, layout, begin)
             worker.obey(early)
             worker.run()
     except _Stopped:
         return 143
     except BaseException as error:
-        confess(sock, error)
+        voice.confess(error)
         return 1
     return 0
 
@@ -97,8 +97,19 @@ def main() -> int:
 class WorkerProcess:
     """One incarnation of one worker, from its beginning to the end of the job."""
 
-    def __init__(self, control: Control[ToChild], task: Task, plan: Plan, layout: Layout, begin: Begin) -> None:
+    def __init__(
+        self,
+        control: Control[ToChild],
+        voice: Voice,
+        heartbeat: Heartbeat,
+        task: Task,
+        plan: Plan,
+        layout: Layout,
+        begin: Begin,
+    ) -> None:
         self._control = control
+        self._tell = voice.tell
+        self._heartbeat = heartbeat
         self._plan = plan
         self._ended = False
         peers = dict(zip(begin.peers, control.files(len(begin.peers))))
@@ -129,6 +140,7 @@ class WorkerProcess:
             task.limits,
             on_capture=self._captured,
         )
+        heartbeat.describe(lambda: doing(self.session.worker.acting))
 
     def run(self) -> None:
         """Work until the supervisor says that the job is over."""
@@ -139,6 +151,7 @@ class WorkerProcess:
         due = time.monotonic() + STATS_SECONDS
         try:
             while not self._ended:
+                self._heartbeat.turn()
                 session.step(STATS_SECONDS)
                 if session.done and not self._ended:  # until all others are, too: it may be needed again
                     select.select([*self._monitor.files(), *self._files()], [], [], STATS_SECONDS)
@@ -171,9 +184,6 @@ class WorkerProcess:
             where = self._plan.graph.nodes[node]
             raise CodecError(f"capture {where.name!r} ({where.site}): {error}") from error
         self._tell(CapturedBatch(node, at, header, b"".join(payload)))
-
-    def _tell(self, message: FromChild) -> None:
-        tell(self._control.sock, message)
 
 
 def _stop(*_: object) -> None:

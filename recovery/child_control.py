@@ -113,7 +113,14 @@ class Warned(msgspec.Struct, tag=True, frozen=True):
     text: str
 
 
-FromChild: TypeAlias = Needed | Fenced | Happened | Over | Unable | Warned | Stats | CapturedBatch
+class Beat(msgspec.Struct, tag=True, frozen=True):
+    """From any process: it is alive. `busy`: for how many seconds it has been in one turn; `doing`: with what, if for long."""
+
+    busy: float
+    doing: str
+
+
+FromChild: TypeAlias = Beat | Needed | Fenced | Happened | Over | Unable | Warned | Stats | CapturedBatch
 
 Heard = TypeVar("Heard")
 
@@ -169,6 +176,8 @@ class Control(Generic[Heard]):
         self.sock = sock
         self.ended = False
         """The other side is gone, and everything that it said has been read."""
+        self.received = 0
+        """Bytes so far: who sends any is alive."""
         self._decoder = decoder
         self._buffer = bytearray()
         self._files: deque[socket.socket] = deque()
@@ -186,6 +195,7 @@ class Control(Generic[Heard]):
                 data, files = b"", []
             self._files.extend(socket.socket(fileno=file) for file in files)
             self.ended = not data
+            self.received += len(data)
             self._buffer += data
             found += map(self._decoder.decode, cut(self._buffer))
         return found
@@ -212,11 +222,8 @@ def end_with(sock: socket.socket) -> None:
     os._exit(1)
 
 
-def confess(sock: socket.socket, error: BaseException) -> None:
-    """Tell the supervisor why this process ends."""
+def confession(error: BaseException) -> Unable:
+    """Why this process ends."""
     kind, known = type(error).__name__, isinstance(error, FalkirkError)
     text = str(error) if known else f"{kind}: {error}"
-    try:
-        tell(sock, Unable(kind, text, "".join(traceback.format_exception(error)), known))
-    except OSError:
-        traceback.print_exception(error)
+    return Unable(kind, text, "".join(traceback.format_exception(error)), known)

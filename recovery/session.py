@@ -100,6 +100,7 @@ class RecoverableSession(Session):
         if self._stop is not None:
             raise self._stop
         agent, worker, link = self.agent, self.worker, self._link
+        worker.acting = None
         busy = self._hear()
         self._publish()
         if link is not None:
@@ -115,6 +116,7 @@ class RecoverableSession(Session):
             if link is not None:
                 pressed = worker.queued_bytes + link.unsent > self.limits.bytes
             quiet = worker.run(_TURN)
+            worker.acting = None
         busy = self._publish() or busy
         if agent.running and link is not None:
             for peer, frame in worker.take_frames(quiet, pressed).items():

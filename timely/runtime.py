@@ -10,7 +10,7 @@ from timely.graph import Node
 from timely.messages import Effect, Message
 from timely.operators.base import Context, Operator
 from timely.operators.ends import CaptureEnd, HeldEnd, SinkEnd, StagedEnd
-from timely.operators.stateless import Stateless
+from timely.operators.stateless import Stateless, operator_error
 from timely.order import Time
 from timely.plan import Processor
 from timely.progress import Rank
@@ -34,6 +34,11 @@ class Runtime:
             for routes in processor.routes
         ]
         self.mail: dict[tuple[int, Time], list[Letter]] = {}
+
+    def blame(self, time: Time, error: Exception, batch: Batch | None) -> OperatorError:
+        """The error for the user, when the operator's code has raised `error`."""
+        node = self.processor.node
+        return operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, batch)
 
 
 def build_operator(processor: Processor, effects: list[Effect], staged: Container[int] | None = None) -> Operator:

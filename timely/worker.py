@@ -22,9 +22,9 @@ from typing import Any
 
 from timely.batch import Batch, concat
 from timely.errors import FalkirkError, OperatorError
+from timely.graph import Node
 from timely.messages import Effect, Frame, Message, StartJob
 from timely.operators.base import Context
-from timely.operators.stateless import operator_error
 from timely.order import INF, Frontier, Time, leq
 from timely.outbox import Outbox, decode_message
 from timely.plan import Plan, Route, Way
@@ -62,6 +62,8 @@ class Worker:
         self.staged = staged
         self.effects: list[Effect] = []
         self.pressed_by: set[int] = set()
+        self.acting: Node | None = None
+        """Whose code ran last, or runs now: for drivers that tell what takes so long, and clear it between turns."""
         self.tracker = tracker_for(plan.topology)
         self._recorder = recorder
         self._peers = plan.workers
@@ -164,6 +166,7 @@ class Worker:
         op, time = self._jobs.pop(job)
         runtime, recorder = self.runtimes[op], self._recorder
         runtime.ctx.time = time
+        self.acting = runtime.processor.node
         if recorder is not None:
             recorder.resulted(op, time, result)
         try:
@@ -171,7 +174,7 @@ class Worker:
         except FalkirkError:
             raise
         except Exception as error:
-            raise self._blame(runtime, time, error, None) from error
+            raise runtime.blame(time, error, None) from error
         self._fan_out(runtime)
         if recorder is not None and runtime.operator.state is not None:
             recorder.completed(op)
@@ -219,6 +222,7 @@ class Worker:
 
     def _notify(self, runtime: Runtime, time: Time) -> None:
         ctx, processor = runtime.ctx, runtime.processor
+        self.acting = processor.node
         del ctx.pending[time]
         if processor.place is not None and self._peers > 1:
             self._delta(processor.place, time, -1)
@@ -231,7 +235,7 @@ class Worker:
         except FalkirkError:
             raise
         except Exception as error:
-            raise self._blame(runtime, time, error, None) from error
+            raise runtime.blame(time, error, None) from error
         if ctx.out:
             self._fan_out(runtime)
         if (state := runtime.operator.state) is not None:
@@ -248,6 +252,7 @@ class Worker:
             runtime, port, time, batch = stack.pop()
             ctx = runtime.ctx
             ctx.time = time
+            self.acting = runtime.processor.node
             if recorder is not None:
                 recorder.delivered(runtime.processor.index, port, time, batch)
             try:
@@ -257,7 +262,7 @@ class Worker:
                 raise
             except Exception as error:
                 stack.clear()
-                raise self._blame(runtime, time, error, batch) from error
+                raise runtime.blame(time, error, batch) from error
             if ctx.out:
                 self._fan_out(runtime)
             if recorder is not None and runtime.operator.state is not None:
@@ -492,9 +497,3 @@ class Worker:
             for least in self.tracker.frontier(watch):
                 oldest = min(oldest, least[0])
         return current[0] - oldest
-
-    # Errors
-
-    def _blame(self, runtime: Runtime, time: Time, error: Exception, batch: Batch | None) -> OperatorError:
-        node = runtime.processor.node
-        return operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, batch)

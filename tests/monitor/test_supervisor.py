@@ -30,13 +30,13 @@ RECORDS = 3000  # 60 epochs in 1.2 s
 class Watched:
     """A job, what has happened to it, and a thread that does something to it meanwhile."""
 
-    def __init__(self, folder: Path, workers: int, **arguments: Any) -> None:
+    def __init__(self, folder: Path, workers: int, heartbeat_timeout: float = 10.0, **arguments: Any) -> None:
         self.folder = folder
         self.workers = workers
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[str] = []
         program = Program(flow=build, args={"folder": str(folder), "records": RECORDS, **arguments})
-        self.job = Job(program, workers, folder / "store", on_event=self.hear, on_note=self.notes.append)
+        self.job = Job(program, workers, folder / "store", None, self.hear, self.notes.append, heartbeat_timeout)
 
     def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
         self.events.append((kind, data))

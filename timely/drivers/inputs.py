@@ -147,6 +147,7 @@ class SourceDriver:
         reader = self._next(oldest + limits.epochs)
         if reader is None:
             return False
+        self._worker.acting = self._node
         try:
             chunk = reader.partition.read()
         except SourceError as error:

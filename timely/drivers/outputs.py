@@ -102,6 +102,7 @@ class OutputDriver:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _write(self, index: int, action: Callable[[Writer], None]) -> None:
+        self._worker.acting = self._nodes[index]
         try:
             action(self._writers[index])
         except Exception as error:
