@@ -67,7 +67,7 @@ class Available:
     def _read(self, worker: int, xis: Iterable[Xi]) -> dict[int, list[Option]]:
         """Checkpoints that a worker reports, checked, ascending for each flat index."""
         found: dict[int, list[Option]] = {}
-        for xi in sorted(set(xis), key=lambda xi: (xi.processor, xi.bound)):
+        for xi in sorted(set(xis), key=lambda xi: (xi.processor, xi.bound, xi.discards)):
             if not 0 <= xi.processor < len(self.layout.processors):
                 raise ReportError(f"a checkpoint of processor {xi.processor}, which is not there")
             flat = self.topology.flat(xi.processor, worker)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from monitor.coordinator import Coordinator
-from monitor.effects import Effect, Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
+from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send
 from monitor.phase import Phase
 from monitor.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, Saved
 from recovery.metadata import NEVER, Xi
@@ -16,58 +16,15 @@ from recovery.protocol import (
     Decision,
     Drained,
     Durable,
-    Join,
     Pause,
     Refused,
     Released,
     Restored,
     Watermarks,
 )
+from tests.monitor.coordinators import GROUND, PLAN, join, memory, running, settings, without_events, write, xis
 from tests.monitor.layouts import FIREWALL, LINE, layout
 from tests.monitor.world import World
-
-PLAN = layout("read source, count chain", "read=>count")
-GROUND = ((0,), (0,))
-
-
-def settings(**values: object) -> Settings:
-    return msgspec.convert({"workers": 2, **values}, Settings)
-
-
-def join(worker: int, incarnation: int = 1, generation: int = 0, alive: bool = False, **values: object) -> Join:
-    return Join(worker, incarnation, generation, alive, PLAN, **{"durable": (), **values})  # type: ignore[arg-type]
-
-
-def xis(epoch: int) -> tuple[Xi, ...]:
-    return Xi(0, (epoch,), ((epoch,),)), Xi(1, (epoch,), ())
-
-
-def without_events(coordinator: Coordinator) -> list[Effect]:
-    return [effect for effect in coordinator.take() if not isinstance(effect, Event)]
-
-
-def write(coordinator: Coordinator) -> Persist:
-    """The next write, acknowledged."""
-    found: Persist | None = None
-    for effect in coordinator.take():
-        if isinstance(effect, Persist):
-            found = effect
-    assert found is not None
-    coordinator.stored(found.ticket)
-    return found
-
-
-def running(saved: Saved | None = None, **values: object) -> Coordinator:
-    coordinator = Coordinator(0.0, saved, settings(**values))
-    for worker in range(2):
-        coordinator.hear(join(worker), 0.0)
-    while coordinator.phase is not Phase.RESTORING:
-        write(coordinator)
-    for worker in range(2):
-        coordinator.hear(Restored(worker, coordinator.generation), 0.0)
-    assert coordinator.phase is Phase.RUNNING
-    coordinator.take()
-    return coordinator
 
 
 def test_a_start_is_a_round_in_which_nobody_lives() -> None:
@@ -113,9 +70,7 @@ def test_a_failure_while_a_decision_is_written_waits_for_it() -> None:
     coordinator.lost(0, 1, 1.0, "killed")
     assert without_events(coordinator) == [Respawn(0), Send(1, Pause(2, (1,)))]
     coordinator.hear(join(0, 2, 1), 1.0)
-    memory = World(PLAN).processes[1]
-    assert memory is not None
-    coordinator.hear(Drained(1, 2, memory.memory()), 1.0)
+    coordinator.hear(Drained(1, 2, memory()), 1.0)
     assert coordinator.phase is Phase.DECIDING
     (persist,) = without_events(coordinator)
     assert isinstance(persist, Persist)
@@ -136,16 +91,13 @@ def test_a_failure_while_a_decision_is_written_waits_for_it() -> None:
 
 def test_drained_of_an_earlier_round_does_not_count() -> None:
     coordinator = running()
-    world = World(PLAN)
-    assert world.processes[1] is not None
-    memory = world.processes[1].memory()
     coordinator.lost(0, 1, 1.0, "killed")
     coordinator.hear(join(0, 2, 1), 1.0)
     coordinator.lost(0, 2, 1.0, "killed")
     coordinator.hear(join(0, 3, 1), 1.0)
-    coordinator.hear(Drained(1, 2, memory), 1.0)
+    coordinator.hear(Drained(1, 2, memory()), 1.0)
     assert coordinator.phase is Phase.GATHERING
-    coordinator.hear(Drained(1, 3, memory), 1.0)
+    coordinator.hear(Drained(1, 3, memory()), 1.0)
     assert coordinator.phase is Phase.DECIDING
 
 
@@ -197,9 +149,7 @@ def test_every_phase_has_a_deadline(phase: str, seconds: float) -> None:
     if phase != "join":
         coordinator.hear(join(0, 2, 1), 100.0)
     if phase == "restore":
-        process = World(PLAN).processes[1]
-        assert process is not None
-        coordinator.hear(Drained(1, 2, process.memory()), 100.0)
+        coordinator.hear(Drained(1, 2, memory()), 100.0)
         write(coordinator)
         coordinator.hear(Restored(0, 2), 100.0)
     coordinator.take()
@@ -326,10 +276,7 @@ def test_the_end() -> None:
     coordinator.lost(0, 1, 1.0, "killed too early")
     assert coordinator.phase is Phase.GATHERING
     coordinator.hear(join(0, 2, 1, durable=xis(NEVER)), 1.0)
-    process = World(PLAN).processes[1]
-    assert process is not None
-    process.epochs = [NEVER]
-    coordinator.hear(Drained(1, 2, process.memory()), 1.0)
+    coordinator.hear(Drained(1, 2, memory(NEVER)), 1.0)
     write(coordinator)
     for worker in range(2):
         coordinator.hear(Restored(worker, 2), 1.0)

@@ -1,0 +1,72 @@
+"""A coordinator by itself, of two workers with one plan, and what workers say to it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from monitor.coordinator import Coordinator
+from monitor.effects import Effect, Event, Persist, Settings
+from monitor.phase import Phase
+from monitor.records import Saved
+from recovery.metadata import Xi
+from recovery.protocol import Drained, InMemory, Join, Restored
+from tests.monitor.layouts import layout
+from tests.monitor.world import World
+
+PLAN = layout("read source, count chain", "read=>count")
+GROUND = ((0,), (0,))
+
+
+def settings(**values: object) -> Settings:
+    return msgspec.convert({"workers": 2, **values}, Settings)
+
+
+def join(worker: int, incarnation: int = 1, generation: int = 0, alive: bool = False, **values: object) -> Join:
+    return Join(worker, incarnation, generation, alive, PLAN, **{"durable": (), **values})  # type: ignore[arg-type]
+
+
+def xis(epoch: int) -> tuple[Xi, ...]:
+    return Xi(0, (epoch,), ((epoch,),)), Xi(1, (epoch,), ())
+
+
+def without_events(coordinator: Coordinator) -> list[Effect]:
+    return [effect for effect in coordinator.take() if not isinstance(effect, Event)]
+
+
+def write(coordinator: Coordinator) -> Persist:
+    """The next write, acknowledged."""
+    found: Persist | None = None
+    for effect in coordinator.take():
+        if isinstance(effect, Persist):
+            found = effect
+    assert found is not None
+    coordinator.stored(found.ticket)
+    return found
+
+
+def running(saved: Saved | None = None, **values: object) -> Coordinator:
+    coordinator = Coordinator(0.0, saved, settings(**values))
+    for worker in range(2):
+        coordinator.hear(join(worker), 0.0)
+    while coordinator.phase is not Phase.RESTORING:
+        write(coordinator)
+    for worker in range(2):
+        coordinator.hear(Restored(worker, coordinator.generation), 0.0)
+    assert coordinator.phase is Phase.RUNNING
+    coordinator.take()
+    return coordinator
+
+
+def memory(epoch: int = 0) -> tuple[InMemory, ...]:
+    """What a living worker holds that has completed the epochs before this one."""
+    process = World(PLAN).processes[1]
+    assert process is not None
+    process.epochs = [epoch]
+    return process.memory()
+
+
+def respawned(coordinator: Coordinator, incarnation: int, at: float = 1.0) -> None:
+    """Worker 0 dies; its next process joins, and worker 1 drains its links."""
+    coordinator.lost(0, incarnation - 1, at, "killed")
+    coordinator.hear(join(0, incarnation, coordinator.generation), at)
+    coordinator.hear(Drained(1, coordinator._rounds.last, memory()), at)

@@ -1,0 +1,225 @@
+"""Rules of rollback: the deadline of each step, and what the low-watermarks wait for. The table is in `test_rules.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from monitor.available import Available
+from monitor.coordinator import Coordinator
+from monitor.effects import Fence, Send
+from monitor.phase import Phase
+from monitor.records import KeptDecision, Saved
+from recovery.agent import Agent
+from recovery.metadata import Xi
+from recovery.protocol import (
+    Completed,
+    Drained,
+    Durable,
+    Restored,
+    Watermarks,
+)
+from tests.monitor.coordinators import GROUND, PLAN, join, memory, respawned, running, settings, write, xis
+from tests.monitor.layouts import layout
+from tests.recovery.rules_support import Change, Rule, agent_of, job
+from timely.messages import Frame
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change) -> None:
+    RULES[name] = Rule(says, scenario, right, changes)
+
+
+# ---------------------------------------------------------------------------------- deadlines
+
+
+def missed() -> Any:
+    """Of each step, who is given up when nothing happens for long; each has longer than the one before, and none too long."""
+    limits = {"join_seconds": 50.0, "pause_seconds": 60.0, "restore_seconds": 70.0, "heartbeat_seconds": 10_000.0}
+    found: list[list[int]] = []
+
+    def late(coordinator: Coordinator, seconds: float) -> None:
+        coordinator.take()
+        coordinator.tick(1.0 + seconds - 0.5)
+        assert not any(isinstance(effect, Fence) for effect in coordinator.take())
+        coordinator.tick(1.0 + seconds + 0.5)
+        found.append([effect.worker for effect in coordinator.take() if isinstance(effect, Fence)])
+
+    coordinator = Coordinator(1.0, None, settings(**limits))
+    late(coordinator, 50.0)  # the first process joins
+    coordinator = running(**limits)
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(Drained(1, 2, memory()), 1.0)
+    late(coordinator, 50.0)  # a process that takes the place of another one joins
+    coordinator = running(**limits)
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(join(0, 2, 1), 1.0)
+    late(coordinator, 60.0)  # the living drain their links
+    coordinator = running(**limits)
+    respawned(coordinator, 2)
+    write(coordinator)
+    late(coordinator, 70.0)  # all restore
+    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    coordinator = Coordinator(1.0, saved, settings(awaited=[0], **limits))
+    coordinator.hear(join(0, 1, 2), 31.0)
+    coordinator.hear(join(1, 1, 4), 31.0)
+    late(coordinator, 80.0)  # who is behind notes the decision
+    return found
+
+
+DEADLINE = "every step has a deadline: a worker that misses it is fenced and counted as failed"
+for _name, _change in {
+    "deadline of the first processes": Change(
+        Coordinator, "__init__", 'seat.must("join", now + settings.join_seconds)', "pass"
+    ),
+    "deadline of a replacement": Change(
+        Coordinator, "_lose", 'seat.must("join", self._now + self.settings.join_seconds)', "pass"
+    ),
+    "deadline of draining": Change(Coordinator, "_begin", 'seat.must("drain its links", self._now + limit)', "pass"),
+    "deadline of restoring": Change(
+        Coordinator,
+        "_decide_for",
+        'seat.must("restore what was decided", self._now + self.settings.restore_seconds)',
+        "pass",
+    ),
+    "deadline of catching up": Change(
+        Coordinator,
+        "_catch_up",
+        'seat.must("note the last decision and join again", self._now + self.settings.join_seconds)',
+        "pass",
+    ),
+    "deadlines are looked at": Change(Coordinator, "tick", "self._suspect(overdue)", "pass"),
+}.items():
+    rule(_name, DEADLINE, missed, [[0, 1], [0], [1], [0, 1], [0]], _change)
+
+
+def in_time() -> Any:
+    """Nobody is given up who has done what he was told, however long the others take."""
+    limits = {"join_seconds": 5.0, "pause_seconds": 5.0, "restore_seconds": 5.0, "heartbeat_seconds": 10_000.0}
+    coordinator = running(**limits)
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(join(0, 2, 1), 5.5)
+    coordinator.hear(Drained(1, 2, memory()), 5.5)
+    coordinator.take()
+    coordinator.tick(50.0)
+    waiting = [effect for effect in coordinator.take() if isinstance(effect, Fence)]
+    coordinator = running(**limits)
+    coordinator.tick(50.0)
+    return waiting, [effect for effect in coordinator.take() if isinstance(effect, Fence)], coordinator.phase
+
+
+for _name, _change in {
+    "who has joined is in time": Change(Coordinator, "_on_join", "seat.due = None", "pass"),
+    "who has drained is in time": Change(Coordinator, "_on_drained", "seat.due = None", "pass"),
+    "who has restored is in time": Change(Coordinator, "_on_restored", "seat.due = None", "pass"),
+}.items():
+    rule(_name, DEADLINE, in_time, ([], [], Phase.RUNNING), _change)
+
+
+# ---------------------------------------------------------------------------------- what W rests on
+
+
+def too_early() -> Any:
+    """A cut becomes durable while others still restore; W waits until all are there."""
+    coordinator = running()
+    respawned(coordinator, 2)
+    write(coordinator)
+    coordinator.hear(Restored(1, 2), 1.0)
+    for worker in range(2):
+        coordinator.hear(Durable(worker, 2, 0, 3, xis(3)), 1.0)
+    early = coordinator._available.watermarks
+    coordinator.hear(Restored(0, 2), 1.0)
+    return early, coordinator._available.watermarks
+
+
+rule(
+    "W when all are there",
+    "W is the answer when nobody is alive: what it rests on must surely be there",
+    too_early,
+    ((((0,), (0,)),) * 2, (((3,), (3,)),) * 2),
+    Change(Coordinator, "_raise_watermarks", "if self.phase is Phase.RUNNING:", "if True:"),
+)
+
+
+def idle() -> Any:
+    """All that is persisted reaches 5; what keeps nothing, and has nothing to do, stands in between."""
+    available = Available(layout("a chain, q any, b chain", "a|q, q|b", 1))
+    for group, p in ((0, 0), (2, 2)):
+        available.durable(0, group, 5, [Xi(p, (5,), ((0,),) if p == 0 else ())])
+    available.complete(0, (6, 6, 6))
+    available.raise_watermarks()
+    return available.watermarks
+
+
+IDLE = "idle processors report completed frontiers too (one aggregate a worker), or W stalls"
+rule(
+    "idle processors",
+    IDLE,
+    idle,
+    (((5,), (5,), (5,)),),
+    Change(Available, "complete", "if not info.chain:", "if False:"),
+)
+
+
+def idle_worker() -> Any:
+    """Worker 1 has done nothing, and hears that epochs are over everywhere."""
+    agent = agent_of(job("ordered", 2), 1)
+    assert agent._completed is not None
+    before = agent._completed
+    world = agent.worker
+    source = next(node.index for node in agent._plan.graph.of_kind("source"))
+    place = agent._plan.processors[agent._plan.of_node[source]].place
+    assert place is not None
+    (time,) = world.tracker.leaving(place)
+    agent.receive(Frame(0, world.generation, [], [(place, (time[0] + 2,), 1), (place, time, -1)]))
+    world.run()
+    agent.turn(quiet=True, now=1e6)
+    told = [message.epochs for message in agent.messages if isinstance(message, Completed)]
+    return bool(told) and all(new > old for new, old in zip(told[-1][:1], before))
+
+
+rule(
+    "idle workers",
+    IDLE,
+    idle_worker,
+    True,
+    Change(Agent, "turn", "if quiet and now - self._reported_at >= every:", "if False:"),
+)
+
+
+def of_a_new_monitor() -> Any:
+    """Workers go on under a new monitor, which tells all of W, for it cannot know what they have heard."""
+    low = ((3,), (3,))
+    saved = Saved(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
+    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
+    write(coordinator)
+    for worker in range(2):
+        coordinator.hear(join(worker, 3, 4, True, durable=xis(3)), 0.0)
+    effects = coordinator.take()
+    return coordinator.phase, [
+        len(effect.message.changed)
+        for effect in effects
+        if isinstance(effect, Send) and isinstance(effect.message, Watermarks)
+    ]
+
+
+rule(
+    "W told again",
+    "durable Ξ, and W, are announced again",
+    of_a_new_monitor,
+    (Phase.RUNNING, [4, 4]),
+    Change(
+        Coordinator,
+        "_assemble",
+        "self._effects.append(Send(seat.worker, Watermarks(self._watermarks.all())))",
+        "pass",
+    ),
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
+    RULES[name].check()

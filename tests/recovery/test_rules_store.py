@@ -1,0 +1,377 @@
+"""Rules of rollback: what a journal must not give back, and what of it may not be missing. The table is in `test_rules.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from falkirk.simulate.disk import SimulatedDisk
+from recovery.checkpoints import Checkpoints
+from recovery.metadata import Xi
+from recovery.recorder import NOTIFICATION, WorkerRecorder
+from recovery.records import Applied, Checkpoint, Happened, Logged, record_of
+from recovery.store import identity, reading, segments
+from recovery.store.interface import StoreError
+from recovery.store.journal import Journal
+from recovery.store.segments import SegmentMeta, encode_segment, segment_name
+from tests.monitor.layouts import layout
+from tests.recovery.rules_support import Change, Rule
+from tests.recovery.store.owners import OWNER, STORE, Owner, contents, memory_disk, section
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change) -> None:
+    RULES[name] = Rule(says, scenario, right, changes)
+
+
+# ---------------------------------------------------------------------------------- what decisions make void
+
+
+def _checkpoints(journal: Journal | None = None) -> tuple[WorkerRecorder, Checkpoints]:
+    """Of a worker with a processor that logs and has a full history, and one that saves its state."""
+    plan = layout("a chain, b chain", "a|b", 1)
+    plan = msgspec.structs.replace(
+        plan, processors=(msgspec.structs.replace(plan.processors[0], history=True), plan.processors[1])
+    )
+    recorder = WorkerRecorder(plan, 0)
+    return recorder, Checkpoints(plan, 0, recorder, journal or Journal(OWNER, STORE))
+
+
+def _saved(p: int, bound: int, generation: int) -> Checkpoint:
+    return Checkpoint(Xi(p, (bound,), ((0,),) if p == 0 else ()), generation, True, 0, (), ())
+
+
+def read_again() -> Any:
+    """What counts of three generations: the second begins with a to 4 and b as it is, the third with a to 6 and b to 8."""
+    recorder, checkpoints = _checkpoints()
+    found: list[Any] = [Applied(2, ((4,), None)), Applied(3, ((6,), (8,)))]
+    found += [_saved(0, *each) for each in ((4, 1), (5, 1), (6, 2), (8, 2), (7, 3))]
+    found += [_saved(1, *each) for each in ((8, 1), (9, 1))]
+    events = [(3, 1), (4, 1), (5, 2), (6, 2), (6, 3)]
+    for number, (event, generation) in enumerate(events, 1):
+        found.append(Logged(0, 0, number, (event,), (event,), b"", (9,), generation))
+        found.append(Happened(0, number, NOTIFICATION, (event,), b"", (9,), generation))
+    checkpoints.load([(record, b"") for record in found])
+    return (
+        [(xi.processor, xi.bound[0]) for xi in checkpoints.durable()],
+        [entry.event[0] for entry in recorder.logs.get((0, 0), ())],
+        [event.time[0] for event in recorder.histories[0]],
+    )
+
+
+READ = ([(0, 4), (0, 6), (0, 7), (1, 8)], [3, 5, 6], [3, 5, 6])
+SNAPSHOTS = "a reader ignores Ξ and snapshots not ⊆ every later decision"
+EVENTS = "a reader ignores log entries, and events of histories, whose event time lies outside a later decision"
+for _name, _says, _change in (
+    (
+        "void checkpoints, read again",
+        SNAPSHOTS,
+        Change(
+            Checkpoints, "load", "if self._holds(record.xi.processor, record.generation, record.xi.bound):", "if True:"
+        ),
+    ),
+    ("a checkpoint at the decision", SNAPSHOTS, Change(Checkpoints, "_holds", "bound <= limit", "bound < limit")),
+    (
+        "void log entries",
+        EVENTS,
+        Change(
+            Checkpoints,
+            "load",
+            "if self._keeps(self._sender[record.edge], record.generation, record.event):",
+            "if True:",
+        ),
+    ),
+    (
+        "void events of histories",
+        EVENTS,
+        Change(Checkpoints, "load", "if self._keeps(record.processor, record.generation, record.time):", "if True:"),
+    ),
+    ("an event at the decision", EVENTS, Change(Checkpoints, "_keeps", "event < limit", "event <= limit")),
+    (
+        "every later decision",
+        "not only the last one",
+        Change(
+            Checkpoints,
+            "_limits",
+            "if number > generation",
+            "if number > generation and number == self.generation",
+        ),
+    ),
+    (
+        "no earlier decision",
+        "journal records carry the generation",
+        Change(Checkpoints, "_limits", "if number > generation", ""),
+    ),
+    (
+        "not its own decision",
+        "journal records carry the generation",
+        Change(Checkpoints, "_limits", "number > generation", "number >= generation"),
+    ),
+):
+    rule(_name, _says, read_again, READ, _change)
+
+
+def _write(disk: SimulatedDisk, journal: Journal) -> None:
+    sealed = journal.seal()
+    assert sealed is not None
+    disk.put(*sealed)
+    for name in journal.stored(sealed[0]):
+        disk.delete(name)
+
+
+def decided_twice() -> Any:
+    """A decision made the checkpoint at 5 void, which is still in a segment; another decision, which says nothing of it."""
+    disk = memory_disk()
+    journal, _, _ = reading.take_over(disk, OWNER, STORE, 1)
+    journal.resume()
+    _, checkpoints = _checkpoints(journal)
+    checkpoints.open()
+    for epoch in (3, 5):
+        assert checkpoints.advance(checkpoints.cut(1, epoch, lambda p: None, lambda p, epoch: ()))
+    _write(disk, journal)
+    for generation, bound in ((2, (3,)), (3, None), (4, None)):
+        checkpoints.apply(generation, (None, bound))
+        _write(disk, journal)
+        checkpoints.forget_decisions()
+    _, again = _checkpoints()
+    again.load(
+        [
+            (record_of(each.head), each.payload)
+            for _, several in reading.read_all(disk, OWNER, STORE)
+            for each in several
+        ]
+    )
+    return [xi.bound for xi in again.durable()]
+
+
+rule(
+    "decisions as long as needed",
+    "a decision is kept as long as something that it made void can be read",
+    decided_twice,
+    [(3,)],
+    Change(
+        Checkpoints,
+        "forget_decisions",
+        "if generation < self.generation and self._journal.oldest >= at:",
+        "if generation < self.generation:",
+    ),
+)
+
+
+def forgotten() -> Any:
+    """The only segment with what an old decision made void is gone: so is the decision."""
+    disk = memory_disk()
+    journal, _, _ = reading.take_over(disk, OWNER, STORE, 1)
+    journal.resume()
+    _, checkpoints = _checkpoints(journal)
+    for generation in range(2, 8):
+        checkpoints.apply(generation, (None, None))
+        _write(disk, journal)
+        checkpoints.forget_decisions()
+    return len(checkpoints._applied) < 4
+
+
+rule(
+    "decisions no longer",
+    "compaction of the journal: decisions go when all that they made void is gone",
+    forgotten,
+    True,
+    Change(Checkpoints, "forget_decisions", "del self._applied[generation], self._applied_at[generation]", "continue"),
+)
+
+
+# ---------------------------------------------------------------------------------- damage
+
+
+def _journal() -> SimulatedDisk:
+    """The fence is segment 0; segments 1 to 4 are needed; 4 is the newest."""
+    owner = Owner(memory_disk())
+    for key in "abcd":
+        owner.add(key, 70_000)
+        owner.write()
+    return owner.disk
+
+
+def _copy(disk: SimulatedDisk, number: int, change: Callable[[bytearray], None], into: int | None = None) -> None:
+    data = bytearray(disk.get(segment_name(OWNER, number)))
+    change(data)
+    target = segment_name(OWNER, number if into is None else into)
+    if target in disk.names(""):
+        disk.delete(target)
+    disk.put(target, [bytes(data)])
+
+
+def _flip(at: int) -> Callable[[bytearray], None]:
+    def flip(data: bytearray) -> None:
+        data[at] ^= 1
+
+    return flip
+
+
+def _cut_off(data: bytearray) -> None:
+    del data[len(data) // 2 :]
+
+
+def _of_another_store(disk: SimulatedDisk) -> None:
+    meta = SegmentMeta(owner=OWNER, number=3, generation=0, incarnation=0, fence=0)
+    disk.delete(segment_name(OWNER, 3))
+    disk.put(segment_name(OWNER, 3), encode_segment(meta, [section("c", 10)], b"another store..."))
+
+
+def _go_on(disk: SimulatedDisk, acknowledged: int = -1) -> None:
+    """What a new incarnation does, and how it reads what it finds."""
+    _, found, _ = reading.take_over(disk, OWNER, STORE, 1, acknowledged)
+    list(found.read())
+
+
+def _end(number: int) -> int:
+    """How long segment `number` is."""
+    return len(_journal().get(segment_name(OWNER, number)))
+
+
+DAMAGES: dict[str, tuple[Callable[[SimulatedDisk], None], int]] = {
+    "nothing": (lambda disk: None, 4),
+    "a payload": (lambda disk: _copy(disk, 3, _flip(30_000)), -1),
+    "its head": (lambda disk: _copy(disk, 3, _flip(77)), -1),
+    "its start": (lambda disk: _copy(disk, 3, _flip(50)), -1),
+    "its end": (lambda disk: _copy(disk, 3, _flip(_end(3) - 1)), -1),
+    "another store": (_of_another_store, -1),
+    "another name": (lambda disk: _copy(disk, 4, lambda data: None, into=3), -1),
+    "one is missing": (lambda disk: disk.delete(segment_name(OWNER, 3)), -1),
+    "an older one is cut off": (lambda disk: _copy(disk, 3, _cut_off), -1),
+    "a newer one is cut off": (lambda disk: _copy(disk, 4, _cut_off, into=5), 4),
+    "an acknowledged one is cut off": (lambda disk: _copy(disk, 4, _cut_off), 4),
+    "an acknowledged one is missing": (lambda disk: disk.delete(segment_name(OWNER, 4)), 4),
+    "the newest has decayed": (lambda disk: _copy(disk, 4, _flip(30_000)), -1),
+    "two are cut off": (lambda disk: [_copy(disk, 4, _cut_off, into=at) for at in (5, 6)] and None, -1),
+    "the fence is missing": (lambda disk: disk.delete(segment_name(OWNER, 0)), -1),
+}
+
+
+def damaged() -> Any:
+    """Which damages a new incarnation gets over."""
+    found = []
+    for name, (harm, acknowledged) in DAMAGES.items():
+        disk = _journal()
+        harm(disk)
+        try:
+            _go_on(disk, acknowledged)
+        except StoreError:
+            continue
+        found.append(name)
+        found += [each for each in disk.names("") if each.endswith(".damaged")]
+    return found
+
+
+CHECKSUMS = "checksums; torn tails are cut off at the last good record; nothing else is"
+for _name, _change in {
+    "checksum of a section": Change(
+        reading, "decode_segment", "if zlib.crc32(view[at:following]) != crc:", "if False:"
+    ),
+    "checksum of the table": Change(reading, "decode_segment", "if zlib.crc32(described) != index_crc:", "if False:"),
+    "checksum of the start": Change(
+        segments, "_read_prefix", "if zlib.crc32(view[: _PREFIX.size]) != ", "if False and 0 != "
+    ),
+    "mark of the end": Change(segments, "_check_end", "if magic != _END:", "if False:"),
+    "id of the store": Change(
+        segments, "_read_prefix", "if store_id is not None and its_store != store_id:", "if False:"
+    ),
+    "its own name": Change(reading, "_read", "if (meta.owner, meta.number) != (owner, number):", "if False:"),
+    "none is missing": Change(reading.Survey, "read", "except NotThere:", "except NotThere:\n            continue"),
+    "only a torn tail": Change(reading, "survey", "not error.torn or torn is not None", "torn is not None"),
+    "only one torn tail": Change(reading, "survey", "or torn is not None or", "or"),
+    "all that was acknowledged": Change(
+        reading, "survey", "if acknowledged > (newest.number if newest is not None else -1):", "if False:"
+    ),
+    "a torn tail is set aside": Change(reading, "_set_aside", "store.put(aside, [data])", "pass"),
+    "fences stay": Change(
+        reading,
+        "_fences",
+        'raise StoreCorrupt(name, 0, "the file is missing: it must stay as long as the store") from None',
+        "return ()",
+    ),
+}.items():
+    rule(_name, CHECKSUMS, damaged, ["nothing", "a newer one is cut off", f"{segment_name(OWNER, 5)}.damaged"], _change)
+
+
+def whose() -> Any:
+    """What a folder is that is empty, a store, something else, a store of another version, or of a damaged name."""
+    found: list[Any] = []
+    texts = [b"", b'{"type":"falkirk-store","version":99,"id":"MDEyMzQ1Njc4OWFiY2RlZg=="}', b"{}"]
+    texts.append(b'{"type":"falkirk-store","version":1,"id":"MDEyMw=="}')
+    for text in texts:
+        disk = memory_disk()
+        disk.put(identity.NAME if text else "holiday.jpg", [text])
+        try:
+            found.append(identity.store_id(disk))
+        except StoreError as error:
+            found.append(type(error).__name__)
+    disk = memory_disk()
+    found += [identity.store_id(disk), identity.make_store_id(disk, STORE), identity.make_store_id(disk, b"a" * 16)]
+    return found
+
+
+WHOSE = "a changed program against an old store, a store of something else: a clear error"
+for _name, _change in {
+    "only a store": Change(identity, "store_id", "if not others:", "if True:"),
+    "of this version": Change(identity, "store_id", "if identity.version != FORMAT:", "if False:"),
+    "with a whole id": Change(identity, "store_id", "if len(identity.id) != 16:", "if False:"),
+    "one id for ever": Change(identity, "make_store_id", "if known is not None:", "if False:"),
+}.items():
+    rule(
+        _name,
+        WHOSE,
+        whose,
+        ["StoreError", "StoreVersion", "StoreCorrupt", "StoreCorrupt", None, STORE, STORE],
+        _change,
+    )
+
+
+# ---------------------------------------------------------------------------------- deleting
+
+
+def deleted() -> Any:
+    """After each write the process dies: whether all that was live is found again, and a new one goes on."""
+    disk = memory_disk()
+    owner = Owner(disk)
+    found = []
+    for step in range(12):
+        owner.add(f"{step % 5}", 30_000 + step)
+        if step % 4 == 3:
+            owner.dead(f"{step % 5}")
+            owner.add("other", step)
+        owner.carry()
+        sealed = owner.journal.seal()
+        assert sealed is not None
+        durable = {key: bytes(each.payload) for key, each in owner.live.items()}
+        disk.put(*sealed)
+        for name in owner.journal.stored(sealed[0]):
+            disk.delete(name)
+        read = contents(disk)
+        found.append(all(read.get(key) == payload for key, payload in durable.items()))
+    fences = reading.survey(disk, OWNER, STORE).fences
+    return found, fences, len(disk.names("")) < 9
+
+
+DELETED = "nothing is deleted that any failure scenario could need: a segment goes after a later one leaves it out"
+for _name, _change in {
+    "segments with live keys stay": Change(
+        Journal, "_seal", "stored.live.keys() <= costs.keys()", "len(stored.live) <= 1"
+    ),
+    "segments go": Change(
+        Journal,
+        "stored",
+        "return [segment_name(self.owner, released) for released in sealed.releases]",
+        "return []",
+    ),
+}.items():
+    rule(_name, DELETED, deleted, ([True] * 12, (0,), True), _change)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
+    RULES[name].check()
