@@ -1,0 +1,171 @@
+"""Rules of the incremental solution, each broken in turn: then it is another one than from scratch, or dear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recovery.fixed_point.forest import Forest
+from recovery.fixed_point.incremental import Watermarks
+from recovery.fixed_point.solve import Edge
+from tests.recovery.fixed_point.histories import run_history
+from tests.recovery.rules_support import Change, Rule, changed
+from timely.order import Summary
+
+SAME = Summary.identity(1)
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change) -> None:
+    RULES[name] = Rule(says, scenario, right, changes)
+
+
+def histories() -> Any:
+    """Reports in any order, alone and in batches: after each, the solution from scratch. How many go well."""
+    for seed in range(150):
+        run_history(seed, compiled=False, with_literal=False)
+        run_history(seed, compiled=False, with_literal=False, fewest=11, most=16)
+    return True
+
+
+def behind_a_laggard() -> Any:
+    """Processor 1 reports on and on, but waits for processor 0; all others have reported once more than it, and wait for it.
+
+    What is touched by its first report, by the later ones, and when processor 0 catches up at last.
+    """
+    size, epochs = 60, 300
+    edges = [Edge(0, 1, SAME), *(Edge(1, p, SAME) for p in range(2, size))]
+    star = Watermarks([(1, True)] * size, edges, compiled=False)
+    star.tick([(p, (1,), ((0,),) if p < 2 else ()) for p in range(size)])
+    star.tick([(p, (2,), ()) for p in range(2, size)])
+    costs = []
+    for processor, epoch in (*((1, epoch) for epoch in range(2, epochs)), (0, epochs)):
+        before = star.touched
+        star.report(processor, (epoch,), ((0,),))
+        costs.append(star.touched - before)
+    return (
+        costs[0] < 10,
+        max(costs[1:-1]) == 1,
+        costs[-1] < 3 * size,
+        star.values()
+        == [
+            (epochs,),
+            (epochs - 1,),
+            *[(2,)] * (size - 2),
+        ],
+    )
+
+
+OUTSIDE = "when (p, k) arrives, re-hang it on another infeasible conclusion outside its own tree"
+DETACH = "if there is none, detach its tree, re-hang what has a witness outside (spreading backwards), accept the rest"
+ONCE = "each option is accepted once"
+for _name, _says, _scenario, _right, _change in (
+    (
+        "outside its own tree",
+        OUTSIDE,
+        histories,
+        True,
+        Change(Forest, "_other_witness", "inside: set[_Ceiling] = {limit}", "inside: set[_Ceiling] = set()"),
+    ),
+    (
+        "its own next ceiling, outside its tree",
+        OUTSIDE,
+        histories,
+        True,
+        Change(Forest, "_lift", "and not ceilings[-2].depends_on(limit)", ""),
+    ),
+    (
+        "a witness for where it is",
+        OUTSIDE,
+        histories,
+        True,
+        Change(Forest, "_other_witness", "or self._fit(p, index, neighbour, out, more) != value", ""),
+    ),
+    (
+        "re-hung",
+        OUTSIDE,
+        behind_a_laggard,
+        (True,) * 4,
+        Change(
+            Forest, "_lift", "if few and (witness := self._other_witness(p, bound, limit)) is not None:", "if False:"
+        ),
+    ),
+    (
+        "detached",
+        DETACH,
+        histories,
+        True,
+        Change(
+            Forest,
+            "_lift",
+            "self._risen[p] = self._value[p]\n    self._take_down(limit.dependents)",
+            "self._risen[p] = self._value[p]",
+        ),
+    ),
+    (
+        "the whole tree",
+        DETACH,
+        histories,
+        True,
+        Change(Forest, "_take_down", "waiting += node.dependents", "pass"),
+    ),
+    (
+        "those that may rise",
+        DETACH,
+        histories,
+        True,
+        Change(Forest, "_take_down", "if ceilings[0] is node:", "if False:"),
+    ),
+    (
+        "a witness outside",
+        DETACH,
+        histories,
+        True,
+        Change(Forest, "_settle", "self._limit_by(p, index, neighbour, out, queue)", "pass"),
+    ),
+    (
+        "spreading backwards",
+        DETACH,
+        histories,
+        True,
+        Change(Forest, "_settle", "if q in risen:", "if False:"),
+    ),
+    ("accepted", DETACH, histories, True, Change(Forest, "_settle", "if value == before:", "if True:")),
+    (
+        "who waits is not looked at",
+        ONCE,
+        behind_a_laggard,
+        (True,) * 4,
+        Change(Forest, "_lift", "if len(ceilings) > 1 or p in self._risen:", "if p in self._risen:"),
+    ),
+    (
+        "those that wait",
+        DETACH,
+        histories,
+        True,
+        Change(Forest, "_lift", "if limit.dependents:", "if False:"),
+    ),
+    (
+        "accepted once",
+        ONCE,
+        histories,
+        True,
+        Change(Forest, "_settle", "del self._bounds[p][:at], self._discards[p][:at]", "pass"),
+    ),
+    ("forgotten", ONCE, histories, True, Change(Forest, "_settle", "risen.clear()", "pass")),
+):
+    rule(_name, _says, _scenario, _right, _change)
+
+
+@pytest.mark.parametrize("scenario", sorted({rule.scenario.__name__ for rule in RULES.values()}))
+def test_with_all_rules_the_solution_is_that_from_scratch_and_cheap(scenario: str) -> None:
+    rule = next(rule for rule in RULES.values() if rule.scenario.__name__ == scenario)
+    assert rule.scenario() == rule.right
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_the_solution_is_another_or_dear(name: str) -> None:
+    assert not changed(RULES[name].changes, RULES[name].holds), f"nobody missed the rule: {RULES[name].says}"
