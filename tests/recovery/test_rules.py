@@ -11,22 +11,27 @@
 | Restorable: W is journaled, then announced; a rebuilt monitor falls back to it | simulated: W before ..., rebuilt monitor |
 | An exchange is W×W physical edges | simulated: exchange |
 | Round 1: stop, marker behind everything, queue, report | queues |
-| Round 2: all known, durable, applied by all, void records, fences | simulated; seeds: idempotent, behind, fenced |
+| Round 2: all known, durable, applied by all, fences | simulated; seeds: idempotent, behind, fenced |
+| Round 2: F*' = {f' ⊆ f(p)}; earlier generations and incarnations | rounds |
+| Round 2: what a reader ignores; decisions as long as they are needed | store; simulated: void checkpoints |
 | Round 3: what stays in queues, what is sent again; numbers; order | queues; simulated; seeds: numbers |
 | Round 4: state, requests, replay | simulated; seeds |
 | Round 5: seeds, one owner each, all in before anything; old generations | seeds; simulated |
 | Round 6: the barrier | simulated: all seeds, frontiers wait for seeds |
-| Deadlines | seeds |
+| Deadlines, of each step; who is in time | steps; seeds |
 | Garbage: S within W, shared runs, L within W of the receiver, histories, compaction | seeds; simulated |
+| Garbage: W when all are there; idle processors and workers report | steps |
+| Stores: checksums, torn tails, identity, nothing deleted too early | store |
 | Sources: positions, of every partition; sinks: staged, released within W | simulated; seeds |
 | Fusion | seeds |
-| The fixed point itself; the incremental one | `fixed_point/test_mutations.py`, `fixed_point/test_watermarks.py` |
+| The fixed point itself; the incremental one | `fixed_point/test_mutations.py`, `fixed_point/test_forest_rules.py` |
 | Routing hashes are stable | `tests/timely/test_routing.py` |
 
 Not built: regions of sequence numbers and their bridges, Chandy-Lamport, history-dependent φ (Ξ
 and f_n go together here), `AtLeastOnce`, early release of deterministic sinks, rescaling (refused: seeds).
 
-`test_rules_queues.py` and `test_rules_seeds.py` continue this file; `test_rules_simulated.py` does the same with whole jobs.
+`test_rules_queues.py`, `_seeds`, `_rounds`, `_steps` and `_store` continue this file;
+`test_rules_simulated.py` does the same with whole jobs.
 """
 
 from __future__ import annotations

@@ -62,102 +62,33 @@ def behind_a_laggard() -> Any:
 OUTSIDE = "when (p, k) arrives, re-hang it on another infeasible conclusion outside its own tree"
 DETACH = "if there is none, detach its tree, re-hang what has a witness outside (spreading backwards), accept the rest"
 ONCE = "each option is accepted once"
-for _name, _says, _scenario, _right, _change in (
-    (
-        "outside its own tree",
-        OUTSIDE,
-        histories,
-        True,
-        Change(Forest, "_other_witness", "inside: set[_Ceiling] = {limit}", "inside: set[_Ceiling] = set()"),
-    ),
-    (
-        "its own next ceiling, outside its tree",
-        OUTSIDE,
-        histories,
-        True,
-        Change(Forest, "_lift", "and not ceilings[-2].depends_on(limit)", ""),
-    ),
+LIFTED = "self._risen[p] = self._value[p]"
+for _name, _says, _method, _old, _new in (
+    ("outside its own tree", OUTSIDE, "_other_witness", "inside: set[_Ceiling] = {limit}", "inside = set()"),
+    ("its own ceiling, outside its tree", OUTSIDE, "_lift", "and not ceilings[-2].depends_on(limit)", ""),
     (
         "a witness for where it is",
         OUTSIDE,
-        histories,
-        True,
-        Change(Forest, "_other_witness", "or self._fit(p, index, neighbour, out, more) != value", ""),
+        "_other_witness",
+        "or self._fit(p, index, neighbour, out, more) != value",
+        "",
     ),
-    (
-        "re-hung",
-        OUTSIDE,
-        behind_a_laggard,
-        (True,) * 4,
-        Change(
-            Forest, "_lift", "if few and (witness := self._other_witness(p, bound, limit)) is not None:", "if False:"
-        ),
-    ),
-    (
-        "detached",
-        DETACH,
-        histories,
-        True,
-        Change(
-            Forest,
-            "_lift",
-            "self._risen[p] = self._value[p]\n    self._take_down(limit.dependents)",
-            "self._risen[p] = self._value[p]",
-        ),
-    ),
-    (
-        "the whole tree",
-        DETACH,
-        histories,
-        True,
-        Change(Forest, "_take_down", "waiting += node.dependents", "pass"),
-    ),
-    (
-        "those that may rise",
-        DETACH,
-        histories,
-        True,
-        Change(Forest, "_take_down", "if ceilings[0] is node:", "if False:"),
-    ),
-    (
-        "a witness outside",
-        DETACH,
-        histories,
-        True,
-        Change(Forest, "_settle", "self._limit_by(p, index, neighbour, out, queue)", "pass"),
-    ),
-    (
-        "spreading backwards",
-        DETACH,
-        histories,
-        True,
-        Change(Forest, "_settle", "if q in risen:", "if False:"),
-    ),
-    ("accepted", DETACH, histories, True, Change(Forest, "_settle", "if value == before:", "if True:")),
-    (
-        "who waits is not looked at",
-        ONCE,
-        behind_a_laggard,
-        (True,) * 4,
-        Change(Forest, "_lift", "if len(ceilings) > 1 or p in self._risen:", "if p in self._risen:"),
-    ),
-    (
-        "those that wait",
-        DETACH,
-        histories,
-        True,
-        Change(Forest, "_lift", "if limit.dependents:", "if False:"),
-    ),
-    (
-        "accepted once",
-        ONCE,
-        histories,
-        True,
-        Change(Forest, "_settle", "del self._bounds[p][:at], self._discards[p][:at]", "pass"),
-    ),
-    ("forgotten", ONCE, histories, True, Change(Forest, "_settle", "risen.clear()", "pass")),
+    ("detached", DETACH, "_lift", LIFTED + "\n    self._take_down(limit.dependents)", LIFTED),
+    ("the whole tree", DETACH, "_take_down", "waiting += node.dependents", "pass"),
+    ("those that may rise", DETACH, "_take_down", "if ceilings[0] is node:", "if False:"),
+    ("those that wait", DETACH, "_lift", "if limit.dependents:", "if False:"),
+    ("a witness outside", DETACH, "_settle", "self._limit_by(p, index, neighbour, out, queue)", "pass"),
+    ("spreading backwards", DETACH, "_settle", "if q in risen:", "if False:"),
+    ("accepted", DETACH, "_settle", "if value == before:", "if True:"),
+    ("accepted once", ONCE, "_settle", "del self._bounds[p][:at], self._discards[p][:at]", "pass"),
+    ("risen once", ONCE, "_settle", "risen.clear()", "pass"),
 ):
-    rule(_name, _says, _scenario, _right, _change)
+    rule(_name, _says, histories, True, Change(Forest, _method, _old, _new))
+for _name, _says, _old, _new in (
+    ("re-hung", OUTSIDE, "if few and", "if False and"),
+    ("who waits is not looked at", ONCE, "if len(ceilings) > 1 or p in self._risen:", "if p in self._risen:"),
+):
+    rule(_name, _says, behind_a_laggard, (True,) * 4, Change(Forest, "_lift", _old, _new))
 
 
 @pytest.mark.parametrize("scenario", sorted({rule.scenario.__name__ for rule in RULES.values()}))
