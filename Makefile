@@ -43,10 +43,10 @@ distclean: clean ## and .venv
 INSTALL := pyproject.toml requirements/build.txt scripts/install.sh
 
 .venv/.run: requirements/run.txt $(INSTALL)
-	@sh scripts/install.sh run "210 MB"
+	@sh scripts/install.sh run "710 MB, most of it Spark"
 	@touch $@
 
 # The tests' lock holds everything that the other one does.
 .venv/.dev: requirements/dev.txt $(INSTALL)
-	@sh scripts/install.sh dev "270 MB"
+	@sh scripts/install.sh dev "770 MB, most of it Spark"
 	@touch .venv/.run $@

