@@ -5,12 +5,14 @@ the standard output is one object:
 
     {"event": "progress", "elapsed": 2.0, "records": 512000, "records_per_second": 256000.0, "written": 1800,
      "open_epoch": 7, "read_epoch": 8, "lag": 1, "queued_bytes": 0,
-     "workers": [{"worker": 0, "records": 512000, "written": 900, "open_epoch": 7, "read_epoch": 8, "queued_bytes": 0}, ...]}
+     "workers": [{"worker": 0, "records": 512000, "written": 900, "open_epoch": 7, "read_epoch": 8, "queued_bytes": 0}, ...],
+     "jobs": [{"operator": "history", "epoch": 7, "what": "Spark: task", "done": 3, "total": 8, "seconds": 1.2}, ...]}
 
 `event` is "progress" while the job runs; the last line has "finished", "failed" (with "kind", "error" and "exit_code") or
 "interrupted" (with "exit_code"). Times are seconds. `open_epoch` is the oldest epoch that is not complete on every worker,
 `read_epoch` the epoch that the sources are in, `lag` how many epochs are read to their end but not complete; they are null
-when there is no such epoch: nothing is open any more, or all sources have ended.
+when there is no such epoch: nothing is open any more, or all sources have ended. `jobs` are those that operators have
+started outside the workers, on Spark for example, and that say how far they are (`total` 0: they do not say of how much).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from timely.drivers.control import Stats
+    from timely.drivers.control import JobStats, Stats
 
 _WINDOW_SECONDS = 3.0
 """Over how long a time rates are taken."""
@@ -58,6 +60,7 @@ class Reading:
 
     elapsed: float
     workers: list[WorkerReading] = field(default_factory=list)
+    jobs: list[JobStats] = field(default_factory=list)
 
     @property
     def records(self) -> int:
@@ -113,6 +116,7 @@ class Reading:
                 }
                 for w in self.workers
             ],
+            "jobs": [{name: getattr(job, name) for name in job.__struct_fields__} for job in self.jobs],
         }
 
 
@@ -158,7 +162,8 @@ class Meter:
             )
             for worker, stats in sorted(self._stats.items())
         ]
-        return Reading(now - self._began, workers)
+        jobs = [job for _, stats in sorted(self._stats.items()) for job in stats.jobs if not stats.done]
+        return Reading(now - self._began, workers, jobs)
 
     def total(self, now: float) -> Reading:
         """The same at the end of the job: rates are means over its whole time."""
@@ -332,6 +337,8 @@ class LiveDisplay:
         facts.add_row("  read", f"{reading.records:,}", rate)
         facts.add_row("  written", f"{reading.written:,}", "")
         facts.add_row("  open epoch", _epoch(reading.open_epoch), Text(_lag_text(reading), style=_lag_style(reading)))
+        for job in reading.jobs[:_MOST_ROWS]:
+            facts.add_row(f"  {job.operator}", f"epoch {job.epoch:,}", Text(job_text(job), style="cyan"))
         parts: list[RenderableType] = [head, facts]
         if self._workers > 1:
             parts.append(self._table(reading))
@@ -375,7 +382,19 @@ def plain_line(reading: Reading) -> str:
     if len(reading.workers) > 1:
         epochs += " (" + ", ".join(f"worker {w.worker}: {_epoch(w.open_epoch)}" for w in reading.workers) + ")"
     read = f"{reading.records:,} records read, {rate_text(reading.records_per_second)}"
-    return f"{clock_time(reading.elapsed)}  {read}, {reading.written:,} written, {epochs}, {_lag_text(reading)}"
+    jobs = "".join(f"; {job.operator}, epoch {job.epoch}: {job_text(job)}" for job in reading.jobs)
+    return f"{clock_time(reading.elapsed)}  {read}, {reading.written:,} written, {epochs}, {_lag_text(reading)}{jobs}"
+
+
+def job_text(job: JobStats) -> str:
+    """How far a job of an operator is.
+
+    >>> from timely.drivers.control import JobStats
+    >>> job_text(JobStats("history", 7, "Spark: task", 3, 8, 1.25))
+    'Spark: task 3 of 8, 1.2 s'
+    """
+    share = f" {job.done:,} of {job.total:,}" if job.total else ""
+    return f"{job.what}{share}, {job.seconds:.1f} s"
 
 
 def rate_text(rate: float) -> str:

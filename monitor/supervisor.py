@@ -23,7 +23,7 @@ from typing import Any
 from monitor.process_journal import OWNER
 from monitor.supervisor_processes import MONITOR, WORKER, Child, Children
 from monitor.supervisor_stop import STOP_FILE, JobStopped
-from recovery.child import Task
+from recovery.child import FILES, Task
 from recovery.child_control import (
     Beat,
     Begin,
@@ -177,6 +177,7 @@ class Job:
                 self._see_through(on_stats)
         finally:
             self._resources.close()
+        shutil.rmtree(self._folder / FILES, ignore_errors=True)  # the job is done: nobody goes on from them
         if on_stats is not None and self.stats:
             on_stats(self.stats)
         if self.finished_before:

@@ -45,9 +45,13 @@ from timely.drivers.inputs import Limits
 from timely.drivers.job import STATS_SECONDS, session_stats
 from timely.drivers.program import Program, unpacked
 from timely.drivers.sockets import SocketLink
+from timely.drivers.workspace import Workspace
 from timely.errors import CodecError
 from timely.order import Time
 from timely.plan import Plan, compile_plan
+
+FILES = "files"
+"""The folder of the store in which jobs of operators keep files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,7 @@ class WorkerProcess:
             found.read(),
             task.limits,
             on_capture=self._captured,
+            workspace=Workspace(Path(task.folder) / FILES, durable=True),
         )
         heartbeat.describe(lambda: doing(self.session.worker.acting))
 

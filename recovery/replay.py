@@ -26,7 +26,7 @@ class _Silent:
     def hold(self, op: int, time: Time, diff: int) -> None:
         """Capabilities of complete times were given back."""
 
-    def start(self, op: int, time: Time, job: Callable[[], Any]) -> None:
+    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool) -> None:
         """The result is in the history."""
 
 

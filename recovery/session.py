@@ -19,6 +19,7 @@ from timely.batch import Batch
 from timely.drivers.inputs import Limits, Place
 from timely.drivers.link import Link
 from timely.drivers.session import Session
+from timely.drivers.workspace import Workspace
 from timely.order import Time
 from timely.plan import Plan
 
@@ -81,11 +82,21 @@ class RecoverableSession(Session):
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_capture: Callable[[int, Time, Batch], None] | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
         self.agent = Agent(plan, layout, index, incarnation, journal, self._positions)
         self._monitor = monitor
         self._store = store
-        super().__init__(plan, index, link, limits, worker=self.agent.worker, clock=clock, on_capture=on_capture)
+        super().__init__(
+            plan,
+            index,
+            link,
+            limits,
+            worker=self.agent.worker,
+            clock=clock,
+            on_capture=on_capture,
+            workspace=workspace,
+        )
         self._by_node = {
             node.index: source for node, source in zip(plan.graph.of_kind("source"), self.sources, strict=True)
         }
@@ -177,6 +188,7 @@ class RecoverableSession(Session):
                 else {p.partition: Place(p.partition, p.position, p.ended, p.before, p.fingerprint) for p in positions}
             )
             self._by_node[node].rewind(epoch, known)
+        self._outputs.stop_void()
 
     def _flush(self) -> bool:
         """Send and store what the agent wants sent and stored."""

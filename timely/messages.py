@@ -78,12 +78,16 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Run a job outside the worker and feed its result back with `Worker.finish(number, result)`."""
+    """Run a job outside the worker and feed its result back with `Worker.finish(number, result)`.
+
+    With `context` it is given a `timely.operators.base.JobContext`.
+    """
 
     number: int
     node: int
     time: Time
-    job: Callable[[], Any]
+    job: Callable[..., Any]
+    context: bool = False
 
 
 Effect = WriteSink | CommitSink | Captured | StartJob

@@ -172,7 +172,7 @@ def _restore(worker: Worker, runtime: Runtime, restored: Restored, fresh: bool) 
             ctx.pending[time] = event
     op = processor.index
     worker._held = {key: count for key, count in worker._held.items() if key[0] != op}
-    worker._jobs = {number: job for number, job in worker._jobs.items() if job[0] != op}
+    worker.jobs = {number: job for number, job in worker.jobs.items() if job[0] != op}
 
 
 def _prune(runtime: Runtime, keeps: Keeps) -> None:

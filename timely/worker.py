@@ -74,7 +74,7 @@ class Worker:
         self._outbox = Outbox(plan, index, recorder)
         self._stack: list[tuple[Runtime, int, Time, Batch]] = []
         self._inputs: dict[int, Time | None] = {}
-        self._jobs: dict[int, tuple[int, Time]] = {}
+        self.jobs: dict[int, tuple[int, Time]] = {}  # whose results are awaited; a rollback forgets some
         self._next_job = 0
         self._held: dict[tuple[int, Time], int] = {}
         self.awaited: set[int] = set()
@@ -161,9 +161,9 @@ class Worker:
 
     def finish(self, job: int, result: Any) -> None:
         """Input: job number `job` has returned `result`."""
-        if job not in self._jobs:
+        if job not in self.jobs:
             return  # it was started by what has been rolled back
-        op, time = self._jobs.pop(job)
+        op, time = self.jobs.pop(job)
         runtime, recorder = self.runtimes[op], self._recorder
         runtime.ctx.time = time
         self.acting = runtime.processor.node
@@ -387,12 +387,12 @@ class Worker:
             del self._held[op, time]
         self._count(processor.place, time, diff)
 
-    def start(self, op: int, time: Time, job: Callable[[], Any]) -> None:
+    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool) -> None:
         """Operator `op` hands a job to the driver and holds `time` until its result is back."""
         self.hold(op, time, +1)
         number, self._next_job = self._next_job, self._next_job + 1
-        self._jobs[number] = (op, time)
-        self.effects.append(StartJob(number, self.plan.processors[op].node.index, time, job))
+        self.jobs[number] = (op, time)
+        self.effects.append(StartJob(number, self.plan.processors[op].node.index, time, job, context))
 
     def take_effects(self) -> list[Effect]:
         """What the driver is to do now, in order."""

@@ -39,6 +39,7 @@ from recovery.store.segments import segment_name
 from timely.dataflow import Dataflow
 from timely.drivers.inputs import Limits
 from timely.drivers.wire_format import decode_frame, encode_frame
+from timely.drivers.workspace import Workspace
 from timely.messages import Frame
 from timely.plan import Plan, compile_plan
 
@@ -89,6 +90,7 @@ class World:
         disk = Random(f"disk {seed}")
         bad = self.injector.at("start", 0.0)
         self.disk = SimulatedDisk(disk, lambda: self.now, disk_faults(disk) if bad else CALM_DISK)
+        self._files = Workspace(durable=True)  # real files: they outlive simulated processes as they are
         self._processes: list[Process | None] = [None] * workers
         self._zombies: list[Process] = []
         self._incarnations = 0
@@ -220,6 +222,7 @@ class World:
                 limits=self._limits,
                 clock=lambda: self.now,
                 on_capture=self.outside.captures(process.worker, plan.graph, self),
+                workspace=self._files,
             )
         except Killed:
             self._kill(process, "killed at I/O")

@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from timely.batch import Batch
@@ -22,6 +23,7 @@ from timely.drivers.link import Link
 from timely.drivers.program import Program, unpacked
 from timely.drivers.session import Session
 from timely.drivers.sockets import SocketLink
+from timely.drivers.workspace import Workspace
 from timely.errors import CodecError, FalkirkError
 from timely.fingerprint import fingerprint, outline
 from timely.order import Time
@@ -39,6 +41,8 @@ class Assignment:
     """File descriptors of the sockets to the other workers."""
     limits: Limits
     drive: Drive | None
+    files: Path
+    """The folder for files of all workers."""
 
 
 class _Stopped(BaseException):
@@ -81,7 +85,8 @@ def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> 
             raise CodecError(f"capture {where.name!r} ({where.site}): {error}") from error
         tell(CapturedBatch(node, at, header, b"".join(payload)))
 
-    session = Session(plan, assignment.index, link, assignment.limits, on_capture=captured)
+    workspace = Workspace(assignment.files)
+    session = Session(plan, assignment.index, link, assignment.limits, on_capture=captured, workspace=workspace)
     if hasattr(signal, "SIGQUIT"):
         signal.signal(signal.SIGQUIT, lambda *_: print_report(session.worker))
     tell(Hello(fingerprint(flow.graph), json.dumps(outline(flow.graph))))

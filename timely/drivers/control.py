@@ -22,6 +22,17 @@ class Hello(msgspec.Struct, tag=True):
     """The graph's outline as JSON: to say what differs when fingerprints do."""
 
 
+class JobStats(msgspec.Struct, frozen=True):
+    """How far a job is that an operator has started: `done` of `total` parts (0: it does not say)."""
+
+    operator: str
+    epoch: int
+    what: str
+    done: int
+    total: int
+    seconds: float
+
+
 class Stats(msgspec.Struct, tag=True):
     """How far a worker is. `epoch` is the oldest that is not complete here; None once all are."""
 
@@ -31,6 +42,8 @@ class Stats(msgspec.Struct, tag=True):
     read_epoch: int | None
     queued_bytes: int
     done: bool = False
+    jobs: tuple[JobStats, ...] = ()
+    """The jobs of operators that run and say how far they are."""
 
 
 class CapturedBatch(msgspec.Struct, tag=True):

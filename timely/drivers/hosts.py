@@ -22,11 +22,17 @@ from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats, Result, explaining, run_session, session_stats
 from timely.drivers.program import Program
 from timely.drivers.session import Session
+from timely.drivers.workspace import Workspace
 from timely.drivers.zmq_link import ZmqLink
 from timely.drivers.zmq_sockets import Timing
 from timely.errors import FalkirkError
 from timely.fingerprint import differences, fingerprint, outline
 from timely.plan import compile_plan
+
+_NO_FILES = (
+    "an operator keeps files for all workers, and a job on several hosts has no folder that all of them see: run it on "
+    "one host"
+)
 
 __all__ = ["HostEntry", "HostFile", "Timing", "create_host_files", "run_host"]
 
@@ -63,7 +69,9 @@ def run_host(
     link = ZmqLink(index, hosts.addresses, keys, hosts.workers[index].bind, timing, say)
     try:
         flow = program.build()
-        session = Session(compile_plan(flow.graph, len(hosts.workers)), index, link, limits)
+        session = Session(
+            compile_plan(flow.graph, len(hosts.workers)), index, link, limits, workspace=Workspace(refused=_NO_FILES)
+        )
     except BaseException as error:
         link.fail(error)
         raise

@@ -82,6 +82,7 @@ def session_stats(session: Session, done: bool = False) -> Stats:
         read_epoch=min(live, default=None),
         queued_bytes=worker.queued_bytes,
         done=done,
+        jobs=session.running_jobs(),
     )
 
 

@@ -15,6 +15,7 @@ from timely.batch import Batch
 from timely.dataflow import Dataflow
 from timely.drivers.inputs import Limits
 from timely.drivers.session import Session
+from timely.drivers.workspace import Workspace
 from timely.errors import FalkirkError
 from timely.messages import Frame
 from timely.order import Time
@@ -69,8 +70,10 @@ class Cluster:
         self._random = Random(seed) if seed is not None else None
         self._links = [_MemoryLink(self, index) for index in range(workers)]
         self._now = 0.0
+        workspace = Workspace()
         self.sessions = [
-            Session(self.plan, index, self._links[index], limits, clock=lambda: self._now) for index in range(workers)
+            Session(self.plan, index, self._links[index], limits, clock=lambda: self._now, workspace=workspace)
+            for index in range(workers)
         ]
 
     def step(self) -> bool:

@@ -9,6 +9,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from timely.batch import Batch
+from timely.drivers.control import JobStats
+from timely.drivers.workspace import RunningJob, Workspace
 from timely.errors import FalkirkError, OperatorError, SinkError
 from timely.graph import Node
 from timely.io.interface import Writer
@@ -18,18 +20,31 @@ from timely.worker import Worker
 
 OnCapture = Callable[[int, Time, Batch], None]
 
+_MOST_JOBS = 32
+"""How many jobs of a worker run at once. Most of them wait: for a disk, or for another process."""
+
 
 class OutputDriver:
     """Writes this worker's share of all sinks, and runs the jobs that operators start."""
 
-    def __init__(self, worker: Worker, on_capture: OnCapture, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        on_capture: OnCapture,
+        wake: Callable[[], None],
+        workspace: Workspace,
+        clock: Callable[[], float],
+    ) -> None:
         self._worker = worker
+        self._workspace = workspace
+        self._clock = clock
         self._on_capture = on_capture
         self._wake = wake
         self._nodes = worker.plan.graph.nodes
         self._writers: dict[int, Writer] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._results: SimpleQueue[tuple[int, StartJob, Future[Any]]] = SimpleQueue()
+        self._running: dict[int, RunningJob] = {}
         self.jobs = 0
         """Jobs that were started and are not back yet."""
         self.written = 0
@@ -68,6 +83,9 @@ class OutputDriver:
                 break
             self.jobs -= 1
             some = True
+            self._running.pop(number, None)
+            if number not in self._worker.jobs:
+                continue  # what started it has been rolled back
             if (error := future.exception()) is not None:
                 node = self._nodes[job.node]
                 raise OperatorError(
@@ -81,6 +99,20 @@ class OutputDriver:
         """Whether results wait to be taken."""
         return not self._results.empty()
 
+    def stop_void(self) -> None:
+        """After a rollback: nobody waits any more for jobs that were started by what has been rolled back."""
+        for number, running in self._running.items():
+            running.stopped = running.stopped or number not in self._worker.jobs
+
+    def running_jobs(self) -> tuple[JobStats, ...]:
+        """How far the jobs are that say so."""
+        now = self._clock()
+        return tuple(
+            JobStats(running.operator, running.epoch, *running.said, now - running.began)
+            for running in self._running.values()
+            if running.said is not None and not running.stopped
+        )
+
     def close(self) -> None:
         """The job is over."""
         for index, writer in self._writers.items():
@@ -93,6 +125,8 @@ class OutputDriver:
 
     def abort(self) -> None:
         """The job failed: leave nothing half-written, and let no second error hide the first."""
+        for running in self._running.values():
+            running.stopped = True
         for writer in self._writers.values():
             try:
                 writer.abort()
@@ -110,9 +144,14 @@ class OutputDriver:
 
     def _start(self, job: StartJob) -> None:
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="falkirk-job")
+            self._pool = ThreadPoolExecutor(max_workers=_MOST_JOBS, thread_name_prefix="falkirk-job")
         self.jobs += 1
-        future = self._pool.submit(job.job)
+        work = job.job
+        if job.context:
+            running = RunningJob(self._workspace, self._nodes[job.node].name, job.time[0], self._clock())
+            self._running[job.number] = running
+            work = partial(work, running)
+        future = self._pool.submit(work)
 
         def done(finished: Future[Any]) -> None:
             self._results.put((job.number, job, finished))

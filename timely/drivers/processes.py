@@ -36,6 +36,7 @@ from timely.drivers.control import (
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats
 from timely.drivers.program import Program, packed
+from timely.drivers.workspace import Workspace
 from timely.errors import FalkirkError
 from timely.fingerprint import differences
 from timely.order import Time
@@ -84,6 +85,7 @@ class ProcessGroup:
         self._children: list[_Child] = []
         self._failure: Failed | None = None
         self._failed_worker = -1
+        self._workspace = Workspace()
         self.outcome = Outcome()
         self._start(workers)
 
@@ -130,6 +132,7 @@ class ProcessGroup:
                 child.process.kill()
                 child.process.wait()
             child.control.close()
+        self._workspace.close()
 
     def explain(self) -> None:
         """Have every worker print what it waits for, on its standard error."""
@@ -157,7 +160,9 @@ class ProcessGroup:
                 )
                 theirs.close()
                 self._children.append(_Child(index, process, mine))
-                assignment = Assignment(self._program, index, workers, files, self._limits, self._drive)
+                assignment = Assignment(
+                    self._program, index, workers, files, self._limits, self._drive, self._workspace.path
+                )
                 program = packed(assignment)
                 with suppress(OSError):  # whoever is dead already is found by wait()
                     send_bytes(mine, program)

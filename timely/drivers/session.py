@@ -28,10 +28,12 @@ import pyarrow as pa
 
 from timely.batch import Batch
 from timely.dataflow import Dataflow
+from timely.drivers.control import JobStats
 from timely.drivers.explain import Hold, explain, report
 from timely.drivers.inputs import Limits, SourceDriver
 from timely.drivers.link import Link
 from timely.drivers.outputs import OutputDriver
+from timely.drivers.workspace import Workspace
 from timely.errors import FalkirkError, OperatorError
 from timely.order import Time, leq
 from timely.plan import Plan, compile_plan
@@ -123,7 +125,8 @@ class ProbeHandle:
 class Session:
     """Worker `index` of `plan.workers`, driven by the caller.
 
-    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given.
+    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given. `workspace` is
+    where the jobs of operators keep files: by default a temporary folder of this session's own.
     """
 
     def __init__(
@@ -135,6 +138,7 @@ class Session:
         worker: Worker | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_capture: Callable[[int, Time, Batch], None] | None = None,
+        workspace: Workspace | None = None,
     ) -> None:
         self.plan = flow if isinstance(flow, Plan) else compile_plan(flow.graph)
         self.worker = worker or Worker(self.plan, index)
@@ -142,7 +146,10 @@ class Session:
         self._link = link
         self._clock = clock
         self._captured: dict[int, list[tuple[Time, Batch]]] = {n.index: [] for n in self.plan.graph.of_kind("capture")}
-        self._outputs = OutputDriver(self.worker, on_capture or self._keep, self._wake)
+        self._own_files = Workspace() if workspace is None else None
+        files = workspace or self._own_files
+        assert files is not None
+        self._outputs = OutputDriver(self.worker, on_capture or self._keep, self._wake, files, self._clock)
         self._inputs = {node.name: InputHandle(self.worker, node.index) for node in self.plan.graph.of_kind("input")}
         self._wake_pipe: tuple[int, int] | None = None
         self.sources: list[SourceDriver] = []
@@ -175,6 +182,10 @@ class Session:
     def written(self) -> int:
         """Records given to sinks of this worker so far."""
         return self._outputs.written
+
+    def running_jobs(self) -> tuple[JobStats, ...]:
+        """The jobs that operators of this worker have started, and that say how far they are."""
+        return self._outputs.running_jobs()
 
     def input(self, name: str) -> InputHandle:
         """The handle of `Dataflow.input(name)`."""
@@ -346,6 +357,8 @@ class Session:
         self._release(abandon=True)
 
     def _release(self, abandon: bool = False) -> None:
+        if self._own_files is not None:
+            self._own_files.close()
         if self._link is not None:
             if abandon:
                 self._link.abandon()

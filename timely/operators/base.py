@@ -9,6 +9,7 @@ edge projections for rollback (Falkirk Wheel, section 3.2).
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from timely.batch import Batch
@@ -33,6 +34,24 @@ class Operator:
         """A job given to `ctx.start` at `time` has returned `result`."""
 
 
+class JobContext(Protocol):
+    """What the driver offers to a job that was started with `context=True`. The job runs outside the worker."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether `folder` outlives the processes of the job: what another worker is told of must then be synced first."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nobody waits for the result any more: the job had better end soon, by an exception."""
+
+    def folder(self, name: str) -> Path:
+        """A folder for files, made if it is missing; it is the same for all workers. `name` may have parts: "a/b"."""
+
+    def report(self, what: str, done: int = 0, total: int = 0) -> None:
+        """Say how far the job is, for whoever watches."""
+
+
 class Engine(Protocol):
     """What a context needs of the worker that runs its operator."""
 
@@ -40,7 +59,7 @@ class Engine(Protocol):
 
     def hold(self, op: int, time: Time, diff: int) -> None: ...
 
-    def start(self, op: int, time: Time, job: Callable[[], Any]) -> None: ...
+    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool) -> None: ...
 
 
 class Capability:
@@ -146,13 +165,16 @@ class Context:
             self.check_later(self.time, time, "retain a capability")
         return Capability(self, time)
 
-    def start(self, job: Callable[[], Any], time: Time | None = None) -> None:
-        """Have the driver run `job`; its result comes back as `on_result` at `time`, which is held open meanwhile."""
+    def start(self, job: Callable[..., Any], time: Time | None = None, context: bool = False) -> None:
+        """Have the driver run `job`; its result comes back as `on_result` at `time`, which is held open meanwhile.
+
+        With `context`, it is called with a `JobContext`: a folder for files, and whom to tell how far it is.
+        """
         if time is None:
             time = self.time
         else:
             self.check_later(self.time, time, "start a job")
-        self.engine.start(self.op, time, job)
+        self.engine.start(self.op, time, job, context)
 
     def check_later(self, now: Time, time: Time, what: str) -> None:
         """Refuse a `time` that is not >= `now`."""
