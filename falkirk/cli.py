@@ -110,6 +110,14 @@ def run(
             min=0.1, metavar="SECONDS", help="With --store, replace a process that gives no sign of life for so long."
         ),
     ] = 10.0,
+    monitor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="With --store, use the monitor that was started with falkirk monitor: where it listens, or its store.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -127,6 +135,8 @@ def run(
         raise typer.BadParameter("the number of workers is that of the host file: leave -w away")
     if hosts is not None and store is not None:
         raise typer.BadParameter("a job on several hosts cannot have a store yet: leave --store away")
+    if monitor is not None and store is None:
+        raise typer.BadParameter("--monitor goes with --store: without a store there is nothing to monitor")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
     from falkirk.run_program import Show, run_program, say
     from timely.drivers.inputs import Limits
@@ -154,6 +164,7 @@ def run(
             store=store,
             on_note=note,
             heartbeat_timeout=heartbeat_timeout,
+            monitor=monitor,
         )
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")
@@ -174,6 +185,28 @@ def stop(
         return 0
 
     _guarded(ask, traceback=False)
+
+
+@app.command(name="monitor")
+def monitor_apart(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The store whose jobs it is to monitor.")],
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Listen at this path, a unix socket. [default: in the store]", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Be the monitor of the jobs that use a store, as a process apart: falkirk run --store DIR --monitor DIR."""
+
+    def watch() -> int:
+        from falkirk.run_program import say
+        from monitor.apart import serve
+
+        serve(folder, listen, lambda text: say(text, "monitor"))
+        return 0
+
+    _guarded(watch, traceback=False)
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """What went wrong, in one message for people and one exit code for scripts.
 
-0 all went well; 1 the program failed; 2 the command line is wrong; 3 a worker was lost; 128 + n stopped by signal n, so
-130 for Ctrl-C.
+0 all went well; 1 the program failed; 2 the command line is wrong; 3 a worker was lost, for good or again and again;
+128 + n stopped by signal n, so 130 for Ctrl-C.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ def run(
     store: str | os.PathLike[str] | None = None,
     on_note: Callable[[str], None] | None = None,
     heartbeat_timeout: float = 10.0,
+    monitor: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Run `program` until all its sources have ended.
 
@@ -38,11 +39,15 @@ def run(
         on_note: called with what a user should know of the store, in words; by default it is printed on standard error.
         heartbeat_timeout: with a store, a process that gives no sign of life for so many seconds is replaced. A function of the
             program may take any time: of one that takes longer than three times that, `on_note` is told.
+        monitor: with a store, where a monitor listens that was started apart (`falkirk monitor`): a path, or its store. The job
+            goes on while it is away, and needs it again to save anything. None: the job starts one.
 
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
     """
     if store is None:
+        if monitor is not None:
+            raise FalkirkError("monitor= goes with store=: without a store there is nothing to monitor")
         return run_without_store(program, workers, limits, drive, on_stats)
     if workers < 1:
         raise FalkirkError(f"a job needs at least one worker, not {workers}")
@@ -56,4 +61,4 @@ def run(
 
     if not isinstance(program, Program):
         program = Program(flow=program)
-    return run_with_store(program, workers, store, limits, on_stats, on_note, heartbeat_timeout)
+    return run_with_store(program, workers, store, limits, on_stats, on_note, heartbeat_timeout, monitor)

@@ -249,7 +249,8 @@ class Coordinator:
             if seat.failures >= self.settings.attempts:
                 self._fail(
                     f"worker {seat.worker} has failed {seat.failures} times, and nothing more became durable meanwhile; "
-                    f"at last: {reason}"
+                    f"at last: {reason}",
+                    lost=True,
                 )
                 return
             seat.leave()
@@ -264,9 +265,9 @@ class Coordinator:
         else:
             self._begin()
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, lost: bool = False) -> None:
         self._note("failed", {"reason": reason})
-        self._effects.append(Fail(reason))
+        self._effects.append(Fail(reason, lost))
         self.phase = Phase.OVER
 
     # ------------------------------------------------------------------------------------------ rounds

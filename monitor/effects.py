@@ -75,9 +75,13 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The job cannot go on; the reason is for the user. Workers should be stopped."""
+    """The job cannot go on; the reason is for the user. Workers should be stopped.
+
+    `lost`: because a worker was lost again and again, not because of what the program or the store is.
+    """
 
     reason: str
+    lost: bool = False
 
 
 Effect: TypeAlias = Send | Persist | Respawn | Fence | Event | Finished | Fail

@@ -1,4 +1,4 @@
-"""The monitor of a job as a process: `python -m monitor.process`, started by the job's supervisor.
+"""The monitor of a job as a process: `python -m monitor.process`, started by the job's supervisor, or apart (`monitor.apart`).
 
 The coordinator with a clock, a disk and sockets. It may die at any moment: a new one reads the journal, and workers connect
 to it by themselves.
@@ -90,9 +90,9 @@ class MonitorProcess:
             self._selector.register(file, selectors.EVENT_READ, None)
 
     def run(self, said: list[ToChild]) -> None:
-        """Lead the job until this process is ended. `said`: what the supervisor has said since it gave the job."""
+        """Lead the job until the supervisor is gone. `said`: what it has said since it gave the job."""
         due = 0.0
-        while True:
+        while not self._control.ended:
             for message in said:
                 if isinstance(message, Lost):
                     self._coordinator.lost(message.worker, message.incarnation, self._now(), message.reason)
@@ -128,13 +128,19 @@ class MonitorProcess:
                         self._tell(Happened(kind, at, data))
                 case Finished():
                     self._end(None)
-                case Fail(reason):
-                    self._end(reason)
+                case Fail(reason, lost):
+                    self._end(reason, lost)
 
-    def _end(self, reason: str | None) -> None:
+    def _end(self, reason: str | None, lost: bool = False) -> None:
         if not self._over:
             self._over = True
-            self._tell(Over(reason, self._before))
+            self._tell(Over(reason, self._before, lost))
+
+    def close(self) -> None:
+        """Let go of the job: finish writing what was begun, and close the connections of its workers."""
+        self._workers.close()
+        self._selector.close()
+        self._journal.close()
 
     def _now(self) -> float:
         return self._offset + time.monotonic()
@@ -143,16 +149,15 @@ class MonitorProcess:
 def main() -> int:
     """Be the monitor; the exit code is 0 unless it failed."""
     sock = socket.socket(fileno=int(sys.argv[1]))
-    listener = socket.socket(fileno=int(sys.argv[3]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with, args=(sock,), daemon=True).start()
     voice = Voice(sock)
-    Heartbeat(voice, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:
         watch, *more = control.read(wait=True)
         if isinstance(watch, Watch):
-            MonitorProcess(control, voice, listener, watch).run(more)
+            Heartbeat(voice, watch.beat_seconds)
+            MonitorProcess(control, voice, control.files(1)[0], watch).run(more)
     except BaseException as error:
         voice.confess(error)
         return 1

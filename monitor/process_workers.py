@@ -41,6 +41,12 @@ class WorkerConnections:
             connection.out += frame(encode_message(message))
             self._push(connection)
 
+    def close(self) -> None:
+        """Close all connections; workers make new ones, to whoever listens next."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket) and key.data is not None and key.fileobj is not self._listener:
+                key.fileobj.close()
+
     def _accept(self, events: int) -> list[tuple[ToMonitor, int]]:
         with suppress(BlockingIOError):
             sock, _ = self._listener.accept()

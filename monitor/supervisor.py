@@ -20,6 +20,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from monitor.apart import NoMonitor, address_of, connect
 from monitor.process_journal import OWNER
 from monitor.supervisor_processes import MONITOR, WORKER, Child, Children
 from monitor.supervisor_stop import STOP_FILE, JobStopped
@@ -50,7 +51,7 @@ from timely.drivers.control import CapturedBatch, Stats
 from timely.drivers.inputs import Limits
 from timely.drivers.job import OnStats, Result, explaining
 from timely.drivers.program import Program, packed
-from timely.errors import FalkirkError
+from timely.errors import FalkirkError, WorkerLost
 from timely.order import Time
 from timely.plan import compile_plan
 
@@ -63,6 +64,9 @@ _END_SECONDS = 30.0
 
 HEARTBEAT_TIMEOUT = 10.0
 """Seconds without a sign of life after which a process has hung, unless something else is said."""
+
+_AWAY_SECONDS = 0.5
+"""How often a monitor that is a process apart is looked for while it is away."""
 
 _SHORT_LIVES, _SHORT_SECONDS = 10, 2.0
 """A monitor that has died so often in a row, each time so soon, will not live."""
@@ -79,6 +83,7 @@ class Job:
         on_event: called with (kind, time, data) for everything that happens to the job (`monitor.effects.Event`).
         on_note: called with what the user should know, in words.
         heartbeat_timeout: a process that gives no sign of life for so many seconds is replaced.
+        monitor: where a monitor listens that is a process apart (`monitor.apart`); None: one is started.
 
     Raises:
         GraphError: for a program that recovery cannot bring through.
@@ -94,6 +99,7 @@ class Job:
         on_event: Callable[[str, float, dict[str, Any]], None] | None = None,
         on_note: Callable[[str], None] | None = None,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+        monitor: str | os.PathLike[str] | None = None,
     ) -> None:
         flow = program.build()
         self.layout: Layout = lay_out(compile_plan(flow.graph, workers))
@@ -110,6 +116,8 @@ class Job:
         self._monitor: Child | None = None
         self._monitor_began = float("-inf")
         self._short_lives = 0
+        self._apart = address_of(monitor) if monitor is not None else None
+        self._away_until: float | None = None
         self._unsaid: list[Lost] = []
         self._spare_due: float | None = None
         self._over: Over | None = None
@@ -144,7 +152,10 @@ class Job:
         self._folder = folder
         resources.callback(self._children.close)
         resources.callback(self._children.stop)
-        self._start_monitor()
+        if self._apart is not None:
+            self._watch(self._children.meet(MONITOR, *connect(self._apart)))
+        else:
+            self._start_monitor()
         for _ in range(workers):
             self._start_spare()
 
@@ -161,7 +172,7 @@ class Job:
     def explain(self) -> None:
         """Have every worker print what it waits for, on its standard error."""
         for child in self._workers.values():
-            if child.worker in self.stats and child.process.poll() is None:
+            if child.worker in self.stats and child.process is not None and child.process.poll() is None:
                 child.process.send_signal(signal.SIGQUIT)
 
     def run(self, on_stats: OnStats | None = None) -> Result:
@@ -199,7 +210,7 @@ class Job:
             if on_stats is not None and self.stats:
                 on_stats(self.stats)
         if self._over.reason is not None:
-            raise FalkirkError(self._over.reason)
+            raise (WorkerLost if self._over.lost else FalkirkError)(self._over.reason)
         self.finished_before = self._over.before
         self._finish()
         if self._error is not None:
@@ -213,7 +224,9 @@ class Job:
                 self._hear(child, child.control.read())
         for child in self._children.hung():
             if child in self._children.all:
-                self._on_note(f"{self._name(child)} {child.hung}; it is replaced")
+                self._on_note(
+                    f"{self._name(child)} {child.hung}; it is {'replaced' if child.process else 'asked again'}"
+                )
                 self._gone(child)
         for child, silent in self._children.computing():
             if self._children.liveness.worth_telling(child.pulse, silent):
@@ -228,6 +241,8 @@ class Job:
             raise self._error
         if self._stop_file.exists():
             raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
+        if self._away_until is not None and time.monotonic() >= self._away_until and self._over is None:
+            self._meet_monitor()
         if self._spare_due is not None and time.monotonic() >= self._spare_due and self._over is None:
             self._spare_due = None
             if not self._spares:
@@ -282,7 +297,10 @@ class Job:
         if child is self._monitor:
             self._monitor = None
             if self._over is None and self._error is None:
-                self._start_monitor()
+                if self._apart is not None:
+                    self._miss_monitor()
+                else:
+                    self._start_monitor()
         elif child in self._spares:
             self._spares.remove(child)  # one that cannot even be prepared is not tried again before it is needed
             if not child.failed:
@@ -298,18 +316,40 @@ class Job:
         now = time.monotonic()
         self._short_lives = self._short_lives + 1 if now - self._monitor_began < _SHORT_SECONDS else 0
         if self._short_lives >= _SHORT_LIVES:
-            self._error = FalkirkError(
+            self._error = WorkerLost(
                 f"the monitor has died {_SHORT_LIVES} times in a row, each within {_SHORT_SECONDS:.0f} s of its start; what is "
                 "in the store is safe: run the job again"
             )
             return
         self._monitor_began = now
-        self._incarnation += 1
-        self._monitor = self._children.start(MONITOR, [self._listener.fileno()])
-        watch = Watch(
-            str(self._folder), self._incarnation, self.layout, tuple(sorted(self._workers)), self._on_event is not None
+        self._watch(self._children.start(MONITOR, []))
+
+    def _meet_monitor(self) -> None:
+        """Connect to the monitor that is a process apart, if it is there."""
+        assert self._apart is not None
+        try:
+            sock, pid = connect(self._apart)
+        except NoMonitor:
+            self._away_until = time.monotonic() + _AWAY_SECONDS
+            return
+        if self._away_until is not None:
+            self._on_note(f"the monitor at {self._apart} is there again")
+        self._away_until = None
+        self._watch(self._children.meet(MONITOR, sock, pid))
+
+    def _miss_monitor(self) -> None:
+        self._on_note(
+            f"the monitor at {self._apart} has gone: until it is started again (falkirk monitor {self._folder}) the job goes "
+            "on, but saves and acknowledges nothing, and a worker that dies is not replaced"
         )
-        self._monitor.tell(watch)
+        self._away_until = time.monotonic() + _AWAY_SECONDS
+
+    def _watch(self, monitor: Child) -> None:
+        self._monitor = monitor
+        self._incarnation += 1
+        awaited, timeline = tuple(sorted(self._workers)), self._on_event is not None
+        watch = Watch(str(self._folder), self._incarnation, self.layout, awaited, timeline, self._children.beat_seconds)
+        monitor.tell(watch, [self._listener])
 
     def _start_spare(self) -> None:
         self._spares.append(self._children.start(WORKER, [self._task.fileno()]))
@@ -367,6 +407,7 @@ def run_with_store(
     on_stats: OnStats | None = None,
     on_note: Callable[[str], None] | None = None,
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+    monitor: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Run a job that survives the death of its processes, or go on with it. See `Job`."""
-    return Job(program, workers, folder, limits, on_note=on_note, heartbeat_timeout=heartbeat_timeout).run(on_stats)
+    return Job(program, workers, folder, limits, None, on_note, heartbeat_timeout, monitor).run(on_stats)

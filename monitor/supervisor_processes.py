@@ -36,7 +36,8 @@ class Child:
     """One process: a worker, a spare that may become one (`worker` -1), or a monitor."""
 
     module: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | None
+    """None: it is no child of this process, and ends when it likes."""
     control: Control[FromChild]
     pidfd: int | None
     pulse: Pulse
@@ -49,14 +50,16 @@ class Child:
 
     @property
     def pid(self) -> int:
-        return self.process.pid
+        return self.pulse.pid
 
     def tell(self, message: ToChild, files: list[socket.socket] | None = None) -> None:
         """Tell it something; if it is dead, that is found out elsewhere. Who does not read for long has hung, and is killed."""
         try:
             tell(self.control.sock, message, files or [])
         except BlockingIOError:
-            self.process.kill()
+            if self.process is not None:
+                self.process.kill()
+            self.control.ended = True
         except OSError:
             pass
 
@@ -64,7 +67,7 @@ class Child:
         """How the process ended, in words."""
         if self.hung:
             return f"process {self.pid} {self.hung}, and was killed"
-        code = self.process.returncode
+        code = self.process.returncode if self.process is not None else None
         if code is not None and code < 0:
             return f"process {self.pid} was killed by {signal.Signals(-code).name}"
         return f"process {self.pid} ended with exit code {code}"
@@ -84,15 +87,17 @@ class Children:
         self._selector = selectors.DefaultSelector()
         self.all: list[Child] = []
 
+    @property
+    def beat_seconds(self) -> float:
+        """How often processes say that they are alive."""
+        return self.liveness.timeout / _BEATS
+
     def start(self, module: str, files: list[int]) -> Child:
-        """Start `python -m module`, with a connection to here and `files` as arguments."""
+        """Start `python -m module`. Its arguments: a connection to here, how often to beat, and `files`."""
         mine, theirs = socket.socketpair()
-        timeout = self.liveness.timeout
-        mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout) + 1, 0))
-        arguments = [str(theirs.fileno()), str(timeout / _BEATS), *map(str, files)]
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, "-m", module, str(theirs.fileno()), str(self.beat_seconds), *map(str, files)],
                 pass_fds=[theirs.fileno(), *files],
                 process_group=0,  # Ctrl-C is for the supervisor to hear, and to stop the others in order
                 env=self._environment,
@@ -101,8 +106,18 @@ class Children:
         if hasattr(os, "pidfd_open"):
             with suppress(OSError):
                 pidfd = os.pidfd_open(process.pid)
+        return self._add(module, mine, process.pid, process, pidfd)
+
+    def meet(self, module: str, sock: socket.socket, pid: int) -> Child:
+        """Hear a process that somebody else has started as well, over a connection to it."""
+        return self._add(module, sock, pid, None, None)
+
+    def _add(
+        self, module: str, mine: socket.socket, pid: int, process: subprocess.Popen[bytes] | None, pidfd: int | None
+    ) -> Child:
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(self.liveness.timeout) + 1, 0))
         now = time.monotonic()
-        child = Child(module, process, Control(mine, FROM_CHILD), pidfd, Pulse(process.pid, now, now))
+        child = Child(module, process, Control(mine, FROM_CHILD), pidfd, Pulse(pid, now, now))
         self.all.append(child)
         self._selector.register(mine, selectors.EVENT_READ, child)
         if pidfd is not None:
@@ -130,17 +145,21 @@ class Children:
 
     def over(self, child: Child) -> bool:
         """Whether it has ended, or can no longer be told anything (then it is ended)."""
-        if child.control.ended and child.process.poll() is None:
+        process = child.process
+        if process is None:
+            return child.control.ended
+        if child.control.ended and process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
-                child.process.wait(0.5)
-        return child.control.ended or child.process.poll() is not None
+                process.wait(0.5)
+        return child.control.ended or process.poll() is not None
 
     def end(self, child: Child) -> list[FromChild]:
-        """Kill it if it is still there, and forget it; what it had said at last."""
-        if child.process.poll() is None:
-            child.process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            child.process.wait(_KILL_SECONDS)
+        """Kill it if it is still there and a child of ours, and forget it; what it had said at last."""
+        if child.process is not None:
+            if child.process.poll() is None:
+                child.process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                child.process.wait(_KILL_SECONDS)
         said = child.control.read()
         self._selector.unregister(child.control.sock)
         if child.pidfd is not None:
@@ -153,12 +172,13 @@ class Children:
     def stop(self) -> None:
         """End all: asked first, killed after a grace period."""
         for child in self.all:
-            if child.process.poll() is None:
+            if child.process is not None and child.process.poll() is None:
                 child.process.terminate()
         deadline = time.monotonic() + _GRACE_SECONDS
         for child in list(self.all):
-            with suppress(subprocess.TimeoutExpired):
-                child.process.wait(max(0.0, deadline - time.monotonic()))
+            if child.process is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    child.process.wait(max(0.0, deadline - time.monotonic()))
             self.end(child)
 
     def close(self) -> None:

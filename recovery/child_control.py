@@ -48,7 +48,10 @@ class End(msgspec.Struct, tag=True, frozen=True):
 
 
 class Watch(msgspec.Struct, tag=True, frozen=True):
-    """To a monitor: what it watches. `awaited` are the workers whose processes are there already."""
+    """To a monitor: what it watches, with the socket that workers connect to.
+
+    `awaited` are the workers whose processes are there already. It beats every `beat_seconds`.
+    """
 
     folder: str
     incarnation: int
@@ -56,6 +59,7 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     awaited: tuple[int, ...]
     timeline: bool
     """Whether the supervisor wants to hear of what happens."""
+    beat_seconds: float
 
 
 class Lost(msgspec.Struct, tag=True, frozen=True):
@@ -92,10 +96,14 @@ class Happened(msgspec.Struct, tag=True, frozen=True):
 
 
 class Over(msgspec.Struct, tag=True, frozen=True):
-    """From the monitor: the job is done (`reason` None), or cannot go on. `before`: it was done in an earlier run."""
+    """From the monitor: the job is done (`reason` None), or cannot go on.
+
+    `before`: it was done in an earlier run. `lost`: it cannot go on because processes die again and again.
+    """
 
     reason: str | None = None
     before: bool = False
+    lost: bool = False
 
 
 class Unable(msgspec.Struct, tag=True, frozen=True):

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
+from falkirk.failures import explain
 from monitor.supervisor import Job
 from recovery.policies import Lazy
 from recovery.store.interface import StoreBusy, StoreUnwritable
 from tests.monitor.job_under_test import build, check
 from timely.dataflow import Dataflow
 from timely.drivers.program import Program
-from timely.errors import FalkirkError, GraphError, OperatorError
+from timely.errors import FalkirkError, GraphError, OperatorError, WorkerLost
 from timely.io import FileSink, Rate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,13 +31,22 @@ RECORDS = 3000  # 60 epochs in 1.2 s
 class Watched:
     """A job, what has happened to it, and a thread that does something to it meanwhile."""
 
-    def __init__(self, folder: Path, workers: int, heartbeat_timeout: float = 10.0, **arguments: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        workers: int,
+        heartbeat_timeout: float = 10.0,
+        monitor: Path | None = None,
+        **arguments: Any,
+    ) -> None:
         self.folder = folder
         self.workers = workers
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[str] = []
         program = Program(flow=build, args={"folder": str(folder), "records": RECORDS, **arguments})
-        self.job = Job(program, workers, folder / "store", None, self.hear, self.notes.append, heartbeat_timeout)
+        self.job = Job(
+            program, workers, folder / "store", None, self.hear, self.notes.append, heartbeat_timeout, monitor
+        )
 
     def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
         self.events.append((kind, data))
@@ -67,6 +77,13 @@ class Watched:
         while len(list((self.folder / "files").glob("epoch-*"))) < files or len(self.job.pids) < self.workers:
             assert time.monotonic() < deadline, "no output"
             time.sleep(0.01)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never comes"
+        time.sleep(0.01)
 
 
 def gone(pid: int) -> bool:
@@ -300,3 +317,17 @@ def test_what_cannot_be_begun_says_why(tmp_path: Path) -> None:
             Job(program, 1, tmp_path / "store")
     finally:
         job.close()
+
+
+def dying(folder: str) -> Dataflow:
+    flow = Dataflow("dying")
+    numbers = flow.source("numbers", Rate(lambda n: n, 2000, 2000, epoch_every=50)).exchange(lambda n: n)
+    numbers.map(lambda n: os.kill(os.getpid(), signal.SIGKILL) if n == 501 else n, name="die").to(FileSink(folder))
+    return flow
+
+
+def test_a_job_whose_worker_dies_again_and_again_is_given_up_as_lost(tmp_path: Path) -> None:
+    job = Job(Program(flow=dying, args={"folder": str(tmp_path / "out")}), 2, tmp_path / "store")
+    with pytest.raises(WorkerLost, match=r"worker 1 has failed \d times.*SIGKILL") as lost:
+        job.run()
+    assert explain(lost.value).code == 3

@@ -1,0 +1,105 @@
+"""A monitor that is a process apart: the job outlives it, and waits for it with what only it can decide."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from monitor.apart import SOCKET, NoMonitor
+from monitor.supervisor import Job
+from tests.monitor.job_under_test import build, check
+from tests.monitor.test_supervisor import RECORDS, ROOT, Watched, gone, wait_for
+from timely.drivers.program import Program
+from timely.errors import FalkirkError
+
+
+class Monitors:
+    """Starts `falkirk monitor`, and waits until it listens."""
+
+    def __init__(self, processes: ExitStack) -> None:
+        self._processes = processes
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "falkirk", "monitor", *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        self._processes.callback(process.wait)
+        self._processes.callback(process.kill)
+        assert process.stderr is not None
+        self._processes.callback(process.stderr.close)
+        line = process.stderr.readline()
+        assert "listens at" in line or "error" in line
+        return process
+
+
+@pytest.fixture
+def monitors() -> Iterator[Monitors]:
+    with ExitStack() as processes:
+        yield Monitors(processes)
+
+
+def test_a_job_goes_on_while_its_monitor_is_away_and_saves_when_it_is_back(tmp_path: Path, monitors: Monitors) -> None:
+    store = tmp_path / "store"
+    first = monitors.start(str(store))
+    assert (store / SOCKET).stat().st_mode & 0o077 == 0
+    watched = Watched(tmp_path, 2, monitor=store)
+
+    def strike() -> None:
+        watched.until(10)
+        pids = watched.job.pids
+        assert watched.job.monitor_pid == first.pid
+        first.kill()
+        wait_for(lambda: watched.notes)
+        before = watched.job.stats[0].records
+        wait_for(lambda: watched.job.stats[0].records >= before + 200)  # it reads on
+        written = len(list((tmp_path / "files").glob("epoch-*")))
+        assert written < RECORDS // 50  # but nothing is safe, so nothing is published
+        again = monitors.start(str(store))
+        watched.until(written + 10)
+        assert watched.job.pids == pids
+        assert watched.job.monitor_pid == again.pid
+        os.kill(pids[1], signal.SIGKILL)
+
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    assert "has gone" in watched.notes[0]
+    assert "is there again" in watched.notes[1]
+    assert [each["failed"] for each in watched.of("decided")] == [[0, 1], [1]]
+    done = Watched(tmp_path, 2, monitor=store)  # the same monitor waits for the next job of this store
+    done.run(lambda: None)
+    assert "finished by an earlier run" in done.notes[-1]
+
+
+def test_a_worker_that_dies_while_the_monitor_is_away_is_replaced_when_it_is_back(
+    tmp_path: Path, monitors: Monitors
+) -> None:
+    listen = str(tmp_path / "here")
+    first = monitors.start(str(tmp_path / "store"), "--listen", listen)
+    watched = Watched(tmp_path, 2, monitor=Path(listen))
+
+    def strike() -> None:
+        watched.until(10)
+        pid = watched.job.pids[0]
+        first.kill()
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: watched.notes and gone(pid))
+        monitors.start(str(tmp_path / "store"), "--listen", listen)
+
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path, monitors: Monitors) -> None:
+    program = Program(flow=build, args={"folder": str(tmp_path)})
+    with pytest.raises(NoMonitor, match="start it with falkirk monitor"):
+        Job(program, 1, tmp_path / "store", monitor=tmp_path / "nobody")
+    monitors.start(str(tmp_path / "other"))
+    with pytest.raises(FalkirkError, match=r"watches the store .*other, and the job uses .*store"):
+        Job(program, 1, tmp_path / "store", monitor=tmp_path / "other").run()
+    second = monitors.start(str(tmp_path / "other"))
+    assert second.wait(30) == 1
