@@ -11,7 +11,7 @@ Reports are checked as they come in: ReportError for one that no correct worker 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from monitor.topology import Topology
 from recovery.errors import NoSolutionError, ReportError
@@ -236,11 +236,14 @@ class Available:
             self._low[flat] = bound
         return bool(risen)
 
-    def decide(self, memory: Mapping[int, Sequence[InMemory]]) -> tuple[tuple[Bound | None, ...], ...]:
+    def decide(
+        self, memory: Mapping[int, Sequence[InMemory]], failed: Collection[tuple[int, int]] = ()
+    ) -> tuple[tuple[Bound | None, ...], ...]:
         """The decision of a round, `[worker][processor]`: what to restore, None for what stays as it is.
 
         Args:
             memory: what the living workers hold. All others have failed.
+            failed: processors that have failed on a living worker, as (processor, worker): for questions only.
 
         Raises NoSolutionError if what was promised to be kept cannot be.
         """
@@ -248,7 +251,7 @@ class Available:
         for flat in range(self.topology.count):
             processor, worker = divmod(flat, self.layout.workers)
             info = self.layout.processors[processor]
-            if worker in memory:
+            if worker in memory and (processor, worker) not in failed:
                 held = memory[worker][processor]
                 delivered = {index: held.delivered[place] for index, place in self.topology.incoming[flat]}
                 logs = self.topology.logs[processor]
@@ -266,7 +269,11 @@ class Available:
                 processors.append(Any(self._completed[flat]))
         while True:
             bounds = self._solve(processors)
-            stuck = [flat for flat, bound in enumerate(bounds) if bound and self._between(flat, bound, memory)]
+            stuck = [
+                flat
+                for flat, bound in enumerate(bounds)
+                if bound and isinstance(processors[flat], Live) and self._between(flat, bound, memory)
+            ]
             if not stuck:
                 return self.topology.by_worker(bounds)
             for flat in stuck:  # its memory does not reach so far, so for this round it has its checkpoints only
@@ -276,8 +283,7 @@ class Available:
         """Whether a living processor would have to go below where it came back from its store, to no checkpoint."""
         processor, worker = divmod(flat, self.layout.workers)
         return (
-            worker in memory
-            and self.topology.info(flat).chain
+            self.topology.info(flat).chain
             and any(bound)
             and bound < memory[worker][processor].since
             and all(option[0] != bound for option in self._options(flat))

@@ -11,16 +11,19 @@ waits for it, and the new round begins when everybody has been sent the decision
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from monitor.available import Available
 from monitor.commit import GroupCommit
 from monitor.cuts import Cuts
-from monitor.effects import Effect, Event, Fail, Fence, Finished, Respawn, Send, Settings
+from monitor.effects import Answered, Effect, Event, Fail, Fence, Finished, Respawn, Send, Settings
 from monitor.handshake import refusal
 from monitor.phase import Phase
 from monitor.records import KeptDecision, KeptEvent, KeptFinished, KeptLayout, Saved, Value
 from monitor.rounds import RoundNumbers
 from monitor.seats import Presence, Seat, Seats
 from monitor.watermarks import Changes, LowWatermarks
+from monitor.what_if import Questions
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
 from recovery.protocol import (
@@ -30,11 +33,13 @@ from recovery.protocol import (
     Decision,
     Drained,
     Durable,
+    Held,
     Join,
     Pause,
     Refused,
     Released,
     Restored,
+    Supposed,
     ToMonitor,
     Watermarks,
 )
@@ -60,6 +65,7 @@ class Coordinator:
         self.seats = Seats(settings.workers, settings.awaited, now)
         self._commit = GroupCommit()
         self._effects: list[Effect] = []
+        self._questions = Questions(lambda effect: self._effects.append(effect))
         self._now = now
         self._trouble_since = now
         self._again = False
@@ -110,6 +116,8 @@ class Coordinator:
             self._on_restored(seat, message)
         elif isinstance(message, Released):
             self._on_released(seat)
+        elif isinstance(message, Held | Supposed) and message.generation == self.generation:
+            self._questions.hear(message)
 
     def lost(self, worker: int, incarnation: int, now: float, reason: str) -> None:
         """The process is gone, or so it seems; nothing that it still says must reach `hear`."""
@@ -131,7 +139,17 @@ class Coordinator:
         overdue = [(seat, why) for seat in self.seats if (why := seat.overdue(now, silence)) is not None]
         if overdue:
             self._suspect(overdue)
+        self._questions.tick(now)
         self._cut()
+
+    def ask(self, number: int, failed: Iterable[tuple[int, int]], now: float) -> None:
+        """What if the processors `failed`, as (processor, worker), lost their memory now? `Answered` with this number."""
+        if self.phase is Phase.RUNNING:
+            self._questions.ask(number, self._available, failed, now)
+        else:
+            self._effects.append(
+                Answered(number, f"the job is not running now ({self.phase.value}): ask again when it is")
+            )
 
     def stored(self, ticket: int, now: float | None = None) -> None:
         """The write of this `Persist` is durable."""
@@ -142,6 +160,8 @@ class Coordinator:
 
     def take(self) -> list[Effect]:
         """What is to be done, in this order; each effect is given once."""
+        if self.phase is not Phase.RUNNING:
+            self._questions.give_up("the job has not gone on as it was meanwhile: ask again when it runs")
         write = self._commit.take() if self.phase is not Phase.OVER else None
         if write is not None:
             self._effects.append(write)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from monitor.records import Record, Value
-from recovery.protocol import ToWorker
+from recovery.metadata import Bound
+from recovery.protocol import Redone, Resent, ToWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +85,29 @@ class Fail:
     lost: bool = False
 
 
-Effect: TypeAlias = Send | Persist | Respawn | Fence | Event | Finished | Fail
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a failure would do (`monitor.what_if`).
+
+    Attributes:
+        failed: the processors that would lose their memory: (processor, worker).
+        bounds: `[worker][processor]`: where each would go back to; None for what would stay as it is.
+        resent: by worker, logged messages that would be sent again.
+        redone: by worker, work that would be done again; None where nobody can say, because the job is not running.
+    """
+
+    failed: tuple[tuple[int, int], ...]
+    bounds: tuple[tuple[Bound | None, ...], ...]
+    resent: tuple[tuple[Resent, ...], ...] = ()
+    redone: tuple[tuple[Redone, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a question, or why there is none."""
+
+    number: int
+    answer: Answer | str
+
+
+Effect: TypeAlias = Send | Persist | Respawn | Fence | Event | Finished | Fail | Answered

@@ -14,17 +14,20 @@ from recovery.checkpoints import Checkpoints, Draft, Positions
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_epoch, to_frontier
 from recovery.protocol import (
+    Ask,
     Completed,
     Cut,
     Decision,
     Drained,
     Durable,
+    Held,
     InMemory,
     Join,
     Pause,
     Refused,
     Released,
     Restored,
+    Suppose,
     ToMonitor,
     ToWorker,
     Watermarks,
@@ -35,6 +38,7 @@ from recovery.rollback import Rollback
 from recovery.store.interface import Buffer
 from recovery.store.journal import Journal
 from recovery.store.segments import Section, SegmentMeta
+from recovery.suppose import suppose
 from timely import rewind
 from timely.errors import FalkirkError
 from timely.messages import Frame
@@ -94,6 +98,8 @@ class Agent:
         self.low: list[list[Bound]] = [[info.nothing for info in layout.processors] for _ in range(layout.workers)]
         """W of every processor: `low[worker][processor]`."""
         self.refused: str | None = None
+        self.worked = 0.0
+        """How long this worker has worked, in seconds, as its driver says."""
         self._positions = positions
         self._plan = plan
         self._peers: tuple[int, ...] = ()
@@ -201,6 +207,16 @@ class Agent:
                 self._decide(message)
             case Refused():
                 self.refused = message.reason
+            case Ask():
+                if self.running:
+                    held = Held(self.index, self.worker.generation, message.question, self._memory())
+                    self.messages.append(held)
+            case Suppose():
+                if self.running:
+                    generation = self.worker.generation
+                    self.messages.append(
+                        suppose(message, self.layout, self.recorder, self.index, generation, self.worked)
+                    )
 
     def _raise(self, changed: tuple[tuple[int, int, Bound], ...]) -> None:
         for p, worker, bound in changed:
@@ -265,19 +281,23 @@ class Agent:
         if any(self._ended.get(worker, 0) < self.round for worker in self._peers):
             return
         self.phase = Phase.DRAINED
-        self._settled = [self._upto(p) for p in range(len(self.layout.processors))]
-        memory = tuple(
+        memory = self._memory()
+        self._settled = [held.upto for held in memory]
+        self.messages.append(Drained(self.index, self.round, memory))
+
+    def _memory(self) -> tuple[InMemory, ...]:
+        """What each processor holds."""
+        return tuple(
             InMemory(
-                upto,
+                upto := self._upto(p),
                 upto,
                 self.recorder.delivered_bounds(p),
                 self.recorder.sent_bounds(p),
                 self.recorder.future(p),
                 self._stored_at[p],
             )
-            for p, upto in enumerate(self._settled)
+            for p in range(len(self.layout.processors))
         )
-        self.messages.append(Drained(self.index, self.round, memory))
 
     def _upto(self, p: int) -> Bound:
         """What is complete at a processor of this worker."""

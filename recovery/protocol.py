@@ -15,6 +15,13 @@ Messages of one sender arrive in order. MessagePack, typed: nothing that arrives
                       <-   Pause                a worker has failed: stop, drain the links
       Drained         ->                        this is what I hold in memory
                       <-   Decision
+
+What would happen is asked in the same way, without stopping anybody:
+
+                      <-   Ask                  what would you hold if links were drained now?
+      Held            ->
+                      <-   Suppose              and if this were decided?
+      Supposed        ->                        these messages would be sent again, that much be done again
 """
 
 from __future__ import annotations
@@ -103,7 +110,45 @@ class Released(msgspec.Struct, tag=True, frozen=True):
     worker: int
 
 
-ToMonitor: TypeAlias = Join | Completed | Durable | Drained | Restored | Released
+class Held(msgspec.Struct, tag=True, frozen=True):
+    """The answer to `Ask`: what `Drained` would say now."""
+
+    worker: int
+    generation: int
+    question: int
+    memory: tuple[InMemory, ...]
+
+
+class Resent(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """Logged messages that would go again on an edge (by its index in `Layout.edges`), to `receiver`."""
+
+    edge: int
+    receiver: int
+    messages: int
+    bytes: int
+
+
+class Redone(msgspec.Struct, tag=True, frozen=True, array_like=True):
+    """Work that a processor would do again: records that it had handled in epochs that are not kept, at most; how many such
+    epochs; and about how many seconds of this worker they took."""
+
+    processor: int
+    records: int
+    epochs: int
+    seconds: float
+
+
+class Supposed(msgspec.Struct, tag=True, frozen=True):
+    """The answer to `Suppose`: what would follow from it on this worker."""
+
+    worker: int
+    generation: int
+    question: int
+    resent: tuple[Resent, ...]
+    redone: tuple[Redone, ...]
+
+
+ToMonitor: TypeAlias = Join | Completed | Durable | Drained | Restored | Released | Held | Supposed
 
 
 class Cut(msgspec.Struct, tag=True, frozen=True):
@@ -147,7 +192,21 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
     reason: str
 
 
-ToWorker: TypeAlias = Cut | Watermarks | Pause | Decision | Refused
+class Ask(msgspec.Struct, tag=True, frozen=True):
+    """What would this worker hold if its links were drained now?"""
+
+    question: int
+
+
+class Suppose(msgspec.Struct, tag=True, frozen=True):
+    """What would follow if this were decided? `failed[worker]`: the processors there that would have lost their memory."""
+
+    question: int
+    bounds: tuple[tuple[Bound | None, ...], ...]
+    failed: tuple[tuple[int, ...], ...]
+
+
+ToWorker: TypeAlias = Cut | Watermarks | Pause | Decision | Refused | Ask | Suppose
 
 _encoder = msgspec.msgpack.Encoder()
 _to_monitor: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToMonitor)

@@ -81,6 +81,10 @@ class WorkerRecorder:
         self.logs: dict[tuple[int, int], list[Entry]] = {}
         """By (edge of the graph, receiving worker), in the order of sending."""
         self.histories: dict[int, list[Event]] = {p: [] for p, info in enumerate(layout.processors) if info.history}
+        self.handled: list[dict[int, int]] = [{} for _ in layout.processors]
+        """How many records each processor has handled, by epoch; only of epochs that may have to be done again."""
+        self.records = 0
+        """How many all have handled, ever."""
         self.order = 0
         self._taken: dict[tuple[int, int], dict[int, Time]] = {}
         self._local_number = 0
@@ -103,6 +107,9 @@ class WorkerRecorder:
         greatest = self._of[processor].delivered
         if time > greatest[port]:
             greatest[port] = time
+        records, handled, epoch = len(batch), self.handled[processor], time[0]
+        handled[epoch] = handled.get(epoch, 0) + records
+        self.records += records
         if processor in self.histories:
             self._happened(processor, port, time, batch)
 
@@ -211,6 +218,7 @@ class WorkerRecorder:
     ) -> None:
         """The processor was rolled back to `bound`; `requests` and D̄ came from storage, None: they are known here."""
         memory = self._of[processor]
+        self.handled[processor] = {epoch: n for epoch, n in self.handled[processor].items() if epoch < bound[0]}
         last = _last(bound)
         memory.delivered = [min(time, last) if last is not None else () for time in memory.delivered]
         if requests is not None:
@@ -245,6 +253,7 @@ class WorkerRecorder:
     def collect(self, processor: int, bound: Bound) -> None:
         """The processor will never go below `bound`: forget what only that would need."""
         memory = self._of[processor]
+        self.handled[processor] = {epoch: n for epoch, n in self.handled[processor].items() if epoch >= bound[0]}
         if memory.requests:
             memory.requests = [each for each in memory.requests if each[1] >= bound]
         if memory.future:

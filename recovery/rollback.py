@@ -6,13 +6,13 @@ flight taken into account.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from recovery.checkpoints import Checkpoints
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
 from recovery.protocol import Decision
-from recovery.recorder import WorkerRecorder
+from recovery.recorder import Entry, WorkerRecorder
 from recovery.records import SourcePosition
 from recovery.replay import replay
 from timely import rewind
@@ -140,17 +140,32 @@ class Rollback:
         """Q'(e): the logged messages that their receivers need again."""
         local: list[rewind.Resent] = []
         remote: list[tuple[int, Message]] = []
-        ends = {edge.edge: edge for edge in self._layout.edges}
-        for (index, receiver), entries in self._recorder.logs.items():
-            edge = ends[index]
-            source, target = decision.bounds[self._worker.index][edge.source], decision.bounds[receiver][edge.target]
-            if target is None and remembers:
-                continue  # all that was sent has arrived, or waits there
-            for entry in entries:
-                if (source is not None and entry.event >= source) or (target is not None and entry.time < target):
-                    continue
-                if receiver == self._worker.index:
-                    local.append(rewind.Resent(index, entry.event, entry.time, entry.content()))
-                else:
-                    remote.append((receiver, entry.message()))
+        logs = wanted(self._layout, self._recorder, self._worker.index, decision.bounds, lambda _: remembers)
+        for entry in logs:
+            if entry.receiver == self._worker.index:
+                local.append(rewind.Resent(entry.edge, entry.event, entry.time, entry.content()))
+            else:
+                remote.append((entry.receiver, entry.message()))
         return local, remote
+
+
+def wanted(
+    layout: Layout,
+    recorder: WorkerRecorder,
+    index: int,
+    bounds: Sequence[Sequence[Bound | None]],
+    remembers: Callable[[int], bool],
+) -> Iterator[Entry]:
+    """Of the logs of worker `index`, the messages that their receivers need again when `bounds[worker][processor]` is decided.
+
+    `remembers(processor)`: it has its memory, so all that it has sent has arrived, or waits there.
+    """
+    ends = {edge.edge: edge for edge in layout.edges}
+    for (number, receiver), entries in recorder.logs.items():
+        edge = ends[number]
+        source, target = bounds[index][edge.source], bounds[receiver][edge.target]
+        if target is None and remembers(edge.source):
+            continue
+        for entry in entries:
+            if (source is None or entry.event < source) and (target is None or entry.time >= target):
+                yield entry

@@ -29,7 +29,7 @@ from falkirk.simulate.process import (
     SimulatedPool,
     SimulatedStore,
 )
-from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
+from monitor.effects import Answered, Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
 from recovery.layout import Layout, lay_out
 from recovery.protocol import ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.session import RecoverableSession
@@ -80,6 +80,7 @@ class World:
         self.log: list[tuple[float, str, dict[str, Any]]] = []
         self.failure: str | None = None
         self.finished = False
+        self.answers: list[Answered] = []
         self._random = Random(f"schedule {seed}")
         self._digest = blake2b(digest_size=16)
         self._build = build
@@ -349,6 +350,8 @@ class World:
                     self.finished = True
                 case Fail(reason):
                     self.failure = reason
+                case Answered():
+                    self.answers.append(effect)
 
     def _send(self, worker: int, message: ToWorker) -> None:
         self.checks.said(message)

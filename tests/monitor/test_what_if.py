@@ -1,0 +1,218 @@
+"""Questions about failures: what is predicted is what happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from monitor.effects import Answer
+from monitor.phase import Phase
+from monitor.what_if import PATIENCE_SECONDS, restart, targets
+from recovery.agent import Agent
+from recovery.protocol import Decision
+from recovery.rollback import Rollback
+from tests.monitor.layouts import LOOP, layout
+from tests.recovery.rules_support import RULE_PROGRAMS, WatchedWorld, job
+from timely.errors import FalkirkError
+
+SETTLED = 400
+"""Steps after which nothing is under way any more, if sources stand still."""
+
+
+class CountingWorld(WatchedWorld):
+    """Counts the records that each processor handles, in all processes together."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.handled: Counter[int] = Counter()
+
+    def _open(self, process: Any) -> None:
+        super()._open(process)
+        if process.session is not None:
+            recorder = process.session.agent.recorder
+            delivered = recorder.delivered
+
+            def count(processor: int, port: int, time: Any, batch: Any) -> None:
+                self.handled[processor] += len(batch)
+                delivered(processor, port, time, batch)
+
+            recorder.delivered = count
+
+
+def counting(program: str, workers: int, seed: int) -> CountingWorld:
+    world = CountingWorld(RULE_PROGRAMS[program], workers, seed, ())
+    world.outside.check_acknowledged = lambda: None  # type: ignore[method-assign]
+    return world
+
+
+def agents(world: WatchedWorld) -> list[Agent]:
+    return [process.session.agent for process in world._processes if process and process.session]
+
+
+def coordinator(world: WatchedWorld) -> Any:
+    assert world._monitor is not None
+    return world._monitor.coordinator
+
+
+def stand_still(world: WatchedWorld, steps: int = SETTLED) -> None:
+    """Sources give nothing more until `go_on`, and what is under way arrives."""
+    for process in world._processes:
+        assert process is not None
+        assert process.session is not None
+        for source in process.session.sources:
+            source.pump = lambda limits: False  # type: ignore[method-assign]
+    for _ in range(steps):
+        world.step()
+
+
+def go_on(world: WatchedWorld) -> None:
+    for process in world._processes:
+        if process is not None and process.session is not None:
+            for source in process.session.sources:
+                if "pump" in vars(source):
+                    del source.pump
+
+
+def ask(world: WatchedWorld, *names: str) -> Answer | str:
+    """What the monitor answers."""
+    failed = targets(coordinator(world).layout, names)
+    coordinator(world).ask(7, failed, world.now)
+    world._carry_out()
+    for _ in range(2_000):
+        if world.answers:
+            found = world.answers.pop()
+            assert found.number == 7
+            return found.answer
+        world.step()
+    raise AssertionError(world.explain())
+
+
+def far(program: str, workers: int, seed: int, steps: int) -> CountingWorld:
+    world = counting(program, workers, seed)
+    while steps or coordinator(world).phase is not Phase.RUNNING or len(agents(world)) < workers:
+        world.step()
+        steps = max(0, steps - 1)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("program", ["tight", "logs", "stateless", "rounds", "ordered"])
+def test_what_is_predicted_happens(program: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = counting(program, 2, seed)
+    whole.run()
+    world = far(program, 2, seed, 60 + 50 * seed)
+    stand_still(world)
+    victim = seed % 2
+    answer = ask(world, f"worker:{victim}")
+    assert isinstance(answer, Answer), answer
+
+    sent: dict[int, Counter[tuple[int, int]]] = {0: Counter(), 1: Counter()}
+    orders: Callable[[Rollback, Decision], Any] = Rollback.orders
+
+    def watched(rollback: Rollback, decision: Decision) -> Any:
+        found = orders(rollback, decision)
+        index = rollback._worker.index
+        places = {edge.edge: number for number, edge in enumerate(rollback._layout.edges)}
+        sent[index].update((places[each.edge], index) for each in found.local)
+        sent[index].update((places[message.edge], receiver) for receiver, message in found.remote)
+        return found
+
+    monkeypatch.setattr(Rollback, "orders", watched)
+    process = world._processes[victim]
+    assert process is not None
+    before = coordinator(world).generation
+    world._kill(process, "killed")
+    while coordinator(world).generation == before:
+        world.step()
+    go_on(world)
+    world.run()
+
+    assert coordinator(world).decision.bounds == answer.bounds
+    for worker, resent in enumerate(answer.resent):
+        assert sent[worker] == {(each.edge, each.receiver): each.messages for each in resent}
+    assert answer.redone is not None
+    predicted: Counter[int] = Counter()
+    for redone in answer.redone:
+        predicted.update({each.processor: each.records for each in redone})
+    assert dict(world.handled - whole.handled) == dict(+predicted)
+
+
+def test_a_question_changes_nothing() -> None:
+    world, other = counting("logs", 2, 5), counting("logs", 2, 5)
+    for _ in range(300):
+        world.step()
+        other.step()
+    coordinator(world).ask(1, [(0, 0)], world.now)
+    world.run()
+    other.run()
+    assert world.handled == other.handled
+    assert len(world.answers) == 1
+
+
+def test_what_has_not_failed_keeps_its_memory() -> None:
+    world = job("tight", 2)
+    stand_still(world)
+    answer = ask(world)
+    assert isinstance(answer, Answer)
+    assert {bound for bounds in answer.bounds for bound in bounds} == {None}
+    assert answer.redone == ((), ())
+    assert answer.resent == ((), ())
+
+
+def test_one_operator_may_fail_alone() -> None:
+    world = job("logs", 2)
+    stand_still(world)
+    layout = coordinator(world).layout
+    answer = ask(world, "third@1")
+    assert isinstance(answer, Answer)
+    third = next(p for p, info in enumerate(layout.processors) if info.name == "third")
+    assert answer.bounds[1][third] is not None
+    behind_the_log = next(p for p, info in enumerate(layout.processors) if info.name == "first")
+    assert answer.bounds[0][behind_the_log] is answer.bounds[1][behind_the_log] is None
+    assert sum(each.messages for resent in answer.resent for each in resent) > 0
+
+
+def test_the_stores_alone_say_what_a_restart_goes_back_to() -> None:
+    world = job("logs", 2)
+    stand_still(world)
+    answer = restart(coordinator(world)._available)
+    assert all(bound is not None for bounds in answer.bounds for bound in bounds)
+    live = ask(world, "worker:0", "worker:1")
+    assert isinstance(live, Answer)
+    assert live.bounds == answer.bounds
+    assert answer.redone is None
+
+
+def test_a_rollback_meanwhile_ends_a_question() -> None:
+    world = job("tight", 2)
+    coordinator(world).ask(3, [(0, 0)], world.now)
+    process = world._processes[1]
+    assert process is not None
+    world._kill(process, "killed")
+    assert [each.number for each in world.answers] == [3]
+    assert "ask again" in str(world.answers[0].answer)
+    coordinator(world).ask(4, [(0, 0)], world.now)
+    world._carry_out()
+    assert "not running" in str(world.answers[1].answer)
+    world.run()
+
+
+def test_a_worker_that_is_busy_is_named() -> None:
+    world = job("tight", 2)
+    coordinator(world).ask(3, [(0, 0)], world.now)
+    coordinator(world)._questions.tick(world.now + PATIENCE_SECONDS)
+    world._carry_out()
+    assert "worker 0, 1 is busy" in str(world.answers[0].answer)
+
+
+def test_names_of_what_fails() -> None:
+    of = layout(*LOOP, 2)
+    names = [info.name for info in of.processors]
+    assert targets(of, ["worker:1"]) == tuple((p, 1) for p in range(len(names)))
+    assert targets(of, [f"{names[1]}@0", names[2]]) == ((1, 0), (2, 0), (2, 1))
+    for wrong, says in (("worker:2", "0 to 1"), ("nobody", names[0]), ("worker:x", "0 to 1")):
+        with pytest.raises(FalkirkError, match=says):
+            targets(of, [wrong])
