@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import recovery.rollback
 from recovery.agent import Agent, Phase
 from recovery.fixed_point.solve import LIVE
 from recovery.protocol import Decision, Drained, Pause
@@ -96,7 +97,7 @@ for _name, _says, _change in (
     (
         "acted on",
         ACTS,
-        Change(Agent, "_settle", "upto,\n            upto,", "upto,\n            (0,) * len(upto),"),
+        Change(Agent, "_memory", "self._upto(p),\n            upto,", "self._upto(p),\n            (0,) * len(upto),"),
     ),
 ):
     rule(_name, _says, pause, paused(), _change)
@@ -232,15 +233,23 @@ RESENT = [
     *([(e, t) for e, t in ALL if e < 3 and t >= 2],) * 2,
 ]
 for _name, _says, _change in (
-    ("⊤ / ⊤", "keep all, resend nothing", Change(Rollback, "_resend", "if target is None and remembers:", "if False:")),
+    (
+        "⊤ / ⊤",
+        "keep all, resend nothing",
+        Change(recovery.rollback, "wanted", "target is None and remembers(edge.source)", "False"),
+    ),
     (
         "g failed / ⊤",
         "resend logged ones not yet delivered",
-        Change(Rollback, "_resend", "target is None and remembers", "target is None"),
+        Change(recovery.rollback, "wanted", "target is None and remembers(edge.source)", "target is None"),
     ),
-    ("resent to others", RESENDS, Change(Rollback, "_resend", "remote.append((receiver, entry.message()))", "pass")),
-    ("τ ∈ f(src)", RESENDS, Change(Rollback, "_resend", "(source is not None and entry.event >= source) or", "")),
-    ("t ∉ f(dst)", RESENDS, Change(Rollback, "_resend", "or (target is not None and entry.time < target)", "")),
+    (
+        "resent to others",
+        RESENDS,
+        Change(Rollback, "_resend", "remote.append((entry.receiver, entry.message()))", "pass"),
+    ),
+    ("τ ∈ f(src)", RESENDS, Change(recovery.rollback, "wanted", "(source is None or entry.event < source) and", "")),
+    ("t ∉ f(dst)", RESENDS, Change(recovery.rollback, "wanted", "and (target is None or entry.time >= target)", "")),
 ):
     rule(_name, _says, resent, RESENT, _change)
 

@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+import recovery.rollback
 from falkirk.simulate.faults import Rates
 from monitor.available import Available
 from monitor.coordinator import Coordinator
@@ -157,25 +158,25 @@ ROUNDS = {
     ),
     "resent within the source": rule(
         "a logged message is resent if τ ∈ f(src)",
-        Change(Rollback, "_resend", "(source is not None and entry.event >= source) or", ""),
+        Change(recovery.rollback, "wanted", "(source is None or entry.event < source) and", ""),
         Change(WorkerRecorder, "restored", "[entry for entry in entries if entry.event < bound]", "entries"),
     ),
     "resent outside the target": rule(
         "a logged message is resent if t ∉ f(dst)",
-        Change(Rollback, "_resend", "or (target is not None and entry.time < target)", ""),
+        Change(recovery.rollback, "wanted", "and (target is None or entry.time >= target)", ""),
     ),
     "resent at all": rule(
         "L(e, f): what is logged is resent",
         Change(
             Rollback,
             "_resend",
-            "local.append(rewind.Resent(index, entry.event, entry.time, entry.content()))",
+            "local.append(rewind.Resent(entry.edge, entry.event, entry.time, entry.content()))",
             "pass",
         ),
     ),
     "log order": rule(
         "log order stays",
-        Change(Rollback, "_resend", "for entry in entries:", "for entry in reversed(entries):"),
+        Change(recovery.rollback, "wanted", "for entry in entries:", "for entry in reversed(entries):"),
     ),
     "log order in the store": rule(
         "log order stays",
