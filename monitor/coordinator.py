@@ -189,7 +189,6 @@ class Coordinator:
             if self.phase is Phase.OVER:
                 return
         seat.incarnation = join.incarnation
-        seat.heard = self._now
         refused = refusal(join, self.settings.workers, self.layout, self.decision)
         if refused is not None:
             self._effects.append(Send(seat.worker, Refused(refused)))

@@ -65,11 +65,43 @@ def test_a_cut_counts_when_all_of_it_is_there() -> None:
         [Xi(0, (3,), ((3, 1),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],  # another depth on a port
         [Xi(0, (3,), ((3,),)), Xi(9, (3,), ((3,),)), Xi(3, (3,), ())],  # unknown
         [Xi(0, (-3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],
+        [Xi(0, (3,), ((-3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],
+        [Xi(0, (3,), ((NEVER + 1,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],
+        [Xi(0, (3,), ((3,),)), Xi(0, (4,), ((4,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],  # one has two
     ],
 )
 def test_a_cut_that_cannot_be_is_refused(xis: list[Xi]) -> None:
     with pytest.raises(ReportError):
         line().durable(0, 0, 3, xis)
+
+
+@pytest.mark.parametrize(
+    ("group", "epoch"),
+    [(-1, 3), (1, 3), (0, 0), (0, NEVER + 1)],
+)
+def test_a_cut_of_no_group_or_at_no_epoch_is_refused(group: int, epoch: int) -> None:
+    with pytest.raises(ReportError, match="which cannot be"):
+        line().durable(
+            0, group, epoch, [Xi(0, (epoch,), ((epoch,),)), Xi(2, (epoch,), ((epoch,),)), Xi(3, (epoch,), ())]
+        )
+
+
+def test_who_has_a_later_checkpoint_already_is_left_out_of_a_cut() -> None:
+    available = line()
+    available.join(0, [Xi(0, (5,), ((5,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    available.durable(0, 0, 4, [Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
+    assert [chain[-1][0] for chain in available.chains if chain] == [(5,), (4,), (4,)]
+    with pytest.raises(ReportError, match=r"too many or too few: .*'out'"):
+        available.durable(0, 0, 5, [Xi(2, (5,), ((5,),))])
+
+
+def test_whether_all_have_completed_what_was_persisted_before() -> None:
+    available = line()
+    assert not available.reached([[3]])
+    available.complete(0, (2,))
+    assert not available.reached([[3]])
+    available.complete(0, (3,))
+    assert available.reached([[3]])
 
 
 def test_checkpoints_may_be_told_twice_but_not_go_back() -> None:
@@ -116,9 +148,26 @@ def test_memory_must_fit_the_layout() -> None:
         InMemory((0,), (0,), ((0,),), good[0].discards),
         InMemory((0,), (0,), (), ()),
         InMemory((0,), (0,), (), ((0, 0),)),
+        InMemory((0,), (0, 0), (), good[0].discards),
+        InMemory((0,), (NEVER + 1,), (), good[0].discards),
     ]:
         with pytest.raises(ReportError):
             available.memory(0, (held, *good[1:]))
+    with pytest.raises(ReportError, match="the memory of 8 processors"):
+        available.memory(0, (*good, good[0]))
+    wrong = InMemory(good[1].upto, good[1].notified, ((-1,),), good[1].discards)
+    with pytest.raises(ReportError, match="is no bound"):
+        available.memory(0, (good[0], wrong, *good[2:]))
+
+
+def test_who_has_completed_less_than_it_has_persisted_is_not_believed() -> None:
+    available = line()
+    available.durable(0, 0, 3, [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    available.raise_watermarks()
+    process = World(layout(*LINE, 1)).processes[0]
+    assert process is not None
+    with pytest.raises(ReportError, match="less than it has persisted"):
+        available.memory(0, process.memory())
 
 
 def test_a_store_that_lost_what_w_needs_is_named() -> None:

@@ -9,6 +9,8 @@ from monitor.coordinator import Coordinator
 from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send
 from monitor.phase import Phase
 from monitor.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, Saved
+from monitor.seats import Presence
+from recovery.layout import GroupInfo
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import (
     Completed,
@@ -329,4 +331,99 @@ def test_who_is_done_may_be_silent() -> None:
     coordinator.hear(Released(0), 1.0)
     coordinator.hear(Completed(1, 1, (NEVER,)), 9.0)
     coordinator.tick(10.0)
+    assert coordinator.phase is Phase.RUNNING
+
+
+def test_what_is_due_by_the_clock_needs_no_message() -> None:
+    hourly = msgspec.structs.replace(PLAN, groups=(GroupInfo(None, 5.0),))
+    coordinator = Coordinator(0.0, None, settings(heartbeat_seconds=1e9))
+    for worker in range(2):
+        coordinator.hear(msgspec.structs.replace(join(worker), layout=hourly), 0.0)
+    while coordinator.phase is not Phase.RESTORING:
+        write(coordinator)
+    for worker in range(2):
+        coordinator.hear(Restored(worker, 1), 0.0)
+        coordinator.hear(Completed(worker, 1, (4,)), 1.0)
+    coordinator.tick(4.9)
+    assert not any(isinstance(effect, Send) and isinstance(effect.message, Cut) for effect in coordinator.take())
+    coordinator.tick(5.0)
+    assert Send(1, Cut(1, 0, 4)) in coordinator.take()
+
+
+def test_who_joins_twice_without_having_been_lost_is_fenced() -> None:
+    coordinator = running()
+    coordinator.hear(join(1, 1, 1), 1.0)
+    effects = without_events(coordinator)
+    assert effects == [Fence(1, 1, "it joined twice"), Respawn(1), Send(0, Pause(2, (0,)))]
+
+
+def test_who_is_behind_may_join_twice_for_that_is_what_it_is_told() -> None:
+    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    coordinator = Coordinator(0.0, saved, settings())
+    coordinator.hear(join(0, 1, 2), 0.0)
+    coordinator.hear(join(0, 1, 4), 0.0)
+    assert not any(isinstance(effect, Fence) for effect in coordinator.take())
+
+
+def test_a_process_that_was_lost_before_it_joined_is_known_when_it_joins_late() -> None:
+    coordinator = running()
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.lost(0, 2, 1.0, "killed before it could join")
+    coordinator.take()
+    coordinator.hear(join(0, 2, 1), 1.0)
+    assert coordinator.take() == []
+    coordinator.hear(join(0, 3, 1), 1.0)
+    assert coordinator.seats[0].presence is Presence.JOINED
+
+
+def test_the_loss_of_a_process_that_is_not_of_the_job_is_none() -> None:
+    coordinator = running()
+    coordinator.lost(7, 1, 1.0, "killed")
+    assert coordinator.take() == []
+
+
+def test_who_offers_what_cannot_be_is_fenced() -> None:
+    coordinator = running()
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.take()
+    coordinator.hear(join(0, 2, 1, durable=(Xi(9, (3,), ()),)), 1.0)
+    first, second, third = without_events(coordinator)
+    assert isinstance(first, Fence)
+    assert "what it offers cannot be" in first.reason
+    assert (second, third) == (Respawn(0), Send(1, Pause(3, (1,))))
+    assert coordinator.seats[0].presence is Presence.ABSENT
+
+
+def test_who_has_drained_and_says_what_cannot_be_is_fenced() -> None:
+    coordinator = running()
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(join(0, 2, 1), 1.0)
+    coordinator.take()
+    coordinator.hear(Drained(1, 2, memory()[1:]), 1.0)
+    (fence, *_) = without_events(coordinator)
+    assert isinstance(fence, Fence)
+    assert "Drained cannot be" in fence.reason
+
+
+def test_what_was_drained_for_an_earlier_round_does_not_count() -> None:
+    """The living may have been sent a decision since, and have worked on."""
+    coordinator = running()
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(Drained(1, 2, memory()), 1.0)
+    coordinator.lost(0, 2, 1.0, "killed")
+    coordinator.hear(join(0, 3, 1), 1.0)
+    assert coordinator.phase is Phase.GATHERING
+    coordinator.hear(Drained(1, 3, memory()), 1.0)
+    assert coordinator.phase is Phase.DECIDING
+
+
+def test_nobody_is_silent_who_waited_for_others_to_restore() -> None:
+    coordinator = running(heartbeat_seconds=5.0)
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(join(0, 2, 1), 1.0)
+    coordinator.hear(Drained(1, 2, memory()), 1.0)
+    write(coordinator)
+    coordinator.hear(Restored(1, 2), 2.0)
+    coordinator.hear(Restored(0, 2), 50.0)
+    coordinator.tick(51.0)
     assert coordinator.phase is Phase.RUNNING

@@ -95,24 +95,34 @@ def logged_exchange() -> Dataflow:
     return flow
 
 
-class _Later(Operator):
-    """Says two epochs later how many records an epoch had: its requests reach into the future."""
+class Gathering(Operator):
+    """Keeps the records of an epoch in the order in which they come, until it is over; and something by key for ever."""
 
     def __init__(self) -> None:
         self._now = TimedBatches()
-        self._sums = KeyedState()
-        self.state = Parts(self._now, self._sums)
+        self._kept = KeyedState()
+        self.state = Parts(self._now, self._kept)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
         self._now.add(time, batch)
         ctx.notify_at()
+
+    def gathered(self, time: Time) -> list[Any]:
+        """The records of the epoch that is over."""
+        return [value for batch in self._now.pop(time) for value in batch]
+
+
+class _Later(Gathering):
+    """Says two epochs later how many records an epoch had: its requests reach into the future."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        super().on_batch(ctx, port, time, batch)
         ctx.notify_at((time[0] + 2,))
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        size = sum(len(batch) for batch in self._now.pop(time))
-        if size:
-            self._sums.write(time, {time[0] + 2: size})
-        due = self._sums.read(time).get(time[0])
+        if size := len(self.gathered(time)):
+            self._kept.write(time, {time[0] + 2: size})
+        due = self._kept.read(time).get(time[0])
         if due:
             ctx.send([(time[0], due)])
 

@@ -23,13 +23,13 @@ from falkirk.simulate.world import World
 from recovery.agent import Agent
 from recovery.metadata import at_epoch
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from tests.recovery.programs import Gathering
 from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
 from timely.io import Iterable
-from timely.operators.base import Context, Operator
+from timely.operators.base import Context
 from timely.order import Time
 from timely.routing import stable_hash
-from timely.state import KeyedState, Parts, TimedBatches
 from timely.stream import Stream
 
 STEPS = 12_000
@@ -213,46 +213,30 @@ def _numbers(flow: Dataflow, epochs: int = 12) -> Stream:
     return flow.source("in", Iterable(partitioned=parts, batch=2, epoch_every=3))
 
 
-class Ahead(Operator):
+class Ahead(Gathering):
     """Sends each epoch's sum at once into the epoch after the next; says at its end how much came, and again two later."""
 
-    def __init__(self) -> None:
-        self._now = TimedBatches()
-        self._sums = KeyedState()
-        self.state = Parts(self._now, self._sums)
-
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
-        self._now.add(time, batch)
         ctx.send_at((time[0] + 2,), [("ahead", value) for value in batch])
-        ctx.notify_at()
+        super().on_batch(ctx, port, time, batch)
         ctx.notify_at((time[0] + 2,))
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        values = [value for batch in self._now.pop(time) for value in batch]
-        if values:
-            self._sums.write(time, {time[0] + 2: sum(values)})
+        if values := self.gathered(time):
+            self._kept.write(time, {time[0] + 2: sum(values)})
             ctx.send([("now", sum(values))])
-        due = self._sums.read(time).get(time[0])
+        due = self._kept.read(time).get(time[0])
         if due is not None:
             ctx.send([("later", due)])
 
 
-class InOrder(Operator):
-    """Keeps the records of an epoch in the order in which they come, and a chain of all epochs before."""
-
-    def __init__(self) -> None:
-        self._now = TimedBatches()
-        self._chain = KeyedState()
-        self.state = Parts(self._now, self._chain)
-
-    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
-        self._now.add(time, batch)
-        ctx.notify_at()
+class InOrder(Gathering):
+    """Sends the records of an epoch in the order in which they came, with a chain of all epochs before."""
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        values = [value for batch in self._now.pop(time) for value in batch]
-        link = stable_hash((self._chain.read(time).get(0), *values))
-        self._chain.write(time, {0: link})
+        values = self.gathered(time)
+        link = stable_hash((self._kept.read(time).get(0), *values))
+        self._kept.write(time, {0: link})
         ctx.send([(link, *values)])
 
 

@@ -7,6 +7,7 @@
 | Frontiers: acting on completeness is a notification | queues: acted on |
 | Frontiers: f is complete when ...; requests | here; queues: outstanding; seeds: re-arms; simulated: arrivals |
 | Restorable: what was reported, memory of living ones, C(d), cycles, ⊤ is not Finished | here |
+| Restorable: memory only from where it came back, sends ahead by port | batches |
 | Restorable: g = f ∩ φ ∩ σ⁻¹ | simulated: projection, inverse projection; here: kept by an egress |
 | Restorable: W is journaled, then announced; a rebuilt monitor falls back to it | simulated: W before ..., rebuilt monitor |
 | An exchange is W×W physical edges | simulated: exchange |
@@ -23,14 +24,14 @@
 | Garbage: W when all are there; idle processors and workers report | steps |
 | Stores: checksums, torn tails, identity, nothing deleted too early | store |
 | Sources: positions, of every partition; sinks: staged, released within W | simulated; seeds |
-| Fusion | seeds |
+| Batches: merged, first in first out, numbered as logged; fusion; fingerprints; capabilities | batches; seeds: fusion |
 | The fixed point itself; the incremental one | `fixed_point/test_mutations.py`, `fixed_point/test_forest_rules.py` |
 | Routing hashes are stable | `tests/timely/test_routing.py` |
 
 Not built: regions of sequence numbers and their bridges, Chandy-Lamport, history-dependent φ (Ξ
 and f_n go together here), `AtLeastOnce`, early release of deterministic sinks, rescaling (refused: seeds).
 
-`test_rules_queues.py`, `_seeds`, `_rounds`, `_steps` and `_store` continue this file;
+`test_rules_queues.py`, `_seeds`, `_rounds`, `_steps`, `_store` and `_batches` continue this file;
 `test_rules_simulated.py` does the same with whole jobs.
 """
 

@@ -136,7 +136,9 @@ def of_earlier_incarnations() -> Any:
     found.append((coordinator.phase, coordinator._available.epochs[0], coordinator.seats[0].presence))
     coordinator.lost(0, 2, 2.0, "killed")
     coordinator.take()
+    coordinator.hear(Completed(0, 2, (3,)), 2.0, 2)
     coordinator.hear(join(0, 2, 2), 2.0)
+    found.append((coordinator.phase, coordinator._available.epochs[0], coordinator.seats[0].presence))
     found.append((coordinator.phase, coordinator.seats[0].presence, coordinator.seats[0].failures))
     coordinator.lost(0, 2, 2.0, "killed")
     found.append((coordinator.phase, coordinator.seats[0].presence, coordinator.seats[0].failures))
@@ -148,6 +150,7 @@ def of_earlier_incarnations() -> Any:
 INCARNATIONS = "writes and words of fenced incarnations are refused"
 for _name, _change in {
     "said by an old incarnation": Change(Coordinator, "hear", "and incarnation in (None, seat.incarnation):", ":"),
+    "said by who was given up": Change(Coordinator, "hear", "seat.presence is Presence.ALIVE and", ""),
     "an old incarnation is lost": Change(Coordinator, "lost", "incarnation < seat.incarnation or", ""),
     "lost once": Change(
         Coordinator, "lost", "or (incarnation == seat.incarnation and seat.presence is Presence.ABSENT)", ""
@@ -167,6 +170,7 @@ for _name, _change in {
         (
             [
                 (Phase.RUNNING, None, Presence.ALIVE),
+                (Phase.GATHERING, None, Presence.ABSENT),
                 (Phase.GATHERING, Presence.ABSENT, 2),
                 (Phase.GATHERING, Presence.ABSENT, 2),
             ],

@@ -294,7 +294,7 @@ def compacted() -> Any:
     """Totals of epochs 100 to 104 were added; W reaches 102; then the operator goes back to 103."""
     agent = agent_of(job("ahead", 1), 0)
     p = named(agent, "ahead")
-    state = agent.worker.runtimes[p].operator._sums  # type: ignore[attr-defined]
+    state = agent.worker.runtimes[p].operator._kept  # type: ignore[attr-defined]
     assert isinstance(state, KeyedState)
     for epoch in range(100, 105):
         state.write((epoch,), {"last": epoch})
