@@ -5,13 +5,13 @@
 | Frontiers: M̄, D̄ as maximal times; φ not too large | simulated: delivered, sent, discarded, projection too large |
 | Frontiers: reports are monotone; sends are disciplined; ↓σ(g), not φ; future sends; exact recording | here |
 | Frontiers: acting on completeness is a notification | queues: acted on |
-| Frontiers: f is complete when ...; requests | here; queues: outstanding; seeds: re-arms; simulated: arrivals |
+| Frontiers: f is complete when ...; requests | here; queues: outstanding; steps: held; seeds: re-arms; simulated: arrivals |
 | Restorable: what was reported, memory of living ones, C(d), cycles, ⊤ is not Finished | here |
 | Restorable: memory only from where it came back, sends ahead by port | batches |
 | Restorable: g = f ∩ φ ∩ σ⁻¹ | simulated: projection, inverse projection; here: kept by an egress |
 | Restorable: W is journaled, then announced; a rebuilt monitor falls back to it | simulated: W before ..., rebuilt monitor |
 | An exchange is W×W physical edges | simulated: exchange |
-| Round 1: stop, marker behind everything, queue, report | queues |
+| Round 1: stop, marker behind everything, queue, report; cuts that were begun, or come late | queues; steps |
 | Round 2: all known, durable, applied by all, fences | simulated; seeds: idempotent, behind, fenced |
 | Round 2: F*' = {f' ⊆ f(p)}; earlier generations and incarnations | rounds |
 | Round 2: what a reader ignores; decisions as long as they are needed | store; simulated: void checkpoints |
@@ -20,7 +20,7 @@
 | Round 5: seeds, one owner each, all in before anything; old generations | seeds; simulated |
 | Round 6: the barrier | simulated: all seeds, frontiers wait for seeds |
 | Deadlines, of each step; who is in time | steps; seeds |
-| Garbage: S within W, shared runs, L within W of the receiver, histories, compaction | seeds; simulated |
+| Garbage: S within W, shared runs, L within W of the receiver, histories, compaction | seeds; store; simulated |
 | Garbage: W when all are there; idle processors and workers report | steps |
 | Stores: checksums, torn tails, identity, nothing deleted too early | store |
 | Sources: positions, of every partition; sinks: staged, released within W | simulated; seeds |

@@ -16,14 +16,16 @@ from recovery.agent import Agent
 from recovery.metadata import Xi
 from recovery.protocol import (
     Completed,
+    Cut,
     Drained,
     Durable,
+    Pause,
     Restored,
     Watermarks,
 )
 from tests.monitor.coordinators import GROUND, PLAN, join, memory, respawned, running, settings, write, xis
 from tests.monitor.layouts import layout
-from tests.recovery.rules_support import Change, Rule, agent_of, job
+from tests.recovery.rules_support import Change, Rule, agent_of, job, named
 from timely.messages import Frame
 
 RULES: dict[str, Rule] = {}
@@ -218,6 +220,81 @@ rule(
         "pass",
     ),
 )
+
+
+# ---------------------------------------------------------------------------------- a worker that pauses
+
+
+def late_cuts() -> Any:
+    """A cut that was announced in an earlier generation, one that comes while links are drained, and one before that."""
+    agent = agent_of(job("tight", 2), 0)
+    generation = agent.worker.generation
+    agent.hear(Cut(generation - 1, 0, 100))
+    found = [len(agent._due)]
+    agent.hear(Cut(generation, 0, 100))
+    agent.hear(Pause(agent.round + 1, (0, 1)))
+    found.append(len(agent._due))
+    agent.hear(Cut(generation, 0, 100))
+    return *found, len(agent._due), len(agent._waiting)
+
+
+CUTS = "checkpoints fall between activations, of this generation, and not while links are drained"
+for _name, _old in {
+    "cuts of an old generation": "message.generation == self.worker.generation and",
+    "cuts while links are drained": "and self.phase == Phase.RUNNING",
+}.items():
+    rule(_name, CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "hear", _old, ""))
+rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_pause", "self._due.clear()", "pass"))
+
+
+def saved_and_drained() -> Any:
+    """A worker pauses in the midst of a cut: what it says, before that is durable and then."""
+    agent = agent_of(job("logs", 1), 0)
+    p = named(agent, "third")
+    assert agent._completed is not None
+    group = agent.layout.processors[p].group
+    agent.hear(Cut(agent.worker.generation, group, agent._completed[group]))
+    agent.save()
+    begun = agent.saving
+    agent.hear(Pause(agent.round + 1, (0,)))
+    found = [len(agent.messages)]
+    sealed = agent.seal()
+    assert sealed is not None
+    found.append(len(agent.messages))
+    agent.stored(sealed[0])
+    return begun, *found, [type(message).__name__ for message in agent.messages]
+
+
+for _name, _changes in {
+    "drained when it is durable": (Change(Agent, "_settle", "or self.waits_for_store() or self.journal.gathered", ""),),
+    "what was begun is ended": (Change(Agent, "_pause", "self.save(at_once=True)", "pass"),),
+}.items():
+    rule(
+        _name,
+        "Ξ is announced only after Ξ, S and L are durable, and Ξ(p, ⊤) after all that was announced",
+        saved_and_drained,
+        (True, 0, 0, ["Durable", "Drained"]),
+        *_changes,
+    )
+
+
+def held_here() -> Any:
+    """A worker, or another one, holds a capability at a processor: what is complete there, and in its group."""
+    agent = agent_of(job("ordered", 2), 0)
+    p = named(agent, "first")
+    place = agent._plan.processors[p].place
+    assert place is not None
+    agent._settled = [info.nothing for info in agent.layout.processors]
+    agent.worker.tracker.update(place, (2,), +1)
+    return agent._upto(p)[0] <= 2, agent._epoch(agent._places_of(agent.layout.processors[p].group)) <= 2
+
+
+HELD = "f is complete when no held capability in f can still be there"
+for _name, _change in {
+    "held capabilities": Change(Agent, "_upto", "times += tracker.leaving(runtime.processor.place)", "pass"),
+    "held capabilities in a group": Change(Agent, "_places_of", "places.add(processor.place)", "pass"),
+}.items():
+    rule(_name, HELD, held_here, (True, True), _change)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -372,6 +372,31 @@ for _name, _change in {
     rule(_name, DELETED, deleted, ([True] * 12, (0,), True), _change)
 
 
+def collected() -> Any:
+    """Five checkpoints, each whole, of which nothing goes below 4 again; what is left, and in the journal."""
+    disk = memory_disk()
+    journal, _, _ = reading.take_over(disk, OWNER, STORE, 1)
+    journal.resume()
+    _, checkpoints = _checkpoints(journal)
+    for epoch in range(1, 6):
+        assert checkpoints.advance(checkpoints.cut(1, epoch, lambda p: None, lambda p, epoch: ()))
+        _write(disk, journal)
+    checkpoints.collect(1, (4,))
+    return (
+        [xi.bound[0] for xi in checkpoints.durable()],
+        [epoch for epoch in range(1, 6) if ("cut", 1, (epoch,)) in journal],
+    )
+
+
+COLLECTED = "collect S(p, f') for f' ⊂ W(p): garbage goes, and what may be needed stays"
+for _name, _old, _new in (
+    ("garbage goes", "del history.saved[:first]", "pass"),
+    ("garbage goes from the journal", "self._journal.dead(saved.key)", "pass"),
+    ("what W rests on stays", "first = inside[-1]", "first = inside[-1] + 1"),
+):
+    rule(_name, COLLECTED, collected, ([4, 5], [4, 5]), Change(Checkpoints, "collect", _old, _new))
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
     RULES[name].check()
