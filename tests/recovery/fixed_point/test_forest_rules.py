@@ -31,6 +31,13 @@ def histories() -> Any:
     return True
 
 
+def rare_histories() -> Any:
+    """Among these, one in which something follows from the limit of a processor that waits itself."""
+    for seed in range(270, 300):
+        run_history(seed, compiled=False, with_literal=False, fewest=11, most=16)
+    return True
+
+
 def behind_a_laggard() -> Any:
     """Processor 1 reports on and on, but waits for processor 0; all others have reported once more than it, and wait for it.
 
@@ -84,6 +91,13 @@ for _name, _says, _method, _old, _new in (
     ("risen once", ONCE, "_settle", "risen.clear()", "pass"),
 ):
     rule(_name, _says, histories, True, Change(Forest, _method, _old, _new))
+rule(
+    "what followed from its limit",
+    OUTSIDE,
+    rare_histories,
+    True,
+    Change(Forest, "_lift", "limit.hang(ceilings[-2])", "pass"),
+)
 for _name, _says, _old, _new in (
     ("re-hung", OUTSIDE, "if few and", "if False and"),
     ("who waits is not looked at", ONCE, "if len(ceilings) > 1 or p in self._risen:", "if p in self._risen:"),
