@@ -46,6 +46,8 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     role: str
     history: bool = False
     """It persists what was delivered to it, in place of state and of outputs."""
+    scope: tuple[str, ...] = ()
+    """The names of the scopes around it, the outermost first, without the root."""
 
     @property
     def nothing(self) -> Bound:
@@ -75,6 +77,11 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     def summary(self) -> Summary:
         """What the edge does to times: that of its source."""
         return Summary(self.depth, self.add, self.append)
+
+    @property
+    def feedback(self) -> bool:
+        """Whether it leads back: what is sent on it has a later time than the event that sent it."""
+        return any(self.add)
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
@@ -217,6 +224,7 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> Proce
         group=group,
         role=role,
         history=history,
+        scope=tuple(scope.name for scope in node.scope.path()[1:]),
     )
 
 

@@ -1,0 +1,10 @@
+"""The monitor's page: the dataflow in layers, live, and the questions that it answers.
+
+Pure, each a function of what it is given:
+
+- `fold`: which operators are drawn, and which are folded into one box.
+- `layers`, `ordering`, `columns`, `layout`: where everything stands, scope inside scope.
+- `view`: from what the monitor knows to what the page shows, and what of it has changed.
+
+Around these: `app`, the pages and streams as they are asked for by HTTP, and `server`, which runs that beside a monitor.
+"""

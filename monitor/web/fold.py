@@ -1,0 +1,244 @@
+"""What of a layout is drawn: operators, and groups of operators as one node each, at most so many that people can read.
+
+Operators stand in a tree of *groups*: the scopes of the program; and where a scope holds very many, what belongs to one
+region within it, chains without a fork, and bands of neighbouring layers. A group that is *open* is drawn as a box around
+what is in it, one that is *folded* as a single node. What a reader has opened stays open and what he has folded stays
+folded; of the rest as much is opened, from the outside inwards, as may be drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from recovery.layout import Layout
+
+MOST_DRAWN = 150
+"""Nodes on the page at once."""
+MOST_CHILDREN = 48
+"""A group with more is divided further."""
+
+_LEAST_CHAIN = 3
+
+
+@dataclass(slots=True)
+class Group:
+    """Operators that can be folded. `key` is stable as long as the program is."""
+
+    key: str
+    label: str
+    kind: str
+    """scope, region, chain or part."""
+    children: list[Group | int] = field(default_factory=list)
+    """Groups, and operators by their index in the layout."""
+
+    def members(self) -> list[int]:
+        """All operators inside, ascending."""
+        found: list[int] = []
+        for child in self.children:
+            found += [child] if isinstance(child, int) else child.members()
+        return sorted(found)
+
+    def groups(self) -> Iterable[Group]:
+        """All groups inside, outer ones first."""
+        for child in self.children:
+            if isinstance(child, Group):
+                yield child
+                yield from child.groups()
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """What is drawn: the tree of groups, those of them that are open, and for each operator its node.
+
+    `nodes[i]` are the operators of drawn node i; `of[p]` is the node of operator p.
+    """
+
+    root: Group
+    open: frozenset[str]
+    nodes: tuple[tuple[int, ...], ...]
+    folded: tuple[Group | None, ...]
+    """The group that each node stands for; None for an operator."""
+    of: tuple[int, ...]
+
+
+def group_tree(layout: Layout, most_children: int = MOST_CHILDREN) -> Group:
+    """The groups of a layout: its scopes, divided further where they hold more than `most_children`."""
+    root = Group("", layout.name, "scope")
+    scopes: dict[tuple[str, ...], Group] = {(): root}
+
+    def scope_of(path: tuple[str, ...]) -> Group:
+        if path not in scopes:
+            scopes[path] = Group("/".join(path), path[-1], "scope")
+            scope_of(path[:-1]).children.append(scopes[path])
+        return scopes[path]
+
+    for index, info in enumerate(layout.processors):
+        scope_of(info.scope).children.append(index)
+    plain = _plain(layout)
+    for group in list(scopes.values()):
+        _divide(group, layout, plain, most_children)
+    return root
+
+
+def fold(
+    layout: Layout,
+    root: Group,
+    opened: Collection[str] = (),
+    closed: Collection[str] = (),
+    most: int = MOST_DRAWN,
+) -> Folding:
+    """Choose what is drawn. `opened` and `closed` are keys of groups, as a reader chose them; the last word is his."""
+    parents = {child.key: group for group in (root, *root.groups()) for child in group.children if _is_group(child)}
+    wanted: set[str] = set()
+    for key in opened:
+        while key in parents:
+            wanted.add(key)
+            key = parents[key].key
+    unwanted = set(closed) - wanted
+    is_open = {root.key, *wanted}
+    drawn = _drawn(root, is_open)
+    level = [child for child in root.children if isinstance(child, Group)]
+    while level:
+        # Small ones first: so most of them are open in the end, and what stays folded is what is large.
+        for group in sorted(level, key=lambda group: (len(group.children), group.key)):
+            parent_open = parents[group.key].key in is_open
+            if parent_open and group.key not in is_open | unwanted and drawn + len(group.children) - 1 <= most:
+                is_open.add(group.key)
+                drawn += len(group.children) - 1
+        level = [child for group in level for child in group.children if isinstance(child, Group)]
+    nodes: list[tuple[int, ...]] = []
+    folded: list[Group | None] = []
+    of = [0] * len(layout.processors)
+
+    def draw(group: Group) -> None:
+        for child in group.children:
+            if isinstance(child, Group) and child.key in is_open:
+                draw(child)
+                continue
+            members = tuple(child.members()) if isinstance(child, Group) else (child,)
+            for index in members:
+                of[index] = len(nodes)
+            nodes.append(members)
+            folded.append(child if isinstance(child, Group) else None)
+
+    draw(root)
+    reachable = frozenset(group.key for group in (root, *root.groups()) if group.key in is_open)
+    return Folding(root, reachable, tuple(nodes), tuple(folded), tuple(of))
+
+
+def _is_group(child: Group | int) -> bool:
+    return isinstance(child, Group)
+
+
+def _drawn(group: Group, is_open: Collection[str]) -> int:
+    count = 0
+    for child in group.children:
+        count += _drawn(child, is_open) if isinstance(child, Group) and child.key in is_open else 1
+    return count
+
+
+def _plain(layout: Layout) -> nx.DiGraph[int]:
+    """The graph of operators, without what leads back."""
+    plain: nx.DiGraph[int] = nx.DiGraph()
+    plain.add_nodes_from(range(len(layout.processors)))
+    plain.add_edges_from((edge.source, edge.target) for edge in layout.edges if not edge.feedback)
+    return plain
+
+
+def _divide(group: Group, layout: Layout, plain: nx.DiGraph[int], most: int) -> None:
+    """Put what is in `group` into groups of its own, in ways that say ever less, until few enough are left."""
+    if len(group.children) > most:
+        _by_region(group, layout)
+    for part in [group, *(child for child in group.children if isinstance(child, Group) and child.kind == "region")]:
+        if len(part.children) > most:
+            _by_chain(part, layout, plain)
+        if len(part.children) > most:
+            _by_band(part, layout, plain, most)
+
+
+def _by_region(group: Group, layout: Layout) -> None:
+    regions: dict[str, list[int]] = {}
+    for child in group.children:
+        if isinstance(child, int) and (region := layout.processors[child].region) is not None:
+            regions.setdefault(region, []).append(child)
+    for name, members in regions.items():
+        if 1 < len(members) < len(group.children):
+            _gather(group, Group(f"{group.key}:{name}", name, "region"), members)
+
+
+def _by_chain(group: Group, layout: Layout, plain: nx.DiGraph[int]) -> None:
+    here = {child for child in group.children if isinstance(child, int)}
+    follows: dict[int, int] = {}
+    for index in sorted(here):
+        after = list(plain.successors(index))
+        if len(after) == 1 and after[0] in here and plain.in_degree(after[0]) == 1:
+            follows[index] = after[0]
+    later = set(follows.values())
+    for first in sorted(follows.keys() - later):
+        chain = [first]
+        while chain[-1] in follows and len(chain) < MOST_CHILDREN:
+            chain.append(follows[chain[-1]])
+        if len(chain) >= _LEAST_CHAIN:
+            names = layout.processors[chain[0]].name, layout.processors[chain[-1]].name
+            _gather(group, Group(f"{group.key}:{names[0]}..", f"{names[0]} … {names[1]}", "chain"), chain)
+
+
+def _by_band(group: Group, layout: Layout, plain: nx.DiGraph[int], most: int) -> None:
+    """Bands of neighbouring layers: nothing that leaves one comes back to it. Within a band, what hangs together."""
+    unit: dict[int, int] = {}
+    for number, child in enumerate(group.children):
+        for member in [child] if isinstance(child, int) else child.members():
+            unit[member] = number
+    between: nx.DiGraph[int] = nx.DiGraph()
+    between.add_nodes_from(range(len(group.children)))
+    between.add_edges_from(
+        (unit[a], unit[b]) for a, b in plain.edges if a in unit and b in unit and unit[a] != unit[b]
+    )
+    acyclic = nx.condensation(between)
+    layer: dict[int, int] = {}
+    for component in nx.lexicographical_topological_sort(acyclic):
+        at = max((layer[before] + 1 for before in acyclic.predecessors(component)), default=0)
+        layer[component] = at
+    depth = max(layer.values()) + 1
+    height = max(1, -(-depth // most))
+    children = list(group.children)
+    while True:
+        bands: dict[int, list[int]] = {}
+        for component, at in layer.items():
+            bands.setdefault(at // height, []).extend(acyclic.nodes[component]["members"])
+        parts: list[list[int]] = []
+        for _, band in sorted(bands.items()):
+            together = [sorted(each) for each in nx.weakly_connected_components(between.subgraph(band))]
+            parts += sorted(together)
+        if len(parts) <= most or height >= depth:
+            break
+        height *= 2
+    if len(parts) > most:  # many small things side by side
+        size = -(-len(parts) // most)
+        parts = [[each for part in parts[at : at + size] for each in part] for at in range(0, len(parts), size)]
+    for part in parts:
+        if 1 < len(part) < len(children):
+            inside = [children[number] for number in part]
+            first = inside[0] if isinstance(inside[0], int) else inside[0].members()[0]
+            name = layout.processors[first].name
+            group_part = Group(f"{group.key}:{name}+", f"{name} and {len(part) - 1} more", "part")
+            _gather(group, group_part, inside)
+            if len(group_part.children) > most and len(parts) > 1:
+                _by_band(group_part, layout, plain, most)
+
+
+def _gather(group: Group, inner: Group, members: Iterable[Group | int]) -> None:
+    """Move `members` of `group` into `inner`, which takes the place of the first of them."""
+    chosen = list(members)
+    ids = {id(each) if isinstance(each, Group) else each for each in chosen}
+
+    def is_one(child: Group | int) -> bool:
+        return (id(child) if isinstance(child, Group) else child) in ids
+
+    place = next(at for at, child in enumerate(group.children) if is_one(child))
+    inner.children = [child for child in group.children if is_one(child)]
+    group.children = [child for child in group.children if not is_one(child)]
+    group.children.insert(place, inner)

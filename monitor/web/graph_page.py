@@ -1,0 +1,137 @@
+"""The picture of one folding of a job's layout, as the page gets it. Pure; computed only when layout or folding change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from monitor.web.fold import Folding, Group
+from monitor.web.layout import Curve, Tree, draw
+from recovery.layout import Layout
+
+SMALL = ("enter", "leave", "feedback")
+"""Kinds of operators that only pass times on: drawn small."""
+
+Between = dict[tuple[int, int, bool], list[int]]
+
+
+def tree_of(folding: Folding) -> Tree:
+    """The boxes of a folding, for `monitor.web.layout`."""
+
+    def visit(group: Group) -> Tree:
+        tree = Tree(group.key, group.label)
+        for child in group.children:
+            if isinstance(child, Group) and child.key in folding.open:
+                tree.children.append(visit(child))
+            else:
+                first = child if isinstance(child, int) else child.members()[0]
+                tree.children.append(folding.of[first])
+        return tree
+
+    return visit(folding.root)
+
+
+def edges_of(layout: Layout, folding: Folding) -> Between:
+    """(node, node, whether it leads back) with the edges of the layout that it stands for; none within a node.
+
+    What leads to a feedback leads back: so a loop has one way back, and its head stands at its top.
+    """
+    heads = {edge.source for edge in layout.edges if edge.feedback}
+    found: Between = {}
+    for index, edge in enumerate(layout.edges):
+        source, target = folding.of[edge.source], folding.of[edge.target]
+        if source != target:
+            found.setdefault((source, target, edge.target in heads), []).append(index)
+    for source, target, back in list(found):
+        if back and (source, target, False) in found:
+            found[source, target, False] += found.pop((source, target, True))
+    return found
+
+
+def sizes_of(layout: Layout, folding: Folding) -> list[tuple[float, float]]:
+    """Width and height of each node."""
+    bars = min(layout.workers, 64) * 3.0 + 40.0
+    wide = max(190.0, bars)
+    sizes = []
+    for members, group in zip(folding.nodes, folding.folded):
+        small = group is None and layout.processors[members[0]].kind in SMALL
+        sizes.append((132.0, 30.0) if small else (wide, 70.0))
+    return sizes
+
+
+def graph_page(layout: Layout, folding: Folding) -> dict[str, Any]:
+    """Nodes, boxes and edges with their places, as plain data."""
+    between = edges_of(layout, folding)
+    drawing = draw(tree_of(folding), list(between), sizes_of(layout, folding))
+    kinds = {group.key: group.kind for group in folding.root.groups()}
+    return {
+        "width": drawing.width,
+        "height": drawing.height,
+        "nodes": [
+            {
+                "x": rect.x,
+                "y": rect.y,
+                "w": rect.width,
+                "h": rect.height,
+                **_node(layout, members, group),
+            }
+            for rect, members, group in zip(drawing.nodes, folding.nodes, folding.folded)
+        ],
+        "boxes": [
+            {
+                "key": box.key,
+                "label": box.label,
+                "kind": kinds[box.key],
+                "depth": box.depth,
+                "x": box.rect.x,
+                "y": box.rect.y,
+                "w": box.rect.width,
+                "h": box.rect.height,
+            }
+            for box in drawing.boxes
+        ],
+        "edges": [
+            {
+                "source": curve.source,
+                "target": curve.target,
+                "back": curve.back,
+                "path": svg_path(curve),
+                "count": len(indices),
+                "edges": indices[:20],
+                "logged": any(layout.edges[index].logged for index in indices),
+                "spread": any(layout.edges[index].spread for index in indices),
+            }
+            for curve, indices in zip(drawing.curves, between.values())
+        ],
+    }
+
+
+def _node(layout: Layout, members: tuple[int, ...], group: Group | None) -> dict[str, Any]:
+    infos = [layout.processors[member] for member in members]
+    policies = sorted({info.policy for info in infos})
+    regions = sorted({info.region for info in infos if info.region is not None})
+    first = infos[0]
+    return {
+        "operator": members[0] if group is None else None,
+        "key": first.name if group is None else group.key,
+        "name": first.name if group is None else group.label,
+        "kind": first.kind if group is None else group.kind,
+        "role": first.role if group is None else "group",
+        "small": group is None and first.kind in SMALL,
+        "count": len(members),
+        "policy": policies[0] if len(policies) == 1 else "mixed",
+        "region": regions[0] if len(regions) == 1 else None,
+        "chain": any(info.chain for info in infos),
+    }
+
+
+def svg_path(curve: Curve) -> str:
+    """The curve in SVG's own words.
+
+    >>> svg_path(Curve(0, 1, False, ((5.0, 0.0), (5.0, 10.0), (5.0, 20.0, 9.5, 20.0, 9.5, 30.0))))
+    'M5 0L5 10C5 20 9.5 20 9.5 30'
+    """
+    parts = []
+    for number, segment in enumerate(curve.segments):
+        letter = "M" if number == 0 else "L" if len(segment) == 2 else "C"
+        parts.append(letter + " ".join(f"{value:g}" for value in segment))
+    return "".join(parts)

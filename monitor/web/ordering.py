@@ -1,0 +1,211 @@
+"""The order of elements within layers: few crossings, and no edge that passes through a box.
+
+Layers are ordered by the mean places of neighbours, downwards and upwards in turn, and then by exchanging neighbours as
+long as that helps. A box stands in several layers. On the way down, what a box stands between stays on its side: an
+element goes where those above it are. An element with neighbours on both sides of a box cannot; it must come after the
+box's end (`Conflict`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monitor.web.layers import Layers
+
+_SWEEPS = 10
+_EXCHANGES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Item `item` must come below the end of `box`."""
+
+    box: int
+    item: int
+
+
+def order(layers: Layers) -> list[list[int]] | Conflict:
+    """The elements of each layer from left to right."""
+    rows = _beginning(layers)
+    best: list[list[int]] | None = None
+    least = 0
+    for sweep in range(_SWEEPS):
+        if sweep:
+            rows = _upwards(layers, rows)
+        result = _downwards(layers, rows)
+        if isinstance(result, Conflict):
+            return result
+        rows = result
+        _exchange(layers, rows)
+        crossings = count_crossings(layers, rows)
+        if best is None or crossings < least:
+            best, least = [list(row) for row in rows], crossings
+        if not least:
+            break
+    assert best is not None
+    return _arches_fit(layers, best) or best
+
+
+def count_crossings(layers: Layers, rows: Sequence[Sequence[int]]) -> int:
+    """How many pairs of edges cross between layers; what stands in the way of arches counts too."""
+    crossings = 0
+    for upper, lower in zip(rows, rows[1:]):
+        place = {element: at for at, element in enumerate(lower)}
+        edges = []
+        for at, element in enumerate(upper):
+            if element in place:  # a box that goes on
+                edges.append((float(at), float(place[element])))
+            edges += [
+                (at + here, place[other] + there) for other, there, here in layers.down[element] if other in place
+            ]
+        seen: list[float] = []
+        for _, end in sorted(edges):
+            crossings += len(seen) - bisect_right(seen, end)
+            insort(seen, end)
+    for arch in (*layers.above.values(), *layers.below.values()):
+        row = rows[layers.top[arch[0]]]
+        crossings += max(0, abs(row.index(arch[0]) - row.index(arch[1])) - 1)
+    return crossings
+
+
+def _beginning(layers: Layers) -> list[list[int]]:
+    """Depth first from the items that nothing leads to; points of edges that lead back come last."""
+    rows: list[list[int]] = [[] for _ in range(layers.count)]
+    seen: set[int] = set()
+    back = {point for point, _ in layers.above.values()}
+    starts = [element for element in range(len(layers.top)) if not layers.up[element]]
+    for start in sorted(starts, key=lambda element: (element in back, layers.top[element], element)):
+        stack = [start]
+        while stack:
+            element = stack.pop()
+            if element in seen:
+                continue
+            seen.add(element)
+            for layer in range(layers.top[element], layers.bottom[element] + 1):
+                rows[layer].append(element)
+            stack += [other for other, _, _ in reversed(layers.down[element])]
+    return rows
+
+
+def _downwards(layers: Layers, rows: list[list[int]]) -> list[list[int]] | Conflict:
+    done: list[list[int]] = []
+    for number, row in enumerate(rows):
+        before = done[-1] if done else []
+        going = [element for element in before if layers.bottom[element] >= number]
+        side: dict[int, int] = {}
+        passed = 0
+        for element in before:
+            if passed < len(going) and element == going[passed]:
+                passed += 1
+            else:
+                side[element] = passed
+        place = {element: float(at) for at, element in enumerate(before)}
+        own = {element: float(at) for at, element in enumerate(row)}
+        staying = set(going)
+        sides: dict[int, int] = {}
+        keys: dict[int, float] = {}
+        free: list[int] = []
+        scale = len(before) / max(1, len(row))
+        for element in row:
+            if element in staying:
+                continue
+            above = [(place[other] + there - here, side[other]) for other, there, here in layers.up[element]]
+            found = {at for _, at in above}
+            if len(found) > 1:
+                return Conflict(going[min(found)], element)
+            keys[element] = sum(at for at, _ in above) / len(above) if above else own[element] * scale
+            if found:
+                sides[element] = found.pop()
+            else:
+                free.append(element)
+        partner = {point: target for point, target in layers.above.values()}
+        for element in sorted(free, key=lambda element: element in partner):  # targets before the points beside them
+            if element in partner and partner[element] in sides:
+                sides[element] = sides[partner[element]]
+            else:
+                sides[element] = sum(own[box] < own[element] for box in going)
+        new: list[int] = []
+        for at in range(len(going) + 1):
+            here = [element for element in row if sides.get(element) == at]
+            new += sorted(here, key=lambda element: (keys[element], own[element]))
+            new += going[at : at + 1]
+        done.append(new)
+    return done
+
+
+def _upwards(layers: Layers, rows: list[list[int]]) -> list[list[int]]:
+    """A wish only: the way down that follows sees to boxes."""
+    done: list[list[int]] = []
+    for number in range(len(rows) - 1, -1, -1):
+        row = rows[number]
+        below = {element: float(at) for at, element in enumerate(done[-1])} if done else {}
+        scale = len(below) / max(1, len(row))
+
+        def key(element: int, at: int, below: dict[int, float] = below, scale: float = scale) -> float:
+            if element in below:
+                return below[element]
+            ends = [below[other] + there - here for other, there, here in layers.down[element] if other in below]
+            return sum(ends) / len(ends) if ends else at * scale
+
+        done.append([element for _, _, element in sorted((key(e, at), at, e) for at, e in enumerate(row))])
+    done.reverse()
+    return done
+
+
+def _exchange(layers: Layers, rows: list[list[int]]) -> None:
+    """Exchange neighbours where that takes crossings away. Boxes stay where they are, and so what is on their sides."""
+    beside: dict[int, list[int]] = {}
+    for point, item in (*layers.above.values(), *layers.below.values()):
+        beside.setdefault(point, []).append(item)
+        beside.setdefault(item, []).append(point)
+    for _ in range(_EXCHANGES):
+        better = False
+        for number, row in enumerate(rows):
+            above = {e: at for at, e in enumerate(rows[number - 1])} if number else {}
+            below = {e: at for at, e in enumerate(rows[number + 1])} if number + 1 < len(rows) else {}
+            ups = {e: sorted(above[o] + there for o, there, _ in layers.up[e] if o in above) for e in row}
+            downs = {e: sorted(below[o] + there for o, there, _ in layers.down[e] if o in below) for e in row}
+            for at in range(len(row) - 1):
+                left, right = row[at], row[at + 1]
+                if layers.top[left] != layers.bottom[left] or layers.top[right] != layers.bottom[right]:
+                    continue
+                gain = _crossed(ups[left], ups[right]) + _crossed(downs[left], downs[right])
+                gain -= _crossed(ups[right], ups[left]) + _crossed(downs[right], downs[left])
+                if beside:
+                    gain += _nearer(row, beside, at)
+                if gain > 0:
+                    row[at], row[at + 1] = right, left
+                    better = True
+        if not better:
+            return
+
+
+def _nearer(row: list[int], beside: dict[int, list[int]], at: int) -> int:
+    """How much shorter the arches of two neighbours become when these are exchanged."""
+    left, right = row[at], row[at + 1]
+    gain = 0
+    for element, step, other in ((left, 1, right), (right, -1, left)):
+        for end in beside.get(element, ()):
+            if end != other and end in row:
+                gain += step if row.index(end) > at else -step
+    return gain
+
+
+def _crossed(left: list[float], right: list[float]) -> int:
+    """Crossings of the edges of two neighbours, whose ends are these."""
+    return sum(bisect_left(right, end) for end in left)
+
+
+def _arches_fit(layers: Layers, rows: list[list[int]]) -> Conflict | None:
+    """Whether no arch passes over or under a box that goes on there."""
+    for arches, step in ((layers.above, -1), (layers.below, 1)):
+        for point, item in arches.values():
+            number = layers.top[point]
+            row = rows[number]
+            one, other = sorted((row.index(point), row.index(item)))
+            for element in row[one + 1 : other]:
+                if layers.top[element] <= number + step <= layers.bottom[element]:
+                    return Conflict(element, item)
+    return None
