@@ -22,6 +22,7 @@ What would happen is asked in the same way, without stopping anybody:
       Held            ->
                       <-   Suppose              and if this were decided?
       Supposed        ->                        these messages would be sent again, that much be done again
+And while somebody looks at the page: Observe, and Observed in answer, which change nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import msgspec
 
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi
+from timely.order import Time
 
 LIVE = None
 """In a decision: the processor stays as it is, at ⊤."""
@@ -148,7 +150,42 @@ class Supposed(msgspec.Struct, tag=True, frozen=True):
     redone: tuple[Redone, ...]
 
 
-ToMonitor: TypeAlias = Join | Completed | Durable | Drained | Restored | Released | Held | Supposed
+class Hold(msgspec.Struct, frozen=True, array_like=True):
+    """Why a progress frontier is where it is: `count` things of kind `what` at `processor`, at `time`, on any worker."""
+
+    what: str
+    processor: int
+    time: Time
+    count: int
+    here: bool
+    """Whether this worker has one of them."""
+
+
+class Closely(msgspec.Struct, frozen=True, array_like=True):
+    """One processor at a closer look: the minimal times that may still come to it, and what holds these back."""
+
+    processor: int
+    frontier: tuple[Time, ...]
+    holds: tuple[Hold, ...]
+
+
+class Observed(msgspec.Struct, tag=True, frozen=True):
+    """How a worker is doing, for people: nothing is decided by it. See `recovery.observe` for `numbers`."""
+
+    worker: int
+    generation: int
+    numbers: bytes
+    read: int
+    """Records that its sources have read in this process."""
+    written: int
+    newest: int | None
+    """The newest epoch of its sources; None when they have ended."""
+    latencies: tuple[float, ...] = ()
+    """Seconds from the end of reading an epoch until it was complete, of those completed since the last time."""
+    closely: tuple[Closely, ...] = ()
+
+
+ToMonitor: TypeAlias = Join | Completed | Durable | Drained | Restored | Released | Held | Supposed | Observed
 
 
 class Cut(msgspec.Struct, tag=True, frozen=True):
@@ -206,7 +243,15 @@ class Suppose(msgspec.Struct, tag=True, frozen=True):
     failed: tuple[tuple[int, ...], ...]
 
 
-ToWorker: TypeAlias = Cut | Watermarks | Pause | Decision | Refused | Ask | Suppose
+class Observe(msgspec.Struct, tag=True, frozen=True):
+    """Somebody looks: say how you are doing, every `every` seconds, for the next `seconds`; more of `closely` than others."""
+
+    every: float
+    seconds: float
+    closely: tuple[int, ...] = ()
+
+
+ToWorker: TypeAlias = Cut | Watermarks | Pause | Decision | Refused | Ask | Suppose | Observe
 
 _encoder = msgspec.msgpack.Encoder()
 _to_monitor: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToMonitor)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from recovery.agent import Agent
 from recovery.layout import Layout
+from recovery.observe import Observer
 from recovery.protocol import ToMonitor, ToWorker
 from recovery.records import SourcePosition
 from recovery.store.interface import Buffer
@@ -97,6 +98,7 @@ class RecoverableSession(Session):
             on_capture=on_capture,
             workspace=workspace,
         )
+        self._observer = Observer(self.agent, self, clock)
         self._by_node = {
             node.index: source for node, source in zip(plan.graph.of_kind("source"), self.sources, strict=True)
         }
@@ -136,6 +138,7 @@ class RecoverableSession(Session):
                 link.send(peer, frame)
                 busy = True
         agent.turn(quiet, self._clock())
+        self._observer.turn()
         busy = self._flush() or agent.saving or busy
         if not busy and quiet and block != 0.0 and not self.done:
             self._sleep(block, pressed or bool(worker.pressed_by))
@@ -155,6 +158,7 @@ class RecoverableSession(Session):
             busy = True
         for message in messages:
             self.agent.hear(message)
+            self._observer.hear(message)
             busy = True
         self.agent.check()
         return busy

@@ -20,6 +20,7 @@ from timely.order import FINITE, Frontier, Time, leq
 from timely.plan import Origins
 from timely.progress import order_key
 from timely.progress_line import tracker_for
+from timely.recorder import Recorder
 from timely.runtime import Letter, Runtime, build_operator
 from timely.state.interface import Run
 from timely.worker import NOTIFY, Worker
@@ -111,6 +112,16 @@ def look(worker: Worker) -> list[Time]:
     """Bring frontiers up to date without handling anything; the times of what could be handled here now."""
     worker._propagate()
     return [time for _, _, _, time in worker._ready]
+
+
+def listen(worker: Worker, recorder: Recorder | None) -> None:
+    """From now on `recorder` hears of events in place of the one before; of messages that leave that one still does."""
+    worker._recorder = recorder
+
+
+def holding(worker: Worker) -> list[tuple[int, Time]]:
+    """The capabilities that operators of this worker keep, for jobs too: (processor, time)."""
+    return sorted(worker._held)
 
 
 def resume(worker: Worker) -> None:

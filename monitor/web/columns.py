@@ -7,6 +7,7 @@ the nearest that they can come to that, in the sense of least squares, is found 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from monitor.web.layers import Layers
 
@@ -38,7 +39,7 @@ def columns(layers: Layers, rows: Sequence[Sequence[int]], widths: Sequence[floa
     least = {
         (a, b): (widths[a] + widths[b]) / 2 + (gap if max(a, b) < layers.items else gap / 2)
         for row in rows
-        for a, b in zip(row, row[1:])
+        for a, b in pairwise(row)
     }
     middles = [0.0] * len(layers.top)
     _push(rows, least, middles)
@@ -116,7 +117,7 @@ def _nearest(
 ) -> list[float]:
     """The places nearest to `wishes` that keep the least distances: a regression on what is left when those are taken off."""
     offsets = [0.0]
-    for a, b in zip(row, row[1:]):
+    for a, b in pairwise(row):
         offsets.append(offsets[-1] + least[a, b])
     blocks: list[tuple[float, float, int]] = []
     for wish, weight, offset in zip(wishes, weights, offsets):

@@ -91,7 +91,9 @@ def fold(
     most: int = MOST_DRAWN,
 ) -> Folding:
     """Choose what is drawn. `opened` and `closed` are keys of groups, as a reader chose them; the last word is his."""
-    parents = {child.key: group for group in (root, *root.groups()) for child in group.children if _is_group(child)}
+    parents = {
+        child.key: group for group in (root, *root.groups()) for child in group.children if isinstance(child, Group)
+    }
     wanted: set[str] = set()
     for key in opened:
         while key in parents:
@@ -127,10 +129,6 @@ def fold(
     draw(root)
     reachable = frozenset(group.key for group in (root, *root.groups()) if group.key in is_open)
     return Folding(root, reachable, tuple(nodes), tuple(folded), tuple(of))
-
-
-def _is_group(child: Group | int) -> bool:
-    return isinstance(child, Group)
 
 
 def _drawn(group: Group, is_open: Collection[str]) -> int:
@@ -194,9 +192,7 @@ def _by_band(group: Group, layout: Layout, plain: nx.DiGraph[int], most: int) ->
             unit[member] = number
     between: nx.DiGraph[int] = nx.DiGraph()
     between.add_nodes_from(range(len(group.children)))
-    between.add_edges_from(
-        (unit[a], unit[b]) for a, b in plain.edges if a in unit and b in unit and unit[a] != unit[b]
-    )
+    between.add_edges_from((unit[a], unit[b]) for a, b in plain.edges if a in unit and b in unit and unit[a] != unit[b])
     acyclic = nx.condensation(between)
     layer: dict[int, int] = {}
     for component in nx.lexicographical_topological_sort(acyclic):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ def split(spans: Sequence[int], widths: Sequence[float], links: list[Link], rank
             path = points(layers.top[target], max(layers.bottom[source], layers.top[target]))
             layers.above[number] = (path[0], target)
             layers.below[number] = (path[-1], source)
-            for upper, lower in zip(path, path[1:]):
+            for upper, lower in pairwise(path):
                 join(upper, lower)
             path.reverse()
         else:

@@ -133,9 +133,7 @@ class _Picture:
 class _Level:
     """The inside of one box, with its own origin. `into` and `out_of` are the edges that cross its border."""
 
-    def __init__(
-        self, picture: _Picture, tree: Tree, depth: int, into: Sequence[int], out_of: Sequence[int]
-    ) -> None:
+    def __init__(self, picture: _Picture, tree: Tree, depth: int, into: Sequence[int], out_of: Sequence[int]) -> None:
         self._picture, self._tree, self._depth = picture, tree, depth
         items = len(tree.children)
         home = {
@@ -161,6 +159,10 @@ class _Level:
                 outside = [number for number, (begin, _) in ends.items() if begin == at]
                 self._inner[at] = _Level(picture, child, depth + 1, inside, outside)
         self._edges = list(ends)
+        self.width = self.height = 0.0
+        self._middle: list[float] = []
+        self._widths: list[float] = []
+        self._heights: list[float] = []
         self._measure(items, ends, first, last)
         self._ports = {number: self._middle[ends[number][0]] for number in into}
         self._ports.update({number: self._middle[ends[number][1]] for number in out_of})
@@ -173,10 +175,13 @@ class _Level:
         self, items: int, ends: dict[int, tuple[int, int]], first: frozenset[int], last: frozenset[int]
     ) -> None:
         picture, pitch = self._picture, self._picture.layer + GAP
-        widths, self._heights, spans = [], [], []
+        widths: list[float] = []
+        spans: list[int] = []
         for at, child in enumerate(self._tree.children):
-            inner = self._inner.get(at)
-            width, height = (inner.width, inner.height) if inner else picture.sizes[child]  # type: ignore[index]
+            if isinstance(child, int):
+                width, height = picture.sizes[child]
+            else:
+                width, height = self._inner[at].width, self._inner[at].height
             widths.append(width)
             self._heights.append(height)
             spans.append(max(1, int(-(-(height + GAP) // pitch))))
@@ -186,14 +191,18 @@ class _Level:
         spans += [1] * (total - items)
         links = []
         for number, (source, target) in ends.items():
-            at = self._inner[source].port(number) if source in self._inner else None
-            to = self._inner[target].port(number) if target in self._inner else None
-            links.append(Link(source, target, picture.edges[number][2] and max(source, target) < items, at, to))
+            leaves = self._inner[source].port(number) if source in self._inner else None
+            arrives = self._inner[target].port(number) if target in self._inner else None
+            links.append(
+                Link(source, target, picture.edges[number][2] and max(source, target) < items, leaves, arrives)
+            )
         self._layers, self._rows = _layered(spans, widths, turned(total, links), first, last)
         points = len(self._layers.top) - total
         middles = columns(self._layers, self._rows, [*widths, *[_POINT] * points], BESIDE)
         inset = SIDE if self._depth else 0.0
-        content = max((middle + width / 2 for middle, width in zip(middles, [*widths, *[_POINT] * points])), default=0.0)
+        content = max(
+            (middle + width / 2 for middle, width in zip(middles, [*widths, *[_POINT] * points])), default=0.0
+        )
         label = 8.0 * len(self._tree.label) + 70 if self._depth else 0.0
         self.width = max(content + 2 * inset, label)
         shift = (self.width - content) / 2
@@ -221,13 +230,13 @@ class _Level:
         if self._depth:
             rect = Rect(round(x, 1), round(y, 1), round(self.width, 1), round(self.height, 1))
             boxes.append(Box(self._tree.key, self._tree.label, self._depth - 1, rect))
-        for at, child in enumerate(self._tree.children):
-            left = x + self._middle[at] - self._widths[at] / 2
+        for place, child in enumerate(self._tree.children):
+            left = x + self._middle[place] - self._widths[place] / 2
             if isinstance(child, Tree):
-                self._inner[at].emit(left, y + self._upper(at), rects, boxes, pieces)
+                self._inner[place].emit(left, y + self._upper(place), rects, boxes, pieces)
             else:
-                width, height = self._widths[at], self._heights[at]
-                rects[child] = Rect(round(left, 1), round(y + self._upper(at), 1), width, height)
+                width, height = self._widths[place], self._heights[place]
+                rects[child] = Rect(round(left, 1), round(y + self._upper(place), 1), width, height)
         ends = self._spread()
         for place, number in enumerate(self._edges):
             link, path = self._layers.links[place], self._layers.paths[place]
@@ -330,7 +339,9 @@ def _layered(
         rank = ranks(spans, links, first, last, behind)
         # What leads back but ends below its beginning all the same goes the way of others.
         ways = [
-            replace(link, back=False) if link.back and rank[link.source] + spans[link.source] <= rank[link.target] else link
+            replace(link, back=False)
+            if link.back and rank[link.source] + spans[link.source] <= rank[link.target]
+            else link
             for link in links
         ]
         layers = split(spans, widths, ways, rank)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from monitor.web.layers import Layers
 
@@ -51,7 +52,7 @@ def order(layers: Layers) -> list[list[int]] | Conflict:
 def count_crossings(layers: Layers, rows: Sequence[Sequence[int]]) -> int:
     """How many pairs of edges cross between layers; what stands in the way of arches counts too."""
     crossings = 0
-    for upper, lower in zip(rows, rows[1:]):
+    for upper, lower in pairwise(rows):
         place = {element: at for at, element in enumerate(lower)}
         edges = []
         for at, element in enumerate(upper):
@@ -120,7 +121,7 @@ def _downwards(layers: Layers, rows: list[list[int]]) -> list[list[int]] | Confl
                 sides[element] = found.pop()
             else:
                 free.append(element)
-        partner = {point: target for point, target in layers.above.values()}
+        partner = dict(layers.above.values())
         for element in sorted(free, key=lambda element: element in partner):  # targets before the points beside them
             if element in partner and partner[element] in sides:
                 sides[element] = sides[partner[element]]

@@ -63,9 +63,7 @@ def points(curve: Curve) -> list[tuple[float, float]]:
 
 
 def inside(rect: Rect, x: float, y: float, margin: float = 0.5) -> bool:
-    return (
-        rect.x + margin < x < rect.x + rect.width - margin and rect.y + margin < y < rect.y + rect.height - margin
-    )
+    return rect.x + margin < x < rect.x + rect.width - margin and rect.y + margin < y < rect.y + rect.height - margin
 
 
 def homes(tree: Tree) -> dict[int, set[str]]:
@@ -107,7 +105,9 @@ def check(tree: Tree, edges: Edges, drawing: Drawing) -> None:
         strangers = [box.rect for key, box in boxes.items() if key not in around[curve.source] | around[curve.target]]
         for x, y in way:
             assert not any(inside(rect, x, y) for rect in drawing.nodes), "an edge passes through a node"
-            assert not any(inside(rect, x, y) for rect in strangers), "an edge passes through a box that it has no end in"
+            assert not any(inside(rect, x, y) for rect in strangers), (
+                "an edge passes through a box that it has no end in"
+            )
             for key in shared:
                 rect = boxes[key].rect
                 assert rect.x <= x <= rect.x + rect.width
