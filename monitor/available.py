@@ -62,6 +62,14 @@ class Available:
         """W, `[worker][processor]`."""
         return self.topology.by_worker(self._low)
 
+    def low(self, flat: int) -> Bound:
+        """W of one processor."""
+        return self._low[flat]
+
+    def completed(self, flat: int) -> Bound:
+        """Of an any-processor: what is complete there, as far as is known."""
+        return self._completed[flat]
+
     # ------------------------------------------------------------------------------------------ reports
 
     def _read(self, worker: int, xis: Iterable[Xi]) -> dict[int, list[Option]]:

@@ -26,6 +26,7 @@ from monitor.watermarks import Changes, LowWatermarks
 from monitor.what_if import Questions
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
+from recovery.metadata import Bound
 from recovery.protocol import (
     LIVE,
     Completed,
@@ -167,6 +168,17 @@ class Coordinator:
             self._effects.append(write)
         effects, self._effects = self._effects, []
         return effects
+
+    @property
+    def available(self) -> Available | None:
+        """What every processor can be restored to; None until the first worker has joined."""
+        found: Available | None = getattr(self, "_available", None)
+        return found
+
+    @property
+    def low_watermarks(self) -> tuple[tuple[Bound, ...], ...]:
+        """W as far as it is durable, `[worker][processor]`. There must be a layout."""
+        return self._watermarks.durable
 
     # ------------------------------------------------------------------------------------------ joining
 

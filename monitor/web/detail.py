@@ -1,0 +1,101 @@
+"""One operator, or one processor, in full: F*(p), Ξ of each of its frontiers, what it holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from monitor.available import Available
+from monitor.why import plain, plain_bound
+from recovery.metadata import Bound, project
+from recovery.observe import END, ROWS
+from recovery.protocol import Observed
+
+MOST_CHECKPOINTS = 20
+"""Of one processor, the newest; the page asks for one processor at a time, but often."""
+
+Told = Mapping[int, tuple[float, Observed]]
+
+
+def operator_detail(available: Available, told: Told, operator: int) -> dict[str, Any]:
+    """One operator on every worker."""
+    workers = []
+    for worker in range(available.layout.workers):
+        flat = available.topology.flat(operator, worker)
+        workers.append(
+            {
+                "worker": worker,
+                "low": plain_bound(available.low(flat)),
+                "checkpoints": len(_options(available, flat)),
+                **_numbers(told, worker, operator),
+            }
+        )
+    return {"operator": operator, "workers": workers}
+
+
+def processor_detail(available: Available, told: Told, operator: int, worker: int) -> dict[str, Any]:
+    """One processor: what it can be restored to, and Ξ there (Isard and Abadi, *Falkirk Wheel*, section 3.4)."""
+    topology, layout = available.topology, available.layout
+    flat = topology.flat(operator, worker)
+    info = layout.processors[operator]
+    outgoing = [layout.edges[index] for index in topology.outgoing[operator]]
+    into = [layout.edges[index] for index in layout.incoming()[operator]]
+    options = _options(available, flat)
+    collected = len(available.chains[flat]) - len(options)
+    checkpoints: list[dict[str, Any]] = []
+    if info.chain:
+        shown: list[tuple[Bound, tuple[Bound, ...]]] = options[-MOST_CHECKPOINTS:]
+    else:
+        bound = available.completed(flat)
+        shown = [(bound, tuple(project(edge.summary, bound) for edge in outgoing))]
+    for bound, discards in reversed(shown):
+        checkpoints.append(
+            {
+                "f": plain_bound(bound),
+                "notified": plain_bound(bound),
+                "delivered": [{"from": edge.source, "bound": plain_bound(bound)} for edge in into],
+                "discarded": [
+                    {"to": edge.target, "bound": plain_bound(lost), "logged": edge.logged}
+                    for edge, lost in zip(outgoing, discards)
+                ],
+                "projected": [
+                    {"to": edge.target, "bound": plain_bound(project(edge.summary, bound))} for edge in outgoing
+                ],
+            }
+        )
+    epochs = available.epochs[worker]
+    return {
+        "operator": operator,
+        "worker": worker,
+        "name": info.name,
+        "kind": "chain" if info.chain else "any",
+        "low": plain_bound(available.low(flat)),
+        "completed": None if epochs is None else plain_bound((epochs[info.group],)),
+        "checkpoints": checkpoints,
+        "taken_checkpoints": len(available.chains[flat]),
+        "kept": len(options),
+        "collected": collected,
+        **_numbers(told, worker, operator),
+    }
+
+
+def _options(available: Available, flat: int) -> list[tuple[Bound, tuple[Bound, ...]]]:
+    low = available.low(flat)
+    return [option for option in available.chains[flat] if option[0] >= low]
+
+
+def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:
+    """What the worker says of the processor; nothing where it has not been asked."""
+    if worker not in told:
+        return {"progress": None}
+    report = told[worker][1]
+    column = np.frombuffer(report.numbers, dtype=np.int64).reshape(len(ROWS), -1)[:, operator].tolist()
+    numbers = dict(zip(ROWS, column))
+    ended = numbers.pop("epoch") >= END
+    progress = [-1] if ended else [int(column[0]), plain(int(column[1]))]
+    closely = next((each for each in report.closely if each.processor == operator), None)
+    frontier = None if closely is None else [[plain(at) for at in time] for time in closely.frontier]
+    numbers.pop("inner")
+    return {"progress": progress, "frontier": frontier, **numbers}

@@ -1,0 +1,91 @@
+"""The job as Prometheus metrics, for /metrics: made anew for each scrape, from what the monitor knows then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from monitor.web.hub import Hub
+from monitor.web.view import Observation
+from recovery.layout import Layout
+from recovery.metadata import NEVER
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+
+def metrics(observation: Observation | None, hub: Hub) -> bytes:
+    """In Prometheus' text format. What only workers know is there while somebody has the page open, or had it last."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Job(observation, hub))
+    return generate_latest(registry)
+
+
+class _Job:
+    def __init__(self, observation: Observation | None, hub: Hub) -> None:
+        self._seen = observation
+        self._hub = hub
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry."""
+        seen, hub = self._seen, self._hub
+        counted: dict[str, int] = {}
+        for _, event in hub.events:
+            counted[event.kind] = counted.get(event.kind, 0) + 1
+        events = CounterMetricFamily(
+            "falkirk_events", "Events of the timeline since this monitor began.", labels=["kind"]
+        )
+        for kind, count in sorted(counted.items()):
+            events.add_metric([kind], count)
+        yield events
+        if seen is None or hub.layout is None:
+            return
+        yield GaugeMetricFamily("falkirk_generation", "How many rounds of rollback there were.", value=seen.generation)
+        running = GaugeMetricFamily("falkirk_phase", "1 for the phase that the job is in.", labels=["phase"])
+        running.add_metric([seen.phase], 1)
+        yield running
+        alive = GaugeMetricFamily(
+            "falkirk_worker_alive", "Whether a worker is there and has memory.", labels=["worker"]
+        )
+        failures = GaugeMetricFamily(
+            "falkirk_worker_failures", "Failures since a low-watermark last rose.", labels=["worker"]
+        )
+        for worker, seat in enumerate(seen.seats):
+            alive.add_metric([str(worker)], float(seat.presence == "alive"))
+            failures.add_metric([str(worker)], seat.failures)
+        yield from (alive, failures)
+        yield from _frontiers(seen, hub.layout)
+        if hub.view is not None and hub.view.observation is not None:
+            totals = hub.view.totals()
+            yield CounterMetricFamily("falkirk_records_read", "Records that sources have read.", value=totals["read"])
+            yield CounterMetricFamily(
+                "falkirk_records_written", "Records that sinks have written.", value=totals["written"]
+            )
+            yield GaugeMetricFamily("falkirk_state_bytes", "State of all operators, about.", value=totals["state"])
+            yield GaugeMetricFamily("falkirk_log_bytes", "Messages kept to be sent again.", value=totals["logged"])
+            for name in ("p50", "p99"):
+                if totals[name] is not None:
+                    what = f"Seconds from the end of reading an epoch until it is complete, {name}."
+                    yield GaugeMetricFamily(f"falkirk_epoch_latency_{name}_seconds", what, value=totals[name])
+
+
+def _frontiers(seen: Observation, layout: Layout) -> Iterator[Metric]:
+    low = GaugeMetricFamily(
+        "falkirk_low_watermark_epoch",
+        "The epoch that an operator never rolls back below, least of all workers; +Inf at its end.",
+        labels=["operator"],
+    )
+    for p, info in enumerate(layout.processors):
+        epoch = min((bounds[p][0] for bounds in seen.low), default=0)
+        low.add_metric([info.name], float("inf") if epoch >= NEVER else epoch)
+    yield low
+    completed = GaugeMetricFamily(
+        "falkirk_completed_epoch",
+        "What a worker has completed, by group of cuts; +Inf at its end.",
+        labels=["worker", "group"],
+    )
+    for worker, epochs in enumerate(seen.completed):
+        for group, epoch in enumerate(epochs or ()):
+            completed.add_metric([str(worker), str(group)], float("inf") if epoch >= NEVER else epoch)
+    yield completed

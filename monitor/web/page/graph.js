@@ -1,0 +1,226 @@
+// The drawing: built when the layout or what is folded changes, then only touched where rows differ.
+
+import { bytes, count, epoch, lag, policy, some, svg } from "./words.js";
+
+const NAME = 22;
+const ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz";
+
+function short(text, most) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+export class Graph {
+  constructor(layer, stage, events) {
+    this.layer = layer;
+    this.stage = stage;
+    this.events = events;
+    this.page = null;
+    this.rows = [];
+    this.parts = [];
+    this.chosen = null;
+    this.fields = {};
+    this.newest = null;
+  }
+
+  /** Build the drawing of `page` (see /api/graph). */
+  draw(page) {
+    this.page = page;
+    this.rows = page.nodes.map(() => null);
+    this.parts = [];
+    const boxes = page.boxes.map((box) => this.box(box));
+    const edges = page.edges.map((edge) => {
+      const names = ["edge", edge.back && "back", edge.logged && "logged", edge.spread && "spread"].filter(Boolean);
+      const path = svg("path", { class: names.join(" "), d: edge.path, "marker-end": `url(#arrow${edge.logged ? "-logged" : ""})` });
+      const kinds = [edge.spread ? "exchanged between workers" : "within each worker", edge.logged && "logged", edge.back && "leads back", edge.count > 1 && some(edge.count, "edge")];
+      path.append(svg("title", {}, `${page.nodes[edge.source].name} → ${page.nodes[edge.target].name}: ${kinds.filter(Boolean).join(", ")}`));
+      return path;
+    });
+    this.edges = edges;
+    const nodes = page.nodes.map((node, index) => this.node(node, index));
+    this.layer.replaceChildren(...boxes, ...edges, ...nodes);
+    this.mark();
+  }
+
+  box(box) {
+    const fold = svg(
+      "g",
+      { class: "fold", role: "button", tabindex: 0, "aria-label": `Fold ${box.label}`, transform: `translate(${box.x + box.w - 26} ${box.y + 7})` },
+      svg("rect", { width: 18, height: 18, rx: 4 }),
+      svg("path", { d: "M5 9h8", stroke: "currentColor", "stroke-width": 1.6 }),
+      svg("title", {}, "Fold into one node"),
+    );
+    const act = (event) => {
+      if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.events.fold(box.key);
+    };
+    fold.addEventListener("click", act);
+    fold.addEventListener("keydown", act);
+    const word = { scope: "scope ", region: "region " }[box.kind] ?? "";
+    return svg(
+      "g",
+      { class: `box ${box.kind}`, "data-key": box.key },
+      svg("rect", { x: box.x, y: box.y, width: box.w, height: box.h, rx: 10 }),
+      svg("text", { x: box.x + 13, y: box.y + 21 }, short(word + box.label, Math.max(8, Math.floor((box.w - 50) / 7)))),
+      fold,
+    );
+  }
+
+  node(node, index) {
+    const { hue, letter } = policy(node.policy);
+    const group = svg("g", {
+      class: `node ${node.small ? "small" : ""}`,
+      hue,
+      tabindex: -1,
+      role: "button",
+      transform: `translate(${node.x} ${node.y})`,
+      "data-node": index,
+      "data-name": node.name,
+    });
+    const parts = { group };
+    if (node.count > 1) group.append(svg("rect", { class: "behind", x: 5, y: 5, width: node.w, height: node.h, rx: 9 }));
+    group.append(
+      svg("rect", { class: "card", width: node.w, height: node.h, rx: node.small ? 15 : 9 }),
+      node.small ? "" : svg("rect", { class: "stripe", x: 0, y: 10, width: 4, height: node.h - 20, rx: 2 }),
+    );
+    parts.title = svg("title", {}, node.name);
+    group.append(parts.title);
+    const room = node.small ? 13 : Math.floor((node.w - 44) / 6.8);
+    group.append(svg("text", { class: "name", x: node.small ? 12 : 13, y: 20 }, short(node.name, room)));
+    parts.progress = svg("tspan", {}, "");
+    parts.low = svg("tspan", { class: "soft", dx: 8 }, "");
+    parts.lag = svg("text", { class: "figures lag", x: node.w - (node.small ? 12 : 10), y: node.small ? 20 : 37, "text-anchor": "end" }, "");
+    if (node.small) {
+      group.append(parts.lag);
+    } else {
+      group.append(svg("text", { class: "letter", x: node.w - 10, y: 19 }, node.count > 1 ? `${node.count} operators  ${letter}` : letter));
+      group.append(svg("text", { class: "figures", x: 13, y: 37 }, parts.progress, parts.low), parts.lag);
+      const wide = node.w - 23;
+      parts.done = svg("rect", { class: "done", x: 13, y: 43, width: 0, height: 4, rx: 2 });
+      parts.kept = svg("rect", { class: "kept", x: 13, y: 43, width: 0, height: 4, rx: 2 });
+      group.append(svg("g", { class: "gauge" }, svg("rect", { class: "track", x: 13, y: 43, width: wide, height: 4, rx: 2 }), parts.done, parts.kept));
+      parts.workers = svg("path", { class: "workers" });
+      group.append(svg("path", { class: "floor", d: `M13 65.5h${wide}` }), parts.workers);
+    }
+    parts.verdict = svg("g", { class: "verdict", transform: `translate(${node.w / 2} ${node.h - 3})` }, svg("rect", { x: -58, y: 0, width: 116, height: 19, rx: 9 }), svg("text", { x: 0, y: 13.5, "text-anchor": "middle" }));
+    group.append(parts.verdict);
+    group.addEventListener("click", () => this.events.choose(index));
+    group.addEventListener("dblclick", () => this.events.open(index));
+    this.parts.push(parts);
+    return group;
+  }
+
+  /** Rows that differ, by node. */
+  update(rows, newest) {
+    const shifted = newest !== this.newest;
+    this.newest = newest;
+    for (const [index, row] of Object.entries(rows)) this.rows[index] = row;
+    const lows = this.rows.filter((row) => row && row[2] >= 0).map((row) => row[2]);
+    const all = this.rows.filter((row) => row && row[0] >= 0).map((row) => row[0]);
+    const top = Math.max(newest ?? 0, ...all, ...lows, 1);
+    const least = Math.min(...lows, top);
+    const scale = { top, from: least - Math.max(1, top - least) * 0.18 };
+    const moved = shifted || scale.from !== this.scale?.from || scale.top !== this.scale?.top;
+    this.scale = scale;
+    const touched = moved ? this.rows.keys() : Object.keys(rows).map(Number);
+    for (const index of touched) if (this.rows[index]) this.touch(index);
+  }
+
+  touch(index) {
+    const node = this.page.nodes[index];
+    const parts = this.parts[index];
+    const row = this.rows[index];
+    const [progress, inner, low, lowInner, taken, sent, busy, pending, held, queued, , size, logged, bars] = row;
+    const behind = lag(progress, this.newest);
+    set(parts.lag, progress < 0 ? "✓ end" : node.small ? epoch(progress, inner) : behind ? `−${count(behind)}` : "");
+    parts.group.classList.toggle("behind-others", behind > 8);
+    const words = [`${node.name} (${node.kind}, ${node.policy}${node.region ? `, region ${node.region}` : ""})`, `progress frontier: ${progress < 0 ? "at its end" : `epoch ${epoch(progress, inner)}`}`, `rollback frontier: ${low < 0 ? "everything is kept" : `epoch ${epoch(low, lowInner)}`}`, `${count(taken)} records/s in, ${count(sent)} out`, `busy ${Math.round(busy * 100)} % of a processor`, `${some(pending, "notification")} pending, ${count(held)} capabilities, ${count(queued)} batches queued`, `state ${bytes(size)}, logged ${bytes(logged)}`];
+    set(parts.title, words.join("\n"));
+    parts.group.setAttribute("aria-label", words.slice(0, 3).join(", "));
+    if (node.small) return;
+    set(parts.progress, progress < 0 ? "▸ end" : `▸ ${epoch(progress, inner)}`);
+    set(parts.low, low < 0 ? "↺ all" : `↺ ${epoch(low, lowInner)}`);
+    const wide = node.w - 23;
+    const { from, top } = this.scale;
+    const at = (value) => (value < 0 ? wide : Math.max(0, Math.min(wide, ((value - from) / (top - from)) * wide)));
+    parts.done.setAttribute("width", at(progress).toFixed(1));
+    parts.kept.setAttribute("width", Math.min(at(low), at(progress)).toFixed(1));
+    if (bars !== parts.bars) {
+      parts.bars = bars;
+      const step = wide / bars.length;
+      let path = "";
+      for (let w = 0; w < bars.length; w += 1) {
+        const height = (ALPHABET.indexOf(bars[w]) / 35) * 13;
+        if (height) path += `M${(13 + (w + 0.5) * step).toFixed(1)} 65v${-height.toFixed(1)}`;
+      }
+      parts.workers.setAttribute("d", path);
+      parts.workers.style.strokeWidth = Math.max(1.4, Math.min(9, step * 0.62)).toFixed(1);
+    }
+  }
+
+  /** Which node is chosen; which region stands out, if any. */
+  select(index) {
+    this.chosen = index;
+    this.mark();
+  }
+
+  only(region) {
+    this.region = region;
+    this.mark();
+  }
+
+  mark() {
+    this.parts.forEach(({ group }, index) => {
+      const node = this.page.nodes[index];
+      group.classList.toggle("chosen", index === this.chosen);
+      group.classList.toggle("dim", Boolean(this.region) && this.region !== node.region && this.region !== node.policy);
+      group.setAttribute("tabindex", index === (this.chosen ?? 0) ? 0 : -1);
+    });
+    this.page?.edges.forEach((edge, index) => {
+      this.edges[index].classList.toggle("lit", this.chosen !== null && (edge.source === this.chosen || edge.target === this.chosen));
+      this.edges[index].classList.toggle("dim", Boolean(this.region));
+    });
+  }
+
+  /** The next node in the direction (dx, dy), seen from the chosen one. */
+  toward(dx, dy) {
+    if (this.chosen === null) return 0;
+    const middle = (node) => [node.x + node.w / 2, node.y + node.h / 2];
+    const [x, y] = middle(this.page.nodes[this.chosen]);
+    let best = this.chosen;
+    let least = Infinity;
+    this.page.nodes.forEach((node, index) => {
+      const [nx, ny] = middle(node);
+      const along = (nx - x) * dx + (ny - y) * dy;
+      const aside = Math.abs((nx - x) * dy) + Math.abs((ny - y) * dx);
+      if (index !== this.chosen && along > 4 && along + 2 * aside < least) {
+        least = along + 2 * aside;
+        best = index;
+      }
+    });
+    return best;
+  }
+
+  /** What if: a verdict {text, back, keeps, failed} for each node, or null for none. */
+  verdicts(list) {
+    this.stage.classList.toggle("asking", Boolean(list));
+    this.parts.forEach(({ group, verdict }, index) => {
+      const found = list?.[index];
+      for (const name of ["back", "keeps", "failed"]) group.classList.toggle(name, Boolean(found?.[name]));
+      verdict.style.display = list && !found?.text ? "none" : "";
+      set(verdict.querySelector("text"), found?.text ?? "");
+    });
+  }
+}
+
+function set(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Arrow heads. */
+export function markers() {
+  return ["", "-logged"].map((kind) =>
+    svg("marker", { id: `arrow${kind}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, svg("path", { d: "M0 .8 7.4 4 0 7.2z", style: `fill: var(--${kind ? "batch" : "edge"})` })),
+  );
+}

@@ -1,0 +1,70 @@
+// The connection to the monitor: what it says when it is asked, and the stream of what changes.
+
+/** Ask for JSON. Throws an Error with the server's words. */
+export async function ask(path, body) {
+  const options = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
+  const response = await fetch(path, options);
+  let answer = null;
+  try {
+    answer = await response.json();
+  } catch {
+    // an answer without words
+  }
+  if (!response.ok) throw new Error(answer?.error ?? `the monitor answered ${response.status}`);
+  return answer;
+}
+
+const SILENCE = 4000;
+const AGAIN = 700;
+
+/**
+ * The stream. `address()` gives where it is now; `hear(message)` is called for each message, `lost(yes)` when the monitor
+ * falls silent or is back. A monitor that is replaced listens at the same address, so trying again is all there is to do.
+ */
+export class Stream {
+  constructor(address, hear, lost) {
+    this.address = address;
+    this.hear = hear;
+    this.lost = lost;
+    this.source = null;
+    this.isLost = false;
+    this.heard = performance.now();
+    this.timer = 0;
+    setInterval(() => this.watch(), 1000);
+  }
+
+  /** Connect, or connect anew because something else is wanted. */
+  connect() {
+    clearTimeout(this.timer);
+    this.source?.close();
+    const source = new EventSource(this.address());
+    this.source = source;
+    this.heard = performance.now();
+    source.onmessage = (event) => {
+      if (source !== this.source) return;
+      this.heard = performance.now();
+      this.set(false);
+      this.hear(JSON.parse(event.data));
+    };
+    source.onerror = () => {
+      if (source !== this.source) return;
+      source.close();
+      this.set(true);
+      this.timer = setTimeout(() => this.connect(), AGAIN);
+    };
+  }
+
+  watch() {
+    if (performance.now() - this.heard > SILENCE && this.source) {
+      this.set(true);
+      this.connect();
+    }
+  }
+
+  set(lost) {
+    if (lost !== this.isLost) {
+      this.isLost = lost;
+      this.lost(lost);
+    }
+  }
+}

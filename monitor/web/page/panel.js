@@ -1,0 +1,221 @@
+// The panel at the side: the job as a whole, or one operator, or one processor and what holds it back.
+
+import { ask } from "./live.js";
+import { choose, state } from "./state.js";
+import { bound, bytes, clock, count, html, policy, seconds, some } from "./words.js";
+
+const BAD = new Set(["failure", "failed", "error"]);
+const KINDS = {
+  failure: (event) => `worker ${event.worker} failed: ${event.reason}`,
+  failed: (event) => `the job failed: ${event.reason}`,
+  error: (event) => event.text,
+  round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
+  decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
+  restored: (event) => `all is restored, ${seconds(event.seconds)} after the failure`,
+  resumed: () => "a new monitor has taken over; nothing was rolled back",
+  cut: (event) => `checkpoint of group ${event.group} at epoch ${count(event.epoch)} begins`,
+  durable: (event) => `worker ${event.worker} has saved epoch ${count(event.epoch)} (${bytes(event.bytes)})`,
+  checkpoint: (event) => `checkpoint at epoch ${count(event.epoch)} is complete, after ${seconds(event.seconds)}`,
+  watermarks: (event) => `${some(event.risen, "low-watermark")} rose: what lies below is collected`,
+  finished: () => "the job is finished",
+};
+
+/** An event in words. */
+export function describe(event) {
+  return (KINDS[event.kind] ?? (() => event.kind))(event);
+}
+
+/** Whether an event is bad news. */
+export function isBad(event) {
+  return BAD.has(event.kind);
+}
+
+export class Panel {
+  constructor(root, job, whatif) {
+    this.root = root;
+    this.job = job;
+    this.whatif = whatif;
+    this.workers = [];
+    this.events = [];
+    this.totals = {};
+    this.answers = null;
+    this.shown = "";
+    this.busy = false;
+    this.node = null;
+  }
+
+  get operator() {
+    return state.sel === null ? null : (this.job.operators.findIndex((each) => each.name === state.sel) + 1 || null) && this.job.operators.findIndex((each) => each.name === state.sel);
+  }
+
+  /** Show what is chosen now. */
+  show() {
+    if (this.whatif.on) this.put(this.whatif.panel(this.job));
+    else if (this.node && this.node.operator === null) this.put(this.group(this.node));
+    else if (this.operator === null) this.put(this.overview());
+    else {
+      const key = `${state.sel}@${state.worker}`;
+      if (this.answers?.key !== key) this.answers = null;
+      this.put(this.details());
+      this.fetch();
+    }
+  }
+
+  put(parts) {
+    const top = this.root.scrollTop;
+    const focused = document.activeElement?.dataset?.keep;
+    this.root.replaceChildren(...parts.filter((part) => part !== ""));
+    this.root.scrollTop = top;
+    if (focused) this.root.querySelector(`[data-keep="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  /** Ask about what is chosen; called again as long as it is. */
+  async fetch() {
+    const operator = this.operator;
+    if (operator === null || this.busy) return;
+    this.busy = true;
+    const worker = state.worker === null ? null : Number(state.worker);
+    const key = `${state.sel}@${state.worker}`;
+    try {
+      const asked = [ask(`api/operator/${operator}`)];
+      if (worker !== null) asked.push(ask(`api/processor/${operator}/${worker}`), ask(`api/why/${operator}/${worker}`));
+      const [all, one, why] = await Promise.all(asked);
+      if (key === `${state.sel}@${state.worker}`) this.answers = { key, all, one, why };
+    } catch (problem) {
+      if (!this.answers) this.answers = { key, error: problem.message };
+    }
+    this.busy = false;
+    if (!this.whatif.on && this.operator === operator) this.put(this.details());
+  }
+
+  overview() {
+    const rows = this.workers.map(([presence, , failures, newest, rate, busy], worker) =>
+      html("tr", {}, html("td", {}, `worker ${worker}`), html("td", {}, presence), html("td", {}, newest === null ? "–" : count(newest)), html("td", {}, count(rate)), html("td", {}, `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : "")),
+    );
+    const bad = this.events.filter(isBad);
+    const recent = this.events.filter((event) => !["cut", "durable", "watermarks"].includes(event.kind));
+    const every = this.job.groups.map((group) => (group.every_epochs ? `${group.every_epochs} epochs` : `${group.every_seconds} s`));
+    return [
+      html("h2", {}, this.job.name),
+      html("p", { class: "soft" }, `${some(this.job.operators.length, "operator")} on ${some(this.job.workers, "worker")}; ${some(this.job.groups.length, "group")} of checkpoints, every ${[...new Set(every)].join(", ") || "–"}.`),
+      html("h3", {}, "Workers"),
+      html("table", {}, html("tr", {}, ["", "", "epoch", "records/s", "busy", "failed"].map((text) => html("th", {}, text))), rows),
+      html("h3", {}, "Held"),
+      html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged))),
+      bad.length ? html("h3", {}, "Failures and errors") : "",
+      bad.length ? this.list(bad.slice(-8)) : "",
+      html("h3", {}, "What happened"),
+      recent.length ? this.list(recent.slice(-40)) : html("p", { class: "soft" }, "Nothing yet."),
+    ];
+  }
+
+  list(events) {
+    return html("ul", { class: "events" }, [...events].reverse().map((event) => html("li", { class: isBad(event) ? "bad" : "" }, html("span", { class: "soft" }, clock(event.at)), html("span", {}, describe(event)))));
+  }
+
+  group(node) {
+    return [
+      html("div", { class: "head" }, html("h2", {}, node.name), html("button", { onclick: () => choose({ sel: null, worker: null }) }, "Close")),
+      html("p", { class: "soft" }, `${some(node.count, "operator")} folded into one (${node.kind}). Double-click it, or press Enter, to open it.`),
+      html("button", { onclick: () => choose({ open: [...new Set([...state.open, node.key])], close: state.close.filter((key) => key !== node.key) }) }, "Open"),
+    ];
+  }
+
+  details() {
+    const operator = this.operator;
+    const info = this.job.operators[operator];
+    const { letter, hue } = policy(info.policy);
+    const parts = [
+      html("div", { class: "head" }, html("h2", {}, info.name), html("button", { "data-keep": "close", onclick: () => choose({ sel: null, worker: null }) }, "Close")),
+      html("p", {}, html("span", { class: "swatch", hue, style: null }, letter), " "),
+      html("dl", { class: "facts" }, ...this.facts(info)),
+    ];
+    parts[1] = html("p", { class: "soft" }, `${info.kind}, made at `, html("code", {}, info.site));
+    const answers = this.answers;
+    if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
+    if (!answers) return [...parts, html("p", { class: "soft" }, "Asking…")];
+    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers));
+    if (state.worker === null) parts.push(html("p", { class: "soft" }, "Choose a worker to see what it can be restored to, and what holds it back."));
+    else if (answers.one) parts.push(...this.processor(answers.one, answers.why));
+    return parts;
+  }
+
+  facts(info) {
+    const kept = info.history ? "every event that is delivered" : info.chain ? "checkpoints" : "nothing: it is made again from its input";
+    const pairs = [
+      ["policy", info.policy],
+      ["region", info.region ?? "–"],
+      ["scope", info.scope.join(" / ") || "–"],
+      ["persists", kept],
+    ];
+    return pairs.flatMap(([name, text]) => [html("dt", {}, name), html("dd", {}, text)]);
+  }
+
+  workersTable(workers) {
+    const rows = workers.map((one) => {
+      const chosen = String(one.worker) === String(state.worker);
+      const pick = () => choose({ worker: chosen ? null : String(one.worker) });
+      const link = html("button", { class: "jump", "data-keep": `worker ${one.worker}`, onclick: (event) => { event.stopPropagation(); pick(); } }, `worker ${one.worker}`);
+      return html("tr", { class: `link ${chosen ? "chosen" : ""}`, onclick: pick }, html("td", {}, link), html("td", {}, bound(one.progress)), html("td", {}, bound(one.low)), html("td", {}, count(one.pending)), html("td", {}, count(one.queued)), html("td", {}, bytes(one.bytes)));
+    });
+    return html("table", {}, html("tr", {}, ["", "progress", "rollback", "pending", "queued", "state"].map((text) => html("th", {}, text))), rows);
+  }
+
+  processor(one, why) {
+    const parts = [html("h3", {}, `Why worker ${one.worker} is where it is`)];
+    if (why) {
+      parts.push(this.because("Rollback frontier", bound(one.low), why.rollback.text, why.rollback.culprit, why.rollback.constraint));
+      parts.push(this.because("Progress frontier", (why.progress.frontier ?? []).map(bound).join(", ") || "–", why.progress.text, why.progress.culprit));
+      if (why.progress.holds.length > 1) {
+        const rows = why.progress.holds.map((hold) => html("tr", {}, html("td", {}, `${hold.what} at `, this.jump(hold.operator, hold.workers[0] ?? null)), html("td", {}, bound(hold.time)), html("td", {}, hold.workers.length ? `worker ${hold.workers.join(", ")}` : "")));
+        parts.push(html("h3", {}, "All that holds its progress"), html("table", {}, rows));
+      }
+      if (why.rollback.path.length > 1) {
+        const rows = why.rollback.path.map((step) => html("tr", {}, html("td", {}, this.jump(step.operator, step.worker)), html("td", {}, `needs ${bound(step.bound)}`), html("td", {}, html("code", {}, step.by))));
+        parts.push(html("h3", {}, "From here to what holds it"), html("table", {}, rows));
+      }
+      if (why.rollback.culprits.length > 1) {
+        const more = why.rollback.culprits.slice(1).map((each) => html("tr", {}, html("td", {}, this.jump(each.operator, each.worker)), html("td", {}, `must reach ${bound(each.bound)}`)));
+        parts.push(html("h3", {}, `Also missing${why.rollback.more ? `, and ${why.rollback.more} more` : ""}`), html("table", {}, more));
+      }
+    }
+    parts.push(html("h3", {}, "Holds"), this.holds(one), html("h3", {}, one.kind === "chain" ? "F*(p): what it can be restored to" : "F*(p): all frontiers up to"), this.checkpoints(one));
+    return parts;
+  }
+
+  because(what, where, text, culprit, constraint) {
+    const body = [html("b", {}, `${what} ${where}`), html("span", {}, text)];
+    if (culprit) body.push(" ", this.jump(culprit.operator, culprit.worker));
+    if (constraint) body.push(html("div", { class: "soft" }, "constraint ", html("code", {}, constraint)));
+    return html("div", { class: "because" }, body);
+  }
+
+  jump(operator, worker) {
+    const name = this.job.operators[operator].name;
+    const keep = `jump ${operator} ${worker}`;
+    return html("button", { class: "jump", "data-keep": keep, onclick: () => choose({ sel: name, worker: worker === null ? null : String(worker) }) }, worker === null ? name : `${name} @ ${worker}`);
+  }
+
+  holds(one) {
+    const facts = [
+      ["state", one.bytes === undefined ? "–" : `${bytes(one.bytes)}, ${some(one.rows, "row")}`],
+      ["logged output", one.logged === undefined ? "–" : `${bytes(one.logged_bytes)}, ${some(one.logged, "message")}`],
+      ["notifications pending", count(one.pending)],
+      ["capabilities", count(one.held)],
+      ["batches queued", count(one.queued)],
+      ["records in / out", `${count(one.taken)} / ${count(one.sent)}`],
+      ["checkpoints: taken, kept, collected", one.kind === "chain" ? `${count(one.taken_checkpoints)}, ${count(one.kept)}, ${count(one.collected)}` : "none"],
+    ];
+    return html("dl", { class: "facts" }, facts.flatMap(([name, text]) => [html("dt", {}, name), html("dd", {}, text)]));
+  }
+
+  checkpoints(one) {
+    if (!one.checkpoints.length) return html("p", { class: "soft" }, "Only ∅: nothing is saved yet, or needed.");
+    const name = (operator) => this.job.operators[operator].name;
+    const each = (list, key, mark = () => "") => list.map((entry) => html("div", {}, `${name(entry[key])}: ${bound(entry.bound)}${mark(entry)}`));
+    const rows = one.checkpoints.map((xi) =>
+      html("tr", {}, html("td", {}, bound(xi.f)), html("td", {}, bound(xi.notified)), html("td", {}, each(xi.delivered, "from")), html("td", {}, each(xi.discarded, "to", (entry) => (entry.logged ? " (logged)" : ""))), html("td", {}, each(xi.projected, "to"))),
+    );
+    return html("table", {}, html("tr", {}, ["f", "N̄", "M̄", "D̄", "φ"].map((text) => html("th", {}, text))), rows);
+  }
+}

@@ -1,0 +1,57 @@
+// What the reader has chosen, kept in the address: whoever gets the link sees the same.
+
+const names = ["sel", "worker", "bars", "theme", "view", "ask", "region"];
+const listeners = new Set();
+
+export const state = { sel: null, worker: null, bars: "busy", theme: null, view: null, ask: null, region: null, open: [], close: [] };
+
+function read() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  for (const name of names) state[name] = given.get(name);
+  state.bars ??= "busy";
+  state.open = given.getAll("open");
+  state.close = given.getAll("close");
+}
+
+let waiting = 0;
+
+function write() {
+  const given = new URLSearchParams();
+  for (const name of names) {
+    if (state[name] !== null && state[name] !== undefined && !(name === "bars" && state.bars === "busy")) given.set(name, state[name]);
+  }
+  for (const key of state.open) given.append("open", key);
+  for (const key of state.close) given.append("close", key);
+  const hash = given.toString();
+  history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
+}
+
+/** Change some of it. Listeners hear which. */
+export function choose(changes) {
+  const changed = Object.keys(changes).filter((name) => String(state[name]) !== String(changes[name]));
+  Object.assign(state, changes);
+  clearTimeout(waiting);
+  waiting = setTimeout(write, changed.length === 1 && changed[0] === "view" ? 300 : 0);
+  if (changed.length) for (const listener of listeners) listener(new Set(changed));
+}
+
+/** Hear of changes: a set of names. */
+export function onChoice(listener) {
+  listeners.add(listener);
+}
+
+/** The part of a query that says what is folded. */
+export function folds() {
+  const given = new URLSearchParams();
+  for (const key of state.open) given.append("open", key);
+  for (const key of state.close) given.append("close", key);
+  return given;
+}
+
+addEventListener("hashchange", () => {
+  const before = { ...state };
+  read();
+  const changed = Object.keys(state).filter((name) => String(state[name]) !== String(before[name]));
+  if (changed.length) for (const listener of listeners) listener(new Set(changed));
+});
+read();

@@ -1,0 +1,104 @@
+// Numbers, times and frontiers in words that fit.
+
+const units = ["", "k", "M", "G", "T"];
+
+/** 1,234 as it is, 123,456 as 123k. */
+export function count(value) {
+  if (value === null || value === undefined) return "–";
+  let at = 0;
+  let left = Math.abs(value);
+  while (left >= 10000 && at < units.length - 1) {
+    left /= 1000;
+    at += 1;
+  }
+  const digits = at === 0 && Number.isInteger(value) ? 0 : left < 10 ? 1 : 0;
+  return (value < 0 ? "−" : "") + left.toLocaleString("en", { maximumFractionDigits: digits }) + units[at];
+}
+
+/** Bytes, in the unit that keeps the number short. */
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const names = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let at = 0;
+  while (value >= 1024 && at < names.length - 1) {
+    value /= 1024;
+    at += 1;
+  }
+  return `${value.toLocaleString("en", { maximumFractionDigits: value < 10 && at ? 1 : 0 })} ${names[at]}`;
+}
+
+/** Seconds, as s, ms or µs. */
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value >= 100) return `${Math.round(value)} s`;
+  if (value >= 1) return `${value.toFixed(1)} s`;
+  if (value >= 0.001) return `${value >= 0.1 ? Math.round(value * 1000) : (value * 1000).toFixed(1)} ms`;
+  return `${Math.round(value * 1e6)} µs`;
+}
+
+/** The time of day. `at`: seconds since 1970. */
+export function clock(at) {
+  return new Date(at * 1000).toLocaleTimeString("en-GB");
+}
+
+/** An epoch of a frontier: everything before it is done. -1: all is. */
+export function epoch(value, inner = 0) {
+  if (value < 0) return "end";
+  const text = value.toLocaleString("en");
+  return inner ? `${text}.${inner}` : text;
+}
+
+/** A bound or a time, as the interface gives it: [3], [3, 2], [-1]. */
+export function bound(value) {
+  if (!value) return "–";
+  if (value[0] === -1) return "all";
+  if (value.every((at) => at === 0)) return value.length > 1 || value[0] === 0 ? "∅" : "0";
+  const shown = value.map((at) => (at === -1 ? "∞" : at.toLocaleString("en")));
+  while (shown.length > 1 && shown[shown.length - 1] === "0") shown.pop();
+  return shown.length === 1 ? shown[0] : `(${shown.join(", ")})`;
+}
+
+/** How far `epoch` is behind `newest`, in epochs. */
+export function lag(value, newest) {
+  return value < 0 || newest === null || newest === undefined ? 0 : Math.max(0, newest - value);
+}
+
+/** One of a thing, or several. */
+export function some(number, what) {
+  return `${count(number)} ${what}${number === 1 ? "" : "s"}`;
+}
+
+const policies = {
+  Ephemeral: ["ephemeral", "E"],
+  Batch: ["batch", "B"],
+  Lazy: ["lazy", "L"],
+  LogHistory: ["history", "H"],
+  mixed: ["mixed", "·"],
+};
+
+/** The colour and the letter of a policy: nobody has to tell colours apart. */
+export function policy(name) {
+  const [hue, letter] = policies[name] ?? ["other", name.slice(0, 1)];
+  return { hue: `var(--${hue})`, letter };
+}
+
+/** An element, with attributes, and children or text. */
+export function html(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** The same, of a drawing. */
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "hue") element.style.setProperty("--hue", value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}

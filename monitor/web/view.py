@@ -1,0 +1,263 @@
+"""What the page shows of a job at one moment, and what of that has changed. Pure: no clock, no sockets.
+
+The monitor hands over an `Observation`, which holds references only and costs it nothing. All that is computed from that is
+computed in arrays, workers by operators, and folded to the nodes that are drawn: a *row* a node, with one character a worker.
+What a page gets is rows that differ from those that it has.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from monitor.web.fold import Folding
+from recovery.layout import Layout
+from recovery.metadata import Bound
+from recovery.observe import END, ROWS
+from recovery.protocol import Observed
+
+Table = npt.NDArray[np.int64]
+Row = tuple[int | float | str, ...]
+
+FIELDS = (
+    "progress",  # epoch of the least time that may still come, on any worker; -1: none will
+    "progress_inner",
+    "low",  # epoch of the least rollback frontier of any worker; -1: everything is kept for good
+    "low_inner",
+    "taken",  # records a second
+    "sent",  # records a second
+    "busy",  # of one worker's time, all workers together
+    "pending",
+    "held",
+    "queued",
+    "rows",
+    "bytes",
+    "logged",
+    "bars",  # a character a worker, 0 to z
+)
+"""What a row says of a node, in order."""
+
+BARS = ("busy", "taken", "bytes", "queued", "lag")
+"""What the bars of workers may show."""
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SMOOTH = 0.5
+_LATENCY_SECONDS = 10.0
+_AT = {name: number for number, name in enumerate(ROWS)}
+
+
+@dataclass(frozen=True, slots=True)
+class SeatView:
+    """One worker, as the monitor sees it."""
+
+    presence: str
+    incarnation: int
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """References to what the monitor knows. Nothing in here changes any more.
+
+    `low` is W, `[worker][processor]`; `completed` by worker and group; `told` the last report of each worker, with the time
+    at which it came.
+    """
+
+    at: float
+    phase: str
+    generation: int
+    low: tuple[tuple[Bound, ...], ...]
+    completed: tuple[tuple[int, ...] | None, ...]
+    seats: tuple[SeatView, ...]
+    told: Mapping[int, tuple[float, Observed]]
+
+
+class View:
+    """The newest observation in arrays, `[worker, processor]`, with rates from the ones before."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.version = 0
+        self.observation: Observation | None = None
+        shape = layout.workers, len(layout.processors)
+        self._low = np.zeros(shape, dtype=np.int64)
+        self._low_inner = np.zeros(shape, dtype=np.int64)
+        self._low_seen: list[tuple[Bound, ...] | None] = [None] * layout.workers
+        depths = [info.depth for info in layout.processors]
+        self._first = np.concatenate([[0], np.cumsum(depths)[:-1]]).astype(np.intp) if depths else np.zeros(0, np.intp)
+        self._second = np.where(np.array(depths, dtype=np.int64) > 1, self._first + 1, self._first)
+        self._deep = np.array(depths, dtype=np.int64) > 1
+        self._length = sum(depths)
+        self._groups = np.array([info.group for info in layout.processors], dtype=np.intp)
+        self._table = np.zeros((layout.workers, len(ROWS), len(layout.processors)), dtype=np.int64)
+        self._rates = np.zeros((3, *shape))
+        self._told: dict[int, tuple[float, Observed]] = {}
+        self._read: dict[int, float] = {}
+        self._latencies: deque[tuple[float, float]] = deque()
+        self._progress = np.zeros(shape, dtype=np.int64)
+        self._inner = np.zeros(shape, dtype=np.int64)
+
+    def update(self, observation: Observation) -> None:
+        """Take the next observation into account. Its cost is that of what has changed."""
+        self.version += 1
+        self.observation = observation
+        for worker, bounds in enumerate(observation.low):
+            if bounds is not self._low_seen[worker]:
+                self._low_seen[worker] = bounds
+                flat = np.fromiter(chain.from_iterable(bounds), dtype=np.uint64, count=self._length)
+                flat = np.minimum(flat, np.uint64(END)).astype(np.int64)
+                self._low[worker] = flat[self._first]
+                self._low_inner[worker] = np.where(self._deep, flat[self._second], 0)
+        for worker, (at, told) in observation.told.items():
+            if told.generation == observation.generation:
+                self._hear(worker, at, told)
+        for worker, epochs in enumerate(observation.completed):
+            if worker not in self._told:
+                known = [min(epoch, END) for epoch in epochs or (0,) * len(self.layout.groups)]
+                self._progress[worker] = np.array(known, dtype=np.int64)[self._groups] if known else 0
+        while self._latencies and self._latencies[0][0] < observation.at - _LATENCY_SECONDS:
+            self._latencies.popleft()
+
+    def _hear(self, worker: int, at: float, told: Observed) -> None:
+        before = self._told.get(worker)
+        if before is not None and before[1] is told:
+            return
+        self._told[worker] = at, told
+        table = np.frombuffer(told.numbers, dtype=np.int64).reshape(len(ROWS), -1)
+        if before is not None and at > before[0]:
+            seconds = at - before[0]
+            for row, name in enumerate(("taken", "sent", "busy")):
+                new = (table[_AT[name]] - self._table[worker, _AT[name]]) / seconds
+                if name == "busy":
+                    new = np.minimum(new / 1e6, 1.0)
+                # A counter that went back is one of another process, or was begun anew.
+                self._rates[row, worker] += _SMOOTH * (np.maximum(new, 0.0) - self._rates[row, worker])
+            rate = max(0.0, (told.read - before[1].read) / seconds)
+            self._read[worker] = self._read.get(worker, 0.0) + _SMOOTH * (rate - self._read.get(worker, 0.0))
+        self._table[worker] = table
+        self._progress[worker] = table[_AT["epoch"]]
+        self._inner[worker] = np.where(self._deep, table[_AT["inner"]], 0)
+        self._latencies.extend((at, seconds) for seconds in told.latencies)
+
+    # ------------------------------------------------------------------------------------------ answers
+
+    def newest(self) -> int | None:
+        """The newest epoch that all live sources have reached; None when all have ended, or nothing is known."""
+        return min((told.newest for _, told in self._told.values() if told.newest is not None), default=None)
+
+    def totals(self) -> dict[str, Any]:
+        """The job in a few numbers."""
+        latencies = sorted(seconds for _, seconds in self._latencies)
+        ends = [p for p, info in enumerate(self.layout.processors) if info.role in ("sink", "output", "capture")]
+        ends = ends or list(range(len(self.layout.processors)))
+        return {
+            "newest": self.newest(),
+            "read": sum(told.read for _, told in self._told.values()),
+            "written": sum(told.written for _, told in self._told.values()),
+            "rate": _short(sum(self._read.values())),
+            "open": _epoch(int(self._progress[:, ends].min())) if ends else -1,
+            "low": _epoch(int(self._low.min())) if self._low.size else -1,
+            "p50": round(latencies[len(latencies) // 2], 4) if latencies else None,
+            "p99": round(latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)], 4) if latencies else None,
+            "state": int(self._table[:, _AT["bytes"]].sum()),
+            "logged": int(self._table[:, _AT["logged_bytes"]].sum()),
+        }
+
+    def workers(self) -> list[list[Any]]:
+        """For each: presence, incarnation, failures, newest epoch, records a second, how busy."""
+        observation = self.observation
+        assert observation is not None
+        busy = self._rates[2].sum(axis=1)
+        found = []
+        for worker, seat in enumerate(observation.seats):
+            told = self._told.get(worker)
+            newest = told[1].newest if told is not None else None
+            rate = _short(self._read.get(worker, 0.0))
+            found.append(
+                [seat.presence, seat.incarnation, seat.failures, newest, rate, round(min(1.0, float(busy[worker])), 2)]
+            )
+        return found
+
+    def rows(self, folding: Folding, bars: str = "busy") -> list[Row]:
+        """A row for each drawn node; see `FIELDS`. `bars`: one of `BARS`."""
+        order = np.array([member for members in folding.nodes for member in members], dtype=np.intp)
+        starts = np.concatenate([[0], np.cumsum([len(members) for members in folding.nodes])[:-1]]).astype(np.intp)
+
+        def least(values: Table) -> Table:
+            found: Table = np.minimum.reduceat(values[:, order], starts, axis=1)
+            return found
+
+        def total(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            found: npt.NDArray[Any] = np.add.reduceat(values[:, order], starts, axis=1)
+            return found
+
+        single = np.array([len(members) == 1 for members in folding.nodes])
+        progress = least(self._progress)
+        low = least(self._low)
+        columns = [
+            *_lowest(progress, least(self._inner), single),
+            *_lowest(low, least(self._low_inner), single),
+            *(_shorten(total(self._rates[at]).sum(axis=0)) for at in range(2)),
+            np.round(total(self._rates[2]).sum(axis=0), 2),
+            *(
+                total(self._table[:, _AT[name]]).sum(axis=0)
+                for name in ("pending", "held", "queued", "rows", "bytes", "logged_bytes")
+            ),
+        ]
+        shown: npt.NDArray[Any]
+        if bars == "busy":
+            shown = np.minimum(total(self._rates[2]), 1.0)
+        elif bars == "lag":
+            newest = self.newest()
+            behind = (newest if newest is not None else 0) - progress
+            shown = _relative(np.where(progress == END, 0, np.maximum(behind, 0)).astype(float))
+        elif bars == "taken":
+            shown = _relative(total(self._rates[0]))
+        else:
+            shown = _relative(total(self._table[:, _AT[bars]]).astype(float))
+        digits = np.ceil(shown * (len(_DIGITS) - 1)).astype(np.intp).T
+        letters = np.frombuffer(_DIGITS.encode(), dtype="S1")[digits]
+        texts = [row.tobytes().decode() for row in letters]
+        return list(zip(*(column.tolist() for column in columns), texts))
+
+
+def changes(before: Sequence[Row] | None, after: Sequence[Row]) -> dict[int, Row]:
+    """The rows that differ, by node; all of them where there were none."""
+    if before is None or len(before) != len(after):
+        return dict(enumerate(after))
+    return {node: row for node, (old, row) in enumerate(zip(before, after)) if old != row}
+
+
+def _lowest(first: Table, second: Table, single: npt.NDArray[np.bool_]) -> tuple[Table, Table]:
+    """The least pair of each column: epochs, and what follows them where the node is one operator."""
+    at = first.min(axis=0)
+    inner = np.where(first == at, second, END).min(axis=0)
+    ended = at >= END
+    return np.where(ended, -1, at), np.where(ended | ~single | (inner >= END), 0, inner)
+
+
+def _relative(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Each value as a share of the greatest of its column."""
+    found: npt.NDArray[Any] = values / np.maximum(values.max(axis=0), 1e-9)
+    return found
+
+
+def _shorten(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Two digits that count: so that a page is not told of every flicker."""
+    magnitude = 10.0 ** np.floor(np.log10(np.maximum(values, 1.0)) - 1)
+    found: npt.NDArray[Any] = np.round(np.round(values / magnitude) * magnitude, 1)
+    return found
+
+
+def _short(value: float) -> float:
+    return float(_shorten(np.array([value]))[0])
+
+
+def _epoch(epoch: int) -> int:
+    return -1 if epoch >= END else epoch
