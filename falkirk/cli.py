@@ -118,6 +118,17 @@ def run(
             show_default=False,
         ),
     ] = None,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve a page that shows the job while it runs.")] = False,
+    ui_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, metavar="N", help="Where: [default: 8642, or any that is free]", show_default=False
+        ),
+    ] = None,
+    ui_host: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="For whom: other than loopback, the address has a token that lets in."),
+    ] = "127.0.0.1",
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -135,6 +146,13 @@ def run(
         raise typer.BadParameter("the number of workers is that of the host file: leave -w away")
     if hosts is not None and store is not None:
         raise typer.BadParameter("a job on several hosts cannot have a store yet: leave --store away")
+    if hosts is not None and ui:
+        raise typer.BadParameter("a job on several hosts has no page yet: leave --ui away")
+    if not ui and (ui_port is not None or ui_host != "127.0.0.1"):
+        raise typer.BadParameter("--ui-port and --ui-host go with --ui")
+    page: bool | str = ui
+    if ui and (ui_port is not None or ui_host != "127.0.0.1"):
+        page = f"[{ui_host}]:{ui_port or 0}"
     if monitor is not None and store is None:
         raise typer.BadParameter("--monitor goes with --store: without a store there is nothing to monitor")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
@@ -165,6 +183,7 @@ def run(
             on_note=note,
             heartbeat_timeout=heartbeat_timeout,
             monitor=monitor,
+            ui=page,
         )
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 
+from monitor.web.address import PageSocket, open_page
 from timely.dataflow import Dataflow
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats, Result
@@ -23,6 +27,7 @@ def run(
     on_note: Callable[[str], None] | None = None,
     heartbeat_timeout: float = 10.0,
     monitor: str | os.PathLike[str] | None = None,
+    ui: bool | str = False,
 ) -> Result:
     """Run `program` until all its sources have ended.
 
@@ -42,9 +47,17 @@ def run(
         monitor: with a store, where a monitor listens that was started apart (`falkirk monitor`): a path, or its store. The job
             goes on while it is away, and needs it again to save anything. None: the job starts one.
 
+        ui: serve the job's page (docs/page.md), at any address that is free (True) or at "host:port"; `on_note` is told where.
+            Without a store, a temporary one is used.
+
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
     """
+    note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
+    if store is None and ui and drive is None:
+        with tempfile.TemporaryDirectory(prefix="falkirk-store-") as folder:
+            note(f"the page needs a store: this run uses {folder}, which is removed at its end; give one with store=")
+            return run(program, workers, limits, drive, on_stats, folder, on_note, heartbeat_timeout, monitor, ui)
     if store is None:
         if monitor is not None:
             raise FalkirkError("monitor= goes with store=: without a store there is nothing to monitor")
@@ -61,4 +74,20 @@ def run(
 
     if not isinstance(program, Program):
         program = Program(flow=program)
-    return run_with_store(program, workers, store, limits, on_stats, on_note, heartbeat_timeout, monitor)
+    with ExitStack() as resources:
+        page = None
+        if ui:
+            page = resources.enter_context(closing(_page_of(program, ui)))
+            note(f"the page of the job is at {page.url}")
+        return run_with_store(program, workers, store, limits, on_stats, on_note, heartbeat_timeout, monitor, page)
+
+
+def _page_of(program: Program, ui: bool | str) -> PageSocket:
+    """Listen for browsers."""
+    title = os.path.basename(program.path or "") or "falkirk"
+    if isinstance(ui, bool):
+        return open_page(title)
+    host, _, port = ui.rpartition(":")
+    if not port.isdigit():
+        raise FalkirkError(f"the address of the page is host:port, such as 127.0.0.1:8642, not {ui!r}")
+    return open_page(title, host.strip("[]") or "127.0.0.1", int(port))

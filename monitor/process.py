@@ -13,12 +13,14 @@ import socket
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from monitor.coordinator import Coordinator
-from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
+from monitor.effects import Answered, Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
 from monitor.layouts import layout_changes
 from monitor.process_journal import MonitorJournal
 from monitor.process_workers import WorkerConnections
+from monitor.records import Saved
 from recovery.child_control import (
     TO_CHILD,
     Control,
@@ -27,15 +29,21 @@ from recovery.child_control import (
     Lost,
     Needed,
     Over,
+    Page,
     ToChild,
     Warned,
     Watch,
     end_with,
 )
 from recovery.heartbeat import Heartbeat, Voice
+from recovery.layout import Layout
+from recovery.protocol import Observed
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
+
+if TYPE_CHECKING:
+    from monitor.web.live import LivePage
 
 LONG_SECONDS = 600.0
 """A worker is given up after so long a silence. A process that ends is noticed at once, without that; and one turn of a
@@ -52,6 +60,7 @@ class MonitorProcess:
         self._tell = voice.tell
         self._timeline = watch.timeline
         self._over = False
+        self._page: LivePage | None = None
         if not os.path.isdir(watch.folder):
             raise StoreGone(f"the store {watch.folder} is gone; bring it back and run the job again")
         store = LocalStore(watch.folder)
@@ -88,6 +97,26 @@ class MonitorProcess:
         self._selector.register(control.sock, selectors.EVENT_READ, None)
         for file in self._journal.files():
             self._selector.register(file, selectors.EVENT_READ, None)
+        if watch.page is not None:
+            self._page = self._open_page(watch.page, watch.layout, saved)
+
+    def _open_page(self, page: Page, layout: Layout, saved: Saved) -> LivePage:
+        from monitor.web.app import Access  # what a monitor without a page does not need
+        from monitor.web.live import LivePage
+
+        (browsers,) = self._control.files(1)
+        opened = LivePage(
+            browsers,
+            Access(page.token),
+            page.title,
+            layout,
+            self._coordinator,
+            self._workers.send,
+            self._now,
+            saved.events,
+        )
+        self._selector.register(opened.wake, selectors.EVENT_READ, opened.answer)
+        return opened
 
     def run(self, said: list[ToChild]) -> None:
         """Lead the job until the supervisor is gone. `said`: what it has said since it gave the job."""
@@ -105,9 +134,13 @@ class MonitorProcess:
                 if key.data is not None:
                     for heard, incarnation in key.data(events):
                         self._coordinator.hear(heard, self._now(), incarnation)
+                        if self._page is not None and isinstance(heard, Observed):
+                            self._page.hear(heard)
             if time.monotonic() >= due:
                 due = time.monotonic() + self._tick
                 self._coordinator.tick(self._now())
+            if self._page is not None:
+                self._page.turn()
 
     def _obey(self) -> None:
         """Do what the coordinator wants."""
@@ -126,6 +159,10 @@ class MonitorProcess:
                 case Event(kind, at, data):
                     if self._timeline:
                         self._tell(Happened(kind, at, data))
+                    if self._page is not None:
+                        self._page.happened(effect)
+                case Answered() if self._page is not None:
+                    self._page.answered(effect)
                 case Finished():
                     self._end(None)
                 case Fail(reason, lost):
@@ -134,10 +171,14 @@ class MonitorProcess:
     def _end(self, reason: str | None, lost: bool = False) -> None:
         if not self._over:
             self._over = True
+            if self._page is not None:
+                self._page.turn(at_once=True)  # soon there is nobody who could show how it ended
             self._tell(Over(reason, self._before, lost))
 
     def close(self) -> None:
         """Let go of the job: finish writing what was begun, and close the connections of its workers."""
+        if self._page is not None:
+            self._page.close()
         self._workers.close()
         self._selector.close()
         self._journal.close()

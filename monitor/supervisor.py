@@ -24,6 +24,7 @@ from monitor.apart import NoMonitor, address_of, connect
 from monitor.process_journal import OWNER
 from monitor.supervisor_processes import MONITOR, WORKER, Child, Children
 from monitor.supervisor_stop import STOP_FILE, JobStopped
+from monitor.web.address import PageSocket
 from recovery.child import FILES, Task
 from recovery.child_control import (
     Beat,
@@ -35,6 +36,7 @@ from recovery.child_control import (
     Lost,
     Needed,
     Over,
+    Page,
     Peer,
     Unable,
     Warned,
@@ -84,6 +86,7 @@ class Job:
         on_note: called with what the user should know, in words.
         heartbeat_timeout: a process that gives no sign of life for so many seconds is replaced.
         monitor: where a monitor listens that is a process apart (`monitor.apart`); None: one is started.
+        page: where browsers connect, if the monitor is to serve its page.
 
     Raises:
         GraphError: for a program that recovery cannot bring through.
@@ -100,6 +103,7 @@ class Job:
         on_note: Callable[[str], None] | None = None,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
         monitor: str | os.PathLike[str] | None = None,
+        page: PageSocket | None = None,
     ) -> None:
         flow = program.build()
         self.layout: Layout = lay_out(compile_plan(flow.graph, workers))
@@ -116,6 +120,7 @@ class Job:
         self._monitor: Child | None = None
         self._monitor_began = float("-inf")
         self._short_lives = 0
+        self._page = page
         self._apart = address_of(monitor) if monitor is not None else None
         self._away_until: float | None = None
         self._unsaid: list[Lost] = []
@@ -348,8 +353,17 @@ class Job:
         self._monitor = monitor
         self._incarnation += 1
         awaited, timeline = tuple(sorted(self._workers)), self._on_event is not None
-        watch = Watch(str(self._folder), self._incarnation, self.layout, awaited, timeline, self._children.beat_seconds)
-        monitor.tell(watch, [self._listener])
+        page = self._page
+        watch = Watch(
+            str(self._folder),
+            self._incarnation,
+            self.layout,
+            awaited,
+            timeline,
+            self._children.beat_seconds,
+            Page(page.title, page.token) if page is not None else None,
+        )
+        monitor.tell(watch, [self._listener] if page is None else [self._listener, page.listener])
 
     def _start_spare(self) -> None:
         self._spares.append(self._children.start(WORKER, [self._task.fileno()]))
@@ -408,6 +422,7 @@ def run_with_store(
     on_note: Callable[[str], None] | None = None,
     heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
     monitor: str | os.PathLike[str] | None = None,
+    page: PageSocket | None = None,
 ) -> Result:
     """Run a job that survives the death of its processes, or go on with it. See `Job`."""
-    return Job(program, workers, folder, limits, None, on_note, heartbeat_timeout, monitor).run(on_stats)
+    return Job(program, workers, folder, limits, None, on_note, heartbeat_timeout, monitor, page).run(on_stats)

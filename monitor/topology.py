@@ -6,6 +6,7 @@ Processor p of worker w has the flat index p * workers + w.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TypeVar
 
 from recovery.fixed_point.solve import Edge
@@ -40,6 +41,14 @@ class Topology:
                     target = self.flat(edge.target, v)
                     self.incoming[target].append((len(self.edges), place))
                     self.edges.append(Edge(self.flat(edge.source, w), target, summary, port))
+
+    @cached_property
+    def leaving(self) -> list[list[int]]:
+        """For each flat index, the indexes in `edges` of what leaves it. For questions of people: only then is it made."""
+        found: list[list[int]] = [[] for _ in range(self.count)]
+        for index, edge in enumerate(self.edges):
+            found[edge.source].append(index)
+        return found
 
     def flat(self, processor: int, worker: int) -> int:
         """The flat index."""

@@ -9,6 +9,7 @@ the next bound when all culprits can do what they are asked for, and not before.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ SENDER = "M̄(d, f) ⊆ φ(d)(f(src))"
 RECEIVER = "D̄(e, f) ⊆ f(dst)"
 OWN = "f ∈ F*(p)"
 
-_MOST_EDGES = 200_000
+_MOST_EDGES = 20_000
+"""The monitor has other things to do."""
+
 _MOST_NAMED = 20
 
 
@@ -84,7 +87,6 @@ def why_rollback(available: Available, flat: int) -> Rollback:
     if low >= info.everything:
         return Rollback(flat, low, None, (), "It is done for good: nothing of it will ever be rolled back.")
     first = _next(available, flat, low)
-    outgoing, incoming = _edges(available)
     seen: dict[int, Bound] = {}
     culprits: dict[int, Need] = {}
     todo = deque([Need(flat, first, OWN)])
@@ -98,23 +100,23 @@ def why_rollback(available: Available, flat: int) -> Rollback:
             continue
         seen[p] = bound
         if option is None:
-            culprits.setdefault(p, Need(p, bound, need.constraint, need.asker))
-        for index in incoming[p]:
+            culprits[p] = Need(p, bound, need.constraint, need.asker)  # again if more is asked of it; in its old place
+        for index, _ in topology.incoming[p]:
             edge = topology.edges[index]
             asked = least_source(edge.summary, bound)
             if available.low(edge.source) < asked:
                 todo.append(Need(edge.source, asked, SENDER, need))
-        for index in outgoing[p]:
+        for index in topology.leaving[p]:
             edge = topology.edges[index]
             if discards is not None:
                 asked = discards[edge.port]
             elif topology.logs[p // topology.workers][edge.port]:
                 continue
             else:
-                asked = image(edge.summary, bound)
+                asked = least_target(edge.summary, bound)
             if available.low(edge.target) < asked:
                 todo.append(Need(edge.target, asked, RECEIVER, need))
-        looked += len(incoming[p]) + len(outgoing[p])
+        looked += len(topology.incoming[p]) + len(topology.leaving[p])
     found = tuple(culprits.values())
     return Rollback(flat, low, first, found, _in_words(available, flat, first, found), not todo)
 
@@ -129,20 +131,23 @@ def least_source(summary: Summary, bound: Bound) -> Bound:
     return least if project(summary, least) >= bound else at_epoch(least[0] + 1, len(least))
 
 
-def _edges(available: Available) -> tuple[list[list[int]], list[list[int]]]:
-    topology = available.topology
-    outgoing: list[list[int]] = [[] for _ in range(topology.count)]
-    for index, edge in enumerate(topology.edges):
-        outgoing[edge.source].append(index)
-    return outgoing, [[index for index, _ in into] for into in topology.incoming]
+def least_target(summary: Summary, bound: Bound) -> Bound:
+    """The least bound of a receiver that holds all that a sender at `bound` has sent: ↓σ.
+
+    >>> least_target(Summary.feedback(2), (3, 0)), least_target(Summary.feedback(2), (3, 1))
+    ((3, 0), (3, 2))
+    """
+    whole = at_epoch(bound[0], summary.result_depth)
+    return whole if inverse(summary, whole) >= bound else image(summary, bound)
 
 
 def _next(available: Available, flat: int, low: Bound) -> Bound:
     """The bound that W of a processor would rise to next."""
     if available.topology.info(flat).chain:
-        for bound, _ in available.chains[flat]:
-            if bound > low:
-                return bound
+        chain = available.chains[flat]
+        at = bisect_right(chain, low, key=lambda option: option[0])
+        if at < len(chain):
+            return chain[at][0]
     return at_epoch(min(low[0] + 1, NEVER), len(low))
 
 
@@ -150,10 +155,9 @@ def _option(available: Available, flat: int, bound: Bound) -> tuple[Bound, tuple
     """What a processor can be restored to that is at least `bound`: the first such, with D̄ where it was reported."""
     low = available.low(flat)
     if available.topology.info(flat).chain:
-        for option in available.chains[flat]:
-            if option[0] >= max(bound, low):
-                return option
-        return None
+        chain = available.chains[flat]
+        at = bisect_left(chain, max(bound, low), key=lambda option: option[0])
+        return chain[at] if at < len(chain) else None
     return (bound, None) if bound <= available.completed(flat) else None
 
 

@@ -47,8 +47,15 @@ class End(msgspec.Struct, tag=True, frozen=True):
     """To a worker: the job is done for good, and nobody needs you any more."""
 
 
+class Page(msgspec.Struct, frozen=True):
+    """How a monitor serves its page; browsers connect to a socket of the supervisor's. `token` "": at loopback only."""
+
+    title: str
+    token: str
+
+
 class Watch(msgspec.Struct, tag=True, frozen=True):
-    """To a monitor: what it watches, with the socket that workers connect to.
+    """To a monitor: what it watches, with the socket that workers connect to, and that of the page if there is one.
 
     `awaited` are the workers whose processes are there already. It beats every `beat_seconds`.
     """
@@ -60,6 +67,7 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     timeline: bool
     """Whether the supervisor wants to hear of what happens."""
     beat_seconds: float
+    page: Page | None = None
 
 
 class Lost(msgspec.Struct, tag=True, frozen=True):

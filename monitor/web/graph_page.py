@@ -54,7 +54,7 @@ def sizes_of(layout: Layout, folding: Folding) -> list[tuple[float, float]]:
     sizes = []
     for members, group in zip(folding.nodes, folding.folded):
         small = group is None and layout.processors[members[0]].kind in SMALL
-        sizes.append((132.0, 30.0) if small else (wide, 70.0))
+        sizes.append((164.0, 30.0) if small else (wide, 70.0))
     return sizes
 
 

@@ -6,17 +6,23 @@ is only copied there, and computed here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from monitor.available import Available
+from monitor.effects import Answer
 from monitor.web.detail import operator_detail, processor_detail
 from monitor.web.view import Observation
-from monitor.why import why_progress, why_rollback
+from monitor.why import plain_bound, why_progress, why_rollback
 from recovery.protocol import Observed
 from timely.errors import FalkirkError
 
 T = TypeVar("T")
+
+Done = Callable[[Answer | str], None]
+
+_PATIENCE_SECONDS = 15.0
 
 
 class JobState(Protocol):
@@ -33,8 +39,8 @@ class JobState(Protocol):
     def observe(self) -> Observation | None:
         """The job as it is now; None as long as no worker has joined."""
 
-    def what_if(self, failed: Sequence[str]) -> Callable[[], dict[str, Any]]:
-        """The answer to what would happen if these failed, to be computed elsewhere."""
+    def what_if(self, failed: Sequence[str], done: Done) -> None:
+        """What would happen if these failed? `done` is called with the answer, or with why there is none."""
 
 
 class Ask(Protocol):
@@ -86,13 +92,22 @@ class Questions:
 
     async def whatif(self, failed: Sequence[str]) -> dict[str, Any]:
         """Where everything would roll back to."""
-        import asyncio
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer | str] = loop.create_future()
+
+        def done(answer: Answer | str) -> None:
+            loop.call_soon_threadsafe(_settle, future, answer)
 
         try:
-            compute = await self._ask(lambda job: job.what_if(failed))
-            return await asyncio.to_thread(compute)
+            await self._ask(lambda job: job.what_if(failed, done))
+        except WrongQuestion:
+            raise
         except FalkirkError as error:
             raise WrongQuestion(str(error), 400) from error
+        answer = await asyncio.wait_for(future, _PATIENCE_SECONDS)
+        if isinstance(answer, str):
+            raise WrongQuestion(answer, 503)
+        return await asyncio.to_thread(answer_as_json, answer)
 
 
 def _known(job: JobState, operator: int, worker: int) -> Available:
@@ -106,3 +121,33 @@ def _known(job: JobState, operator: int, worker: int) -> Available:
             f"{layout.workers} worker(s)"
         )
     return available
+
+
+def _settle(future: asyncio.Future[Answer | str], answer: Answer | str) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+def answer_as_json(answer: Answer) -> dict[str, Any]:
+    """What a failure would do, as the page and the command line get it."""
+    redone = None
+    if answer.redone is not None:
+        parts = [part for of_worker in answer.redone for part in of_worker]
+        redone = {
+            "records": sum(part.records for part in parts),
+            "seconds": sum(part.seconds for part in parts),
+            "epochs": max((part.epochs for part in parts), default=0),
+        }
+    return {
+        "processors": [
+            {"operator": p, "worker": w, "to": None if bound is None else plain_bound(bound), "keeps": bound is None}
+            for w, bounds in enumerate(answer.bounds)
+            for p, bound in enumerate(bounds)
+        ],
+        "resent": [
+            {"edge": part.edge, "from": w, "to": part.receiver, "messages": part.messages, "bytes": part.bytes}
+            for w, parts in enumerate(answer.resent)
+            for part in parts
+        ],
+        "redone": redone,
+    }

@@ -212,7 +212,8 @@ class View:
         ]
         shown: npt.NDArray[Any]
         if bars == "busy":
-            shown = np.minimum(total(self._rates[2]), 1.0)
+            work = total(self._rates[2])
+            shown = work / max(float(work.max(initial=0.0)), 0.02)  # the busiest is full: the rest can be compared
         elif bars == "lag":
             newest = self.newest()
             behind = (newest if newest is not None else 0) - progress

@@ -213,13 +213,13 @@ function head(message) {
 }
 
 function legend() {
-  const entry = (name, key, letter, hue, text) =>
-    html("button", { "aria-pressed": state.region === key, title: `Show only ${name}`, onclick: () => choose({ region: state.region === key ? null : key }) }, html("span", { class: "swatch", hue }, letter), text);
-  const rows = [html("h2", {}, "Policy")];
+  const rows = [html("h2", {}, "Policy, and its regions")];
   for (const name of job.policies) {
     const { hue, letter } = policy(name);
-    rows.push(entry(name, name, letter, hue, name));
-    for (const region of job.regions.filter((each) => each.policy === name)) rows.push(entry(`region ${region.name}`, region.name, "", hue, `region ${region.name}`));
+    const regions = job.regions.filter((each) => each.policy === name).map((each) => each.name);
+    const shown = regions.length > 4 ? `${regions.slice(0, 3).join(", ")} and ${regions.length - 3} more` : regions.join(", ");
+    const pick = () => choose({ region: state.region === name ? null : name });
+    rows.push(html("button", { "aria-pressed": state.region === name, title: `Show only ${name}`, onclick: pick }, html("span", { class: "swatch", hue }, letter), html("span", {}, name, html("small", {}, shown ? `  ${shown}` : ""))));
   }
   rows.push(html("div", { class: "key" }, "▸ progress   ↺ rollback frontier"), html("div", { class: "key" }, "thick: exchanged   dashed: leads back"));
   if (job.edges.some((edge) => edge.logged)) rows.push(html("div", { class: "key" }, "orange: logged"));

@@ -2,7 +2,7 @@
 
 import { ask } from "./live.js";
 import { choose, state } from "./state.js";
-import { bound, bytes, clock, count, html, policy, seconds, some } from "./words.js";
+import { bound, bytes, clock, count, html, seconds, some } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error"]);
 const KINDS = {
@@ -14,8 +14,9 @@ const KINDS = {
   restored: (event) => `all is restored, ${seconds(event.seconds)} after the failure`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
   cut: (event) => `checkpoint of group ${event.group} at epoch ${count(event.epoch)} begins`,
-  durable: (event) => `worker ${event.worker} has saved epoch ${count(event.epoch)} (${bytes(event.bytes)})`,
+  durable: (event) => `worker ${event.worker} has saved epoch ${count(event.epoch)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
   checkpoint: (event) => `checkpoint at epoch ${count(event.epoch)} is complete, after ${seconds(event.seconds)}`,
+  checkpoints: (event) => `${some(event.count, "checkpoint")}, up to epoch ${count(event.epoch)}; the slowest took ${seconds(event.longest)}`,
   watermarks: (event) => `${some(event.risen, "low-watermark")} rose: what lies below is collected`,
   finished: () => "the job is finished",
 };
@@ -28,6 +29,23 @@ export function describe(event) {
 /** Whether an event is bad news. */
 export function isBad(event) {
   return BAD.has(event.kind);
+}
+
+/** The timeline for reading: checkpoints that follow each other are one line. */
+function gathered(events) {
+  const found = [];
+  for (const event of events) {
+    if (["cut", "durable", "watermarks"].includes(event.kind)) continue;
+    const last = found[found.length - 1];
+    if (event.kind === "checkpoint" && last?.kind === "checkpoints") {
+      last.count += 1;
+      last.at = event.at;
+      last.epoch = Math.max(last.epoch, event.epoch);
+      last.longest = Math.max(last.longest, event.seconds);
+    } else if (event.kind === "checkpoint") found.push({ kind: "checkpoints", at: event.at, since: event.at, count: 1, epoch: event.epoch, longest: event.seconds });
+    else found.push(event);
+  }
+  return found;
 }
 
 export class Panel {
@@ -44,8 +62,10 @@ export class Panel {
     this.node = null;
   }
 
+  /** The operator that is chosen, by its number; null for none. */
   get operator() {
-    return state.sel === null ? null : (this.job.operators.findIndex((each) => each.name === state.sel) + 1 || null) && this.job.operators.findIndex((each) => each.name === state.sel);
+    const found = state.sel === null ? -1 : this.job.operators.findIndex((each) => each.name === state.sel);
+    return found < 0 ? null : found;
   }
 
   /** Show what is chosen now. */
@@ -93,7 +113,7 @@ export class Panel {
       html("tr", {}, html("td", {}, `worker ${worker}`), html("td", {}, presence), html("td", {}, newest === null ? "–" : count(newest)), html("td", {}, count(rate)), html("td", {}, `${Math.round(busy * 100)} %`), html("td", {}, failures ? `${failures}` : "")),
     );
     const bad = this.events.filter(isBad);
-    const recent = this.events.filter((event) => !["cut", "durable", "watermarks"].includes(event.kind));
+    const recent = gathered(this.events);
     const every = this.job.groups.map((group) => (group.every_epochs ? `${group.every_epochs} epochs` : `${group.every_seconds} s`));
     return [
       html("h2", {}, this.job.name),
@@ -124,13 +144,11 @@ export class Panel {
   details() {
     const operator = this.operator;
     const info = this.job.operators[operator];
-    const { letter, hue } = policy(info.policy);
     const parts = [
       html("div", { class: "head" }, html("h2", {}, info.name), html("button", { "data-keep": "close", onclick: () => choose({ sel: null, worker: null }) }, "Close")),
-      html("p", {}, html("span", { class: "swatch", hue, style: null }, letter), " "),
+      html("p", { class: "soft" }, `${info.kind}, made at `, html("code", {}, info.site)),
       html("dl", { class: "facts" }, ...this.facts(info)),
     ];
-    parts[1] = html("p", { class: "soft" }, `${info.kind}, made at `, html("code", {}, info.site));
     const answers = this.answers;
     if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
     if (!answers) return [...parts, html("p", { class: "soft" }, "Asking…")];

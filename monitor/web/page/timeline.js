@@ -39,7 +39,7 @@ export class Timeline {
     const now = this.points[this.points.length - 1]?.at;
     if (now === undefined) return;
     const from = Math.max(now - WINDOW, Math.min(this.points[0].at, now - 20));
-    const points = this.points.filter((point) => point.at >= from);
+    const points = withHoles(this.points.filter((point) => point.at >= from));
     const x = (at) => ((at - from) / (now - from)) * WIDE;
     const last = points[points.length - 1];
     this.epochs(points, from, now, x);
@@ -50,7 +50,7 @@ export class Timeline {
 
   epochs(points, from, now, x) {
     const { drawing, value } = this.figures.epochs;
-    const known = points.flatMap((point) => [point.newest, point.open, point.low]).filter((each) => each !== null && each >= 0);
+    const known = points.flatMap((point) => [point.newest, point.open, point.low]).filter((each) => each >= 0 && each !== null);
     const least = Math.min(...known, Infinity);
     const most = Math.max(...known, least + 1);
     const y = (epoch) => 78 - ((epoch - least) / (most - least)) * 70;
@@ -66,7 +66,7 @@ export class Timeline {
     if (failed !== null && Number.isFinite(least)) parts.push(svg("rect", { x: x(Math.max(from, failed)), y: 2, width: Math.max(2, WIDE - x(Math.max(from, failed))), height: 78, style: "fill: var(--danger); opacity: .16" }));
     const lines = [["newest", "--soft", "2 3"], ["open", "--accent", ""], ["low", "--lazy", ""]];
     for (const [name, colour, dash] of lines) {
-      const path = line(points.map((point) => [x(point.at), point[name] === null || point[name] < 0 ? null : y(point[name])]));
+      const path = line(points.map((point) => [x(point.at), (point[name] ?? -1) < 0 ? null : y(point[name])]));
       parts.push(svg("path", { class: "line", d: path, style: `stroke: var(${colour})`, "stroke-dasharray": dash }));
     }
     for (const event of this.events) {
@@ -90,12 +90,39 @@ export class Timeline {
       const places = points.map((point) => [x(point.at), point[name] === null || point[name] === undefined ? null : y(point[name])]);
       const path = line(places);
       const known = places.filter(([, at]) => at !== null);
-      if (filled && known.length) parts.push(svg("path", { class: "area", d: `${line(known)}L${known[known.length - 1][0]} ${HIGH - 3}L${known[0][0]} ${HIGH - 3}z`, style: `fill: var(${colour})` }));
+      if (filled && known.length) parts.push(svg("path", { class: "area", d: areas(places), style: `fill: var(${colour})` }));
       parts.push(svg("path", { class: "line", d: path, style: `stroke: var(${colour})` }));
     }
     figure.drawing.replaceChildren(...parts);
     figure.value.textContent = text;
   }
+}
+
+const HOLE = 5;
+
+function areas(places) {
+  let path = "";
+  let run = [];
+  for (const place of [...places, [0, null]]) {
+    if (place[1] !== null) run.push(place);
+    else if (run.length) {
+      path += `${line(run)}L${run[run.length - 1][0]} ${HIGH - 3}L${run[0][0]} ${HIGH - 3}z`;
+      run = [];
+    }
+  }
+  return path;
+}
+
+/** Points that nobody looked at leave a hole, not a straight line. */
+function withHoles(points) {
+  const found = [];
+  let before = null;
+  for (const point of points) {
+    if (before && point.at - before.at > HOLE) found.push({ at: before.at });
+    found.push(point);
+    before = point;
+  }
+  return found;
 }
 
 function line(places) {

@@ -1,0 +1,72 @@
+"""Where a job's page is: a listening socket that outlives monitors, so that the page comes back at the same address."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from dataclasses import dataclass
+
+from timely.errors import FalkirkError
+
+PORT = 8642
+"""Used if it is free and nobody has asked for another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageSocket:
+    """The page of one run. `token` is empty at loopback, where none is needed."""
+
+    listener: socket.socket
+    title: str
+    token: str
+    url: str
+
+    def close(self) -> None:
+        """Nobody listens any more."""
+        self.listener.close()
+
+
+def open_page(title: str, host: str = "127.0.0.1", port: int | None = None) -> PageSocket:
+    """Listen for browsers. `port` 0 is any free one; None `PORT`, or any if that is taken.
+
+    Raises FalkirkError if nobody can listen there.
+    """
+    listener = None
+    for number in (PORT, 0) if port is None else (port,):
+        try:
+            listener = _listen(host, number)
+            break
+        except OSError as error:
+            if number != PORT or port is not None:
+                raise FalkirkError(
+                    f"the page cannot be served at {host}:{number} ({error.strerror or error}): choose another --ui-port"
+                ) from error
+    assert listener is not None
+    token = "" if is_loopback(host) else secrets.token_urlsafe(18)
+    shown = f"[{host}]" if ":" in host else host
+    if host in ("0.0.0.0", "::"):
+        shown = socket.gethostname()
+    url = f"http://{shown}:{listener.getsockname()[1]}/"
+    return PageSocket(listener, title, token, f"{url}?token={token}" if token else url)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(64)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

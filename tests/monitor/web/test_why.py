@@ -1,0 +1,92 @@
+"""What is named as the reason is the reason: help all culprits and the frontier rises, leave one out and it does not."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monitor.available import Available
+from monitor.why import Need, why_rollback
+from recovery.layout import EdgeInfo, GroupInfo, Layout, ProcessorInfo
+from recovery.metadata import at_epoch
+from recovery.recorder import image
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[Layout, dict[int, list[int]], dict[int, int]]:
+    """A layout on one or two workers, perhaps with a loop; checkpoints of chains, and what others have completed."""
+    workers = draw(st.integers(1, 2))
+    count = draw(st.integers(2, 6))
+    processors, edges = [], []
+    for p in range(count):
+        processors.append(ProcessorInfo(f"p{p}", "map", "a.py:1", None, "Lazy", 1, draw(st.booleans()), 0, "operator"))
+    for target in range(1, count):
+        for source in draw(st.sets(st.integers(0, target - 1), min_size=1, max_size=2)):
+            spread, logged = draw(st.booleans()), processors[source].chain and draw(st.booleans())
+            edges.append(EdgeInfo(source, 0, target, len(edges), len(edges), spread, logged, 1, (0,), ()))
+    if draw(st.booleans()):  # the last one leads into a loop
+        body = len(processors)
+        for kind, depth, chain in (("enter", 1, False), ("join", 2, draw(st.booleans())), ("feedback", 2, False)):
+            processors.append(ProcessorInfo(f"{kind}", kind, "a.py:2", None, "Lazy", depth, chain, 0, "operator"))
+        edges.append(EdgeInfo(count - 1, 0, body, 0, len(edges), False, False, 1, (0,), ()))
+        edges.append(EdgeInfo(body, 0, body + 1, 0, len(edges), True, False, 1, (0,), (0,)))
+        edges.append(EdgeInfo(body + 1, 0, body + 2, 0, len(edges), False, False, 2, (0, 0), ()))
+        edges.append(EdgeInfo(body + 2, 0, body + 1, 1, len(edges), True, False, 2, (0, 1), ()))
+    layout = Layout("drawn", "f", "[]", workers, tuple(processors), tuple(edges), (GroupInfo(None, 1.0),))
+    flats = range(len(processors) * workers)
+    checkpoints = {flat: sorted(draw(st.sets(st.integers(1, 6), max_size=4))) for flat in flats}
+    completed = {flat: draw(st.integers(0, 7)) for flat in flats}
+    return layout, checkpoints, completed
+
+
+def built(
+    layout: Layout, checkpoints: dict[int, list[int]], completed: dict[int, int], helped: tuple[Need, ...] = ()
+) -> Available:
+    """What the monitor knows of such a job, when `helped` can do what they were asked for."""
+    available = Available(layout)
+    wishes = {need.flat: need.bound for need in helped}
+    for flat in range(available.topology.count):
+        info = available.topology.info(flat)
+        wish = wishes.get(flat)
+        if info.chain:
+            bounds = sorted({*(at_epoch(epoch, info.depth) for epoch in checkpoints[flat]), *([wish] if wish else [])})
+            ports = [layout.edges[index] for index in available.topology.outgoing[flat // layout.workers]]
+            available.chains[flat] = [
+                (bound, tuple((0,) * len(bound) if e.logged else image(e.summary, bound) for e in ports))
+                for bound in bounds
+            ]
+        else:
+            available._completed[flat] = max(at_epoch(completed[flat], info.depth), wish or info.nothing)
+    available.raise_watermarks()
+    return available
+
+
+@given(jobs())
+def test_helping_all_culprits_raises_the_frontier_and_leaving_one_out_does_not(
+    job: tuple[Layout, dict[int, list[int]], dict[int, int]],
+) -> None:
+    available = built(*job)
+    for flat in range(available.topology.count):
+        why = why_rollback(available, flat)
+        assert why.low == available.low(flat)
+        assert why.next is not None
+        assert why.whole
+        assert why.culprits, "a frontier that nothing holds back would have risen"
+        assert built(*job, why.culprits).low(flat) >= why.next
+        for left_out in range(len(why.culprits)):
+            rest = why.culprits[:left_out] + why.culprits[left_out + 1 :]
+            assert built(*job, rest).low(flat) == why.low
+
+
+def test_the_words_name_the_constraint_and_the_culprit() -> None:
+    first = ProcessorInfo("first", "map", "a.py:1", None, "Lazy", 1, True, 0, "operator")
+    second = ProcessorInfo("second", "map", "a.py:2", None, "Lazy", 1, True, 0, "operator")
+    edge = EdgeInfo(0, 0, 1, 0, 0, False, False, 1, (0,), ())
+    layout = Layout("two", "f", "[]", 1, (first, second), (edge,), (GroupInfo(None, 1.0),))
+    available = built(layout, {0: [2], 1: [2, 4]}, {})
+    answer = why_rollback(available, 1).as_json(available.topology)
+    assert answer["low"] == [2]
+    assert answer["next"] == [4]
+    assert answer["culprit"] == {"operator": 0, "worker": 0, "name": "first"}
+    assert answer["constraint"] == "M̄(d, f) ⊆ φ(d)(f(src))"
+    assert "'first' on worker 0 to keep all before epoch 4" in answer["text"]
