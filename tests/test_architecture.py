@@ -73,7 +73,7 @@ CLOUDPICKLE_ALLOWED = ["timely.drivers.*", "libraries.spark.*"]
 MOST_LINES = 500
 
 # Names of import that differ from the name of the distribution in pyproject.toml.
-DISTRIBUTIONS = {"zmq": "pyzmq"}
+DISTRIBUTIONS = {"zmq": "pyzmq", "prometheus_client": "prometheus-client"}
 
 
 # ----------------------------------------------------------------------------------------------------------
