@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from monitor.available import Available
 from monitor.effects import Answer, Answered, Effect, Send
-from recovery.errors import NoSolutionError
+from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
 from recovery.metadata import Bound
 from recovery.protocol import Ask, Held, InMemory, Suppose, Supposed
@@ -45,13 +45,17 @@ class Questions:
         self._send(question, Ask(number))
 
     def hear(self, message: Held | Supposed) -> None:
-        """What a worker says. Raises ReportError if that cannot be."""
+        """What a worker says."""
         question = self._open.get(message.question)
         if question is None:
             return
         workers = question.available.layout.workers
         if isinstance(message, Held):
-            question.available.memory(message.worker, message.memory)
+            try:
+                question.available.memory(message.worker, message.memory)
+            except ReportError as error:  # of no consequence but to the question
+                self._answer(message.question, f"worker {message.worker} does not answer as it should: {error}")
+                return
             question.memory[message.worker] = message.memory
             if len(question.memory) == workers and question.bounds is None:
                 self._solve(message.question, question)

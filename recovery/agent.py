@@ -321,7 +321,9 @@ class Agent:
             least = min(least, at_epoch(time[0], depth))
         for event in runtime.ctx.pending:
             least = min(least, event)
-        return max(least, self._settled[p])
+        reported = self._completed[self.layout.processors[p].group] if self._completed is not None else 0
+        # Work that waits here lowers all alike, and may lead nowhere near: what was said to be complete is, all the same.
+        return max(least, self._settled[p], at_epoch(reported, depth))
 
     def _decide(self, decision: Decision) -> None:
         mine = decision.bounds[self.index]

@@ -12,6 +12,7 @@ from monitor.effects import Answer
 from monitor.phase import Phase
 from monitor.what_if import PATIENCE_SECONDS, restart, targets
 from recovery.agent import Agent
+from recovery.metadata import at_epoch
 from recovery.protocol import Decision
 from recovery.rollback import Rollback
 from tests.monitor.layouts import LOOP, layout
@@ -216,3 +217,23 @@ def test_names_of_what_fails() -> None:
     for wrong, says in (("worker:2", "0 to 1"), ("nobody", names[0]), ("worker:x", "0 to 1")):
         with pytest.raises(FalkirkError, match=says):
             targets(of, [wrong])
+
+
+@pytest.mark.parametrize("program", ["tight", "logs", "stateless", "rounds"])
+def test_what_a_worker_with_work_before_it_holds_is_never_less_than_what_it_has_reported_complete(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    receive = Agent.receive
+
+    def look(agent: Agent, frame: Any) -> None:
+        nonlocal looked
+        receive(agent, frame)
+        if agent.running and agent._completed is not None:
+            looked += 1
+            for info, held in zip(agent.layout.processors, agent._memory()):
+                assert held.upto >= at_epoch(agent._completed[info.group], info.depth)
+
+    monkeypatch.setattr(Agent, "receive", look)
+    counting(program, 2, 1).run()
+    assert looked
