@@ -34,7 +34,10 @@ class Contradiction(Violation):
 
 
 class Around(Protocol):
-    """The simulated world, as far as outputs need it."""
+    """The simulated world, as far as sources and outputs need it."""
+
+    now: float
+    """The simulated time, in seconds."""
 
     def at_io(self, worker: int) -> None:
         """A process does something that others can see, or has done it: it may die now."""
@@ -87,7 +90,9 @@ class Outside:
                         f"the {node} reads from {kind}, which cannot be read again, so no failure can be recovered from: "
                         "simulate the program with a source that can, for example Iterable or Files"
                     )
-                graph.nodes[at] = replace(node, source=WatchedSource(self, node.source, node.name))
+                timed = getattr(node.source, "with_clock", None)
+                source = node.source if timed is None else timed(lambda: around.now)
+                graph.nodes[at] = replace(node, source=WatchedSource(self, source, node.name))
         return graph
 
     def captures(self, worker: int, graph: Graph, around: Around) -> Callable[[int, Time, Batch], None]:

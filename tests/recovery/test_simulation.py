@@ -98,9 +98,10 @@ def test_the_seeds_meet_every_kind_of_fault() -> None:
 AGAIN = """
 import sys
 from falkirk.simulate.world import World
+from examples.mixed_policies import build
 from tests.recovery.programs import PROGRAMS
-for name, seed in (("mixed", 3), ("loop", 12), ("columns", 5), ("jobs", 8)):
-    world = World(PROGRAMS[name], 3, seed)
+for name, seed in (("mixed", 3), ("loop", 12), ("columns", 5), ("jobs", 8), ("by the clock", 3)):
+    world = World(PROGRAMS.get(name, build), 3, seed)
     world.run()
     print(name, world.digest, world.steps, len(world.log), [str(fault) for fault in world.injector.happened])
     for entry in world.log:

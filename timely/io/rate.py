@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any, ClassVar
 
 from timely.errors import SourceError
@@ -42,6 +43,12 @@ class Rate:
         self._total = total
         self._every = EpochEvery(max(1, round(per_second)) if epoch_every is None else epoch_every)
         self._clock = clock
+
+    def with_clock(self, clock: Callable[[], float]) -> Rate:
+        """The same source with another clock: simulations have their own."""
+        same = copy(self)
+        same._clock = clock
+        return same
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """The generator, at worker 0."""
