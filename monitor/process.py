@@ -37,7 +37,7 @@ from recovery.child_control import (
 )
 from recovery.heartbeat import Heartbeat, Voice
 from recovery.layout import Layout
-from recovery.protocol import Observed
+from recovery.protocol import Observed, Watermarks
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
@@ -59,6 +59,7 @@ class MonitorProcess:
         self._control = control
         self._tell = voice.tell
         self._timeline = watch.timeline
+        self._greet_seconds = watch.beat_seconds
         self._over = False
         self._page: LivePage | None = None
         if not os.path.isdir(watch.folder):
@@ -120,7 +121,7 @@ class MonitorProcess:
 
     def run(self, said: list[ToChild]) -> None:
         """Lead the job until the supervisor is gone. `said`: what it has said since it gave the job."""
-        due = 0.0
+        due = greeting = 0.0
         while not self._control.ended:
             for message in said:
                 if isinstance(message, Lost):
@@ -141,6 +142,9 @@ class MonitorProcess:
                 self._coordinator.tick(self._now())
             if self._page is not None:
                 self._page.turn()
+            if time.monotonic() >= greeting:
+                greeting = time.monotonic() + self._greet_seconds
+                self._workers.send_all(Watermarks(()))  # nothing has risen, but somebody is there
 
     def _obey(self) -> None:
         """Do what the coordinator wants."""
@@ -191,7 +195,7 @@ def main() -> int:
     """Be the monitor; the exit code is 0 unless it failed."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with, args=(sock,), daemon=True).start()
+    threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
     voice = Voice(sock)
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:

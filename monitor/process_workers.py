@@ -41,6 +41,11 @@ class WorkerConnections:
             connection.out += frame(encode_message(message))
             self._push(connection)
 
+    def send_all(self, message: ToWorker) -> None:
+        """A message for every worker that is connected."""
+        for worker in list(self._newest):
+            self.send(worker, message)
+
     def close(self) -> None:
         """Close all connections; workers make new ones, to whoever listens next."""
         for key in list(self._selector.get_map().values()):

@@ -27,6 +27,8 @@ from monitor.supervisor_stop import STOP_FILE, JobStopped
 from monitor.web.address import PageSocket
 from recovery.child import FILES, Task
 from recovery.child_control import (
+    MONITOR_SOCKET,
+    TASK_FILE,
     Beat,
     Begin,
     End,
@@ -145,14 +147,15 @@ class Job:
         self._stop_file = folder / STOP_FILE
         self._stop_file.unlink(missing_ok=True)
         resources.callback(self._stop_file.unlink, missing_ok=True)
-        private = tempfile.mkdtemp(prefix="falkirk-")
+        private = self._children.private = tempfile.mkdtemp(prefix="falkirk-")
         resources.callback(shutil.rmtree, private, ignore_errors=True)
         self._listener = resources.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        address = os.path.join(private, "monitor")
+        address = os.path.join(private, MONITOR_SOCKET)
         self._listener.bind(address)
         self._listener.listen(4 * workers + 16)
-        self._task = resources.enter_context(open(os.path.join(private, "task"), "w+b"))  # noqa: SIM115
-        self._task.write(packed(Task(program, workers, limits, str(folder), identity, address)))
+        self._task = resources.enter_context(open(os.path.join(private, TASK_FILE), "w+b"))  # noqa: SIM115
+        patience = self._children.liveness.timeout
+        self._task.write(packed(Task(program, workers, limits, str(folder), identity, address, patience)))
         self._task.flush()
         self._folder = folder
         resources.callback(self._children.close)

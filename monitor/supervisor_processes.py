@@ -81,6 +81,9 @@ class Children:
         timeout: seconds without a sign of life after which a process has hung.
     """
 
+    private = ""
+    """The folder of the supervisor, which the processes remove when they outlive it."""
+
     def __init__(self, workers: int, timeout: float) -> None:
         self.liveness = Liveness(timeout, time.monotonic())
         self._environment = environment(workers)
@@ -93,11 +96,12 @@ class Children:
         return self.liveness.timeout / _BEATS
 
     def start(self, module: str, files: list[int]) -> Child:
-        """Start `python -m module`. Its arguments: a connection to here, how often to beat, and `files`."""
+        """Start `python -m module`. Its arguments: a connection to here, how often to beat, `private`, and `files`."""
         mine, theirs = socket.socketpair()
         with theirs:
+            arguments = [str(theirs.fileno()), str(self.beat_seconds), self.private, *map(str, files)]
             process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno()), str(self.beat_seconds), *map(str, files)],
+                [sys.executable, "-m", module, *arguments],
                 pass_fds=[theirs.fileno(), *files],
                 process_group=0,  # Ctrl-C is for the supervisor to hear, and to stop the others in order
                 env=self._environment,

@@ -64,6 +64,8 @@ class Task:
     folder: str
     store_id: bytes
     monitor: str
+    patience: float
+    """How many seconds the monitor may be silent before sources pause that have much that waits for it."""
 
 
 class _Stopped(BaseException):
@@ -75,12 +77,12 @@ def main() -> int:
     sock = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
-    threading.Thread(target=end_with, args=(sock,), daemon=True).start()
+    threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
     voice = Voice(sock)
     heartbeat = Heartbeat(voice, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)
     try:
-        with os.fdopen(int(sys.argv[3]), "rb") as file:
+        with os.fdopen(int(sys.argv[4]), "rb") as file:
             task: Task = unpacked(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0))
         plan = compile_plan(task.program.build().graph, task.workers)
         layout = lay_out(plan)
@@ -143,6 +145,7 @@ class WorkerProcess:
             found.read(),
             task.limits,
             on_capture=self._captured,
+            patience=task.patience,
             workspace=Workspace(Path(task.folder) / FILES, durable=True),
         )
         heartbeat.describe(lambda: doing(self.session.worker.acting))

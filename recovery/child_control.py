@@ -15,6 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -229,12 +230,23 @@ class Control(Generic[Heard]):
             self.sock.close()
 
 
-def end_with(sock: socket.socket) -> None:
-    """End this process at once when the other side of its connection to the supervisor is closed."""
+MONITOR_SOCKET, TASK_FILE = "monitor", "task"
+"""What the private folder of a supervisor holds."""
+
+
+def end_with(sock: socket.socket, private: str) -> None:
+    """End this process at once when the other side of its connection to the supervisor is closed.
+
+    A supervisor that was killed leaves its private folder behind: then whichever process comes first removes it.
+    """
     poll = select.poll()
     poll.register(sock.fileno(), 0)  # nothing but its end
     while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll()):
         pass
+    with suppress(OSError):
+        for name in (MONITOR_SOCKET, TASK_FILE):
+            Path(private, name).unlink(missing_ok=True)
+        os.rmdir(private)
     os._exit(1)
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from recovery.agent import Agent
+from recovery.backlog import Backlog
 from recovery.layout import Layout
 from recovery.observe import Observer
 from recovery.protocol import ToMonitor, ToWorker
@@ -84,8 +85,10 @@ class RecoverableSession(Session):
         clock: Callable[[], float] = time.monotonic,
         on_capture: Callable[[int, Time, Batch], None] | None = None,
         workspace: Workspace | None = None,
+        patience: float = 10.0,
     ) -> None:
         self.agent = Agent(plan, layout, index, incarnation, journal, self._positions)
+        self._backlog = Backlog(self.agent, (limits or Limits()).bytes, patience, clock())
         self._monitor = monitor
         self._store = store
         super().__init__(
@@ -127,7 +130,7 @@ class RecoverableSession(Session):
             agent.resume()
             busy = self._work() or busy
             if link is not None:
-                pressed = worker.queued_bytes + link.unsent > self.limits.bytes
+                pressed = worker.queued_bytes + link.unsent > self.limits.bytes or self._backlog.full
             began = self._clock()
             quiet = worker.run(_TURN)
             worker.acting = None
@@ -141,7 +144,7 @@ class RecoverableSession(Session):
         self._observer.turn()
         busy = self._flush() or agent.saving or busy
         if not busy and quiet and block != 0.0 and not self.done:
-            self._sleep(block, pressed or bool(worker.pressed_by))
+            self._sleep(block, pressed or bool(worker.pressed_by) or self._backlog.full)
         return busy or not quiet
 
     def _hear(self) -> bool:
@@ -160,6 +163,8 @@ class RecoverableSession(Session):
             self.agent.hear(message)
             self._observer.hear(message)
             busy = True
+        if messages:
+            self._backlog.heard(self._clock())
         self.agent.check()
         return busy
 
@@ -177,7 +182,7 @@ class RecoverableSession(Session):
         for node, source in self._by_node.items():
             source.settle(agent.source_low(node))
         crowded = worker.queued_bytes + (self._link.unsent if self._link is not None else 0) > self.limits.bytes
-        if not crowded and not worker.pressed_by:
+        if not self._backlog.is_full(self._clock()) and not crowded and not worker.pressed_by:
             for source in self.sources:
                 if source.pump(self.limits):
                     busy = True

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +18,7 @@ from monitor.apart import SOCKET, NoMonitor
 from monitor.supervisor import Job
 from tests.monitor.job_under_test import build, check
 from tests.monitor.test_supervisor import RECORDS, ROOT, Watched, gone, wait_for
+from timely.drivers.inputs import Limits
 from timely.drivers.program import Program
 from timely.errors import FalkirkError
 
@@ -92,6 +95,37 @@ def test_a_worker_that_dies_while_the_monitor_is_away_is_replaced_when_it_is_bac
         monitors.start(str(tmp_path / "store"), "--listen", listen)
 
     check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+
+
+def test_what_waits_for_a_monitor_that_is_away_is_bounded(tmp_path: Path, monitors: Monitors) -> None:
+    records, store = 12_000, tmp_path / "store"
+    first = monitors.start(str(store))
+    program = Program(flow=build, args={"folder": str(tmp_path), "records": records, "per_second": 1000})
+    job = Job(program, 2, store, Limits(bytes=100_000), None, lambda text: None, 1.5, store)
+
+    def read() -> int:
+        return sum(stats.records for stats in job.stats.values())
+
+    def strike() -> None:
+        wait_for(lambda: len(list((tmp_path / "files").glob("epoch-*"))) >= 10)
+        first.kill()
+        before = -1
+        deadline = time.monotonic() + 60
+        while read() != before:
+            assert time.monotonic() < deadline, "it reads on"
+            before = read()
+            time.sleep(2)
+        stuck.append(before)
+        monitors.start(str(store))
+
+    stuck: list[int] = []
+    thread = threading.Thread(target=strike, daemon=True)
+    thread.start()
+    result = job.run()
+    thread.join()
+    assert len(stuck) == 1
+    assert 500 <= stuck[0] < records
+    check(tmp_path, records, result.captured("counts"))
 
 
 def test_what_does_not_fit_is_refused(tmp_path: Path, monitors: Monitors) -> None:

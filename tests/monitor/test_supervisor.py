@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -168,18 +170,22 @@ def run(command: list[str]) -> tuple[int, str]:
 
 def test_a_job_that_is_killed_as_a_whole_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
     again = command(tmp_path, "-w", "2")
-    first = subprocess.Popen(again, cwd=ROOT, stderr=subprocess.DEVNULL)
+    private = Path(tempfile.mkdtemp())  # with a short path, for sockets
+    first = subprocess.Popen(again, cwd=ROOT, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(private)})
     while len(list((tmp_path / "files").glob("epoch-*"))) < 20:
         time.sleep(0.01)
         assert first.poll() is None
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     assert len(children) >= 3
+    assert len(list(private.glob("falkirk-*"))) == 1
     first.kill()
     first.wait()
     deadline = time.monotonic() + 5
     while not all(gone(int(pid)) for pid in children):
         assert time.monotonic() < deadline, "processes are left behind"
         time.sleep(0.01)
+    assert not list(private.glob("falkirk-*"))
+    shutil.rmtree(private)
     code, said = run(again)
     assert code == 0, said
     check(tmp_path, RECORDS)
