@@ -101,7 +101,7 @@ def test_what_waits_for_a_monitor_that_is_away_is_bounded(tmp_path: Path, monito
     records, store = 12_000, tmp_path / "store"
     first = monitors.start(str(store))
     program = Program(flow=build, args={"folder": str(tmp_path), "records": records, "per_second": 1000})
-    job = Job(program, 2, store, Limits(bytes=100_000), None, lambda text: None, 1.5, store)
+    job = Job(program, 2, store, Limits(bytes=100_000), None, lambda text: None, 3.0, store)
 
     def read() -> int:
         return sum(stats.records for stats in job.stats.values())
@@ -114,7 +114,7 @@ def test_what_waits_for_a_monitor_that_is_away_is_bounded(tmp_path: Path, monito
         while read() != before:
             assert time.monotonic() < deadline, "it reads on"
             before = read()
-            time.sleep(2)
+            time.sleep(4)
         stuck.append(before)
         monitors.start(str(store))
 

@@ -85,7 +85,7 @@ def test_a_folder_that_becomes_read_only_ends_the_job(tmp_path: Path, owner: str
     ) as process:
         wait_for(lambda: written(tmp_path) >= 10 or process.poll() is not None)
         folder.chmod(0o555)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=240)
     folder.chmod(0o755)
     assert process.returncode == 1, said
     assert f"writing {owner}/" in said
@@ -100,7 +100,7 @@ def test_a_folder_inside_the_store_that_vanishes_ends_the_job_and_is_not_made_up
     with subprocess.Popen(command(tmp_path, "-w", "2"), cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: written(tmp_path) >= 10 or process.poll() is not None)
         (store / "worker-000").rename(tmp_path / "elsewhere")
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=240)
     assert process.returncode == 1, said
     assert "worker-000 was removed or replaced while the job was running" in said
     code, said = run(command(tmp_path, "-w", "2"))
@@ -176,7 +176,7 @@ def test_a_second_job_on_the_store_is_refused_and_the_first_goes_on(tmp_path: Pa
         code, said = run(command(tmp_path))
         assert code == 1
         assert f"the job of process {first.pid} on " in said
-        _, said = first.communicate(timeout=60)
+        _, said = first.communicate(timeout=240)
     assert first.returncode == 0, said
     check(tmp_path, RECORDS)
 

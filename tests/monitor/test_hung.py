@@ -19,7 +19,7 @@ from timely.dataflow import Dataflow
 from timely.drivers.program import Program
 from timely.io import Iterable
 
-TIMEOUT = 1.5
+TIMEOUT = 3.0
 
 
 def test_a_stopped_worker_is_ended_and_replaced(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_stopped_worker_is_ended_and_replaced(tmp_path: Path) -> None:
     assert [each["worker"] for each in failures] == [1]
     found = re.search(r"gave no sign of life for ([\d.]+) s", failures[0]["reason"])
     assert found is not None
-    assert TIMEOUT <= float(found[1]) < 10
+    assert TIMEOUT <= float(found[1]) < 30
     assert any(note.startswith("worker 1 gave no sign of life") for note in watched.notes)
     assert gone(stopped[0])
 
@@ -127,7 +127,7 @@ def computing(seconds: float) -> Dataflow:
 
 @pytest.mark.parametrize("build", [waiting, computing])
 def test_a_worker_that_is_busy_is_not_ended_and_the_user_hears_of_it(tmp_path: Path, build: object) -> None:
-    timeout = 0.5
+    timeout = 1.0
     notes: list[str] = []
     events: list[str] = []
     job = Job(
