@@ -1,1 +1,18 @@
-"""Spark: batch regions that run on it, and what finds, starts and watches it."""
+"""Spark: batch regions that run on it, and what finds, starts and watches it.
+
+>>> from libraries import spark
+>>> from timely.dataflow import Dataflow
+>>> from timely.io import Parquet
+>>> flow = Dataflow("orders")
+>>> orders = flow.columns("orders", Parquet("orders/*.parquet"))
+>>> totals = spark.batch(orders, "select customer, sum(price) as total from input group by customer", over="all")
+"""
+
+from __future__ import annotations
+
+from libraries.spark.errors import SparkError
+from libraries.spark.host import stop
+from libraries.spark.region import batch
+from libraries.spark.session import SparkOptions
+
+__all__ = ["SparkError", "SparkOptions", "batch", "stop"]

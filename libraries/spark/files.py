@@ -1,0 +1,204 @@
+"""Parquet files on their way to Spark and back: which columns can go, how they are written, read, and removed.
+
+What lies in a region's folder is named so that it can be swept without asking anybody: inputs by epoch, outputs by epoch and
+by the worker that reads them.
+
+    in/<epoch>-<input>-<worker>-<unique>.parquet        out/<epoch>-<unique>-<attempt>/<number>.w<worker>.parquet
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from libraries.spark.errors import SparkError
+from timely.batch import Batch, as_arrow
+from timely.operators.base import JobContext
+
+FILE_ROWS = 1 << 16
+"""Output files have at most so many rows: they are what is dealt out among the workers."""
+
+_DIGITS = 20  # of an epoch, the one after all others too
+_PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
+    *(pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64),
+    *(pa.types.is_string, pa.types.is_binary, pa.types.is_date32, pa.types.is_decimal128, pa.types.is_null),
+)
+_WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
+
+
+def carried(type_: pa.DataType) -> pa.DataType | None:
+    """The type as which a column of `type_` goes to Spark; None if it cannot."""
+    types = pa.types
+    if types.is_null(type_):
+        return pa.string()  # a column of nothing but nulls may be of any type, and this one takes the most
+    if any(is_plain(type_) for is_plain in _PLAIN):
+        return type_
+    if types.is_dictionary(type_):
+        return carried(type_.value_type)
+    if types.is_large_string(type_) or types.is_string_view(type_):
+        return pa.string()
+    if types.is_large_binary(type_) or types.is_binary_view(type_) or types.is_fixed_size_binary(type_):
+        return pa.binary()
+    if types.is_timestamp(type_):
+        return pa.timestamp("us", type_.tz and "UTC")
+    if types.is_date64(type_):
+        return pa.date32()
+    if types.is_decimal32(type_) or types.is_decimal64(type_):
+        return pa.decimal128(type_.precision, type_.scale)
+    if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
+        inner = carried(type_.value_type)
+        return None if inner is None else pa.list_(inner)
+    if types.is_map(type_):
+        key, item = carried(type_.key_type), carried(type_.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    if types.is_struct(type_):
+        fields = [(field.name, carried(field.type)) for field in type_]
+        return None if any(each is None for _, each in fields) else pa.struct(fields)
+    return _WIDER.get(type_)
+
+
+def carried_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with which columns go to Spark. Raises SparkError, which names a column that cannot."""
+    fields = []
+    for field in schema:
+        type_ = carried(field.type)
+        if type_ is None:
+            raise SparkError(
+                f"column {field.name!r} is of type {field.type}, which Spark cannot take: cast it before, for example "
+                f'with_columns(pl.col("{field.name}").cast(pl.String)), or leave it out with select(...)'
+            )
+        fields.append(pa.field(field.name, type_))
+    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    if twice:
+        raise SparkError(f"column {twice[0]!r} is there twice: rename one of them")
+    return pa.schema(fields)
+
+
+def carried_table(batch: Batch) -> pa.Table:
+    """The columns as they go to Spark: those that share a type do so without being copied.
+
+    Raises SparkError for columns that Spark cannot take, and for values that do not fit.
+    """
+    try:
+        table = as_arrow(batch)
+    except pa.ArrowException as error:
+        raise SparkError(f"these columns cannot become an Arrow table: {error}") from error
+    except Exception as error:  # what Polars raises here is no error of its own kind
+        if isinstance(batch, list):
+            raise
+        raise SparkError(f"these columns cannot become an Arrow table: {error}") from error
+    schema = carried_schema(table.schema)
+    try:
+        return table.cast(schema)
+    except pa.ArrowException as error:
+        names = [field.name for field in schema if field.type != table.schema.field(field.name).type]
+        raise SparkError(
+            f"values of column {' or '.join(map(repr, names))} do not fit into Spark's types: {error}"
+        ) from error
+
+
+def write_input(
+    context: JobContext, region: str, name: str, epoch: int, worker: int, tables: Sequence[pa.Table]
+) -> str:
+    """Write tables of one schema into a new file; its path. It is on the disk when this returns, if anything outlives us."""
+    folder = context.folder(f"{region}/in")
+    path = folder / f"{epoch:0{_DIGITS}}-{name}-{worker}-{uuid.uuid4().hex}.parquet"
+    with path.open("wb") as file:
+        with pq.ParquetWriter(file, tables[0].schema, compression="lz4", use_dictionary=_repeats(tables[0])) as writer:
+            for table in tables:
+                writer.write_table(table)
+        file.flush()
+        if context.durable:
+            os.fsync(file.fileno())
+    if context.durable:
+        sync_folder(folder)
+    return str(path)
+
+
+def deal_out(context: JobContext, files: Sequence[tuple[str, int]], workers: int) -> list[tuple[int, str]]:
+    """Rename a run's output files, so that each says who is to read it; (worker, path), in order."""
+    dealt = []
+    for number, (file, _) in enumerate(files):
+        path = Path(file)
+        worker = number % workers
+        named = path.with_name(f"{number:06}.w{worker}.parquet")
+        path.rename(named)
+        if context.durable:
+            with named.open("rb") as opened:
+                os.fsync(opened.fileno())
+        dealt.append((worker, str(named)))
+    if context.durable and files:
+        folder = Path(files[0][0]).parent
+        sync_folder(folder)
+        sync_folder(folder.parent)
+    return dealt
+
+
+def read_output(path: str) -> pa.Table:
+    """A file that Spark has written, as columns; what Spark says about itself is left out."""
+    table: pa.Table = pq.read_table(path, partitioning=None)
+    return table.replace_schema_metadata(None)
+
+
+def output_name(epoch: int) -> str:
+    """The name of a folder for the output of an epoch, which no other run has."""
+    return f"{epoch:0{_DIGITS}}-{uuid.uuid4().hex}"
+
+
+def sweep_inputs(folder: Path, upto: int, needed: int, first: int, known: Collection[str]) -> None:
+    """Remove input files of epochs up to `upto`: those before `needed`, and those from `first` on that are not `known`."""
+    for path in folder.glob("*.parquet"):
+        epoch = int(path.name[:_DIGITS])
+        if epoch <= upto and (epoch < needed or (epoch >= first and str(path) not in known)):
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+
+def sweep_outputs(folder: Path, upto: int, worker: int) -> None:
+    """Remove the output files of epochs up to `upto` that are for `worker`, and folders that are empty then."""
+    for output in folder.iterdir():
+        if int(output.name[:_DIGITS]) > upto:
+            continue
+        remove(map(str, output.glob(f"*.w{worker}.parquet")))
+
+
+def remove(paths: Iterable[str]) -> None:
+    """Remove files, and the folders that are empty then."""
+    folders = set()
+    for path in paths:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        folders.add(os.path.dirname(path))
+    for folder in folders:
+        with suppress(OSError):
+            for name in os.listdir(folder):  # checksums of Hadoop, which belong to no file any more
+                if name.startswith("."):
+                    os.unlink(os.path.join(folder, name))
+            os.rmdir(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _repeats(table: pa.Table) -> list[str]:
+    """Text columns whose values repeat, by a look at the first: writing them by dictionary is worth its time."""
+    chosen = []
+    for name in table.column_names:
+        if pa.types.is_string(table.schema.field(name).type):
+            few = table.column(name).slice(0, 1024)
+            if 2 * pc.count_distinct(few).as_py() <= len(few):
+                chosen.append(name)
+    return chosen

@@ -1,0 +1,311 @@
+"""Spark in a process of its own, as the process that needs it sees it: started, watched, killed, and started anew.
+
+All regions of a worker process with equal options share one. It is started when it is first wanted, in the background, stays
+until this process ends, and ends with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from libraries.spark.errors import SparkError, SparkLost
+from libraries.spark.java import find_java, home_for_spark
+from libraries.spark.protocol import FROM_SPARK, Cancel, Done, Failed, Progress, Ready, Run, Start, ToSpark, encode
+from libraries.spark.session import SparkOptions, check_master, environment, settings
+from timely.drivers.control import receive_bytes, send_bytes
+
+_LOOK_SECONDS = 0.1
+_LAST_LINES = 6
+_TELLING = re.compile(r"OutOfMemory|[Ee]xception|[Ee]rror|ERROR|Terminating")
+_MOST_ATTEMPTS = 20
+"""So often a run is tried, those attempts counted that ended because another run had Spark killed."""
+
+Files = tuple[tuple[str, int], ...]
+"""The files that a run wrote, each with its rows."""
+
+
+class Given(SparkError):
+    """Nobody waits for the run any more."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A run that is under way."""
+
+    over: threading.Event = field(default_factory=threading.Event)
+    done: int = 0
+    total: int = 0
+    files: Files | None = None
+    failure: Failed | None = None
+
+
+class _Innocent(SparkLost):
+    """Another run had the process killed."""
+
+
+class SparkHost:
+    """Spark with the given options, for all threads of this process."""
+
+    def __init__(self, options: SparkOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._process: _SparkProcess | None = None
+        self._numbers = itertools.count()
+        self.starts = 0
+        """How many processes were started so far."""
+
+    def warm(self) -> None:
+        """Begin to start Spark, unless it is there, and return at once. What goes wrong is told by the next `run`."""
+        threading.Thread(target=self._warm, daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of Spark's Java process; None while there is none."""
+        process = self._process
+        return process.ready.jvm if process is not None and process.ready is not None and not process.ended else None
+
+    def run(
+        self,
+        task: Run,
+        report: Callable[[str, int, int], None] = lambda what, done, total: None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Files:
+        """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
+
+        Args:
+            task: what to do. Its number is given here, and each attempt has an output folder of its own.
+            report: told how far it is: (what, tasks done, tasks known).
+            stopped: whether the result is not wanted any more.
+
+        Raises:
+            SparkError: for what trying again does not help, or did not help.
+            Given: when it is not wanted any more.
+        """
+        reasons: list[str] = []
+        for number in range(_MOST_ATTEMPTS):
+            attempt = msgspec.structs.replace(task, output=f"{task.output}-{number}")
+            try:
+                return self._attempt(attempt, report, stopped, len(reasons))
+            except _Innocent as error:
+                last = str(error)
+            except SparkLost as error:
+                last = str(error)
+                reasons.append(last)
+            shutil.rmtree(attempt.output, ignore_errors=True)
+            if len(reasons) > self._options.retries:
+                break
+        times = f"{len(reasons)} times" if len(reasons) > 1 else "once"
+        raise SparkError(f"Spark has failed {times} on what was asked of it. The last time: {last}")
+
+    def stop(self) -> None:
+        """End Spark. The next `run` starts it again."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill("it was stopped")
+
+    def _warm(self) -> None:
+        with suppress(SparkError, SparkLost):
+            self._there()
+
+    def _there(self) -> _SparkProcess:
+        with self._lock:
+            if self._process is None or self._process.ended:
+                check_master(self._options.master)
+                self._process = _SparkProcess(self._options)
+                self.starts += 1
+            return self._process
+
+    def _attempt(
+        self, task: Run, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
+    ) -> Files:
+        again = f", attempt {failed + 1}" if failed else ""
+        process = self._there()
+        deadline = time.monotonic() + self._options.start_limit
+        while not process.up.wait(_LOOK_SECONDS):
+            report(f"Spark starts{again}", 0, 0)
+            if stopped():
+                raise Given("the run is not wanted any more")
+            if time.monotonic() > deadline:
+                process.kill("it did not start in time")
+                raise SparkLost(f"Spark did not start within {self._options.start_limit:g} s{process.last_words()}")
+        task = msgspec.structs.replace(task, number=next(self._numbers))
+        waiting = process.begin(task)
+        deadline = time.monotonic() + self._options.limit
+        while not waiting.over.wait(_LOOK_SECONDS):
+            report(f"Spark{again}: task", waiting.done, waiting.total)
+            if stopped():
+                process.tell(Cancel(task.number))
+                raise Given("the run is not wanted any more")
+            if time.monotonic() > deadline:
+                process.forget(task.number)
+                process.kill("a run took too long")
+                raise SparkLost(
+                    f"it took longer than limit={self._options.limit:g} s, which counts as hanging; give a larger limit if "
+                    "it needs more"
+                )
+        if waiting.files is not None:
+            return waiting.files
+        assert waiting.failure is not None
+        if not waiting.failure.again:
+            raise SparkError(waiting.failure.text)
+        if waiting.failure.number < 0 and not process.own_death:
+            raise _Innocent(waiting.failure.text)
+        raise SparkLost(waiting.failure.text)
+
+
+class _SparkProcess:
+    """One process with Spark in it, until it ends."""
+
+    def __init__(self, options: SparkOptions) -> None:
+        self.up = threading.Event()
+        """Spark has started, or will never start."""
+        self.ready: Ready | None = None
+        self.ended = False
+        self.own_death = True
+        """Whether it ended by itself, rather than by `kill`."""
+        self._waiting: dict[int, _Waiting] = {}
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._failed: Failed | None = None
+        java = find_java()
+        self._folder = Path(tempfile.mkdtemp(prefix="falkirk-spark-"))
+        self._log = self._folder / "log"
+        try:
+            home = home_for_spark(java, self._folder)
+            self._control, theirs = socket.socketpair()
+            with theirs, self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "libraries.spark.child", str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment(options, home),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise SparkError(f"a process for Spark could not be started: {error}") from error
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, options.nice)
+        self.tell(Start(settings(options, self._folder), str(self._folder)))
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def tell(self, message: ToSpark) -> None:
+        """Say something; when it is gone, `_listen` finds that out."""
+        with self._sending, suppress(OSError):
+            send_bytes(self._control, encode(message))
+
+    def begin(self, task: Run) -> _Waiting:
+        """Have a task run."""
+        waiting = _Waiting()
+        with self._lock:
+            if self.ended:
+                waiting.failure = self._failed
+                waiting.over.set()
+                return waiting
+            self._waiting[task.number] = waiting
+        self.tell(task)
+        return waiting
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for this run any more."""
+        with self._lock:
+            self._waiting.pop(number, None)
+
+    def kill(self, why: str) -> None:
+        """End it, Java and all."""
+        self.own_death = False
+        self._end(Failed(-1, f"Spark's process was ended: {why}", again=True))
+
+    def last_words(self) -> str:
+        """The end of what it printed, for an error message."""
+        try:
+            lines = self._log.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        kept = [line for line in lines if _TELLING.search(line) and "WARN" not in line][-_LAST_LINES:]
+        return ". It printed:\n  " + "\n  ".join(kept) if kept else ""
+
+    def _listen(self) -> None:
+        while (data := receive_bytes(self._control)) is not None:
+            message = FROM_SPARK.decode(data)
+            match message:
+                case Ready():
+                    self.ready = message
+                    self.up.set()
+                case Progress(number, done, total):
+                    if (waiting := self._waiting.get(number)) is not None:
+                        waiting.done, waiting.total = done, total
+                case Done(number, files):
+                    self._over(number, files, None)
+                case Failed(number) if number >= 0:
+                    self._over(number, None, message)
+                case Failed():
+                    text = message.text if self.ready is not None else f"Spark did not start: {message.text}"
+                    self._end(Failed(-1, f"{text}{self.last_words()}", message.again))
+        self._process.wait()
+        code = self._process.returncode
+        how = f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
+        self._end(Failed(-1, f"the Python process that Spark runs in {how}{self.last_words()}", again=True))
+
+    def _over(self, number: int, files: Files | None, failure: Failed | None) -> None:
+        with self._lock:
+            waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            waiting.files, waiting.failure = files, failure
+            waiting.over.set()
+
+    def _end(self, failure: Failed) -> None:
+        with self._lock:
+            if self.ended:
+                return
+            self.ended, self._failed = True, failure
+            left, self._waiting = list(self._waiting.values()), {}
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for waiting in left:
+            waiting.failure = failure
+            waiting.over.set()
+        self.up.set()
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_hosts: dict[SparkOptions, SparkHost] = {}
+_hosts_lock = threading.Lock()
+
+
+def host_of(options: SparkOptions) -> SparkHost:
+    """The Spark of this process that has these options."""
+    with _hosts_lock:
+        return _hosts.setdefault(options, SparkHost(options))
+
+
+def stop() -> None:
+    """End all Sparks that regions in this process have started; they are started again when they are needed."""
+    for host in list(_hosts.values()):
+        host.stop()
+
+
+atexit.register(stop)

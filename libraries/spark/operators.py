@@ -1,0 +1,319 @@
+"""The processors of a batch region: spill, gather, compute, read.
+
+    columns → spill (each worker) ⇉ gather (one worker) → compute (there) ⇉ read (each worker) → columns
+
+*Spill* writes what came of an epoch into Parquet files. *Gather* is told of the files and keeps the manifest: that is its
+state, and all that its checkpoint holds. At an epoch that is due it sends the files of the run to *compute*, which keeps
+nothing from one time to the next, and has Spark run them. *Read* brings what came out back, each worker its share. All edges
+between them carry only names of files, and are logged: so a failure of one of them makes no other work again, and once the
+files that Spark wrote are durable the run is never done again (a firewall; Isard and Abadi, *Falkirk Wheel*, section 4.1).
+
+Rows never pass through these operators' Python objects: they are in Arrow tables, and then in files.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from libraries.spark import files
+from libraries.spark.errors import SparkError
+from libraries.spark.manifest import Calendar, Entry, Manifest
+from libraries.spark.placement import home, keys_of
+from timely.batch import Batch, is_columns, nbytes
+from timely.operators.base import Capability, Context, JobContext, Operator
+from timely.order import INF, Frontier, Time
+from timely.state import Run, StateSize, TimedBatches
+
+SPILL_BYTES = 64 << 20
+"""So much is kept in memory before it is written: an epoch of any size passes through."""
+
+Manifested = tuple[int, list[Entry], list[tuple[str, bytes]]]
+"""What gather sends to compute: the first epoch of a run, the entries of its files, the schema of each input."""
+
+
+Share = tuple[int, str]
+"""What compute sends to read: a key, which the worker that is to read it owns, and the path of a file."""
+
+
+class Runner(Protocol):
+    """What runs a region's function: Spark."""
+
+    def warm(self) -> None:
+        """Begin to start it, and return at once."""
+
+    def run(
+        self, context: JobContext, inputs: Mapping[str, tuple[bytes, list[str]]], output: str
+    ) -> tuple[tuple[str, int], ...]:
+        """Run it over `inputs` (schema and files by name); the files that it wrote under `output`, each with its rows.
+
+        Raises SparkError if it cannot be done.
+        """
+
+
+class Spill(Operator):
+    """Writes each epoch's columns into files, and says which. One file is written at a time, outside the worker."""
+
+    def __init__(self, region: str, name: str, warm: Callable[[], None]) -> None:
+        self._region = region
+        self._name = name
+        self._warm: Callable[[], None] | None = warm
+        self._pending = TimedBatches()
+        self._bytes: dict[Time, int] = {}
+        self.state = self._pending
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        if self._warm is not None:
+            warm, self._warm = self._warm, None
+            if ctx.worker == home(ctx.workers):
+                ctx.start(warm)
+        self._pending.add(time, batch)
+        size = self._bytes[time] = self._bytes.get(time, 0) + nbytes(batch)
+        if size >= SPILL_BYTES:
+            self._write(ctx, time)
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        self._write(ctx, time)
+
+    def _write(self, ctx: Context, time: Time) -> None:
+        self._bytes.pop(time, None)
+        batches = self._pending.pop(time)
+        if batches:
+            worker = ctx.worker
+            ctx.start(lambda context: self._spill(context, time[0], worker, batches), context=True)
+
+    def _spill(self, context: JobContext, epoch: int, worker: int, batches: list[Batch]) -> list[Entry]:
+        tables = [files.carried_table(_columns(batch, self._name)) for batch in batches]
+        schema = tables[0].schema
+        for table in tables[1:]:
+            if table.schema != schema:
+                raise SparkError(changed(self._name, schema, table.schema, f"within epoch {epoch}"))
+        rows = sum(len(table) for table in tables)
+        path = files.write_input(context, self._region, self._name, epoch, worker, tables)
+        return [(self._name, path, rows, schema.serialize().to_pybytes())]
+
+    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
+        if result is not None:
+            ctx.send(result)
+
+
+class Gather(Operator):
+    """Keeps the manifest, and sends the files of each run when its epoch is complete. On one worker."""
+
+    def __init__(self, calendar: Calendar, names: Iterable[str], schemas: Mapping[str, bytes]) -> None:
+        self._calendar = calendar
+        self._names = list(names)
+        self._declared = dict(schemas)
+        self._manifest = Manifest(calendar)
+        self.state = self._manifest
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        assert isinstance(batch, list)
+        known = {**self._manifest.schemas(), **self._declared}
+        for name, _, _, schema in batch:
+            if known.setdefault(name, schema) != schema:
+                was, now = _schema(known[name]), _schema(schema)
+                raise SparkError(f"{ctx.name} ({ctx.site}): " + changed(name, was, now, f"at epoch {time[0]}"))
+        self._manifest.add(time, batch)
+        ctx.notify_at((self._calendar.due(time[0]),))
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        first = self._calendar.first(time[0])
+        known = {**self._manifest.schemas(), **self._declared}
+        unknown = [name for name in self._names if name not in known]
+        if unknown:
+            raise SparkError(
+                f"{ctx.name} ({ctx.site}) is due at epoch {time[0]}, and its input {unknown[0]!r} has had no rows yet, so "
+                "nobody knows its columns: say which there are, with schemas={"
+                + f"{unknown[0]!r}: pa.schema(...)"
+                + "}"
+            )
+        schemas = [(name, known[name]) for name in self._names]
+        run: Manifested = (first, self._manifest.entries(first, time[0]), schemas)
+        ctx.send([run])
+
+
+class Settled:
+    """Remembers up to which epoch nothing will ever be rolled back. Holds nothing to be saved."""
+
+    transient = True
+
+    def __init__(self) -> None:
+        self.upto = -1
+
+    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
+        """Nothing."""
+        return []
+
+    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+        """Nothing."""
+        return iter(())
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Nothing."""
+
+    def keep(self, frontier: Frontier) -> None:
+        """Nothing."""
+
+    def compact(self, frontier: Frontier) -> None:
+        """All times in `frontier` are over for good."""
+        least = min((time[0] for time in frontier.antichain), default=INF + 1)
+        self.upto = max(self.upto, least - 1)
+
+    def size(self) -> StateSize:
+        """Nothing is held."""
+        return StateSize(0, 0, 0)
+
+
+class Compute(Operator):
+    """Has Spark run what is due, one run after the other, and says which files came out. On one worker.
+
+    With `period`, in seconds, runs that come earlier after the last one are left out, but for the very last; `clock` tells
+    the time, outside the worker.
+    """
+
+    def __init__(
+        self,
+        region: str,
+        calendar: Calendar,
+        runner: Runner,
+        period: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._region = region
+        self._calendar = calendar
+        self._runner = runner
+        self._pace = Pace(period, clock) if period is not None else None
+        self._waiting: deque[tuple[Capability, Manifested | None]] = deque()
+        """What is due while a run is under way; None: the end, for which the run that was left out last is made up."""
+        self._busy = False
+        self._skipped: Manifested | None = None
+        self._settled = Settled()
+        self.state = self._settled
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        assert isinstance(batch, list)
+        for run in batch:
+            self._waiting.append((ctx.retain(), run))
+        self._next(ctx)
+        if self._pace is not None:
+            ctx.notify_at((INF,))
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        """All input is over."""
+        self._waiting.append((ctx.retain(), None))
+        self._next(ctx)
+
+    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
+        self._busy = False
+        outcome, run = result
+        self._skipped = run if outcome is None else None
+        if outcome:
+            ctx.send(outcome)
+        self._next(ctx)
+
+    def _next(self, ctx: Context) -> None:
+        """Start the next run, unless one is under way."""
+        while self._waiting and not self._busy:
+            capability, run = self._waiting.popleft()
+            always = run is None
+            run = self._skipped if run is None else run
+            if run is not None:
+                self._busy = True
+                self._start(ctx, capability.time, run, always)
+            capability.drop()
+
+    def _start(self, ctx: Context, time: Time, run: Manifested, always: bool) -> None:
+        workers, upto = ctx.workers, self._settled.upto
+        ctx.start(lambda context: (self._run(context, time[0], run, workers, upto, always), run), time, context=True)
+
+    def _run(
+        self, context: JobContext, epoch: int, run: Manifested, workers: int, upto: int, always: bool
+    ) -> list[Share] | None:
+        """In a thread of the driver: None if it is too early."""
+        if self._pace is not None and not self._pace.begin(always):
+            return None
+        first, entries, schemas = run
+        inputs = {name: (schema, [path for of, path, _, _ in entries if of == name]) for name, schema in schemas}
+        output = context.folder(f"{self._region}/out") / files.output_name(epoch)
+        written = self._runner.run(context, inputs, str(output))
+        shares = files.deal_out(context, written, workers)
+        known = {path for _, path, _, _ in entries}
+        if not context.durable:
+            upto = epoch  # nothing is ever rolled back
+        needed = self._calendar.needed_after(upto) if upto >= 0 else 0
+        files.sweep_inputs(context.folder(f"{self._region}/in"), upto, needed, first, known)
+        keys = keys_of(workers)
+        return [(keys[worker], path) for worker, path in shares]
+
+
+class Pace:
+    """Whether enough time has passed since the last run."""
+
+    def __init__(self, period: float, clock: Callable[[], float]) -> None:
+        self._period = period
+        self._clock = clock
+        self._last: float | None = None
+
+    def begin(self, always: bool) -> bool:
+        """Whether a run may begin now; then the time counts from now on."""
+        now = self._clock()
+        if not always and self._last is not None and now < self._last + self._period:
+            return False
+        self._last = now
+        return True
+
+
+class Read(Operator):
+    """Brings the files that are for this worker back as columns, each at the time of its run."""
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._settled = Settled()
+        self.state = self._settled
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        assert isinstance(batch, list)
+        paths = [path for _, path in batch]
+        worker, upto = ctx.worker, self._settled.upto
+        ctx.start(lambda context: self._read(context, paths, worker, upto), context=True)
+
+    def _read(self, context: JobContext, paths: list[str], worker: int, upto: int) -> list[pa.Table]:
+        tables = [files.read_output(path) for path in paths]
+        if context.durable:
+            files.sweep_outputs(context.folder(f"{self._region}/out"), upto, worker)
+        else:
+            files.remove(paths)
+        return tables
+
+    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
+        for table in result:
+            ctx.send(table)
+
+
+def changed(name: str, before: pa.Schema, now: pa.Schema, when: str) -> str:
+    """That the columns of an input are not what they were, and in what."""
+    gone = [each for each in before.names if each not in now.names]
+    new = [each for each in now.names if each not in before.names]
+    other = [
+        f"{each!r} was {before.field(each).type} and is {now.field(each).type}"
+        for each in before.names
+        if each in now.names and before.field(each).type != now.field(each).type
+    ]
+    parts = [f"{each!r} is gone" for each in gone] + [f"{each!r} is new" for each in new] + other
+    what = "; ".join(parts) or f"their order was {before.names} and is {now.names}"
+    return f"the columns of input {name!r} have changed {when}: {what}. Select and cast them to the same ones before"
+
+
+def _columns(batch: Batch, name: str) -> Batch:
+    if is_columns(batch):
+        return batch
+    raise SparkError(f"input {name!r} holds records; turn them into columns before: stream.to_columns(...)")
+
+
+def _schema(serialized: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(serialized))

@@ -1,0 +1,83 @@
+"""What the process that runs Spark and the one that started it tell each other: MessagePack over a socket pair.
+
+A function of the user's travels as a pickle, from the process that holds the program to the one that it has started.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Start(msgspec.Struct, tag=True, frozen=True):
+    """To the child, first: start Spark with these settings. `folder` is the child's own, and removed at its end."""
+
+    settings: dict[str, str]
+    folder: str
+
+
+class Frames(msgspec.Struct, frozen=True):
+    """One input of a run: Parquet files, all of the serialized Arrow schema `schema`."""
+
+    name: str
+    schema: bytes
+    files: tuple[str, ...]
+
+
+class Run(msgspec.Struct, tag=True, frozen=True):
+    """To the child: run `function` (a pickle) or `sql` over `inputs`, and write what comes out into the folder `output`.
+
+    `tables` is a pickle of what else the function or query may use, by name. Files hold at most `rows` rows.
+    """
+
+    number: int
+    region: str
+    function: bytes | None
+    sql: str | None
+    inputs: tuple[Frames, ...]
+    tables: bytes
+    output: str
+    rows: int
+
+
+class Cancel(msgspec.Struct, tag=True, frozen=True):
+    """To the child: nobody waits for this run any more."""
+
+    number: int
+
+
+class Ready(msgspec.Struct, tag=True, frozen=True):
+    """From the child: Spark runs, in the process `jvm`."""
+
+    jvm: int
+    version: str
+
+
+class Progress(msgspec.Struct, tag=True, frozen=True):
+    """From the child: so many of the tasks known so far are done."""
+
+    number: int
+    done: int
+    total: int
+
+
+class Done(msgspec.Struct, tag=True, frozen=True):
+    """From the child: a run is over; the files it wrote, in order, each with its rows."""
+
+    number: int
+    files: tuple[tuple[str, int], ...]
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True):
+    """From the child: a run has failed, or (number -1) Spark did not start. `again`: it may help to try again."""
+
+    number: int
+    text: str
+    again: bool
+
+
+ToSpark = Start | Run | Cancel
+FromSpark = Ready | Progress | Done | Failed
+
+encode = msgspec.msgpack.Encoder().encode
+TO_SPARK: msgspec.msgpack.Decoder[ToSpark] = msgspec.msgpack.Decoder(ToSpark)
+FROM_SPARK: msgspec.msgpack.Decoder[FromSpark] = msgspec.msgpack.Decoder(FromSpark)

@@ -1,0 +1,183 @@
+"""`batch`: a part of a dataflow that runs on Spark, each time when an epoch is complete."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from libraries.spark.errors import SparkError
+from libraries.spark.files import carried_schema
+from libraries.spark.manifest import Calendar, Over
+from libraries.spark.operators import Compute, Gather, Read, Runner, Spill
+from libraries.spark.placement import HOME
+from libraries.spark.session import SparkOptions
+from recovery.policies import Batch, Every, Lazy, interval
+from timely.columns import Columns
+from timely.errors import GraphError
+from timely.graph import user_site
+from timely.operators.channels import Exchange
+from timely.stream import Stream, view
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def batch(
+    inputs: Columns | Mapping[str, Columns],
+    what: Callable[..., DataFrame] | str,
+    *,
+    every: Every = 1,
+    over: Over = "new",
+    tables: Mapping[str, Any] | None = None,
+    schemas: Mapping[str, pa.Schema] | None = None,
+    options: SparkOptions | None = None,
+    checkpoint: Every = 1.0,
+    name: str | None = None,
+    runner: Runner | None = None,
+) -> Columns:
+    """Run `what` on Spark when an epoch is complete; what comes out is a stream of columns, at the epoch's time.
+
+    The other operators go on meanwhile. Each worker writes its part of the input into Parquet files, Spark reads them, and
+    what Spark writes is dealt out among the workers, in files of at most 65,536 rows. What Spark must do again after a
+    failure, and what never, depends on the policy of the region around: see docs/spark.md.
+
+    Args:
+        inputs: a stream of columns, called "input", or several by name.
+        what: a function from Spark DataFrames (the streams in their order, then `tables` by keyword) to a DataFrame; or SQL,
+            in which streams and tables have their names.
+        every: an int n is every n-th epoch, and a duration (`10.0`, `"5m"`, a timedelta) a period: then an epoch that is
+            complete earlier after the last run is left to a later one, and to a last one when all input has ended.
+        over: the rows that a run sees: "new" for those since the last run, "all" for everything so far, n for the last n
+            epochs. With a period "new" is not possible. There is no run where nothing has come since the last.
+        tables: DataFrames that are there already, by name: a path of Parquet files, a function from a SparkSession to a
+            DataFrame, or a small table: of Polars, pandas or Arrow, or a Spark DataFrame of the caller's own, which is copied.
+        schemas: the columns of inputs that may have no rows yet when the others have.
+        options: where Spark runs, and what is expected of it.
+        checkpoint: how often the list of files is saved: what `every` is to the policy `Lazy`.
+        name: of the region's operators; by it they are found again after a restart.
+        runner: what runs it in place of Spark.
+
+    Raises:
+        GraphError: for arguments that cannot be, at the user's line.
+    """
+    streams = {"input": inputs} if isinstance(inputs, Columns) else dict(inputs)
+    options = options or SparkOptions()
+    first = _checked(streams, what, tables or {})
+    name = name or first.graph.fresh_name("spark")
+    period, calendar = _calendar(every, over)
+    declared = {}
+    for each, schema in (schemas or {}).items():
+        if each not in streams or not isinstance(schema, pa.Schema):
+            raise GraphError(
+                f"{user_site()}: schemas= takes a pyarrow.Schema for the name of an input, not {each!r}: {schema!r}"
+            )
+        declared[each] = _carried(schema).serialize().to_pybytes()
+    if runner is None:
+        from libraries.spark.runner import SparkRunner
+
+        runner = SparkRunner(name, what, {key: _table(key, table) for key, table in (tables or {}).items()}, options)
+    spilled = None
+    for each, stream in streams.items():
+        spill = view(stream, Stream).unary(
+            f"{name}-spill-{each}",
+            lambda each=each: Spill(name, each, runner.warm),  # type: ignore[misc]
+            holds=True,
+            stateful=False,
+        )
+        spill = spill.policy(Batch(log_outputs=True))
+        spilled = spill if spilled is None else spilled.concat(spill)
+    assert spilled is not None
+    gathered = spilled.unary(
+        f"{name}-gather", lambda: Gather(calendar, streams, declared), Exchange(key=lambda _: HOME)
+    ).policy(Lazy(every=checkpoint, log_outputs=True))
+    computed = gathered.unary(
+        name, lambda: Compute(name, calendar, runner, period, time.monotonic), holds=True, stateful=False
+    ).policy(Batch(log_outputs=True))
+    read = computed.unary(
+        f"{name}-read",
+        lambda: Read(name),
+        Exchange(key=lambda share: share[0]),
+        notifies=False,
+        holds=True,
+        stateful=False,
+    )
+    return view(read, Columns)
+
+
+def _checked(streams: Mapping[str, Columns], what: object, tables: Mapping[str, Any]) -> Columns:
+    site = user_site()
+    if not streams:
+        raise GraphError(f"{site}: a region on Spark needs at least one stream of columns")
+    first = next(iter(streams.values()))
+    for name, stream in streams.items():
+        if not isinstance(stream, Columns):
+            kind = type(stream).__name__
+            raise GraphError(
+                f"{site}: input {name!r} of a region on Spark is {kind}, not Columns: use to_columns() first"
+            )
+        if stream.graph is not first.graph:
+            raise GraphError(
+                f"{site}: the inputs of a region on Spark are of two dataflows; build both in one Dataflow"
+            )
+        if stream.scope.depth != 1:
+            raise GraphError(
+                f"{site}: a region on Spark takes whole epochs, but {name!r} is in {stream.scope}: leave() first"
+            )
+    for name in (*streams, *tables):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise GraphError(f"{site}: {name!r} cannot be the name of a table in SQL: use letters, digits and _")
+    if twice := streams.keys() & tables.keys():
+        raise GraphError(f"{site}: {min(twice)!r} is the name of an input and of a table; rename one of them")
+    if not callable(what) and not (isinstance(what, str) and what.strip()):
+        raise GraphError(f"{site}: a region on Spark takes a function or SQL text, not {what!r}")
+    return first
+
+
+def _calendar(every: Every, over: Over) -> tuple[float | None, Calendar]:
+    site = user_site()
+    if over not in ("new", "all") and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
+        raise GraphError(f'{site}: over={over!r}: must be "new", "all", or a number of epochs from 1 up')
+    chosen = interval(every)
+    if chosen.seconds is not None:
+        if over == "new":
+            raise GraphError(f'{site}: every={every!r} is a period; say over="all", or over how many epochs a run goes')
+        return chosen.seconds, Calendar(1, over)
+    assert chosen.epochs is not None
+    if isinstance(over, int) and over < chosen.epochs:
+        raise GraphError(
+            f"{site}: over={over} leaves out epochs between two runs, which are {chosen.epochs} epochs apart"
+        )
+    return None, Calendar(chosen.epochs, over)
+
+
+def _carried(schema: pa.Schema) -> pa.Schema:
+    try:
+        return carried_schema(schema)
+    except SparkError as error:
+        raise GraphError(f"{user_site()}: {error}") from error
+
+
+def _table(name: str, what: Any) -> Any:
+    """A table of the caller's, in a form that travels."""
+    if isinstance(what, str) or (callable(what) and not hasattr(what, "to_arrow")):
+        return what
+    if hasattr(what, "__fspath__"):
+        return str(what)
+    if isinstance(what, pa.Table):
+        return what
+    for method in ("toArrow", "to_arrow"):  # of Spark, of Polars
+        if hasattr(what, method):
+            table = getattr(what, method)()
+            return table.cast(_carried(table.schema))
+    if type(what).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(what, preserve_index=False)
+    raise GraphError(
+        f"{user_site()}: the table {name!r} is {type(what).__name__}; give a path of Parquet files, a function from a "
+        "SparkSession to a DataFrame, or a table of Polars, pandas, Arrow or Spark"
+    )

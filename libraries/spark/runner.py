@@ -1,0 +1,88 @@
+"""A region's function or query, ready to be run by Spark."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from libraries.spark.errors import SparkError
+from libraries.spark.files import FILE_ROWS
+from libraries.spark.host import Files, SparkHost, host_of
+from libraries.spark.protocol import Frames, Run
+from libraries.spark.session import SparkOptions
+from timely.operators.base import JobContext
+
+
+class SparkRunner:
+    """Runs `what`, a function or SQL text, with `tables` by name, on the Spark that has `options`."""
+
+    def __init__(
+        self, region: str, what: Callable[..., Any] | str, tables: Mapping[str, Any], options: SparkOptions
+    ) -> None:
+        self._region = region
+        self._what = what
+        self._tables = dict(tables)
+        self._options = options
+        self._packed: tuple[bytes | None, bytes] | None = None
+
+    @property
+    def host(self) -> SparkHost:
+        """The Spark of this process."""
+        return host_of(self._options)
+
+    def warm(self) -> None:
+        """Begin to start Spark, and return at once."""
+        self.host.warm()
+
+    def run(self, context: JobContext, inputs: Mapping[str, tuple[bytes, list[str]]], output: str) -> Files:
+        """Run it over the files of `inputs`. Raises SparkError if that cannot be done."""
+        if self._packed is None:  # not before: what the function refers to may be defined after the dataflow
+            function = pack(self._what, "the function") if callable(self._what) else None
+            self._packed = function, pack(self._tables, "tables=")
+        task = Run(
+            number=-1,
+            region=self._region,
+            function=self._packed[0],
+            sql=None if callable(self._what) else self._what,
+            inputs=tuple(Frames(name, schema, tuple(files)) for name, (schema, files) in inputs.items()),
+            tables=self._packed[1],
+            output=output,
+            rows=FILE_ROWS,
+        )
+        return self.host.run(task, context.report, lambda: context.stopped)
+
+
+def pack(what: Any, called: str) -> bytes:
+    """A pickle that Spark's processes can read, wherever they run: with the program's own functions in it, not their names.
+
+    Raises SparkError for what cannot be pickled.
+    """
+    modules = [module for each in _functions(what) if (module := _own_module(each)) is not None]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        packed: bytes = cloudpickle.dumps(what)
+    except Exception as error:
+        raise SparkError(f"{called} cannot be sent to Spark: {type(error).__name__}: {error}") from error
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+    return packed
+
+
+def _functions(what: Any) -> list[Any]:
+    return [each for each in (what.values() if isinstance(what, dict) else [what]) if callable(each)]
+
+
+def _own_module(function: Any) -> ModuleType | None:
+    """The module of a function that is part of the user's program, not of an installed package."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or module.__name__ == "__main__" or "site-packages" in file:
+        return None
+    return None if file.startswith(sysconfig.get_paths()["stdlib"]) else module

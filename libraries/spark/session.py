@@ -1,0 +1,158 @@
+"""Making a Spark session: options, the environment of the process that Spark runs in, and its settings.
+
+Nothing here starts a process. Whoever wants Spark sets `environment(...)` for a process and calls `open_session(...)` in it:
+regions do so in a child process of their own (`libraries.spark.host`), others may do it where they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from libraries.spark.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOCAL = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
+_MOST_HEAP = 4 << 30
+_CONNECT_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """How Spark is started and what is expected of it. Regions with equal options share one session.
+
+    Args:
+        master: what Spark calls the master: local[*] for this machine, spark://host:port for a cluster. A cluster must see
+            the folder in which the job keeps its files.
+        memory: the heap of Spark's driver, which does all the work where the master is local, for example "2g". By default
+            half of the memory, at most 4 GB.
+        config: settings of Spark, by name; they win over those made here. They go with the session, not with a region.
+        limit: seconds that one run of a region may take; one that takes longer counts as hanging.
+        retries: how often a run that failed is tried again.
+        start_limit: seconds that Spark may take to start.
+        nice: by how much the priority of Spark's process is lowered, so that the streaming regions stay quick.
+    """
+
+    master: str = "local[*]"
+    memory: str | None = None
+    config: tuple[tuple[str, str], ...] = ()
+    limit: float = 3600.0
+    retries: int = 2
+    start_limit: float = 120.0
+    nice: int = 10
+
+    def __post_init__(self) -> None:
+        if isinstance(self.config, Mapping):
+            object.__setattr__(self, "config", tuple(sorted((k, str(v)) for k, v in self.config.items())))
+        if self.memory is not None and not re.fullmatch(r"\d+[kmgt]b?", self.memory.lower()):
+            raise SparkError(
+                f'memory={self.memory!r}: give the heap of Spark as a number and a unit, as in "2g" or "900m"'
+            )
+        if self.limit <= 0 or self.start_limit <= 0 or self.retries < 0:
+            raise SparkError("limit and start_limit are positive numbers of seconds, and retries is 0 or more")
+
+    @property
+    def local(self) -> bool:
+        """Whether all of Spark runs on this machine."""
+        return _LOCAL.fullmatch(self.master) is not None
+
+
+def settings(options: SparkOptions, folder: Path) -> dict[str, str]:
+    """The settings of a session. `folder` is for what Spark keeps on this machine while it runs."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    made = {
+        "spark.master": options.master,
+        "spark.app.name": "falkirk",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": options.memory or f"{min(_MOST_HEAP, _memory() // 2) >> 20}m",
+        # A heap that is full otherwise leaves Spark alive and of no use; so it ends, and is started anew.
+        "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+        "spark.executor.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+        "spark.scheduler.mode": "FAIR",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Times as Arrow has them; the default is a form from before Parquet had any.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.compression.codec": "lz4_raw",
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    }
+    if options.local:
+        made |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(2 * cores),
+            "spark.default.parallelism": str(cores),
+        }
+    return made | dict(options.config)
+
+
+def environment(options: SparkOptions, java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a process that Spark is to run in."""
+    made = dict(environ)
+    made.pop("SPARK_HOME", None)  # another Spark than the one that pyspark brings does not fit it
+    made["JAVA_HOME"] = str(java_home)
+    made["PYSPARK_PYTHON"] = made["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    made["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    if options.local:
+        made["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return made
+
+
+def check_master(master: str) -> None:
+    """Raise SparkError at once for a master that cannot be, or that does not answer."""
+    if _LOCAL.fullmatch(master) or master == "yarn" or master.startswith("k8s://"):
+        return
+    if not master.startswith("spark://"):
+        raise SparkError(f"master={master!r}: must be local[*], local[N], spark://host:port, yarn, or k8s://...")
+    refused = []
+    for address in master.removeprefix("spark://").split(","):
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdigit():
+            raise SparkError(f"master={master!r}: {address!r} is not host:port")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            refused.append(f"{address}: {error.strerror or error}")
+    raise SparkError(
+        f"the Spark master {master} does not answer ({'; '.join(refused)}): is it started, and can this machine reach it?"
+    )
+
+
+def open_session(made: Mapping[str, str]) -> SparkSession:
+    """A Spark session in this process, with the `settings` given."""
+    from pyspark.conf import SparkConf
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf()
+    for name, value in made.items():
+        conf.set(name, value)
+    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _memory() -> int:
+    """The memory of this machine, or of the control group that this process is in, in bytes."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        total = 2 * _MOST_HEAP
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            total = min(total, int(Path(file).read_text()))
+        except (OSError, ValueError):
+            continue
+    return total

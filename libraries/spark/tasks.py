@@ -1,0 +1,205 @@
+"""One run of a region inside Spark's process: files in, the user's function or query, files out."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import (
+    AnalysisException,
+    CapturedException,
+    IllegalArgumentException,
+    ParseException,
+    UnsupportedOperationException,
+)
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+
+from libraries.spark.errors import SparkError
+from libraries.spark.protocol import Frames, Run
+
+_USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
+"""What is wrong with a query will be wrong with it the next time, too."""
+
+_MOST_TEXT = 2000
+
+
+class Tasks:
+    """Runs regions on one Spark. Each region has a session of its own: temporary views and settings are not shared."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._sessions: dict[str, SparkSession] = {}
+        self._tables: dict[str, tuple[bytes, dict[str, DataFrame]]] = {}
+        self._running: dict[int, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    def run(self, task: Run) -> tuple[tuple[str, int], ...]:
+        """The files that the run wrote, with their rows.
+
+        Raises SparkError for what would fail again, and what Spark raises otherwise.
+        """
+        context = self._spark.sparkContext
+        context.setJobGroup(_group(task.number), f"falkirk: {task.region}", interruptOnCancel=True)
+        with self._lock:
+            self._running[task.number] = (0, 0)
+            session = self._sessions.setdefault(task.region, self._spark.newSession())
+        try:
+            frame = self._frame(session, task)
+            _check_types(frame)
+            frame.write.option("maxRecordsPerFile", task.rows).parquet(task.output)
+        except BaseException:
+            with self._lock:  # the next attempt gets a fresh one
+                self._sessions.pop(task.region, None)
+                self._tables.pop(task.region, None)
+            raise
+        finally:
+            with self._lock:
+                del self._running[task.number]
+        files = sorted(Path(task.output).glob("part-*.parquet"))
+        counted = ((str(file), pq.read_metadata(file).num_rows) for file in files)
+        return tuple((file, rows) for file, rows in counted if rows)
+
+    def cancel(self, number: int) -> None:
+        """Stop a run."""
+        self._spark.sparkContext.cancelJobGroup(_group(number))
+
+    def progress(self) -> Iterator[tuple[int, int, int]]:
+        """The runs that are further than when this was last asked: (number, tasks done, tasks known)."""
+        tracker = self._spark.sparkContext.statusTracker()
+        with self._lock:
+            running = dict(self._running)
+        for number, before in running.items():
+            done = total = 0
+            for job in tracker.getJobIdsForGroup(_group(number)):
+                info = tracker.getJobInfo(job)
+                for stage in info.stageIds if info is not None else ():
+                    found = tracker.getStageInfo(stage)
+                    if found is not None:
+                        done += found.numCompletedTasks
+                        total += found.numTasks
+            if (done, total) != before:
+                with self._lock:
+                    if number in self._running:
+                        self._running[number] = (done, total)
+                yield number, done, total
+
+    def _frame(self, session: SparkSession, task: Run) -> DataFrame:
+        """What the user's function or query gives."""
+        frames = {each.name: _read(session, each) for each in task.inputs}
+        tables = self._tables_of(session, task)
+        for name, frame in (frames | tables).items():
+            frame.createOrReplaceTempView(name)
+        if task.sql is not None:
+            return session.sql(task.sql)
+        assert task.function is not None
+        function = cloudpickle.loads(task.function)
+        try:
+            frame = function(*frames.values(), **tables)
+        except (*_USELESS, PySparkException):
+            raise
+        except (ConnectionError, EOFError):
+            raise  # Spark is gone
+        except Exception as error:
+            if type(error).__module__.startswith("py4j"):
+                raise
+            raise SparkError(told(error)) from error
+        if not isinstance(frame, DataFrame):
+            raise SparkError(
+                f"{_described(function)} returned {frame!r:.100} ({type(frame).__name__}), not a Spark DataFrame"
+            )
+        return frame
+
+    def _tables_of(self, session: SparkSession, task: Run) -> dict[str, DataFrame]:
+        """The other tables of the region, made once a session."""
+        known = self._tables.get(task.region)
+        if known is not None and known[0] == task.tables:
+            return known[1]
+        made = {name: _table(session, name, what) for name, what in cloudpickle.loads(task.tables).items()}
+        self._tables[task.region] = task.tables, made
+        return made
+
+
+def told(error: BaseException) -> str:
+    """What went wrong, in a few lines: Spark's messages can be as long as a page."""
+    if isinstance(error, SparkError):
+        return str(error)
+    text = str(error).strip() or type(error).__name__
+    causes = [line for line in (getattr(error, "_stackTrace", None) or "").splitlines() if line.startswith("Caused by")]
+    lines = [
+        line for line in [*text.splitlines(), *causes[-1:]] if line.strip() and not line.lstrip().startswith("at ")
+    ]
+    short = "\n".join(lines)
+    if len(short) > _MOST_TEXT:  # the cause stands at the end of what Python workers tell, the rest at the beginning
+        short = short[: _MOST_TEXT // 2] + "\n...\n" + short[-_MOST_TEXT // 2 :]
+    places = [frame for frame in traceback.extract_tb(error.__traceback__) if _users(frame.filename)]
+    where = f" (at {places[-1].filename}:{places[-1].lineno})" if places else ""
+    return f"{type(error).__name__}: {short}{where}"
+
+
+def hopeless(error: BaseException) -> bool:
+    """Whether what failed would fail again: then it was refused before any work was done."""
+    refused = isinstance(error, PySparkException) and not isinstance(error, CapturedException)
+    return refused or isinstance(error, _USELESS)
+
+
+def _users(file: str) -> bool:
+    own = str(Path(__file__).parent)
+    return not (file.startswith((own, "<frozen")) or "site-packages" in file or "/lib/python3" in file)
+
+
+def _group(number: int) -> str:
+    return f"falkirk-{number}"
+
+
+def _read(session: SparkSession, frames: Frames) -> DataFrame:
+    """The files of an input. Their schema is known, so Spark need not open one to learn it."""
+    arrow = pa.ipc.read_schema(pa.py_buffer(frames.schema))
+    schema = from_arrow_schema(arrow, prefer_timestamp_ntz=True)
+    if not frames.files:
+        return session.createDataFrame([], schema)
+    return session.read.schema(schema).parquet(*frames.files)
+
+
+def _table(session: SparkSession, name: str, what: Any) -> DataFrame:
+    if isinstance(what, str):
+        return session.read.parquet(what)
+    if callable(what):
+        made = what(session)
+        if not isinstance(made, DataFrame):
+            raise SparkError(
+                f"the function for the table {name!r} returned {type(made).__name__}, not a Spark DataFrame"
+            )
+        return made
+    return session.createDataFrame(what)
+
+
+def _check_types(frame: DataFrame) -> None:
+    """Refuse columns that cannot come back."""
+    twice = [name for name in frame.columns if frame.columns.count(name) > 1]
+    if twice:
+        raise SparkError(f"column {twice[0]!r} comes out twice: rename one of them, with .alias(...)")
+    for field in frame.schema.fields:
+        try:
+            to_arrow_type(field.dataType)
+        except Exception as error:
+            raise SparkError(
+                f"column {field.name!r} is of type {field.dataType.simpleString()}, which columns of Arrow cannot carry: "
+                "cast it, for example to string"
+            ) from error
+
+
+def _described(function: Any) -> str:
+    try:
+        code = inspect.unwrap(function).__code__
+        return f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+    except AttributeError:
+        return repr(function)
