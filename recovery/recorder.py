@@ -87,6 +87,9 @@ class WorkerRecorder:
         """How many all have handled, ever."""
         self.order = 0
         self._taken: dict[tuple[int, int], dict[int, Time]] = {}
+        self._received: list[Bound] = [info.nothing for info in layout.processors]
+        """Of each processor: everything before this has been received, and what is sent again of it is not wanted."""
+        self._target = {edge.edge: edge.target for edge in layout.edges}
         self._local_number = 0
         self._of: list[_Memory] = []
         self._local: dict[tuple[int, int], list[int]] = {}
@@ -162,7 +165,13 @@ class WorkerRecorder:
         )
 
     def taken(self, sender: int, message: Message) -> bool:
-        """Whether a logged message is here for the first time."""
+        """Whether a logged message is here for the first time.
+
+        A sender that has failed sends again to a living receiver what its log holds, also what the receiver has in state
+        that came back from the store, or is so old that its number was forgotten.
+        """
+        if message.time < self._received[self._target[message.edge]]:
+            return False
         known = self._taken.setdefault((message.edge, sender), {})
         if message.number in known:
             return False
@@ -219,6 +228,7 @@ class WorkerRecorder:
         """The processor was rolled back to `bound`; `requests` and D̄ came from storage, None: they are known here."""
         memory = self._of[processor]
         self.handled[processor] = {epoch: n for epoch, n in self.handled[processor].items() if epoch < bound[0]}
+        self._received[processor] = bound if requests is not None else min(bound, self._received[processor])
         last = _last(bound)
         memory.delivered = [min(time, last) if last is not None else () for time in memory.delivered]
         if requests is not None:
@@ -254,6 +264,7 @@ class WorkerRecorder:
         """The processor will never go below `bound`: forget what only that would need."""
         memory = self._of[processor]
         self.handled[processor] = {epoch: n for epoch, n in self.handled[processor].items() if epoch >= bound[0]}
+        self._received[processor] = max(bound, self._received[processor])
         if memory.requests:
             memory.requests = [each for each in memory.requests if each[1] >= bound]
         if memory.future:

@@ -67,6 +67,9 @@ class Worker:
         self.tracker = tracker_for(plan.topology)
         self._recorder = recorder
         self._peers = plan.workers
+        self._grows = plan.workers > 1 or any(
+            node.holds for node in plan.graph.nodes
+        )  # what is outside, by events here
         self._ready: list[Item] = []
         self._blocked: list[list[Item]] = [[] for _ in plan.topology.watches]
         self._outside: list[Frontier | None] = [None] * len(plan.topology.watches)
@@ -199,7 +202,7 @@ class Worker:
             _, port, op, time = heappop(ready)
             runtime = runtimes[op]
             if port == NOTIFY:
-                if self._peers > 1 and self._still_blocked(runtime, time):
+                if self._grows and self._still_blocked(runtime, time):
                     continue
                 self._notify(runtime, time)
             else:
@@ -209,9 +212,9 @@ class Worker:
             self._drive()
 
     def _still_blocked(self, runtime: Runtime, time: Time) -> bool:
-        """Put a notification back if what was handled since it became complete sent something away that may lead to it.
+        """Put a notification back if what was handled since it became complete put something outside that may lead to it.
 
-        Work of this worker is not in the tracker, but what that work sends to other workers is, from then on.
+        Work of this worker is not in the tracker, but what it sends to others, keeps, or hands to the driver is, from then on.
         """
         watch = runtime.processor.watch
         assert watch is not None

@@ -66,7 +66,7 @@ def batch(
     Raises:
         GraphError: for arguments that cannot be, at the user's line.
     """
-    streams = {"input": inputs} if isinstance(inputs, Columns) else dict(inputs)
+    streams = dict(inputs) if isinstance(inputs, Mapping) else {"input": inputs}
     options = options or SparkOptions()
     first = _checked(streams, what, tables or {})
     name = name or first.graph.fresh_name("spark")

@@ -39,6 +39,10 @@ class Scripted(Operator):
         self._on_result(ctx, time, result)
 
 
+def _send(ctx: Context, time: Time, result: Any) -> None:
+    ctx.send([result])
+
+
 def program(*events: Any, holds: bool = True, notifies: bool = True, depth: int = 1) -> tuple[Dataflow, Probe]:
     """input -> scripted operator -> capture and probe."""
     flow = Dataflow()
@@ -293,6 +297,37 @@ class TestJobs:
             session.input("in").close()
             session.run()
             assert sorted(x for _, batch in session.captured("out") for x in batch) == [n * n for n in range(20)]
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_a_job_holds_back_a_notification_that_became_complete_before_it_was_started(self, workers: int) -> None:
+        """Both operators are notified of epoch 3, which is complete for both at the same moment; the first has more to say."""
+        seen: list[Any] = []
+
+        def slow(ctx: Context, time: Time) -> None:
+            ctx.start(lambda: "late")
+
+        flow = Dataflow()
+        first = flow.input("in").unary(
+            "first",
+            lambda: Scripted(lambda ctx, time, batch: (ctx.send(batch), ctx.notify_at((3,))), slow, _send),
+            holds=True,
+        )
+        second = first.unary(
+            "second",
+            lambda: Scripted(
+                lambda ctx, time, batch: (seen.append((time, batch)), ctx.notify_at((3,))),
+                lambda ctx, time: seen.append("complete"),
+            ),
+        )
+        second.capture("out")
+        cluster = Cluster(flow, workers, seed=1)
+        for session in cluster.sessions:
+            session.input("in").close() if session.index else session.input("in").send([1])
+        cluster.settle()
+        cluster.sessions[0].input("in").close()
+        while not all(session.done for session in cluster.sessions):
+            cluster.settle()
+        assert seen == [((0,), [1]), ((3,), ["late"]), "complete"]
 
     def test_a_result_may_start_the_next_job(self) -> None:
         def again(ctx: Context, time: Time, result: int) -> None:

@@ -1,0 +1,348 @@
+"""What a batch region gives, at which epochs, and what it leaves behind: all of it is the real thing, but for Spark itself.
+
+Workers, stores, monitor and faults are simulated; files are real.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from falkirk.simulate.simulation import Simulation
+from falkirk.simulate.world import World
+from libraries import spark
+from libraries.spark.manifest import Calendar, Manifest
+from libraries.spark.placement import home, keys_of
+from recovery.policies import Batch, Lazy
+from tests.libraries.spark.local_runner import LocalRunner
+from timely.batch import as_arrow
+from timely.dataflow import Dataflow
+from timely.drivers.session import Session
+from timely.errors import FalkirkError, GraphError
+from timely.io import Batches, Iterable
+from timely.io.memory import rows_of
+from timely.order import Frontier
+from timely.run import run
+
+Rows = list[tuple[int, int]]
+
+
+def totals(table: pa.Table) -> pa.Table:
+    return table.group_by("k").aggregate([("v", "sum")]).rename_columns(["k", "s"]).sort_by("k")
+
+
+def program(batches: list[Rows], runner: LocalRunner, **arguments: Any) -> Dataflow:
+    """Two batches make an epoch; what the region gives is added up again behind it, so that it has to arrive once."""
+    flow = Dataflow("region")
+    tables = [pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]}, SCHEMA) for rows in batches]
+    cells = flow.columns("in", Batches(tables, per_epoch=2))
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        found = spark.batch(cells, totals, name="history", runner=runner, checkpoint=2, **arguments)
+    found.capture("out")
+    found.to_records().map(lambda row: (0, row["s"])).keyed().sum(name="sum").policy(Lazy(every=3)).capture("sums")
+    return flow
+
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+
+def expected(batches: list[Rows], every: int = 1, over: int | str = "new") -> dict[int, Rows]:
+    """By the words of the documentation."""
+    epochs = [functools.reduce(operator.iadd, batches[at : at + 2], []) for at in range(0, len(batches), 2)]
+    found = {}
+    for due in range(every - 1, len(epochs) + every, every):
+        if not any(epochs[max(0, due - every + 1) : due + 1]):
+            continue
+        length = {"new": every, "all": due + 1}.get(str(over)) or int(over)
+        sums: Counter[int] = Counter()
+        for k, v in functools.reduce(operator.iadd, epochs[max(0, due - length + 1) : due + 1], []):
+            sums[k] += v
+        found[due] = sorted(sums.items())
+    return found
+
+
+def given_by(world: World) -> dict[int, Rows]:
+    world.run()
+    result = world.outside.result()
+    return {
+        time[0]: sorted((row["k"], row["s"]) for row in rows_of(rows))
+        for (name, time), rows in sorted(result.items())
+        if name == "out" and rows
+    }
+
+
+BATCHES = st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=4), max_size=12)
+CALENDARS = st.one_of(
+    st.tuples(st.integers(1, 4), st.sampled_from(["new", "all"])),
+    st.integers(1, 3).flatmap(lambda every: st.tuples(st.just(every), st.integers(every, 6))),
+)
+
+
+@settings(max_examples=25)
+@given(batches=BATCHES, calendar=CALENDARS, workers=st.integers(1, 3), seed=st.integers(0, 99))
+def test_region_runs_at_the_epochs_that_are_due_over_the_rows_that_it_is_told_to(
+    batches: list[Rows], calendar: tuple[int, Any], workers: int, seed: int
+) -> None:
+    every, over = calendar
+    runner = LocalRunner(totals)
+    world = World(lambda: program(batches, runner, every=every, over=over), workers, seed, ())
+    right = expected(batches, every, over)
+    assert given_by(world) == right
+    assert sorted(runner.ran) == sorted(right)
+
+
+SOME = [[(i % 3, i + j) for j in range(3)] for i in range(24)]
+
+
+@pytest.mark.parametrize("arguments", [{"over": "all"}, {"every": 2}, {"over": 3}], ids=str)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_region_gives_the_same_whatever_fails(arguments: dict[str, Any], workers: int) -> None:
+    runner = LocalRunner(totals)
+    simulation = Simulation(lambda: program(SOME, runner, **arguments), workers)
+    for seed in range(8):
+        failure = simulation.run(seed)
+        assert failure is None, f"seed {seed}: {failure and failure.error}"
+    assert simulation.tally.rounds > 8
+
+
+def test_run_whose_output_is_durable_is_never_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    again = 0
+    for seed in range(10):
+        runner = LocalRunner(totals)
+        world = World(lambda runner=runner: program(SOME, runner, over="all"), 2, seed)  # type: ignore[misc]
+        safe: dict[int, int] = {}
+
+        def before(epoch: int, world: World = world, safe: dict[int, int] = safe) -> None:
+            upto = durable_upto(world)
+            assert epoch >= upto, f"epoch {epoch} runs again, and everything before {upto} was safe"
+            safe[epoch] = upto
+
+        runner.before = before
+        world.run()
+        again += len(runner.ran) - len(set(runner.ran))
+        assert set(runner.ran) == set(range(12))
+    assert again > 0  # what was not safe is done again: the faults did hit
+
+
+def durable_upto(world: World) -> int:
+    """Up to where compute was safe when its worker last heard: the state that it is told of, on any living process."""
+    found = 0
+    for process in world._processes:
+        if process is None or process.session is None:
+            continue
+        session = process.session
+        node = session.plan.graph.node_named("history")
+        op = session.plan.of_node[node.index]
+        if session.index == home(2):
+            found = max(found, session.agent.low[session.index][op][0])
+    return found
+
+
+def test_files_go_when_no_run_can_need_them_any_more() -> None:
+    for seed in range(3):
+        runner = LocalRunner(totals)
+        world = World(lambda runner=runner: program(SOME * 4, runner, every=2), 2, seed)  # type: ignore[misc]
+        world.run()
+        left = list(world._files.path.rglob("*.parquet"))
+        assert len(left) < 48, "96 were written for Spark, and 24 by it"
+        assert min(int(path.name[:20]) for path in left if path.parent.name == "in") > 8
+        world._files.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_without_a_store_files_go_as_soon_as_they_were_read(workers: int, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("FALKIRK_FILES", str(tmp_path))
+    seen: list[int] = []
+    runner = LocalRunner(totals)
+    runner.before = lambda epoch: seen.append(len(list(tmp_path.rglob("*.parquet"))))
+    flow = program(SOME, runner)
+    with Session(flow) as session:
+        session.run()
+        given = {t[0]: sorted((r["k"], r["s"]) for r in rows_of(b)) for t, b in session.captured("out")}
+    assert given.keys() == expected(SOME).keys()
+    assert max(seen) < 24
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_two_inputs_of_which_one_is_empty_at_times_and_a_region_behind_a_region() -> None:
+    def joined(orders: pa.Table, customers: pa.Table) -> pa.Table:
+        return orders.join(customers, "k").group_by("k").aggregate([("v", "sum"), ("w", "max")]).sort_by("k")
+
+    def build() -> Dataflow:
+        flow = Dataflow("two")
+        orders = flow.columns("orders", Batches([pa.table({"k": [1, 2, i], "v": [i, i, i]}) for i in range(6)]))
+        customers = flow.columns("customers", Batches([pa.table({"k": [0, 1, 2, 3, 4, 5], "w": [9, 8, 7, 6, 5, 4]})]))
+        one = spark.batch({"orders": orders, "customers": customers}, joined, over="all", name="one", runner=first)
+        two = spark.batch(one, lambda table: table.select(["v_sum"]), every=3, name="two", runner=second)
+        two.capture("out")
+        return flow
+
+    first, second = LocalRunner(joined), LocalRunner(lambda table: table.select(["v_sum"]))
+    world = World(build, 2, 5)
+    world.run()
+    result = world.outside.result()
+    sums = {time[0]: sum(row["v_sum"] for row in rows_of(rows)) for (_, time), rows in result.items() if rows}
+    upto = [3 * sum(range(i + 1)) for i in range(6)]
+    assert sums == {2: sum(upto[:3]), 5: sum(upto[3:])}
+
+
+def test_input_without_rows_yet_needs_its_columns_to_be_declared() -> None:
+    def build(**more: Any) -> Dataflow:
+        flow = Dataflow("two")
+        some = flow.columns("some", Batches([pa.table({"k": [1]})]))
+        none = flow.columns("none", Batches([], per_epoch=1))
+        runner = LocalRunner(lambda a, b: pa.table({"n": [len(a), len(b)]}))
+        spark.batch({"a": some, "b": none}, "ignored", runner=runner, name="region", **more).capture("out")
+        return flow
+
+    with pytest.raises(FalkirkError, match=r"due at epoch 0.*input 'b' has had no rows yet.*schemas="):
+        run(build())
+    found = run(build(schemas={"b": pa.schema([("x", pa.int32())])})).captured("out")
+    assert [rows_of(batch) for _, batch in found] == [[{"n": 1}, {"n": 0}]]
+
+
+def test_period_leaves_runs_out_but_never_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([0.0, 1.0, 2.0, 31.0, 32.0] + [33.0] * 50)
+    monkeypatch.setattr("libraries.spark.region.time.monotonic", lambda: next(times))
+    runner = LocalRunner(totals)
+    flow = program(SOME, runner, every=30.0, over="all")
+    with Session(flow) as session:
+        session.run()
+        found = session.captured("out")
+    *early, last = runner.ran
+    assert early == [0, 3]
+    assert last > 1 << 60  # the time of what comes when all input is over
+    sums = sum(row["s"] for time, batch in found if time[0] == last for row in rows_of(batch))
+    assert sums == sum(v for rows in SOME for _, v in rows)
+
+
+# What is refused
+
+
+def test_schema_that_changes_is_an_error_that_says_what_has_changed_and_when() -> None:
+    def job(*tables: Any) -> None:
+        flow = Dataflow("changes")
+        cells = flow.columns("in", Batches(list(tables), per_epoch=2))
+        spark.batch(cells, totals, name="history", runner=LocalRunner(totals)).capture("out")
+        run(flow)
+
+    good = pa.table({"k": [1], "v": [2]})
+    wide = pa.table({"k": [1], "v": [2.5]})
+    job(good, good, good, good)
+    job(good.to_pandas().pipe(pl.from_pandas), good)
+    with pytest.raises(FalkirkError, match=r"history-gather .*test_region.py.*at epoch 1.*'v' was int64 and is double"):
+        job(good, good, wide)
+    with pytest.raises(FalkirkError, match=r"'w' is new"):
+        job(good, good, good.append_column("w", [[1]]))
+    with pytest.raises(FalkirkError, match=r"within epoch 0|column types|different columns"):
+        job(good, good.drop_columns(["v"]))
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([1, 2], pa.duration("s")), r"column 'c' is of type duration\[s\], which Spark cannot take"),
+        (pa.array([1, 2], pa.time64("us")), r"time64\[us\]"),
+        (pa.array([[1], [2]], pa.list_(pa.duration("s"))), "duration"),
+        (pa.array([2**63, 1], pa.uint64()), "values of column 'c' do not fit"),
+        (pl.Series([object(), object()], dtype=pl.Object), "c"),
+    ],
+    ids=["duration", "time", "nested", "too-large", "object"],
+)
+def test_column_that_cannot_go_to_spark_is_named_with_its_type(column: Any, said: str) -> None:
+    batch = pl.DataFrame({"c": column}) if isinstance(column, pl.Series) else pa.table({"c": column})
+    flow = Dataflow("types")
+    spark.batch(flow.columns("in", Batches([batch])), totals, name="history", runner=LocalRunner(totals)).capture("out")
+    with pytest.raises(FalkirkError, match=said):
+        run(flow)
+
+
+def test_columns_of_other_kinds_go_as_the_nearest_that_spark_has() -> None:
+    flow = Dataflow("types")
+    sent = pl.DataFrame(
+        {
+            "a": [1, 2],
+            "b": ["x", "y"],
+            "c": [b"1", None],
+            "d": [None, None],
+            "e": [[1], [2, 3]],
+            "f": [{"g": 1.5}, None],
+        },
+        schema_overrides={"a": pl.UInt32, "b": pl.Categorical, "e": pl.List(pl.UInt8)},
+    ).with_columns(t=pl.datetime(2024, 1, 2, 3, 4, 5, time_unit="ns"))
+    out = spark.batch(flow.columns("in", Batches([sent])), totals, runner=LocalRunner(lambda table: table))
+    out.capture("out")
+    ((_, batch),) = run(flow).captured("out")
+    assert rows_of(batch) == sent.with_columns(pl.col("b").cast(pl.String), pl.col("d").cast(pl.String)).to_dicts()
+
+
+def test_records_and_streams_inside_a_loop_are_refused_at_the_users_line() -> None:
+    flow = Dataflow("refused")
+    records = flow.source("in", Iterable([1, 2]))
+    columns = records.to_columns()
+    inside = columns.enter(flow.scope("inner"))
+    for arguments, said in [
+        ((records, "select 1"), r"is Stream, not Columns"),
+        ((inside, "select 1"), "leave\\(\\) first"),
+        (({"a b": columns}, "select 1"), "name of a table in SQL"),
+        (({}, "select 1"), "at least one stream"),
+        ((columns, 7), "a function or SQL text, not 7"),
+        ((columns, " "), "a function or SQL text"),
+    ]:
+        with pytest.raises(GraphError, match=f"test_region.py.*{said}"):
+            spark.batch(*arguments)  # type: ignore[arg-type]
+    for more, said in [
+        ({"over": "some"}, "must be"),
+        ({"over": 0}, "must be"),
+        ({"every": 0}, "every=0"),
+        ({"every": 5, "over": 2}, "leaves out epochs"),
+        ({"every": "5s"}, "is a period"),
+        ({"tables": {"input": "x"}}, "an input and of a table"),
+        ({"tables": {"dim": 3}}, "'dim' is int"),
+        ({"schemas": {"other": pa.schema([])}}, "schemas="),
+    ]:
+        with pytest.raises(GraphError, match=said):
+            spark.batch(columns, "select 1", **more)  # type: ignore[arg-type]
+
+
+# The arithmetic
+
+
+@given(every=st.integers(1, 6), length=st.integers(0, 9), epoch=st.integers(0, 60))
+def test_what_is_needed_later_is_what_some_later_run_is_over(every: int, length: int, epoch: int) -> None:
+    calendar = Calendar(every, every + length)
+    dues = [due for due in range(epoch + 1, epoch + 40) if due == calendar.due(due)]
+    assert calendar.needed_after(epoch) == min(calendar.first(due) for due in dues)
+    assert calendar.due(epoch) == min(due for due in [epoch, *dues] if (due + 1) % every == 0)
+
+
+def test_manifest_forgets_what_no_run_needs_and_keeps_the_last_schema_of_each_input() -> None:
+    manifest = Manifest(Calendar(1, 2))
+    for epoch in range(5):
+        manifest.add((epoch,), [("a", f"a{epoch}", 1, b"A"), *([("b", "b0", 1, b"B")] if epoch == 0 else [])])
+    manifest.compact(Frontier.closure([(3,)]))
+    assert manifest.schemas() == {"a": b"A", "b": b"B"}
+    assert [path for _, path, _, _ in manifest.entries(0, 9)] == ["a0", "b0", "a3", "a4"]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7])
+def test_every_worker_has_a_routing_key_of_its_own(workers: int) -> None:
+    keys = keys_of(workers)
+    assert len(set(keys)) == workers
+    assert 0 <= home(workers) < workers
+    assert keys[home(workers)] == 0
+
+
+def test_batches_of_the_region_are_columns_again() -> None:
+    flow = program(SOME, LocalRunner(totals))
+    for _, batch in run(flow).captured("out"):
+        assert as_arrow(batch).schema.names == ["k", "s"]
