@@ -206,8 +206,7 @@ class Worker:
                     continue
                 self._notify(runtime, time)
             else:
-                batch = self._collect(runtime, port, time)
-                if len(batch):
+                if len(batch := self._collect(runtime, port, time)):
                     self._stack.append((runtime, port, time, batch))
             self._drive()
 
@@ -399,8 +398,7 @@ class Worker:
 
     def take_effects(self) -> list[Effect]:
         """What the driver is to do now, in order."""
-        effects = self.effects.copy()
-        self.effects.clear()
+        effects, self.effects[:] = self.effects.copy(), []
         return effects
 
     # Progress

@@ -37,7 +37,9 @@ def blocks_of(page: Path) -> list[tuple[str, str | None]]:
     return result
 
 
-@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/engine.md", "docs/recovery.md", "README.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/tutorial.md", "docs/engine.md", "docs/recovery.md", "docs/spark.md", "README.md"]
+)
 def test_code_blocks_run_and_print_what_the_page_says(page: str, tmp_path: Path) -> None:
     blocks = blocks_of(ROOT / page)
     assert blocks
