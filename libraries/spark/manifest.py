@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from timely.order import FINITE, Frontier, Time
+from timely.order import FINITE, Frontier
 from timely.state import TimedBatches
 
 Over: TypeAlias = int | Literal["new", "all"]
@@ -75,12 +75,11 @@ class Manifest(TimedBatches):
             for entry in _entries(batch)
         ]
 
-    def schemas(self, before: Time | None = None) -> dict[str, bytes]:
-        """The schema of each input, by what came last (at a time other than `before`)."""
+    def schemas(self) -> dict[str, tuple[int, bytes]]:
+        """Of each input the last epoch that there is, and its schema there."""
         return {
-            entry[0]: entry[3]
+            entry[0]: (time[0], entry[3])
             for time in sorted(self.times())
-            if time != before
             for batch in self._times[time]
             for entry in _entries(batch)
         }

@@ -107,7 +107,7 @@ class Gather(Operator):
     def __init__(self, calendar: Calendar, names: Iterable[str], schemas: Mapping[str, bytes]) -> None:
         self._calendar = calendar
         self._names = list(names)
-        self._declared = dict(schemas)
+        self._declared = {name: (-1, schema) for name, schema in schemas.items()}
         self._manifest = Manifest(calendar)
         self.state = self._manifest
 
@@ -115,9 +115,11 @@ class Gather(Operator):
         assert isinstance(batch, list)
         known = {**self._manifest.schemas(), **self._declared}
         for name, _, _, schema in batch:
-            if known.setdefault(name, schema) != schema:
-                was, now = _schema(known[name]), _schema(schema)
-                raise SparkError(f"{ctx.name} ({ctx.site}): " + changed(name, was, now, f"at epoch {time[0]}"))
+            epoch, other = known.setdefault(name, (time[0], schema))
+            if other != schema:  # files of an earlier epoch may be written later
+                (_, was), (when, now) = sorted([(epoch, other), (time[0], schema)])
+                what = changed(name, _schema(was), _schema(now), f"at epoch {when}")
+                raise SparkError(f"{ctx.name} ({ctx.site}): {what}")
         self._manifest.add(time, batch)
         ctx.notify_at((self._calendar.due(time[0]),))
 
@@ -132,7 +134,7 @@ class Gather(Operator):
                 + f"{unknown[0]!r}: pa.schema(...)"
                 + "}"
             )
-        schemas = [(name, known[name]) for name in self._names]
+        schemas = [(name, known[name][1]) for name in self._names]
         run: Manifested = (first, self._manifest.entries(first, time[0]), schemas)
         ctx.send([run])
 

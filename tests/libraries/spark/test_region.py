@@ -330,7 +330,7 @@ def test_manifest_forgets_what_no_run_needs_and_keeps_the_last_schema_of_each_in
     for epoch in range(5):
         manifest.add((epoch,), [("a", f"a{epoch}", 1, b"A"), *([("b", "b0", 1, b"B")] if epoch == 0 else [])])
     manifest.compact(Frontier.closure([(3,)]))
-    assert manifest.schemas() == {"a": b"A", "b": b"B"}
+    assert manifest.schemas() == {"a": (4, b"A"), "b": (0, b"B")}
     assert [path for _, path, _, _ in manifest.entries(0, 9)] == ["a0", "b0", "a3", "a4"]
 
 
