@@ -263,14 +263,8 @@ class Available:
                 held = memory[worker][processor]
                 delivered = {index: held.delivered[place] for index, place in self.topology.incoming[flat]}
                 logs = self.topology.logs[processor]
-                future = tuple(
-                    (place, event, time)
-                    for port, event, time in held.future
-                    for place, index in enumerate(self.topology.outgoing[processor])
-                    if self.layout.edges[index].port == port
-                )
                 low = self._low[flat]
-                processors.append(Live(held.upto, delivered, held.notified, held.discards, logs, low, future))
+                processors.append(Live(held.upto, delivered, held.notified, held.discards, logs, low))
             elif info.chain:
                 processors.append(Chain(self._options(flat), info.depth))
             else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
+from recovery.attributes import Attributes
 from recovery.checkpoints import Checkpoints, Draft, Positions
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_epoch, to_frontier
@@ -116,6 +117,7 @@ class Agent:
         self._begun = False
         self._waiting: list[ToMonitor] = []
         self._sealed: list[ToMonitor] = []
+        self._attributes = Attributes(layout, self.worker, self.recorder)
         self._groups = [self._places_of(group) for group in range(len(layout.groups))]
 
     # Beginning
@@ -224,7 +226,7 @@ class Agent:
                 continue
             self.low[worker][p] = bound
             for edge in self.layout.edges:
-                if edge.logged and edge.target == p and (edge.spread or worker == self.index):
+                if (edge.logged or edge.ahead) and edge.target == p and (edge.spread or worker == self.index):
                     self.checkpoints.collect_log(edge.edge, worker, bound)
             if worker == self.index:
                 self._let_go(p, bound)
@@ -293,7 +295,6 @@ class Agent:
                 upto,
                 self.recorder.delivered_bounds(p),
                 self.recorder.sent_bounds(p),
-                self.recorder.future(p),
                 self._stored_at[p],
             )
             for p in range(len(self.layout.processors))
@@ -336,7 +337,9 @@ class Agent:
             return
         remembers = self.alive and self.index not in decision.failed
         rollback = Rollback(
-            self._plan, self.layout, self.worker, self.recorder, self.checkpoints, remembers, self._stored_at
+            *(self._plan, self.layout, self.worker, self.recorder, self.checkpoints, self._attributes),
+            remembers,
+            self._stored_at,
         )
         # Before anything is collected: what W released may have to be published again.
         orders = rollback.orders(decision)
@@ -345,6 +348,7 @@ class Agent:
         self.checkpoints.apply(decision.generation, mine)
         for worker, frame in rewind.rewind(self.worker, orders).items():
             self.frames.append((worker, frame))
+        self._attributes.look()
         self.checkpoints.forget_payloads()
         self.rewound.update(rollback.rewound)
         for p, bound in enumerate(mine):
@@ -395,6 +399,7 @@ class Agent:
         while self._draft is not None or self._due:
             if self._draft is None:
                 cut = self._due.pop(0)
+                self._attributes.check(cut.group, cut.epoch)
                 self._draft = self.checkpoints.cut(cut.group, cut.epoch, self._state, self._positions)
             if self.checkpoints.advance(self._draft):
                 done, self._draft = self._draft, None

@@ -157,6 +157,7 @@ class Checkpoints:
             whole=whole,
             pieces=0,
             requests=self._recorder.requests(p, bound),
+            held=self._recorder.held_at(p, bound),
             positions=positions(p, int(bound[0])) if info.role == "source" else (),
         )
         saved = Saved(checkpoint, key_of(checkpoint), 0)
@@ -200,13 +201,16 @@ class Checkpoints:
             self._save_events(p, saved.bound)
 
     def _save_logs(self, p: int, bound: Bound) -> None:
-        edges = {edge.edge for edge in self._layout.edges if edge.source == p and edge.logged}
-        for (edge, receiver), entries in self._recorder.logs.items():
-            if edge not in edges:
+        edges = {edge.edge: edge for edge in self._layout.edges if edge.source == p}
+        for (index, receiver), entries in self._recorder.logs.items():
+            edge = edges.get(index)
+            if edge is None:
                 continue
             fresh = [entry for entry in entries if not entry.durable and entry.event < bound]
+            if not edge.logged:  # the receiver never goes below `bound` then
+                fresh = [entry for entry in fresh if entry.time >= bound]
             if fresh:
-                key = ("log", edge, receiver, bound, self.generation)
+                key = ("log", index, receiver, bound, self.generation)
                 self._log_keys[key] = fresh
                 self._add_log(key)
 

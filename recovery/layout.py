@@ -22,8 +22,9 @@ from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHis
 from timely.errors import GraphError
 from timely.fingerprint import fingerprint, outline
 from timely.graph import Edge, Graph, Node
+from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE
-from timely.order import Summary
+from timely.order import Summary, Time
 from timely.plan import Plan, Processor
 from timely.runtime import build_operator
 from timely.state import is_transient
@@ -48,6 +49,8 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     """It persists what was delivered to it, in place of state and of outputs."""
     scope: tuple[str, ...] = ()
     """The names of the scopes around it, the outermost first, without the root."""
+    finds_capabilities: bool = False
+    """It hears after a rollback which capabilities it holds, or comes to hold them again by replay."""
 
     @property
     def nothing(self) -> Bound:
@@ -72,6 +75,12 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     depth: int
     add: tuple[int, ...]
     append: tuple[int, ...]
+    ahead: bool = False
+    """Of what is sent there at later times than that of the event at least so much is logged: nobody sends it again."""
+
+    def logs(self, event: Time, time: Time) -> bool:
+        """Whether a message that the event at `event` sent, at `time`, is logged."""
+        return self.logged or (self.ahead and time != event)
 
     @property
     def summary(self) -> Summary:
@@ -164,7 +173,7 @@ def _policy(processor: Processor) -> Policy:
 def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
     graph = plan.graph
     for processor in plan.processors:
-        shift = processor.node.shift
+        shift, policy = processor.node.shift, policies[processor.index]
         for routes in processor.routes:
             for route in routes:
                 target = graph.nodes[route.edge.target.node]
@@ -175,10 +184,11 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                     target_port=route.port,
                     edge=route.edge.index,
                     spread=route.edge.channel != PIPELINE,
-                    logged=_logged(graph, route.edge, policies[processor.index]),
+                    logged=_logged(graph, route.edge, policy),
                     depth=shift.depth,
                     add=shift.add,
                     append=shift.append,
+                    ahead=processor.node.ahead and not isinstance(policy, Ephemeral),
                 )
 
 
@@ -201,7 +211,8 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> Proce
             f"the {node} is fed by hand, and what was fed by hand cannot be read again after a failure: "
             "use flow.source(...) where a store is given"
         )
-    keeps = _keeps(processor)
+    operator = build_operator(processor, []) if node.factory is not None else None
+    keeps = operator is not None and operator.state is not None and not is_transient(operator.state)
     if node.source is not None and not getattr(node.source, "rereadable", True) and not isinstance(policy, Ephemeral):
         raise GraphError(
             f"the {node} cannot be read again after a failure, so records that were under way would be lost: use another "
@@ -213,6 +224,7 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> Proce
             f"the {node} keeps state from one time to the next, which {type(policy).__name__} would lose: give it "
             'Lazy(every="1s") or LogHistory(), by a region of its own or by .policy(...)'
         )
+    ahead = node.ahead and not isinstance(policy, Ephemeral)
     return ProcessorInfo(
         name=node.name,
         kind=node.kind,
@@ -220,11 +232,13 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> Proce
         region=node.region.name if node.region else None,
         policy=type(policy).__name__,
         depth=node.shift.depth,
-        chain=role in ("source", "sink", "capture") or keeps or logs or history,
+        chain=role in ("source", "sink", "capture") or keeps or logs or history or ahead,
         group=group,
         role=role,
         history=history,
         scope=tuple(scope.name for scope in node.scope.path()[1:]),
+        finds_capabilities=operator is not None
+        and (type(operator).on_restore is not Operator.on_restore or (history and operator.state is None)),
     )
 
 
@@ -236,14 +250,6 @@ def _role(node: Node) -> str:
     if node.sink is not None:
         return "sink" if getattr(node.sink, "exactly_once", False) else "output"
     return "operator"
-
-
-def _keeps(processor: Processor) -> bool:
-    """Whether the operator keeps state from one time to the next."""
-    if processor.node.stages or processor.node.factory is None:
-        return False
-    state = build_operator(processor, []).state
-    return state is not None and not is_transient(state)
 
 
 def _group(policies: list[Policy]) -> GroupInfo:

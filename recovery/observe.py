@@ -71,6 +71,7 @@ class Counting:
         self.logged: Container[int] = inner.logged
         self.requested = inner.requested
         self.held = inner.held
+        self.started = inner.started
         self.completed = inner.completed
         self.shipped = inner.shipped
         self.kept = inner.kept

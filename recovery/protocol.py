@@ -50,8 +50,6 @@ class InMemory(msgspec.Struct, frozen=True, array_like=True):
     notified: Bound
     delivered: tuple[Bound, ...]
     discards: tuple[Bound, ...]
-    future: tuple[tuple[int, Bound, Bound], ...] = ()
-    """What it sent into later epochs, which ↓σ does not tell of: (output port, event's time, the message's)."""
     since: Bound = ()
     """It came back from its store at this bound, and can go below it only to its checkpoints."""
 

@@ -7,13 +7,15 @@ it is forgotten, is `recovery.checkpoints`' affair.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, after, everything, inverse, nothing, project
+from recovery.metadata import Bound, after, everything, inverse, nothing, project
 from timely.batch import Batch
 from timely.codec import decode_batch
+from timely.errors import OperatorError
 from timely.messages import Message
 from timely.order import INF, Summary, Time
 
@@ -65,8 +67,8 @@ class _Memory:
     """The greatest time sent on each output port that cannot be told from the events that are kept; () for none."""
     requests: list[tuple[Time, Time]] = field(default_factory=list)
     """Notifications asked for at a later time than the event's: (event, time), delivered ones too."""
-    future: list[tuple[int, Time, Time]] = field(default_factory=list)
-    """Messages sent into later epochs: (port, event, time)."""
+    holds: list[tuple[Time, Time, int]] = field(default_factory=list)
+    """Capabilities for later times than the event's, kept (+1) or given back (-1): (event, time, difference)."""
 
 
 class WorkerRecorder:
@@ -77,7 +79,10 @@ class WorkerRecorder:
         self._index = index
         self._outgoing = layout.outgoing()
         self._incoming = layout.incoming()
-        self.logged = frozenset(edge.edge for edge in layout.edges if edge.logged)
+        self._edges = {edge.edge: edge for edge in layout.edges}
+        self.logged = frozenset(edge.edge for edge in layout.edges if edge.logged or edge.ahead)
+        self._reach: dict[tuple[int, int], bool] = {}
+        """Outputs where not all is logged, of processors that change no times: whether what goes to later times is."""
         self.logs: dict[tuple[int, int], list[Entry]] = {}
         """By (edge of the graph, receiving worker), in the order of sending."""
         self.histories: dict[int, list[Event]] = {p: [] for p, info in enumerate(layout.processors) if info.history}
@@ -100,7 +105,9 @@ class WorkerRecorder:
             self._of.append(_Memory([()] * (max(ports_in, default=0) + 1), [()] * (max(ports_out, default=-1) + 1)))
             for e in self._outgoing[p]:
                 edge = layout.edges[e]
-                if edge.logged and (layout.workers == 1 or not edge.spread):
+                if not edge.logged and edge.summary == Summary.identity(edge.depth):
+                    self._reach[p, edge.port] = edge.ahead
+                if (edge.logged or edge.ahead) and (layout.workers == 1 or not edge.spread):
                     self._local.setdefault((p, edge.port), []).append(edge.edge)
 
     # What the engine tells
@@ -121,10 +128,12 @@ class WorkerRecorder:
         memory = self._of[processor]
         if not memory.sent:
             return
-        if time > memory.sent[port]:
-            memory.sent[port] = time
-        if time[0] > event[0]:
-            memory.future.append((port, event, time))
+        ahead = self._reach.get((processor, port)) if time != event else None
+        if ahead is None:
+            if time > memory.sent[port]:
+                memory.sent[port] = time
+        elif not ahead:
+            raise self._too_far(processor, event, time, "sent a message")
         if self._local:
             for edge in self._local.get((processor, port), ()):
                 self.kept(edge, event, time, batch)
@@ -132,6 +141,8 @@ class WorkerRecorder:
     def requested(self, processor: int, event: Time, time: Time) -> None:
         """The event at `event` asked for a notification at `time`."""
         if time != event:
+            if time[0] != event[0] and not self._layout.processors[processor].chain:
+                raise self._too_far(processor, event, time, "asked for a notification")
             self._of[processor].requests.append((event, time))
 
     def notified(self, processor: int, time: Time) -> None:
@@ -144,14 +155,35 @@ class WorkerRecorder:
         if processor in self.histories:
             self._happened(processor, RESULT, time, result)
 
-    def held(self, processor: int, time: Time, diff: int) -> None:
-        """A capability was kept or given back: the worker itself counts these."""
+    def held(self, processor: int, event: Time, time: Time, diff: int) -> None:
+        """A capability was kept or given back. Of those for the event's own time nothing outlives a checkpoint."""
+        if time > event:
+            info = self._layout.processors[processor]
+            if not info.chain:
+                raise self._too_far(processor, event, time, "kept a capability")
+            if not info.finds_capabilities:
+                raise OperatorError(
+                    f"{info.kind} {info.name!r} ({info.site}) keeps a capability for {time} in an event at {event}, and could "
+                    "not find it again after a failure: let it have on_restore(ctx, capabilities), which gives it back"
+                )
+            self._of[processor].holds.append((event, time, diff))
+
+    def started(self, processor: int, event: Time, time: Time) -> None:
+        """A job was started. It cannot be saved, so it must be one that is started again when its time is done again."""
+        if time != event:
+            info = self._layout.processors[processor]
+            raise OperatorError(
+                f"{info.kind} {info.name!r} ({info.site}) starts a job for {time} in an event at {event}, which nobody would "
+                "start again after a failure: ask for a notification then, and start it there"
+            )
 
     def completed(self, processor: int) -> None:
         """State may have changed: it knows itself what is new."""
 
     def shipped(self, receiver: int, message: Message) -> None:
         """A message on a logged edge leaves for another worker."""
+        if not self._edges[message.edge].logs(message.event, message.time):
+            return
         payload = message.payload[0] if len(message.payload) == 1 else b"".join(message.payload)
         self.logs.setdefault((message.edge, receiver), []).append(
             Entry(message.edge, receiver, message.number, message.event, message.time, message.header, payload)
@@ -159,6 +191,8 @@ class WorkerRecorder:
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
         """A batch on a logged edge stays within this worker."""
+        if not self._edges[edge].logs(event, time):
+            return
         self._local_number += 1
         self.logs.setdefault((edge, self._index), []).append(
             Entry(edge, self._index, self._local_number, event, time, batch=batch)
@@ -170,6 +204,8 @@ class WorkerRecorder:
         A sender that has failed sends again to a living receiver what its log holds, also what the receiver has in state
         that came back from the store, or is so old that its number was forgotten.
         """
+        if not self._edges[message.edge].logs(message.event, message.time):
+            return True
         if message.time < self._received[self._target[message.edge]]:
             return False
         known = self._taken.setdefault((message.edge, sender), {})
@@ -181,6 +217,14 @@ class WorkerRecorder:
     def _happened(self, processor: int, port: int, time: Time, what: Any) -> None:
         self.order += 1
         self.histories[processor].append(Event(self.order, port, time, what))
+
+    def _too_far(self, processor: int, event: Time, time: Time, what: str) -> OperatorError:
+        info = self._layout.processors[processor]
+        mend = "leave out stateful=False" if info.policy != "Ephemeral" else "give it Lazy() or Batch() by .policy(...)"
+        return OperatorError(
+            f"{info.kind} {info.name!r} ({info.site}), in an event at {event}, {what} for {time}, which nobody would remember "
+            f"after a failure: {mend}"
+        )
 
     # What recovery asks
 
@@ -204,9 +248,6 @@ class WorkerRecorder:
             least = nothing(edge.summary.result_depth)
             if not edge.logged and greatest:
                 least = min(image(edge.summary, bound), after(greatest))
-                for port, event, time in self._of[processor].future:
-                    if port == edge.port and event < bound:
-                        least = max(least, after(time))
             result.append(least)
         return tuple(result)
 
@@ -214,18 +255,22 @@ class WorkerRecorder:
         """What S(p, f) holds of requests: asked for within f = `bound`, due outside it."""
         return tuple(each for each in self._of[processor].requests if each[0] < bound <= each[1])
 
-    def future(self, processor: int) -> tuple[tuple[int, Time, Time], ...]:
-        """What was sent into later epochs: (output port, event's time, its own time)."""
-        return tuple(sorted(set(self._of[processor].future)))
+    def held_at(self, processor: int, bound: Bound) -> tuple[tuple[Time, int], ...]:
+        """What S(p, f) holds of capabilities: kept within f = `bound` and not given back there, for times outside it."""
+        counts: Counter[Time] = Counter()
+        for event, time, diff in self._of[processor].holds:
+            if event < bound <= time:
+                counts[time] += diff
+        return tuple(sorted((time, count) for time, count in counts.items() if count > 0))
 
     def restored(
         self,
         processor: int,
         bound: Bound,
         requests: tuple[tuple[Time, Time], ...] | None,
-        discards: tuple[Bound, ...] | None = None,
+        held: tuple[tuple[Time, int], ...] = (),
     ) -> None:
-        """The processor was rolled back to `bound`; `requests` and D̄ came from storage, None: they are known here."""
+        """The processor was rolled back to `bound`; `requests` and `held` came from storage, None: they are known here."""
         memory = self._of[processor]
         self.handled[processor] = {epoch: n for epoch, n in self.handled[processor].items() if epoch < bound[0]}
         self._received[processor] = bound if requests is not None else min(bound, self._received[processor])
@@ -233,19 +278,13 @@ class WorkerRecorder:
         memory.delivered = [min(time, last) if last is not None else () for time in memory.delivered]
         if requests is not None:
             memory.requests = list(requests)
+            memory.holds = [((), time, count) for time, count in held]
             # What was sent before is not known here: what a checkpoint says of it is at most what it may have been.
             memory.sent = [last_of(edge, bound) for edge in self._ports(processor)]
         else:
             memory.requests = [each for each in memory.requests if each[0] < bound]
+            memory.holds = [each for each in memory.holds if each[0] < bound]
             memory.sent = [min(time, last_of(edge, bound)) for time, edge in zip(memory.sent, self._ports(processor))]
-        memory.future = [each for each in memory.future if each[1] < bound]
-        if discards is not None:
-            memory.future = []
-            for (edge, _), lost in zip(self._sent(processor), discards):
-                if not edge.logged and lost > image(edge.summary, bound) and lost[0] < NEVER:
-                    memory.future.append((edge.port, _last(bound) or (), _last(lost) or ()))
-        for port, _, time in memory.future:
-            memory.sent[port] = max(memory.sent[port], time)
         for e in self._outgoing[processor]:
             edge = self._layout.edges[e]
             for (index, receiver), entries in self.logs.items():
@@ -267,11 +306,11 @@ class WorkerRecorder:
         self._received[processor] = max(bound, self._received[processor])
         if memory.requests:
             memory.requests = [each for each in memory.requests if each[1] >= bound]
-        if memory.future:
-            memory.future = [each for each in memory.future if each[2] >= bound]
+        if memory.holds:
+            memory.holds = [each for each in memory.holds if each[1] >= bound]
         for e in self._incoming[processor]:
             edge = self._layout.edges[e]
-            if edge.logged:
+            if edge.edge in self.logged:
                 for (index, _), known in self._taken.items():
                     if index == edge.edge:
                         for number in [number for number, time in known.items() if time < bound]:

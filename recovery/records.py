@@ -50,6 +50,8 @@ class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True)
     pieces: int
     requests: tuple[tuple[Time, Time], ...]
     positions: tuple[SourcePosition, ...]
+    held: tuple[tuple[Time, int], ...] = ()
+    """Capabilities for times outside f: time and how many."""
 
 
 class Piece(msgspec.Struct, tag="piece", array_like=True, frozen=True):

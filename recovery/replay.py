@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from recovery.recorder import NOTIFICATION, RESULT, Event
-from timely.operators.base import Context, Operator
+from timely.operators.base import Operator, give_back
 from timely.order import Time
-from timely.plan import Processor
-from timely.runtime import build_operator
+from timely.runtime import Runtime, build_operator
 from timely.state.interface import Run
 
 
@@ -24,19 +23,27 @@ class _Silent:
         """It asked already, in its first life: what is outstanding is armed again by the worker."""
 
     def hold(self, op: int, time: Time, diff: int) -> None:
-        """Capabilities of complete times were given back."""
+        """What is held in the end was counted by the recorder."""
 
     def start(self, op: int, time: Time, job: Callable[..., Any], context: bool) -> None:
         """The result is in the history."""
 
 
-def replay(processor: Processor, runs: Iterable[Run], events: Iterable[Event], worker: int, workers: int) -> Operator:
-    """A new operator of `processor` that has the state `runs`, and has seen `events` since, in their order."""
-    node = processor.node
-    operator = build_operator(processor, [])
+def replay(
+    runtime: Runtime, runs: Iterable[Run], held: Iterable[tuple[Time, int]], events: Iterable[Event]
+) -> Operator:
+    """A new operator that has the state `runs` and capabilities `held`, and has seen `events` since, in their order.
+
+    Its capabilities belong to the context of `runtime`.
+    """
+    ctx = runtime.ctx
+    operator = build_operator(runtime.processor, [])
     if operator.state is not None:
         operator.state.restore(runs)
-    ctx = Context(_Silent(), processor.index, node.name, node.site, worker, workers)
+    if held:
+        give_back(operator, ctx, held)
+    engine, ctx.engine = ctx.engine, _Silent()
+    ctx.pending = {}
     for event in events:
         ctx.time = event.time
         if event.port == NOTIFICATION:
@@ -47,4 +54,5 @@ def replay(processor: Processor, runs: Iterable[Run], events: Iterable[Event], w
         else:
             operator.on_batch(ctx, event.port, event.time, event.what)
         ctx.out.clear()
+    ctx.engine = engine
     return operator

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from recovery.attributes import Attributes
 from recovery.checkpoints import Checkpoints
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
@@ -39,6 +40,7 @@ class Rollback:
         worker: Worker,
         recorder: WorkerRecorder,
         checkpoints: Checkpoints,
+        attributes: Attributes,
         remembers: bool,
         stored_at: Sequence[Bound],
     ) -> None:
@@ -47,6 +49,7 @@ class Rollback:
         self._worker = worker
         self._recorder = recorder
         self._checkpoints = checkpoints
+        self._attributes = attributes
         self._remembers = remembers
         self._stored_at = stored_at
         self.rewound: dict[int, tuple[int | None, tuple[SourcePosition, ...] | None]] = {}
@@ -63,8 +66,8 @@ class Rollback:
             info, node = self._layout.processors[p], self._plan.processors[p].node
             if bound is not None:
                 restored[p] = self._restore(p, bound, remembers)
-                if node.holds:
-                    fresh.add(p)
+                if node.holds or (node.factory is not None and self._worker.runtimes[p].operator.state is None):
+                    fresh.add(p)  # what it keeps beside its state may be of what is rolled back
             if info.role == "source":
                 if bound is None:
                     inputs[node.index] = self._worker.input_time(node.index)
@@ -90,21 +93,25 @@ class Rollback:
         if remembers and bound < self._stored_at[p]:
             remembers = self._between(p, bound)
         if remembers:
-            requests = self._recorder.requests(p, bound)
+            requests, held = self._recorder.requests(p, bound), self._recorder.held_at(p, bound)
             self._recorder.restored(p, bound, None)
             runs = None
         else:
             checkpoint = self._checkpoints.at(p, bound)
-            requests = checkpoint.requests if checkpoint is not None else ()
-            self._recorder.restored(p, bound, requests, checkpoint.xi.discards if checkpoint is not None else None)
+            requests, held = (checkpoint.requests, checkpoint.held) if checkpoint is not None else ((), ())
+            self._recorder.restored(p, bound, requests, held)
             self._checkpoints.came_back(p, bound)
             runs = tuple(self._checkpoints.runs(p, bound))  # what it came back with may be one run for many times
         operator = None
         if info.history and (not remembers or self._worker.runtimes[p].operator.state is None):
             base = self._checkpoints.base(p, bound)
             events = [event for event in self._recorder.histories[p] if event.time >= base]
-            operator = replay(self._plan.processors[p], runs or (), events, self._worker.index, self._plan.workers)
-        return rewind.Restored(to_frontier(bound), runs, requests, operator)
+            whole = self._checkpoints.at(p, base)
+            runtime = self._worker.runtimes[p]
+            operator = replay(runtime, runs or (), whole.held if whole is not None else (), events)
+        return rewind.Restored(
+            to_frontier(bound), runs, requests, held, operator, tuple(self._attributes.changed(p)) if remembers else ()
+        )
 
     def _between(self, p: int, bound: Bound) -> bool:
         """Whether memory serves below the bound to which a processor came back from the store, for there is no checkpoint.
@@ -130,7 +137,7 @@ class Rollback:
             source, target = decision.bounds[sender][edge.source], mine[edge.target]
             if not remembers or sender in decision.failed:
                 return False
-            if edge.logged and target is not None and sender == self._worker.index:
+            if edge.logs(event, time) and target is not None and sender == self._worker.index:
                 return False  # it comes from the log
             return (source is None or event < source) and (target is None or time >= target)
 
@@ -167,5 +174,7 @@ def wanted(
         if target is None and remembers(edge.source):
             continue
         for entry in entries:
+            if not edge.logged and source is not None and entry.time < source:
+                continue  # a receiver that stays as it is had all of it
             if (source is None or entry.event < source) and (target is None or entry.time >= target):
                 yield entry

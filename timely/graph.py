@@ -90,7 +90,8 @@ class Node:
 
     `kind` is what the user would call it ("map", "count", "source", "enter", ...). Exactly one of `factory`, `stages`,
     `source`, `sink` is set, except for inputs and probes, which have none. `shift` is the path summary from inputs to
-    outputs. `notifies` and `holds` say whether the operator may ask for notifications, or keep capabilities and jobs.
+    outputs. `notifies` and `holds` say whether the operator may ask for notifications, or keep capabilities and jobs; `ahead`
+    that events may reach into later times: by messages, requests and capabilities that outlive a checkpoint.
     """
 
     index: int
@@ -110,6 +111,7 @@ class Node:
     stateful: bool = False
     notifies: bool = False
     holds: bool = False
+    ahead: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} ({self.site})"

@@ -20,7 +20,8 @@ class Recorder(Protocol):
 
     @property
     def logged(self) -> Container[int]:
-        """The edges of the graph whose messages are kept to be sent again: `shipped` and `kept` are called for these."""
+        """The edges of the graph of whose messages some are kept to be sent again: `shipped`, `kept` and `taken` are called for
+        these."""
 
     def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
         """A batch is about to be handled."""
@@ -37,8 +38,11 @@ class Recorder(Protocol):
     def resulted(self, processor: int, time: Time, result: Any) -> None:
         """The result of a job that the operator started at `time` is about to be handled."""
 
-    def held(self, processor: int, time: Time, diff: int) -> None:
-        """A capability for `time` was retained (+1) or given back (-1)."""
+    def held(self, processor: int, event: Time, time: Time, diff: int) -> None:
+        """A capability for `time` was retained (+1) or given back (-1) in the event at time `event`."""
+
+    def started(self, processor: int, event: Time, time: Time) -> None:
+        """The event at time `event` started a job for `time`."""
 
     def completed(self, processor: int) -> None:
         """An event of an operator that keeps state is over: its state may have changed."""

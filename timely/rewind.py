@@ -8,16 +8,16 @@ here. (Isard and Abadi, *Falkirk Wheel*, section 3.6, and docs/recovery.md.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappush
 
 from timely.batch import Batch
 from timely.errors import OperatorError
 from timely.messages import Frame, Message
-from timely.operators.base import Operator
+from timely.operators.base import Operator, give_back
 from timely.order import FINITE, Frontier, Time, leq
-from timely.plan import Origins
+from timely.plan import Origins, Processor
 from timely.progress import order_key
 from timely.progress_line import tracker_for
 from timely.recorder import Recorder
@@ -31,14 +31,18 @@ class Restored:
     """What a processor goes back to.
 
     `frontier`: the times whose effects it keeps. `runs`: its state there, from storage; None: it has it in memory.
-    `requests`: notifications asked for by events in the frontier and due outside it, (event, time).
+    `requests`: notifications asked for by events in the frontier and due outside it, (event, time). `held`: capabilities kept
+    in it for times outside it, each with how many.
     """
 
     frontier: Frontier
     runs: tuple[Run, ...] | None
     requests: tuple[tuple[Time, Time], ...] = ()
+    held: tuple[tuple[Time, int], ...] = ()
     operator: Operator | None = None
     """The operator itself, where it was brought back by replay."""
+    forgets: tuple[str, ...] = ()
+    """If the operator lives on: attributes that are to be as they were when it was made. Its transient ones always are."""
 
 
 Keeps = Callable[[int, int, Time, Time], bool]
@@ -121,7 +125,7 @@ def listen(worker: Worker, recorder: Recorder | None) -> None:
 
 def holding(worker: Worker) -> list[tuple[int, Time]]:
     """The capabilities that operators of this worker keep, for jobs too: (processor, time)."""
-    return sorted(worker._held)
+    return sorted(worker.held)
 
 
 def resume(worker: Worker) -> None:
@@ -172,6 +176,7 @@ def _restore(worker: Worker, runtime: Runtime, restored: Restored, fresh: bool) 
         state.restore(runs)
     elif state is not None:
         state.keep(restored.frontier)
+        _forget(runtime.operator, processor, {*restored.forgets, *runtime.operator.transient})
     elif runs:
         node = processor.node
         raise OperatorError(f"{node.kind} {node.name!r} ({node.site}) had state when it was saved, and has none now")
@@ -182,8 +187,21 @@ def _restore(worker: Worker, runtime: Runtime, restored: Restored, fresh: bool) 
         if known is None or event < known:
             ctx.pending[time] = event
     op = processor.index
-    worker._held = {key: count for key, count in worker._held.items() if key[0] != op}
+    worker.held = {key: count for key, count in worker.held.items() if key[0] != op}
+    worker.held.update(((op, time), count) for time, count in restored.held)
+    if restored.held and restored.operator is None:
+        give_back(runtime.operator, ctx, restored.held)
     worker.jobs = {number: job for number, job in worker.jobs.items() if job[0] != op}
+
+
+def _forget(operator: Operator, processor: Processor, names: Collection[str]) -> None:
+    """Let attributes of an operator that lives on be as they were when it was made."""
+    if names:
+        new = vars(build_operator(processor, []))
+        for name in names:
+            vars(operator).pop(name, None)
+            if name in new:
+                setattr(operator, name, new[name])
 
 
 def _prune(runtime: Runtime, keeps: Keeps) -> None:
@@ -245,7 +263,7 @@ def _queue_all(worker: Worker) -> None:
                 worker._delta(processor.place, time, +1)
     heapify(ready)
     worker._ready = ready
-    for (op, time), count in worker._held.items():
+    for (op, time), count in worker.held.items():
         place = worker.runtimes[op].processor.place
         assert place is not None
         worker._count(place, time, count)

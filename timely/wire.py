@@ -181,7 +181,8 @@ class Wire:
     ) -> Self:
         """A custom operator: `factory()` makes a `timely.operators.base.Operator` on each worker.
 
-        `notifies` and `holds` declare that it may ask for notifications, and may retain capabilities or start jobs.
+        `notifies` and `holds` declare that it may ask for notifications, and may retain capabilities or start jobs;
+        `stateful=False`, that nothing it does at a time matters to what it does at later ones.
         With several `outputs`, `output(n)` gives the streams of the other ports.
         """
         factory = _checked_factory(factory, "unary", name)
@@ -195,6 +196,7 @@ class Wire:
                 notifies=notifies,
                 holds=holds,
                 stateful=stateful,
+                ahead=stateful,
             )
         )
 
@@ -224,6 +226,7 @@ class Wire:
             notifies=notifies,
             holds=holds,
             stateful=stateful,
+            ahead=stateful,
         )
         self._connect(node, 0, channel)
         other._connect(node, 1, other_channel)

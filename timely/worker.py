@@ -79,7 +79,7 @@ class Worker:
         self._inputs: dict[int, Time | None] = {}
         self.jobs: dict[int, tuple[int, Time]] = {}  # whose results are awaited; a rollback forgets some
         self._next_job = 0
-        self._held: dict[tuple[int, Time], int] = {}
+        self.held: dict[tuple[int, Time], int] = {}
         self.awaited: set[int] = set()
         """Workers whose first frame of this generation has not come: until then nothing is handled."""
         self._probed: dict[int, Antichain] = {n.index: ((0,) * n.scope.depth,) for n in plan.graph.of_kind("probe")}
@@ -358,10 +358,7 @@ class Worker:
         processor = runtime.processor
         watch = processor.watch
         if watch is None:
-            raise OperatorError(
-                f"operator {processor.node.name!r} ({processor.node.site}) asked for a notification but was made with "
-                "notifies=False"
-            )
+            raise OperatorError(f"{processor.node} asked for a notification but was made with notifies=False")
         if self._recorder is not None:
             self._recorder.requested(op, event, time)
         if processor.place is not None and self._peers > 1:
@@ -379,18 +376,18 @@ class Worker:
         """Operator `op` keeps (+1) or gives back (-1) a capability."""
         processor = self.runtimes[op].processor
         if processor.place is None or not processor.node.holds:
-            raise OperatorError(
-                f"operator {processor.node.name!r} ({processor.node.site}) kept a capability but was made with holds=False"
-            )
+            raise OperatorError(f"{processor.node} kept a capability but was made with holds=False")
         if self._recorder is not None:
-            self._recorder.held(op, time, diff)
-        self._held[op, time] = self._held.get((op, time), 0) + diff
-        if not self._held[op, time]:
-            del self._held[op, time]
+            self._recorder.held(op, self.runtimes[op].ctx.time, time, diff)
+        self.held[op, time] = self.held.get((op, time), 0) + diff
+        if not self.held[op, time]:
+            del self.held[op, time]
         self._count(processor.place, time, diff)
 
     def start(self, op: int, time: Time, job: Callable[..., Any], context: bool) -> None:
         """Operator `op` hands a job to the driver and holds `time` until its result is back."""
+        if self._recorder is not None:
+            self._recorder.started(op, self.runtimes[op].ctx.time, time)
         self.hold(op, time, +1)
         number, self._next_job = self._next_job, self._next_job + 1
         self.jobs[number] = (op, time)

@@ -72,8 +72,6 @@ class Live:
     """Of each output port, whether all that is sent there is logged: then D̄(e, g) = ∅, and otherwise ↓σ(g)."""
     floor: Bound | None = None
     """Its memory was compacted up to here; None: nowhere."""
-    future: tuple[tuple[int, Bound, Bound], ...] = ()
-    """What it sent beyond σ: (output port, time of the event, time of the message). D̄(e, g) has these, too."""
 
 
 Restorable: TypeAlias = Any | Chain | Live
@@ -207,9 +205,6 @@ class _Descent:
                 self._drop_discarded(r, edge.port, held)
             elif isinstance(sender, Any) or not sender.logs[edge.port]:
                 keep = held if self._identity[index] else inverse(edge.summary, held)
-                if isinstance(sender, Live):
-                    sent = (event for port, event, time in sender.future if port == edge.port and time >= held)
-                    keep = min(keep, min(sent, default=keep))
                 if keep < self.bound[r]:
                     self._lower(r, keep, None if live else Step(p, edge.summary, backwards=True))
 

@@ -11,7 +11,7 @@ from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
 from timely.dataflow import Dataflow
 from timely.io import Batches, Callback, Iterable, Memory
 from timely.operators import agg
-from timely.operators.base import Context, Operator
+from timely.operators.base import Capability, Context, Operator
 from timely.operators.window_shapes import Epochs, Session
 from timely.order import Time
 from timely.state import KeyedState, Parts, TimedBatches
@@ -241,6 +241,155 @@ def jobs() -> Dataflow:
     return flow
 
 
+class _Delay(Operator):
+    """Sends what comes to a later time: here and there by two epochs, or by as many iterations of a loop."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        for later in (0, 2):
+            part = [x for x in batch if hash_of(x) % 3 == later]
+            ctx.send_at((*time[:-1], time[-1] + later), part)
+        ctx.send([x for x in batch if hash_of(x) % 3 == 1])
+
+
+def hash_of(x: Any) -> int:
+    """The same in every process."""
+    return sum(map(ord, str(x)))
+
+
+def delayed() -> Dataflow:
+    """Messages into later epochs and later iterations, over exchanges and without, from regions of several policies."""
+    flow = Dataflow("delayed")
+    source = words(flow)
+    later = source.exchange(by=lambda w: w).unary("later", _Delay, notifies=False)
+    later.key_by(lambda w: w).count(name="count").records().capture("out")
+    with flow.region("batch", policy=Batch(log_outputs=True)):
+        again = later.unary("again", _Delay, notifies=False)
+    again.to(Memory(), name="twice")
+    numbers = again.map(len).map(lambda n: 7 * n)
+
+    def rounds(inner: Stream) -> Stream:
+        less = inner.map(lambda n: n - 3).filter(lambda n: n > 0)
+        return less.unary("skip", _Delay, notifies=False).exchange(by=lambda n: n)
+
+    numbers.iterate(rounds, name="down").key_by(lambda n: n % 5).count(name="all").records().capture("rounds")
+    return flow
+
+
+class Holds(Operator):
+    """Says two epochs later what an epoch had, by capabilities that are kept, moved on, and found again after a rollback."""
+
+    def __init__(self) -> None:
+        self._now = TimedBatches()
+        self._due = KeyedState()
+        self.state = Parts(self._now, self._due)
+        self._kept: dict[Time, list[Capability]] = {}
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        if len(self._now.add(time, batch)) == 1:
+            self._keep(ctx, ctx.retain((time[0] + 1,)))
+            ctx.notify_at()
+
+    def _keep(self, ctx: Context, capability: Capability) -> None:
+        self._kept.setdefault(capability.time, []).append(capability)
+        ctx.notify_at(capability.time)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        due = self._due.read(time).get(time[0])
+        if new := [word for batch in self._now.pop(time) for word in batch]:
+            self._due.write(time, {time[0] + 2: sorted(new)})
+        kept = self._kept.pop(time, [])
+        if due:
+            capability = kept.pop()
+            capability.send(due)
+            capability.drop()
+        for capability in kept:
+            capability.downgrade((time[0] + 1,))
+            self._keep(ctx, capability)
+
+    def on_restore(self, ctx: Context, capabilities: list[Capability]) -> None:
+        assert not self._kept
+        for capability in capabilities:
+            self._kept.setdefault(capability.time, []).append(capability)
+
+
+class _Remembers(Operator):
+    """The same in attributes: for full histories."""
+
+    def __init__(self) -> None:
+        self._words: dict[Time, list[Any]] = {}
+        self._kept: dict[Time, Capability] = {}
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        due = (time[0] + 2,)
+        self._words.setdefault(due, []).extend(batch)
+        if due not in self._kept:
+            self._kept[due] = ctx.retain(due)
+            ctx.notify_at(due)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        capability = self._kept.pop(time)
+        capability.send(sorted(self._words.pop(time)))
+        capability.drop()
+
+
+def capabilities() -> Dataflow:
+    """Capabilities that are kept from one epoch to later ones."""
+    flow = Dataflow("capabilities")
+    source = words(flow)
+    source.exchange(by=lambda w: w).unary("holds", Holds, holds=True).to(Memory(), name="later")
+    history = source.exchange(by=len).unary("remembers", _Remembers, holds=True).policy(LogHistory(every=2))
+    history.key_by(lambda w: w).count(name="count").records().capture("out")
+    return flow
+
+
+class _Sums(Operator):
+    """Adds up what an epoch brings in attributes, and all of it in `state`; looks words up in a cache."""
+
+    transient = ("lengths",)
+
+    def __init__(self) -> None:
+        self.lengths: dict[str, int] = {}
+        self.totals = KeyedState()
+        self.state = self.totals
+        self.now: dict[Time, int] = {}
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        for word in batch:
+            self.lengths.setdefault(word, len(word))
+            self.now[time] = self.now.get(time, 0) + self.lengths[word]
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        total = self.totals.read(time).get("all", 0) + self.now.pop(time)
+        self.totals.write(time, {"all": total})
+        ctx.send([total])
+
+
+class _Buffers(Operator):
+    """Keeps what comes at a time in an attribute until the time is complete, and no longer."""
+
+    def __init__(self) -> None:
+        self._of: dict[Time, list[Any]] = {}
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        self._of.setdefault(time, []).extend(batch)
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        ctx.send(sorted(self._of.pop(time)))
+
+
+def buffers() -> Dataflow:
+    """Attributes that are empty between times, of an operator without state."""
+    flow = Dataflow("buffers")
+    source = words(flow, batch=2)
+    source.exchange(by=lambda w: w).unary("buffer", _Buffers).capture("words")
+    with flow.region("batch", policy=Batch()):
+        source.exchange(by=len).unary("pure", _Buffers, stateful=False).capture("again")
+    source.exchange(by=lambda w: 0).unary("sums", _Sums).policy(Lazy(every=2)).capture("out")
+    return flow
+
+
 PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "acyclic": acyclic,
     "loop": loop,
@@ -256,4 +405,7 @@ PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "column_join": column_join,
     "sparse": sparse,
     "jobs": jobs,
+    "delayed": delayed,
+    "capabilities": capabilities,
+    "buffers": buffers,
 }

@@ -23,7 +23,7 @@ from falkirk.simulate.world import World
 from recovery.agent import Agent
 from recovery.metadata import at_epoch
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
-from tests.recovery.programs import Gathering
+from tests.recovery.programs import Gathering, Holds
 from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
 from timely.io import Iterable
@@ -314,4 +314,12 @@ def ordered() -> Dataflow:
     return flow
 
 
-RULE_PROGRAMS = {each.__name__: each for each in (tight, logs, stateless, ahead, rounds, ordered)}
+def holding() -> Dataflow:
+    """Capabilities for later epochs, cut at every epoch."""
+    flow = Dataflow("holding")
+    with flow.region("all", policy=Lazy(every=1)):
+        _numbers(flow).exchange(by=lambda x: x % 2).unary("holds", Holds, holds=True).capture("out")
+    return flow
+
+
+RULE_PROGRAMS = {each.__name__: each for each in (tight, logs, stateless, ahead, rounds, ordered, holding)}

@@ -57,6 +57,8 @@ def test_what_keeps_state_persists_it_and_what_keeps_none_does_not() -> None:
     keyed.sum(over="time", name="each").records().to(Callback(print), name="told")
     stream.distinct(over="time", name="once").to(Memory(), name="kept")
     stream.unary("custom", Remembers).probe()
+    stream.unary("pure", Remembers, stateful=False).probe()
+    stream.unary("free", Remembers).policy(Ephemeral()).probe()
     assert chains(laid_out(flow)) == {
         "in": True,
         "map": False,
@@ -68,7 +70,9 @@ def test_what_keeps_state_persists_it_and_what_keeps_none_does_not() -> None:
         "told": False,
         "once": False,
         "kept": True,
-        "custom": False,
+        "custom": True,
+        "pure": False,
+        "free": False,
     }
 
 

@@ -3,11 +3,11 @@
 | rule (the section, and what it says) | where it is broken |
 |---|---|
 | Frontiers: M̄, D̄ as maximal times; φ not too large | simulated: delivered, sent, discarded, projection too large |
-| Frontiers: reports are monotone; sends are disciplined; ↓σ(g), not φ; future sends; exact recording | here |
+| Frontiers: reports are monotone; sends are disciplined; ↓σ(g), not φ; future sends; exact recording | here; simulated: ahead |
 | Frontiers: acting on completeness is a notification | queues: acted on |
-| Frontiers: f is complete when ...; requests | here; queues: outstanding; steps: held; seeds: re-arms; simulated: arrivals |
+| Frontiers: f is complete when ...; requests; capabilities | here; queues; steps; seeds; simulated |
 | Restorable: what was reported, memory of living ones, C(d), cycles, ⊤ is not Finished | here |
-| Restorable: memory only from where it came back, sends ahead by port | batches |
+| Restorable: memory only from where it came back | batches |
 | Restorable: g = f ∩ φ ∩ σ⁻¹ | simulated: projection, inverse projection; here: kept by an egress |
 | Restorable: W is journaled, then announced; a rebuilt monitor falls back to it | simulated: W before ..., rebuilt monitor |
 | An exchange is W×W physical edges | simulated: exchange |
@@ -41,6 +41,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import monitor.available
 import monitor.handshake
@@ -50,6 +51,7 @@ from monitor.available import Available
 from recovery.errors import ReportError
 from recovery.fixed_point.solve import LIVE, Chain, Edge, Live, solve
 from recovery.fixed_point.solve import Any as Stateless
+from recovery.layout import EdgeInfo
 from recovery.metadata import Xi
 from recovery.protocol import InMemory
 from recovery.recorder import WorkerRecorder
@@ -174,17 +176,20 @@ rule(
 
 
 def into_the_future() -> Any:
-    recorder = WorkerRecorder(layout("a chain, b chain", "a=>b", 1), 0)
-    recorder.sent(0, 0, (1,), (4,), [1])
-    return recorder.discards(0, (2,))
+    plain = layout("a chain, b chain", "a=>b", 1)
+    recorder = WorkerRecorder(structs.replace(plain, edges=(structs.replace(plain.edges[0], ahead=True),)), 0)
+    recorder.sent(0, 0, (1,), (1,), [1])
+    recorder.sent(0, 0, (1,), (4,), [2])
+    logged = [(entry.event, entry.time) for entries in recorder.logs.values() for entry in entries]
+    return recorder.discards(0, (2,)), logged
 
 
 rule(
     "future",
-    "operators that send into the future record (event time → message time) pairs",
+    "operators that send into the future record (event time → message time) pairs: what D̄ = ↓σ does not tell of is logged",
     into_the_future,
-    ((5,),),
-    Change(WorkerRecorder, "sent", "if time[0] > event[0]:", "if False:"),
+    (((2,),), [((1,), (4,))]),
+    Change(EdgeInfo, "logs", "or (self.ahead and time != event)", ""),
 )
 
 
@@ -193,6 +198,23 @@ def requests() -> Any:
     for event, time in ((0, 1), (1, 1), (1, 3), (2, 4)):
         recorder.requested(0, (event,), (time,))
     return recorder.requests(0, (2,))
+
+
+def holdings() -> Any:
+    plain = layout("a chain, b chain", "a=>b", 1)
+    infos = (structs.replace(plain.processors[0], finds_capabilities=True), plain.processors[1])
+    recorder = WorkerRecorder(structs.replace(plain, processors=infos), 0)
+    for event, time, diff in ((0, 1, 1), (1, 3, 1), (2, 4, 1), (1, 5, 1), (1, 5, -1), (2, 3, -1)):
+        recorder.held(0, (event,), (time,), diff)
+    return recorder.held_at(0, (2,))
+
+
+for _name, _change in {
+    "held outside": Change(WorkerRecorder, "held_at", "event < bound <= time", "bound <= time"),
+    "held no more": Change(WorkerRecorder, "held_at", "event < bound <= time", "event < bound"),
+    "given back": Change(WorkerRecorder, "held_at", "+= diff", "+= max(diff, 0)"),
+}.items():
+    rule(_name, "S(p, f) holds the capabilities kept within f for times outside it", holdings, (((3,), 1),), _change)
 
 
 REQUESTS = "S(p, f) holds the requests made within f and not yet delivered within f, each with its event's time"

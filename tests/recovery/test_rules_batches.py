@@ -118,7 +118,7 @@ def holding() -> Any:
     plan = compile_plan(RULE_PROGRAMS["ordered"]().graph, 2)
     worker = Worker(plan, 0)
     keeper = next(p for p in plan.processors if p.node.name == "first")
-    worker._held[keeper.index, (4,)] = 1
+    worker.held[keeper.index, (4,)] = 1
     frames = rewind.rewind(worker, rewind.Orders(1, {}, lambda *_: True, {}))
     return [(place == keeper.place, time, count) for place, time, count in frames[1].progress]
 
@@ -184,27 +184,6 @@ rule(
     came_back,
     (((2,), (2,)), ((2,), (2,))),
     Change(Available, "decide", "and self._between(flat, bound, memory)", "and False"),
-)
-
-
-def sent_ahead() -> Any:
-    """A living sender has sent from 2 into 7, on its first port, which it logs; on the second one 5 is all that is kept."""
-    available = Available(layout("a chain, b chain, c chain", "a|b, a=>c", 2))
-    available.join(1, [Xi(0, (5,), ((0,), (5,))), Xi(1, (5,), ()), Xi(2, (5,), ())])
-    memory = [
-        InMemory((6,), (6,), (), ((0,), (6,)), future=((0, (2,), (7,)),)),
-        InMemory((6,), (6,), ((6,), (6,)), ()),
-        InMemory((6,), (6,), ((6,), (6,)), ()),
-    ]
-    return available.decide({0: memory})[0][0]
-
-
-rule(
-    "sent ahead on another port",
-    "operators that send into the future record (event time → message time) pairs",
-    sent_ahead,
-    (5,),
-    Change(Available, "decide", "if self.layout.edges[index].port == port", ""),
 )
 
 

@@ -157,9 +157,8 @@ def decision(agent: Agent, workers: int, failed: tuple[int, ...] = (), **bounds:
 
 
 def rollback(agent: Agent, remembers: bool = True) -> Rollback:
-    return Rollback(
-        agent._plan, agent.layout, agent.worker, agent.recorder, agent.checkpoints, remembers, agent._stored_at
-    )
+    parts = (agent._plan, agent.layout, agent.worker, agent.recorder, agent.checkpoints, agent._attributes)
+    return Rollback(*parts, remembers, agent._stored_at)
 
 
 TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]
@@ -204,7 +203,10 @@ for _name, _says, _change in (
         "unless kept",
         "add each logged message unless kept",
         Change(
-            Rollback, "_keeps", "if edge.logged and target is not None and sender == self._worker.index:", "if False:"
+            Rollback,
+            "_keeps",
+            "if edge.logs(event, time) and target is not None and sender == self._worker.index:",
+            "if False:",
         ),
     ),
 ):

@@ -20,6 +20,7 @@ from monitor.watermarks import LowWatermarks
 from recovery.agent import Agent
 from recovery.checkpoints import Checkpoints
 from recovery.fixed_point.solve import _Descent
+from recovery.layout import EdgeInfo
 from recovery.recorder import WorkerRecorder
 from recovery.rollback import Rollback
 from tests.recovery.rules_support import Change, Faults, changed, expected, simulated
@@ -114,6 +115,18 @@ FRONTIERS = {
             "self._commit.add(KeptWatermarks(risen), lambda: self._stored(risen))",
             "self._commit.add(KeptWatermarks(risen)); self._stored(risen)",
         ),
+    ),
+    "ahead": rule(
+        "what is sent into the future, beyond ↓σ, is not lost",
+        Change(EdgeInfo, "logs", "or (self.ahead and time != event)", ""),
+    ),
+    "capabilities": rule(
+        "S(p, f) holds the capabilities that were kept within f",
+        Change(WorkerRecorder, "held_at", "if event < bound <= time:", "if False:"),
+    ),
+    "capabilities in the store": rule(
+        "S(p, f) holds the capabilities that were kept within f, durably",
+        Change(Rollback, "_restore", "(checkpoint.requests, checkpoint.held)", "(checkpoint.requests, ())"),
     ),
 }
 
@@ -233,6 +246,10 @@ ROUNDS = {
             "worker._count(place, (time[0] + 1,), +1)\n    local",
         ),
     ),
+    "seed of a capability": rule(
+        "+1 a held capability",
+        Change(rewind, "_restore", "worker.held.update(((op, time), count) for time, count in restored.held)", "pass"),
+    ),
     "seed of local work": rule(
         "+1 a message to be resent, local ones too",
         Change(rewind, "_local_work", "if worker.plan.workers == 1:", "if True:"),
@@ -332,6 +349,10 @@ RUNS: dict[str, Run] = {
     "sent": ("logs", 2, "io", 578),
     "catching up": ("tight", 3, "kill", 709),
     "void checkpoints": ("ordered", 2, "monitor", 938),
+    "ahead": ("ahead", 2, "kill", 0),
+    "capabilities": ("holding", 2, "kill", 0),
+    "capabilities in the store": ("holding", 2, "kill", 0),
+    "seed of a capability": ("holding", 2, "kill", 0),
 }
 """Where the loss of each rule is seen soonest."""
 

@@ -46,8 +46,11 @@ class Notes:
     def resulted(self, processor: int, time: Time, result: Any) -> None:
         self.events.append(("resulted", processor, time, result))
 
-    def held(self, processor: int, time: Time, diff: int) -> None:
-        self.events.append(("held", processor, time, diff))
+    def held(self, processor: int, event: Time, time: Time, diff: int) -> None:
+        self.events.append(("held", processor, event, time, diff))
+
+    def started(self, processor: int, event: Time, time: Time) -> None:
+        pass
 
     def completed(self, processor: int) -> None:
         self.events.append(("completed", processor))
@@ -228,7 +231,7 @@ def test_capabilities_are_heard_of() -> None:
         session.run()
         keeper = session.plan.of_node[flow.graph.node_named("keeper").index]
     held = [event[2:] for event in notes.events if event[0] == "held" and event[1] == keeper]
-    assert held == [((4,), 1), ((6,), 1), ((4,), -1), ((6,), -1)]
+    assert held == [((0,), (4,), 1), ((4,), (6,), 1), ((4,), (4,), -1), ((4,), (6,), -1)]
 
 
 @pytest.mark.parametrize("workers", [1, 3])

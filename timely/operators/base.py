@@ -8,7 +8,7 @@ edge projections for rollback (Falkirk Wheel, section 3.2).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,9 @@ class Operator:
     """One operator on one worker. All state that outlives an event belongs in `state`."""
 
     state: State | None = None
+    transient: Collection[str] = ()
+    """Attributes that may be lost at any time without changing a result, as those of a cache may. After a rollback they are as
+    they were when the operator was made."""
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         """A batch at `time` arrived on input `port`."""
@@ -32,6 +35,12 @@ class Operator:
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         """A job given to `ctx.start` at `time` has returned `result`."""
+
+    def on_restore(self, ctx: Context, capabilities: list[Capability]) -> None:
+        """After a rollback: `capabilities` were kept by events that still count, for times that are still to come.
+
+        Keep them as before; `state` has been restored. They cannot be used before an event at their time.
+        """
 
 
 class JobContext(Protocol):
@@ -74,6 +83,13 @@ class Capability:
         self._ctx: Context | None = ctx
         self.time = time
         ctx.engine.hold(ctx.op, time, +1)
+
+    @classmethod
+    def again(cls, ctx: Context, time: Time) -> Capability:
+        """One that was counted already."""
+        capability = cls.__new__(cls)
+        capability._ctx, capability.time = ctx, time
+        return capability
 
     def __repr__(self) -> str:
         return f"Capability({self.time})" if self._ctx else "Capability(dropped)"
@@ -183,3 +199,31 @@ class Context:
                 f"operator {self.name!r} ({self.site}) cannot {what} at {time} from {now}: "
                 f"times must have {len(now)} coordinates and never go back"
             )
+
+
+class _Restoring:
+    """The engine while an operator is restored: progress has not begun, so nothing may be asked of it."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._error = OperatorError(
+            f"operator {ctx.name!r} ({ctx.site}) can only keep its capabilities in on_restore; give them back, and ask for "
+            "notifications, in an event"
+        )
+
+    def request(self, op: int, event: Time, time: Time) -> None:
+        raise self._error
+
+    def hold(self, op: int, time: Time, diff: int) -> None:
+        raise self._error
+
+    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool) -> None:
+        raise self._error
+
+
+def give_back(operator: Operator, ctx: Context, held: Iterable[tuple[Time, int]]) -> None:
+    """Tell a restored operator of its capabilities: times, and how many of each."""
+    engine, ctx.engine = ctx.engine, _Restoring(ctx)
+    ctx.time = ()
+    operator.on_restore(ctx, [Capability.again(ctx, time) for time, count in held for _ in range(count)])
+    ctx.engine = engine
+    ctx.out.clear()
