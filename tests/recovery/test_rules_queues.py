@@ -137,7 +137,7 @@ for _name, _says, _change in (
     (
         "settled",
         "frontiers may regress; N̄ makes that safe",
-        Change(Agent, "_upto", "max(least, self._settled[p])", "least"),
+        Change(Agent, "_upto", "self._settled[p], ", ""),
     ),
 ):
     rule(_name, _says, complete_here, (True, True, True, (9,)), _change)

@@ -285,6 +285,7 @@ def held_here() -> Any:
     place = agent._plan.processors[p].place
     assert place is not None
     agent._settled = [info.nothing for info in agent.layout.processors]
+    agent._completed = None
     agent.worker.tracker.update(place, (2,), +1)
     return agent._upto(p)[0] <= 2, agent._epoch(agent._places_of(agent.layout.processors[p].group)) <= 2
 
