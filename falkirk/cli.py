@@ -206,6 +206,33 @@ def stop(
     _guarded(ask, traceback=False)
 
 
+@app.command()
+def inspect(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The store of the job.")],
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="N", help="Where. [default: 8642, or any that is free]")
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="For whom: other than loopback, the address has a token that lets in."),
+    ] = "127.0.0.1",
+) -> None:
+    """Serve the page of a job that has ended, or was killed, from its store; nothing there is changed."""
+
+    def look() -> int:
+        from contextlib import closing
+
+        from falkirk.run_program import say
+        from monitor.web.address import open_page
+        from monitor.web.recorded import serve_store
+
+        with closing(open_page(os.path.basename(os.path.abspath(folder)), host, port)) as page:
+            serve_store(folder, page, lambda text: say(text, "page"))
+        return 0
+
+    _guarded(look, traceback=False)
+
+
 @app.command(name="monitor")
 def monitor_apart(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The store whose jobs it is to monitor.")],

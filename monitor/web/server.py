@@ -48,6 +48,7 @@ class PageServer:
             lifespan="off",
             access_log=False,
             log_config=None,
+            log_level="critical",
             server_header=False,
             timeout_graceful_shutdown=1,
         )

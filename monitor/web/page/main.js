@@ -187,7 +187,8 @@ async function again() {
 
 function head(message) {
   const pill = $("phase");
-  const trouble = !["running", "closing", "over", "recorded"].includes(message.phase);
+  const trouble = !["running", "closing", "over", ...panel.still].includes(message.phase);
+  panel.phase = message.phase;
   const words = { gathering: "rolling back: draining", deciding: "rolling back: deciding", restoring: "rolling back: restoring" };
   pill.textContent = `${words[message.phase] ?? message.phase} · generation ${message.generation}`;
   pill.className = `pill ${trouble ? "trouble" : message.phase}`;

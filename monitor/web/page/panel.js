@@ -60,6 +60,8 @@ export class Panel {
     this.shown = "";
     this.busy = false;
     this.node = null;
+    this.phase = null;
+    this.still = ["not running", "finished"];
   }
 
   /** The operator that is chosen, by its number; null for none. */
@@ -183,7 +185,7 @@ export class Panel {
     const parts = [html("h3", {}, `Why worker ${one.worker} is where it is`)];
     if (why) {
       parts.push(this.because("Rollback frontier", bound(one.low), why.rollback.text, why.rollback.culprit, why.rollback.constraint));
-      parts.push(this.because("Progress frontier", (why.progress.frontier ?? []).map(bound).join(", ") || "–", why.progress.text, why.progress.culprit));
+      if (!this.still.includes(this.phase)) parts.push(this.because("Progress frontier", (why.progress.frontier ?? []).map(bound).join(", ") || "–", why.progress.text, why.progress.culprit));
       if (why.progress.holds.length > 1) {
         const rows = why.progress.holds.map((hold) => html("tr", {}, html("td", {}, `${hold.what} at `, this.jump(hold.operator, hold.workers[0] ?? null)), html("td", {}, bound(hold.time)), html("td", {}, hold.workers.length ? `worker ${hold.workers.join(", ")}` : "")));
         parts.push(html("h3", {}, "All that holds its progress"), html("table", {}, rows));

@@ -38,7 +38,8 @@ export class Timeline {
   draw() {
     const now = this.points[this.points.length - 1]?.at;
     if (now === undefined) return;
-    const from = Math.max(now - WINDOW, Math.min(this.points[0].at, now - 20));
+    const oldest = this.points.length > 1 ? this.points[0].at : Math.min(this.points[0].at, this.events[0]?.at ?? now);
+    const from = Math.max(now - WINDOW, Math.min(oldest, now - 20));
     const points = withHoles(this.points.filter((point) => point.at >= from));
     const x = (at) => ((at - from) / (now - from)) * WIDE;
     const last = points[points.length - 1];

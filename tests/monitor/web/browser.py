@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ class Tab:
     """One page."""
 
     def __init__(self, address: str) -> None:
-        self._socket = connect(address, max_size=None)
+        self._resources = ExitStack()
+        self._socket = self._resources.enter_context(connect(address, max_size=None))
         self._number = 0
         self.problems: list[str] = []
         """What the page has complained about: exceptions, errors on its console, requests that failed."""
@@ -73,13 +74,13 @@ class Tab:
             raise RuntimeError(answer["exceptionDetails"]["exception"].get("description"))
         return answer["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 20.0) -> Any:
-        """Wait until an expression is true; its value."""
+    def wait(self, script: str, seconds: float = 20.0) -> None:
+        """Wait until an expression is true."""
         until = time.monotonic() + seconds
         while True:
             try:
-                if value := self.run(script):
-                    return value
+                if self.run(f"Boolean({script})"):
+                    return
             except RuntimeError:
                 pass  # between two pages
             if time.monotonic() > until:
@@ -116,7 +117,8 @@ class Tab:
         Path(path).write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def close(self) -> None:
-        self._socket.close()
+        """Leave it."""
+        self._resources.close()
 
 
 @contextmanager

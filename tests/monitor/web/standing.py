@@ -1,0 +1,58 @@
+"""A large made-up job that stands still, or moves when it is told to: what the page is given by a monitor, without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from monitor.available import Available
+from monitor.web.questions import Done
+from monitor.web.view import Observation, SeatView
+from monitor.what_if import restart
+from recovery.layout import Layout
+from recovery.metadata import Bound, at_epoch
+from recovery.observe import ROWS
+from recovery.protocol import Observed
+
+
+class StandingJob:
+    """See `monitor.web.questions.JobState`. `step` moves all frontiers, and some counters of some operators."""
+
+    def __init__(self, layout: Layout, seed: int = 7) -> None:
+        self.layout = layout
+        self.available = Available(layout)
+        self.told: dict[int, tuple[float, Observed]] = {}
+        self._random = np.random.default_rng(seed)
+        self._tables = np.zeros((layout.workers, len(ROWS), len(layout.processors)), dtype=np.int64)
+        self.at = 1000.0
+        self.epoch = 0
+        self.low: tuple[tuple[Bound, ...], ...] = self.available.watermarks
+
+    def step(self, seconds: float = 0.25) -> Observation:
+        """A moment later."""
+        self.at += seconds
+        self.epoch += 3
+        shape = self._tables.shape[0], self._tables.shape[2]
+        slower = self._random.integers(0, 3, shape)
+        self._tables[:, ROWS.index("epoch")] = self.epoch - slower
+        self._tables[:, ROWS.index("taken")] += self._random.integers(0, 1000, shape)
+        self._tables[:, ROWS.index("sent")] += self._random.integers(0, 1000, shape)
+        self._tables[:, ROWS.index("busy")] += self._random.integers(0, 20_000, shape)
+        for worker in range(self.layout.workers):
+            numbers = self._tables[worker].tobytes()
+            said = Observed(worker, 1, numbers, self.epoch * 1000, 0, self.epoch, (0.01, 0.02))
+            self.told[worker] = self.at, said
+        if self.epoch % 6 == 0:
+            safe = tuple(at_epoch(max(0, self.epoch - 5), info.depth) for info in self.layout.processors)
+            self.low = tuple((*safe,) for _ in range(self.layout.workers))  # each anew, as the monitor makes them
+        return self.observe()
+
+    def observe(self) -> Observation:
+        seats = tuple(SeatView("alive", worker, 0) for worker in range(self.layout.workers))
+        completed: tuple[Any, ...] = tuple((self.epoch,) * len(self.layout.groups) for _ in range(self.layout.workers))
+        return Observation(self.at, "running", 1, self.low, completed, seats, dict(self.told))
+
+    def what_if(self, failed: Sequence[str], done: Done) -> None:
+        done(restart(self.available))

@@ -1,0 +1,167 @@
+"""The page's server: who may look, what it answers, and that a running job tells how it is doing only while somebody looks."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from monitor.web.address import open_page
+from tests.monitor.web.programs import example_layout, wide_layout
+from tests.monitor.web.serving import ask, get, running, serving, streaming, when_ready
+from tests.monitor.web.standing import StandingJob
+
+
+def test_the_job_and_its_picture_are_there_as_json() -> None:
+    layout = example_layout("mixed_policies")
+    with serving(StandingJob(layout)) as url:
+        job = ask(url, "/api/job")
+        assert [operator["name"] for operator in job["operators"]] == [info.name for info in layout.processors]
+        assert {region["policy"] for region in job["regions"]} == {"Ephemeral", "Batch", "Lazy"}
+        graph = ask(url, "/api/graph")
+        assert len(graph["nodes"]) == len(layout.processors)
+        assert [box["key"] for box in graph["boxes"]] == ["circle"]
+        folded = ask(url, "/api/graph?close=circle")
+        assert len(folded["nodes"]) < len(graph["nodes"])
+        assert {folded["of"][p] for p, info in enumerate(layout.processors) if info.scope} == {
+            next(at for at, node in enumerate(folded["nodes"]) if node["key"] == "circle")
+        }
+
+
+def test_a_stream_tells_everything_first_and_then_what_has_changed() -> None:
+    with serving(StandingJob(wide_layout(100))) as url, streaming(url, "/api/events") as messages:
+        first = next(message for message in messages if "rows" in message)
+        assert len(first["rows"]) == 100
+        second = next(message for message in messages if message.get("rows"))
+        third = next(message for message in messages if message.get("rows"))
+        assert third["at"] > second["at"] > first["at"]
+        assert third["totals"]["newest"] > second["totals"]["newest"]
+
+
+def test_only_loopback_names_are_answered_without_a_token() -> None:
+    with serving(StandingJob(wide_layout(10))) as url:
+        port = urlsplit(url).port
+        for host in ("localhost", "127.0.0.1", f"localhost:{port}", "[::1]:80"):
+            assert get(url, "/api/job", headers={"host": host})[0] == 200
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", ""):
+            assert get(url, "/api/job", headers={"host": host})[0] == 403
+        assert get(url, "/api/job", headers={"origin": "http://evil.example"})[0] == 403
+        assert get(url, "/api/job", headers={"origin": url.rstrip("/")})[0] == 200
+
+
+def test_with_a_token_whoever_has_it_may_look_and_nobody_else() -> None:
+    with serving(StandingJob(wide_layout(10)), token="secret") as url:
+        assert get(url, "/api/job")[0] == 401
+        assert get(url, "/api/job", headers={"authorization": "Bearer wrong"})[0] == 401
+        assert get(url, "/api/job", headers={"authorization": "Bearer secret"})[0] == 200
+        status, headers, _ = get(url, "/?token=secret")
+        assert status == 303
+        assert "secret" not in headers["location"]
+        cookie = headers["set-cookie"]
+        assert "httponly" in cookie.lower()
+        assert "samesite=strict" in cookie.lower()
+        assert get(url, "/api/job", headers={"cookie": cookie.split(";")[0]})[0] == 200
+
+
+def test_an_address_for_others_has_a_token() -> None:
+    page = open_page("x", "0.0.0.0", 0)
+    page.close()
+    assert len(page.token) > 20
+    assert page.url.endswith(f"?token={page.token}")
+
+
+def test_the_page_asks_nobody_else_for_anything() -> None:
+    with serving(StandingJob(wide_layout(10))) as url:
+        _, headers, index = get(url, "/")
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        names = re.findall(r'(?:src|href)="([^"]+)"', index.decode())
+        assert names
+        for name in names:
+            status, _, content = get(url, f"/{name}")
+            assert status == 200, name
+            for there in re.findall(r"https?://[^\s\"'`)]+", content.decode()):
+                assert there.startswith("http://www.w3.org/"), there
+        assert get(url, "/page/..%2fapp.py")[0] == 404
+
+
+def test_wrong_questions_are_answered_in_words() -> None:
+    with serving(StandingJob(wide_layout(10))) as url:
+        for path, status in (("/api/operator/99", 404), ("/api/why/0/99", 404), ("/api/events?bars=x", 400)):
+            found, _, body = get(url, path)
+            assert found == status
+            assert json.loads(body)["error"]
+        assert get(url, "/api/whatif", {"broken": 1})[0] == 400
+        assert get(url, "/api/whatif", {"failed": []}, {"content-type": "text/plain"})[0] == 415
+
+
+def test_metrics_are_in_the_format_of_prometheus() -> None:
+    layout = wide_layout(12)
+    with serving(StandingJob(layout)) as url:
+        status, headers, body = get(url, "/metrics")
+        assert status == 200
+        assert headers["content-type"].startswith("text/plain")
+        text = body.decode()
+        assert 'falkirk_worker_alive{worker="1"} 1.0' in text
+        for info in layout.processors:
+            assert f'falkirk_low_watermark_epoch{{operator="{info.name}"}}' in text
+
+
+@pytest.fixture(scope="module")
+def page_of_a_job(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with running(tmp_path_factory.mktemp("job")) as (url, job):
+        when_ready(url, "/api/processor/0/0")
+        yield url, job
+
+
+def test_a_running_job_tells_how_it_is_doing(page_of_a_job: tuple[str, object]) -> None:
+    url, _ = page_of_a_job
+    names = [operator["name"] for operator in ask(url, "/api/job")["operators"]]
+    with streaming(url, f"/api/events?closely={names.index('count')}") as messages:
+        totals = (message["totals"] for message in messages if "totals" in message)
+        first = next(each for each in totals if each["read"])
+        later = next(each for each in totals if each["p50"] is not None and each["state"])
+        assert later["newest"] > first["newest"]
+        assert later["read"] > first["read"]
+        processor = ask(url, f"/api/processor/{names.index('count')}/1")
+        assert processor["kind"] == "chain"
+        assert processor["bytes"] > 0
+        assert processor["frontier"]
+        why = ask(url, f"/api/why/{names.index('count')}/1")
+        assert why["rollback"]["text"]
+        assert why["progress"]["text"]
+
+
+def test_what_if_is_answered_for_a_running_job(page_of_a_job: tuple[str, object]) -> None:
+    url, _ = page_of_a_job
+    layout = ask(url, "/api/job")
+    answer = ask(url, "/api/whatif", {"failed": ["worker:1"]})
+    assert len(answer["processors"]) == len(layout["operators"]) * layout["workers"]
+    lost = [each for each in answer["processors"] if each["worker"] == 1]
+    assert not any(each["keeps"] for each in lost if layout["operators"][each["operator"]]["chain"])
+    nobody = ask(url, "/api/whatif", {"failed": []})
+    assert all(each["keeps"] for each in nobody["processors"])
+    assert nobody["redone"]["records"] == 0
+    assert get(url, "/api/whatif", {"failed": ["nobody"]})[0] == 400
+
+
+def test_the_store_of_a_killed_job_shows_the_same_job(tmp_path: Path) -> None:
+    from monitor.web.recorded import RecordedJob
+    from recovery.store.local import LocalStore
+
+    with running(tmp_path) as (url, _):
+        names = [operator["name"] for operator in when_ready(url, "/api/job")["operators"]]
+        with streaming(url, "/api/events") as messages:
+            next(message for message in messages if (message.get("totals") or {}).get("low", 0) > 3)
+    with LocalStore(tmp_path / "store") as store:
+        job = RecordedJob(store)
+    assert [info.name for info in job.layout.processors] == names
+    assert not job.saved.finished
+    assert all(job.available.low(flat)[0] > 3 for flat in range(job.available.topology.count))
+    answers: list[object] = []
+    job.what_if(["worker:0"], answers.append)
+    assert answers

@@ -1,0 +1,175 @@
+"""The page in a real browser: it shows what the monitor says, follows its reader, and outlives the monitor."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from recovery.metadata import at_epoch
+from tests.monitor.web.browser import Tab, browser, find_browser
+from tests.monitor.web.programs import example_layout, wide_layout
+from tests.monitor.web.serving import ask, running, serving
+from tests.monitor.web.standing import StandingJob
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(find_browser() is None, reason="there is no Chromium: install the package chromium"),
+    pytest.mark.xdist_group("browser"),
+]
+
+READY = "document.documentElement.dataset.ready === 'yes'"
+NODES = "document.querySelectorAll('.node').length"
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Tab]:
+    found = find_browser()
+    assert found is not None
+    with browser(found) as opened:
+        opened.size(1500, 950)
+        yield opened
+
+
+def go(tab: Tab, url: str, fragment: str = "") -> None:
+    tab.go("about:blank")
+    tab.problems.clear()
+    tab.requested.clear()
+    tab.go(url + fragment)
+    tab.wait(READY)
+
+
+def node(name: str) -> str:
+    return f".node[data-name={json.dumps(name)}]"
+
+
+def text_of(selector: str) -> str:
+    return f"document.querySelector({json.dumps(selector)}).textContent"
+
+
+def test_the_graph_appears_updates_folds_and_is_found_again_by_its_address(tab: Tab) -> None:
+    layout = example_layout("flights", workers=4)
+    with serving(StandingJob(layout)) as url:
+        go(tab, url)
+        assert tab.run(NODES) == len(layout.processors)
+        assert tab.run("document.querySelectorAll('.box').length") == 1
+        tab.wait(f"{text_of(node('by-carrier') + ' .figures')}.includes('▸')")
+        before = tab.run(text_of(node("by-carrier") + " .figures"))
+        tab.wait(f"{text_of(node('by-carrier') + ' .figures')} !== {json.dumps(before)}")
+        assert tab.run(f"document.querySelector({json.dumps(node('by-carrier') + ' .workers')}).getAttribute('d')")
+        inside = sum(info.scope == ("hand-on",) for info in layout.processors)
+        tab.run("document.querySelector('.box .fold').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+        tab.wait(f"{NODES} === {len(layout.processors) - inside + 1}")
+        tab.wait("location.hash.includes('close=hand-on')")
+        address = tab.run("location.href")
+        tab.go("about:blank")
+        tab.go(address)
+        tab.wait(f"{READY} && {NODES} === {len(layout.processors) - inside + 1}")
+        twice = "dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))"
+        tab.run(f"document.querySelector({json.dumps(node('hand-on'))}).{twice}")
+        tab.wait(f"{NODES} === {len(layout.processors)}")
+        assert not tab.problems
+        place = urlsplit(url).netloc
+        assert all(urlsplit(each).netloc in (place, "") for each in tab.requested), tab.requested
+
+
+def test_keys_search_and_colours(tab: Tab) -> None:
+    layout = example_layout("flights")
+    with serving(StandingJob(layout)) as url:
+        go(tab, url)
+        tab.key("/", "/")
+        for letter in "by-carr":
+            tab.key(letter, letter)
+        tab.wait("document.querySelectorAll('#search li').length === 1")
+        tab.key("Enter")
+        tab.wait("location.hash.includes('sel=by-carrier')")
+        tab.wait(f"{text_of('#panel h2')} === 'by-carrier'")
+        tab.key("ArrowDown")
+        tab.wait("location.hash.includes('sel=carriers')")
+        tab.key("Enter")
+        tab.wait("location.hash.includes('worker=0')")
+        tab.wait("document.querySelector('#panel').textContent.includes('F*(p)')")
+        assert tab.run("document.documentElement.dataset.theme") == "light"
+        tab.key("d", "d")
+        tab.wait("document.documentElement.dataset.theme === 'dark'")
+        tab.key("Escape")
+        tab.wait("!location.hash.includes('sel=')")
+        scale = "document.querySelector('#camera').getAttribute('transform')"
+        before = tab.run(scale)
+        tab.key("+", "+")
+        tab.wait(f"{scale} !== {json.dumps(before)}")
+        assert not tab.problems
+
+
+def test_a_thousand_operators_on_64_workers_are_folded_and_still_update(tab: Tab) -> None:
+    with serving(StandingJob(wide_layout(1000, workers=64))) as url:
+        go(tab, url)
+        assert 50 < tab.run(NODES) <= 150
+        progress = "document.querySelectorAll('.node:not(.small) .figures tspan')[2].textContent"
+        tab.wait(f"{progress}.includes('▸')")
+        before = tab.run(progress)
+        tab.wait(f"{progress} !== {json.dumps(before)}")
+        assert not tab.problems
+
+
+def test_what_if_shows_what_the_solver_answers(tab: Tab) -> None:
+    layout = example_layout("mixed_policies")
+    job = StandingJob(layout)
+    for flat in range(job.available.topology.count):
+        info = job.available.topology.info(flat)
+        if info.chain:
+            ports = job.available.topology.outgoing[flat // layout.workers]
+            bound = at_epoch(5 + info.group, info.depth)
+            job.available.chains[flat] = [(bound, tuple((0,) if layout.edges[e].logged else bound for e in ports))]
+    for worker in range(layout.workers):
+        job.available.complete(worker, tuple(5 + group for group in range(len(layout.groups))))
+    with serving(job, moves=False) as url:
+        answer = ask(url, "/api/whatif", {"failed": ["worker:1"]})
+        least: dict[str, Any] = {}
+        for each in answer["processors"]:
+            name = layout.processors[each["operator"]].name
+            least[name] = min(least.get(name, each["to"]), each["to"])
+        go(tab, url)
+        tab.click("#ask")
+        tab.wait("document.querySelectorAll('#panel .chip').length === 2")
+        tab.run("document.querySelectorAll('#panel .chip')[1].click()")
+        tab.wait("document.querySelector('#panel .big')")
+        rolled = len(answer["processors"])
+        assert tab.run(text_of("#panel .big b")) == f"{rolled} of {rolled}"
+        shown = tab.run(
+            "Object.fromEntries([...document.querySelectorAll('.node')].map("
+            "(n) => [n.dataset.name, n.querySelector('.verdict text').textContent]))"
+        )
+        assert {bound[0] for bound in least.values()} - {0}, "all at nothing would show nothing"
+        for name, bound in least.items():
+            assert shown[name] == f"↺ {bound[0] or '∅'}"
+        assert "ask=worker%3A1" in tab.run("location.hash")
+        tab.key("Escape")
+        tab.wait("!document.querySelector('#graph').classList.contains('asking')")
+        assert not tab.problems
+
+
+def test_a_dead_monitor_shows_as_such_and_comes_back(tab: Tab, tmp_path: Path) -> None:
+    with running(tmp_path) as (url, job):
+        go(tab, url)
+        tab.wait(f"{text_of('#phase')}.startsWith('running')", 60)
+        tab.wait(f"/[1-9]/.test({text_of(node('count') + ' .figures')})", 30)
+        first = job.monitor_pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        tab.wait("!document.querySelector('#banner').hidden && document.body.classList.contains('lost')", 10)
+        assert "does not answer" in tab.run(text_of("#banner"))
+        tab.wait("document.querySelector('#banner').hidden && !document.body.classList.contains('lost')", 60)
+        assert job.monitor_pid != first
+        before = tab.run(text_of(node("count") + " .figures"))
+        tab.wait(f"{text_of(node('count') + ' .figures')} !== {json.dumps(before)}", 30)
+        victim = job.pids[1]
+        os.kill(victim, signal.SIGKILL)
+        tab.wait(f"{text_of('#panel')}.includes('worker 1 failed')", 60)
+        tab.wait(f"/^running · generation (?!1$)/.test({text_of('#phase')})", 60)
