@@ -129,6 +129,14 @@ def run(
         str,
         typer.Option(metavar="ADDRESS", help="For whom: other than loopback, the address has a token that lets in."),
     ] = "127.0.0.1",
+    events: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --store, add what happens to the job to this file, a JSON object a line.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -153,6 +161,8 @@ def run(
     page: bool | str = ui
     if ui and (ui_port is not None or ui_host != "127.0.0.1"):
         page = f"[{ui_host}]:{ui_port or 0}"
+    if events is not None and store is None and not ui:
+        raise typer.BadParameter("--events goes with --store: without a store nothing is watched")
     if monitor is not None and store is None:
         raise typer.BadParameter("--monitor goes with --store: without a store there is nothing to monitor")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
@@ -184,6 +194,7 @@ def run(
             heartbeat_timeout=heartbeat_timeout,
             monitor=monitor,
             ui=page,
+            events=events,
         )
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 
+from falkirk.event_log import EventLog
 from monitor.web.address import PageSocket, open_page
 from timely.dataflow import Dataflow
 from timely.drivers.inputs import Limits
@@ -28,6 +29,7 @@ def run(
     heartbeat_timeout: float = 10.0,
     monitor: str | os.PathLike[str] | None = None,
     ui: bool | str = False,
+    events: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Run `program` until all its sources have ended.
 
@@ -46,21 +48,25 @@ def run(
             program may take any time: of one that takes longer than three times that, `on_note` is told.
         monitor: with a store, where a monitor listens that was started apart (`falkirk monitor`): a path, or its store. The job
             goes on while it is away, and needs it again to save anything. None: the job starts one.
-
         ui: serve the job's page (docs/page.md), at any address that is free (True) or at "host:port"; `on_note` is told where.
             Without a store, a temporary one is used.
+        events: with a store, a file to which what happens to the job is added, a JSON object a line (`falkirk.event_log`).
 
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
     """
     note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
-    if store is None and ui and drive is None:
+    if ui and drive is not None:
+        raise FalkirkError("a job whose inputs are fed by hand (drive=...) cannot have a store, and the page needs one")
+    if store is None and ui:
         with tempfile.TemporaryDirectory(prefix="falkirk-store-") as folder:
             note(f"the page needs a store: this run uses {folder}, which is removed at its end; give one with store=")
-            return run(program, workers, limits, drive, on_stats, folder, on_note, heartbeat_timeout, monitor, ui)
+            return run(
+                program, workers, limits, drive, on_stats, folder, on_note, heartbeat_timeout, monitor, ui, events
+            )
     if store is None:
-        if monitor is not None:
-            raise FalkirkError("monitor= goes with store=: without a store there is nothing to monitor")
+        if monitor is not None or events is not None:
+            raise FalkirkError("monitor= and events= go with store=: without a store there is nothing to monitor")
         return run_without_store(program, workers, limits, drive, on_stats)
     if workers < 1:
         raise FalkirkError(f"a job needs at least one worker, not {workers}")
@@ -70,16 +76,19 @@ def run(
         )
     if heartbeat_timeout <= 0:
         raise FalkirkError(f"heartbeat_timeout is a number of seconds above 0, not {heartbeat_timeout}")
-    from monitor.supervisor import run_with_store
+    from monitor.supervisor import Job
 
     if not isinstance(program, Program):
         program = Program(flow=program)
     with ExitStack() as resources:
-        page = None
+        page = log = None
+        if events is not None:
+            log = resources.enter_context(closing(EventLog.open(events)))
         if ui:
             page = resources.enter_context(closing(_page_of(program, ui)))
             note(f"the page of the job is at {page.url}")
-        return run_with_store(program, workers, store, limits, on_stats, on_note, heartbeat_timeout, monitor, page)
+        job = Job(program, workers, store, limits, log, on_note, heartbeat_timeout, monitor, page)
+        return job.run(on_stats)
 
 
 def _page_of(program: Program, ui: bool | str) -> PageSocket:

@@ -131,6 +131,14 @@ class Coordinator:
         seat.incarnation = incarnation
         self._lose([(seat, reason)])
 
+    def broke(self, worker: int, text: str, now: float) -> None:
+        """The program has failed on a worker. The job ends when that is noted."""
+        self._now = now
+        if self.phase is not Phase.OVER:
+            self._event("error", {"worker": worker, "text": text})
+            kept = KeptEvent("error", now, {"worker": worker, "text": text})
+            self._commit.add(kept, lambda: self._effects.append(Fail(text)))
+
     def tick(self, now: float) -> None:
         """Time has passed. Call it several times in the shortest interval that matters."""
         self._now = now

@@ -23,6 +23,7 @@ from monitor.process_workers import WorkerConnections
 from monitor.records import Saved
 from recovery.child_control import (
     TO_CHILD,
+    Broke,
     Control,
     Fenced,
     Happened,
@@ -126,6 +127,8 @@ class MonitorProcess:
             for message in said:
                 if isinstance(message, Lost):
                     self._coordinator.lost(message.worker, message.incarnation, self._now(), message.reason)
+                elif isinstance(message, Broke):
+                    self._coordinator.broke(message.worker, message.text, self._now())
             self._obey()
             ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)
             said = self._control.read()

@@ -31,6 +31,7 @@ from recovery.child_control import (
     TASK_FILE,
     Beat,
     Begin,
+    Broke,
     End,
     Fenced,
     FromChild,
@@ -71,6 +72,9 @@ HEARTBEAT_TIMEOUT = 10.0
 
 _AWAY_SECONDS = 0.5
 """How often a monitor that is a process apart is looked for while it is away."""
+
+_NOTE_SECONDS = 1.0
+"""How long the monitor has to note the error that ends the job."""
 
 _SHORT_LIVES, _SHORT_SECONDS = 10, 2.0
 """A monitor that has died so often in a row, each time so soon, will not live."""
@@ -129,6 +133,7 @@ class Job:
         self._spare_due: float | None = None
         self._over: Over | None = None
         self._error: FalkirkError | None = None
+        self._noted_by = float("-inf")
         self._children = Children(workers, heartbeat_timeout)
         self._resources = ExitStack()
         try:
@@ -246,6 +251,7 @@ class Job:
             if child in self._children.all and self._children.over(child):
                 self._gone(child)
         if self._error is not None:
+            self._let_it_be_noted()
             raise self._error
         if self._stop_file.exists():
             raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
@@ -255,6 +261,14 @@ class Job:
             self._spare_due = None
             if not self._spares:
                 self._start_spare()
+
+    def _let_it_be_noted(self) -> None:
+        """The monitor writes down why the job ends, for who looks at it later; the error is the same without."""
+        while self._monitor is not None and self._over is None and time.monotonic() < self._noted_by:
+            if self._monitor in self._children.wait(_TICK_SECONDS):
+                said = self._monitor.control.read()
+                if self._monitor.control.ended or any(isinstance(message, Over) for message in said):
+                    return
 
     def _finish(self) -> None:
         """All is done: let the workers leave."""
@@ -298,6 +312,9 @@ class Job:
                     child.failed = True
                     if child not in self._spares and self._error is None:
                         self._error = _error_of(message, child)
+                        if child.module == WORKER and self._monitor is not None:
+                            self._monitor.tell(Broke(child.worker, str(self._error)))
+                            self._noted_by = time.monotonic() + _NOTE_SECONDS
 
     def _gone(self, child: Child) -> None:
         """A process has ended by itself, or was killed by somebody else."""
@@ -414,18 +431,3 @@ def _error_of(failure: Unable, child: Child) -> FalkirkError:
     if isinstance(kind, type) and issubclass(kind, FalkirkError):
         return kind(failure.text)
     return FalkirkError(failure.text)
-
-
-def run_with_store(
-    program: Program,
-    workers: int,
-    folder: str | os.PathLike[str],
-    limits: Limits | None = None,
-    on_stats: OnStats | None = None,
-    on_note: Callable[[str], None] | None = None,
-    heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
-    monitor: str | os.PathLike[str] | None = None,
-    page: PageSocket | None = None,
-) -> Result:
-    """Run a job that survives the death of its processes, or go on with it. See `Job`."""
-    return Job(program, workers, folder, limits, None, on_note, heartbeat_timeout, monitor, page).run(on_stats)

@@ -79,7 +79,14 @@ class Lost(msgspec.Struct, tag=True, frozen=True):
     reason: str
 
 
-ToChild: TypeAlias = Begin | Peer | End | Watch | Lost
+class Broke(msgspec.Struct, tag=True, frozen=True):
+    """To a monitor: the job ends, because a function of the program, a source or a sink has failed. `Over` is the answer."""
+
+    worker: int
+    text: str
+
+
+ToChild: TypeAlias = Broke | Begin | Peer | End | Watch | Lost
 
 
 class Needed(msgspec.Struct, tag=True, frozen=True):

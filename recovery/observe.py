@@ -7,6 +7,7 @@ influence on what the worker does.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Container
 from typing import Any, Protocol
@@ -111,9 +112,16 @@ class Counting:
 
 
 class Observer:
-    """Answers `Observe`. `session` is the driver; `clock` in seconds."""
+    """Answers `Observe`. `session` is the driver; `clock` in seconds, `spent` those of the processor's time."""
 
-    def __init__(self, agent: Agent, session: Sources, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        agent: Agent,
+        session: Sources,
+        clock: Callable[[], float],
+        spent: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._spent = spent
         self._agent = agent
         self._session = session
         self._clock = clock
@@ -164,8 +172,9 @@ class Observer:
             return  # between two generations: nothing is known of frontiers
         self._time_epochs(now)
         if now >= self._due:
+            began = self._spent()
             self._agent.messages.append(self._look(asked, counting))
-            self._due = max(now + asked.every, self._clock() + (self._clock() - now) / _SHARE)
+            self._due = now + max(asked.every, (self._spent() - began) / _SHARE)
 
     def _newest(self) -> int | None:
         times = [self._agent.worker.input_time(node) for node in self._inputs]

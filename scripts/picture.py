@@ -44,7 +44,7 @@ def main() -> int:
             address = next(match[0] for line in job.stderr if (match := re.search(r"http://\S+", line)))
             with browser(found) as tab:
                 tab.size(WIDE, HIGH, dark="--dark" in sys.argv, scale=1.5)
-                tab.go(f"{address}#view=300,-215,0.72&sel=sizes&worker=1")
+                tab.go(f"{address}#sel=least-name&worker=1")
                 tab.wait("document.querySelector('#phase')?.textContent.startsWith('running')", 120)
                 time.sleep(25)
                 os.kill(worker_of(job.pid), signal.SIGKILL)

@@ -121,6 +121,10 @@ class View:
             if worker not in self._told:
                 known = [min(epoch, END) for epoch in epochs or (0,) * len(self.layout.groups)]
                 self._progress[worker] = np.array(known, dtype=np.int64)[self._groups] if known else 0
+        # A worker that is busy tells late; what is kept for good is complete, all the same.
+        older = self._progress < self._low
+        self._progress = np.where(older, self._low, self._progress)
+        self._inner = np.where(older, self._low_inner, self._inner)
         while self._latencies and self._latencies[0][0] < observation.at - _LATENCY_SECONDS:
             self._latencies.popleft()
 

@@ -121,7 +121,7 @@ export class Panel {
       html("h2", {}, this.job.name),
       html("p", { class: "soft" }, `${some(this.job.operators.length, "operator")} on ${some(this.job.workers, "worker")}; ${some(this.job.groups.length, "group")} of checkpoints, every ${[...new Set(every)].join(", ") || "–"}.`),
       html("h3", {}, "Workers"),
-      html("table", {}, html("tr", {}, ["", "", "epoch", "records/s", "busy", "failed"].map((text) => html("th", {}, text))), rows),
+      html("table", { class: "tight" }, html("tr", {}, ["", "", "epoch", "records/s", "busy", "failed"].map((text) => html("th", {}, text))), rows),
       html("h3", {}, "Held"),
       html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged))),
       bad.length ? html("h3", {}, "Failures and errors") : "",
@@ -148,7 +148,7 @@ export class Panel {
     const info = this.job.operators[operator];
     const parts = [
       html("div", { class: "head" }, html("h2", {}, info.name), html("button", { "data-keep": "close", onclick: () => choose({ sel: null, worker: null }) }, "Close")),
-      html("p", { class: "soft" }, `${info.kind}, made at `, html("code", {}, info.site)),
+      html("p", { class: "soft" }, `${info.kind}, made at `, html("code", { title: info.site }, info.site.split("/").slice(-2).join("/"))),
       html("dl", { class: "facts" }, ...this.facts(info)),
     ];
     const answers = this.answers;
@@ -178,7 +178,7 @@ export class Panel {
       const link = html("button", { class: "jump", "data-keep": `worker ${one.worker}`, onclick: (event) => { event.stopPropagation(); pick(); } }, `worker ${one.worker}`);
       return html("tr", { class: `link ${chosen ? "chosen" : ""}`, onclick: pick }, html("td", {}, link), html("td", {}, bound(one.progress)), html("td", {}, bound(one.low)), html("td", {}, count(one.pending)), html("td", {}, count(one.queued)), html("td", {}, bytes(one.bytes)));
     });
-    return html("table", {}, html("tr", {}, ["", "progress", "rollback", "pending", "queued", "state"].map((text) => html("th", {}, text))), rows);
+    return html("table", { class: "tight" }, html("tr", {}, ["", "progress", "rollback", "pending", "queued", "state"].map((text) => html("th", {}, text))), rows);
   }
 
   processor(one, why) {

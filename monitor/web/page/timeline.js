@@ -77,7 +77,7 @@ export class Timeline {
       if (event.kind === "checkpoint") parts.push(svg("path", { d: `M${at} 83v5`, style: "stroke: var(--lazy); stroke-width: 1.6" }, title));
       else if (event.kind === "watermarks") parts.push(svg("path", { d: `M${at} 90v4`, style: "stroke: var(--soft); stroke-width: 1.2" }, title));
       else if (isBad(event)) parts.push(svg("path", { d: `M${at - 5} 80l5 -9 5 9z`, style: "fill: var(--danger)" }, title));
-      else if (event.kind === "restored" || event.kind === "resumed") parts.push(svg("circle", { cx: at, cy: 78, r: 3.4, style: "fill: var(--good)" }, title));
+      else if (event.kind === "restored" || event.kind === "resumed") parts.push(svg("path", { d: `M${at} 68v12`, style: "stroke: var(--good); stroke-width: 3" }, title));
     }
     drawing.replaceChildren(svg("path", { class: "axis", d: `M0 80.5H${WIDE}M0 88.8H${WIDE}` }), ...parts);
     value.textContent = `${clock(from)} – ${clock(now)}`;

@@ -30,7 +30,9 @@ class Tab:
 
     def __init__(self, address: str) -> None:
         self._resources = ExitStack()
-        self._socket = self._resources.enter_context(connect(address, max_size=None, max_queue=None, ping_interval=None))
+        self._socket = self._resources.enter_context(
+            connect(address, max_size=None, max_queue=None, ping_interval=None)
+        )
         self._number = 0
         self.problems: list[str] = []
         """What the page has complained about: exceptions, errors on its console, requests that failed."""

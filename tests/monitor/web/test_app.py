@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+import falkirk
+from monitor.supervisor import Job
 from monitor.web.address import open_page
+from monitor.web.recorded import RecordedJob
+from recovery.store.local import LocalStore
+from tests.monitor.job_under_test import build
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.serving import ask, get, running, serving, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
+from timely.dataflow import Dataflow
+from timely.drivers.program import Program
+from timely.errors import FalkirkError
+from timely.io import Rate
 
 
 def test_the_job_and_its_picture_are_there_as_json() -> None:
@@ -151,9 +161,6 @@ def test_what_if_is_answered_for_a_running_job(page_of_a_job: tuple[str, object]
 
 
 def test_the_store_of_a_killed_job_shows_the_same_job(tmp_path: Path) -> None:
-    from monitor.web.recorded import RecordedJob
-    from recovery.store.local import LocalStore
-
     with running(tmp_path) as (url, _):
         names = [operator["name"] for operator in when_ready(url, "/api/job")["operators"]]
         with streaming(url, "/api/events") as messages:
@@ -166,3 +173,32 @@ def test_the_store_of_a_killed_job_shows_the_same_job(tmp_path: Path) -> None:
     answers: list[object] = []
     job.what_if(["worker:0"], answers.append)
     assert answers
+
+
+def failing(folder: str) -> Dataflow:
+    """Fails at the 500th record."""
+    flow = Dataflow("fails")
+    numbers = flow.source("numbers", Rate(lambda i: i, 2000, 10_000, epoch_every=50))
+    numbers.map(lambda i: 1 // (i - 500), name="divide").capture("out")
+    return flow
+
+
+def test_the_error_that_ended_a_job_is_in_its_store_with_operator_and_line(tmp_path: Path) -> None:
+    program = Program(flow=failing, args={"folder": str(tmp_path)})
+    with pytest.raises(FalkirkError, match="divide"):
+        Job(program, 1, tmp_path / "store").run()
+    with LocalStore(tmp_path / "store") as store:
+        job = RecordedJob(store)
+    (error,) = [event for event in job.saved.events if event.kind == "error"]
+    assert "'divide'" in error.data["text"]
+    assert "test_app.py:" in error.data["text"]
+    assert error.data["worker"] == 0
+
+
+def test_what_happens_is_added_to_a_file_for_programs(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    flow = Program(flow=build, args={"folder": str(tmp_path), "records": 500})
+    falkirk.run(flow, store=tmp_path / "store", events=file)
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [event["kind"] for event in events if event["kind"] in ("decided", "finished")] == ["decided", "finished"]
+    assert all(datetime.fromisoformat(event["at"]).tzinfo for event in events)
