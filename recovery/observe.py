@@ -262,21 +262,21 @@ class Observer:
         pending, held = set(worker.pending()), set(rewind.holding(worker))
         frontier = [*frontier_at(worker.tracker, reach), *runtime.ctx.pending, *(time for _, time in runtime.mail)]
         holds = []
-        for place, time, count in culprits(worker.tracker, plan.topology, reach):
+        for place, at, count in culprits(worker.tracker, plan.topology, reach):
             if place in edges:
                 target = plan.graph.edges[edges[place]].target
                 q = plan.of_node[target.node]
-                here = (target.port, time) in worker.runtimes[q].mail
-                holds.append(Hold("message", q, time, count, here))
+                here = (target.port, at) in worker.runtimes[q].mail
+                holds.append(Hold("message", q, at, count, here))
                 continue
             q = owner[place]
             node = plan.processors[q].node
             if node.kind in ("source", "input"):
-                holds.append(Hold("position", q, time, count, worker.input_time(node.index) == time))
-            elif (q, time) in held:
-                holds.append(Hold("capability", q, time, count, True))
+                holds.append(Hold("position", q, at, count, worker.input_time(node.index) == at))
+            elif (q, at) in held:
+                holds.append(Hold("capability", q, at, count, True))
             else:
-                holds.append(Hold("notification", q, time, count, (q, time) in pending))
+                holds.append(Hold("notification", q, at, count, (q, at) in pending))
         holds += [Hold("notification", p, time, 1, True) for time in sorted(runtime.ctx.pending)]
         holds += [Hold("batch", p, time, len(waiting), True) for (_, time), waiting in sorted(runtime.mail.items())]
         return Closely(p, minimal(frontier), tuple(holds[:_MOST_HOLDS]))

@@ -33,7 +33,18 @@ def main() -> int:
         print("picture: there is no Chromium", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        command = [sys.executable, "-m", "falkirk", "run", "examples/mixed_policies.py", "-w", "4", "--ui", "--ui-port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "falkirk",
+            "run",
+            "examples/mixed_policies.py",
+            "-w",
+            "4",
+            "--ui",
+            "--ui-port",
+            "0",
+        ]
         command += ["--store", f"{folder}/job", "--arg", "days=100000", "--arg", f"folder={folder}/circles"]
         command += ["--arg", "per_second=4000"]
         job = subprocess.Popen(
