@@ -51,6 +51,8 @@ class _Watched:
     over: set[str] = field(default_factory=set)
     acknowledged: str = "null"
     last: str = "null"
+    end: str | None = None
+    """Where it said that it had ended. It may be read again after that, in part, to see whether it is still the same."""
 
 
 class Outside:
@@ -178,6 +180,12 @@ class Outside:
             raise Violation(f"source {source!r} is to read {partition} from {position!r}, where it has never been")
         if there in watched.over:
             raise Violation(f"source {source!r} is to read {partition} again from {position!r}: more was acknowledged")
+        watched.last = there
+
+    def ended(self, source: str, partition: str) -> None:
+        """A partition has nothing more."""
+        watched = self._watched(source, partition)
+        watched.end = watched.last
 
     def acknowledged(self, source: str, partition: str, position: Position, before: Collection[Position]) -> None:
         """Nothing before `position` will be asked for again. `before`: other positions before it."""
@@ -188,9 +196,9 @@ class Outside:
     def check_acknowledged(self) -> None:
         """After the end. Raises Violation unless all input was acknowledged."""
         for (source, name), watched in self._partitions.items():
-            if watched.acknowledged != watched.last:
+            if watched.acknowledged != watched.end:
                 raise Violation(
-                    f"source {source!r}: the job is over, and {name}, read up to {watched.last}, was acknowledged up to "
+                    f"source {source!r}: the job is over, and {name}, which ends at {watched.end}, was acknowledged up to "
                     f"{watched.acknowledged} only"
                 )
 
@@ -277,6 +285,8 @@ class WatchedPartition:
             self._outside.read(self._source, self.name, found.position)
             if found.position != self._passed[-1]:
                 self._passed.append(found.position)
+        elif isinstance(found, End):
+            self._outside.ended(self._source, self.name)
         return found
 
     def seek(self, position: Position) -> None:
