@@ -15,7 +15,7 @@ from recovery.protocol import Decision, Watermarks
 from recovery.published import PublishedBounds
 from tests.recovery.programs import PROGRAMS
 from timely.io import Iterable
-from timely.io.interface import END, Chunk
+from timely.io.interface import Chunk, End
 from timely.messages import Captured
 from timely.operators.ends import StagedEnd
 
@@ -155,7 +155,7 @@ class TestSources:
     def test_all_is_acknowledged_in_the_end(self) -> None:
         outside = Outside()
         partition = self.partition(outside)
-        while partition.read() is not END:
+        while not isinstance(partition.read(), End):
             pass
         partition.ack(6)
         with pytest.raises(Violation, match="up to 6 only"):
@@ -166,7 +166,7 @@ class TestSources:
     def test_a_look_back_after_the_end_needs_no_other_acknowledgement(self) -> None:
         outside = Outside()
         partition = self.partition(outside)
-        while partition.read() is not END:
+        while not isinstance(partition.read(), End):
             pass
         partition.ack(9)
         outside.read("in", partition.name, 5)  # as far as it gives its input at that time
