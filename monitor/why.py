@@ -178,11 +178,11 @@ def _in_words(available: Available, flat: int, first: Bound, culprits: tuple[Nee
     elif complete:
         every = available.layout.groups[info.group]
         when = f"every {every.epochs} epochs" if every.epochs is not None else f"every {every.seconds} s"
-        text = f"{who} has completed that, and has no checkpoint there yet: one is made {when}"
+        text = f"{who} has completed {epoch_text(nearest.bound)}, and has no checkpoint there yet: one is made {when}"
     else:
         chain = available.chains[nearest.flat]
         last = f"its newest is at {epoch_text(chain[-1][0])}" if chain else "it has none"
-        text = f"{who} has no checkpoint that far ({last}), and has not yet completed those epochs"
+        text = f"{who} has not completed {epoch_text(nearest.bound)} yet, and has no checkpoint that far ({last})"
     more = f"; so it is with {len(culprits) - 1} more" if len(culprits) > 1 else ""
     if own:
         return f"{text}{more}."

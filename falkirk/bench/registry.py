@@ -145,6 +145,15 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "page",
+        "an update of the page in which everything has changed, on 64 workers; a tenth of the operators on 4; drawing them",
+        "ms",
+        1_000,
+        "operators",
+        (Variant("falkirk", "page.py", once=True),),
+        higher_is_better=False,
+    ),
+    Bench(
         "spark",
         "so many rows to a batch region on Spark, grouped, and back as columns; a count beside it; 20 times as many rows",
         "ms",
