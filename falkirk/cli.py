@@ -244,6 +244,21 @@ def inspect(
     _guarded(look, traceback=False)
 
 
+@app.command()
+def whatif(
+    target: Annotated[str, typer.Argument(metavar="DIR|URL", help="The store of the job, or the address of its page.")],
+    kill: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHO", help="Who fails: worker:1, an operator (count), or one on a worker (count@1)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON, as the page gets it.")] = False,
+) -> None:
+    """Ask what a failure would cost, without any: where each operator would go back to, what would be done again."""
+    from falkirk.what_if_view import what_if_command
+
+    _guarded(lambda: what_if_command(target, kill or [], as_json), traceback=False)
+
+
 @app.command(name="monitor")
 def monitor_apart(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The store whose jobs it is to monitor.")],

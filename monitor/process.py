@@ -13,6 +13,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from monitor.coordinator import Coordinator
@@ -20,7 +22,7 @@ from monitor.effects import Answered, Event, Fail, Fence, Finished, Persist, Res
 from monitor.layouts import layout_changes
 from monitor.process_journal import MonitorJournal
 from monitor.process_workers import WorkerConnections
-from monitor.records import Saved
+from monitor.records import KeptEvent
 from recovery.child_control import (
     TO_CHILD,
     Broke,
@@ -38,7 +40,7 @@ from recovery.child_control import (
 )
 from recovery.heartbeat import Heartbeat, Voice
 from recovery.layout import Layout
-from recovery.protocol import Observed, Watermarks
+from recovery.protocol import Observed, ToMonitor, Watermarks
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
@@ -100,14 +102,22 @@ class MonitorProcess:
         for file in self._journal.files():
             self._selector.register(file, selectors.EVENT_READ, None)
         if watch.page is not None:
-            self._page = self._open_page(watch.page, watch.layout, saved)
+            (browsers,) = self._control.files(1)
+            opening = partial(self._open_page, browsers, watch.page, watch.layout, saved.events)
+            if watch.page.hidden:  # nobody may ever come
+                self._selector.register(browsers, selectors.EVENT_READ, opening)
+            else:
+                opening(0)
 
-    def _open_page(self, page: Page, layout: Layout, saved: Saved) -> LivePage:
+    def _open_page(
+        self, browsers: socket.socket, page: Page, layout: Layout, before: Sequence[KeptEvent], events: int
+    ) -> list[tuple[ToMonitor, int]]:
         from monitor.web.app import Access  # what a monitor without a page does not need
         from monitor.web.live import LivePage
 
-        (browsers,) = self._control.files(1)
-        opened = LivePage(
+        if page.hidden:
+            self._selector.unregister(browsers)
+        self._page = LivePage(
             browsers,
             Access(page.token),
             page.title,
@@ -115,10 +125,10 @@ class MonitorProcess:
             self._coordinator,
             self._workers.send,
             self._now,
-            saved.events,
+            before,
         )
-        self._selector.register(opened.wake, selectors.EVENT_READ, opened.answer)
-        return opened
+        self._selector.register(self._page.wake, selectors.EVENT_READ, self._page.answer)
+        return []
 
     def run(self, said: list[ToChild]) -> None:
         """Lead the job until the supervisor is gone. `said`: what it has said since it gave the job."""

@@ -15,8 +15,8 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from monitor.apart import NoMonitor, address_of, connect
 from monitor.process_journal import OWNER
 from monitor.supervisor_processes import MONITOR, WORKER, Child, Children
 from monitor.supervisor_stop import STOP_FILE, JobStopped
-from monitor.web.address import PageSocket
+from monitor.web.address import PAGE_FILE, PageSocket, open_door
 from recovery.child import FILES, Task
 from recovery.child_control import (
     MONITOR_SOCKET,
+    PAGE_SOCKET,
     TASK_FILE,
     Beat,
     Begin,
@@ -92,7 +93,7 @@ class Job:
         on_note: called with what the user should know, in words.
         heartbeat_timeout: a process that gives no sign of life for so many seconds is replaced.
         monitor: where a monitor listens that is a process apart (`monitor.apart`); None: one is started.
-        page: where browsers connect, if the monitor is to serve its page.
+        page: where browsers connect, if the monitor is to serve its page; None: only programs that look into the store find it.
 
     Raises:
         GraphError: for a program that recovery cannot bring through.
@@ -163,6 +164,11 @@ class Job:
         self._task.write(packed(Task(program, workers, limits, str(folder), identity, address, patience)))
         self._task.flush()
         self._folder = folder
+        if self._page is None:
+            self._page = resources.enter_context(
+                closing(open_door(self.layout.name, os.path.join(private, PAGE_SOCKET)))
+            )
+        resources.enter_context(_told(self._page.url, folder / PAGE_FILE))
         resources.callback(self._children.close)
         resources.callback(self._children.stop)
         if self._apart is not None:
@@ -374,6 +380,7 @@ class Job:
         self._incarnation += 1
         awaited, timeline = tuple(sorted(self._workers)), self._on_event is not None
         page = self._page
+        assert page is not None
         watch = Watch(
             str(self._folder),
             self._incarnation,
@@ -381,9 +388,9 @@ class Job:
             awaited,
             timeline,
             self._children.beat_seconds,
-            Page(page.title, page.token) if page is not None else None,
+            Page(page.title, page.token, page.hidden),
         )
-        monitor.tell(watch, [self._listener] if page is None else [self._listener, page.listener])
+        monitor.tell(watch, [self._listener, page.listener])
 
     def _start_spare(self) -> None:
         self._spares.append(self._children.start(WORKER, [self._task.fileno()]))
@@ -421,6 +428,19 @@ class Job:
         """End a worker that must not go on; what it said in time counts, its last words do not."""
         del self._workers[child.worker]
         self._children.end(child)
+
+
+@contextmanager
+def _told(address: str, file: Path) -> Iterator[None]:
+    """While inside, `file` says where the job's page is, to this user only. It may have a token in it."""
+    file.unlink(missing_ok=True)
+    with suppress(OSError), open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(address)  # nothing but a look at the job needs it
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            file.unlink()
 
 
 def _error_of(failure: Unable, child: Child) -> FalkirkError:

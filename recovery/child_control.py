@@ -49,10 +49,14 @@ class End(msgspec.Struct, tag=True, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """How a monitor serves its page; browsers connect to a socket of the supervisor's. `token` "": at loopback only."""
+    """How a monitor serves its page; browsers connect to a socket of the supervisor's. `token` "": at loopback only.
+
+    `hidden`: nothing is served before somebody comes.
+    """
 
     title: str
     token: str
+    hidden: bool = False
 
 
 class Watch(msgspec.Struct, tag=True, frozen=True):
@@ -237,7 +241,7 @@ class Control(Generic[Heard]):
             self.sock.close()
 
 
-MONITOR_SOCKET, TASK_FILE = "monitor", "task"
+MONITOR_SOCKET, PAGE_SOCKET, TASK_FILE = "monitor", "page", "task"
 """What the private folder of a supervisor holds."""
 
 
@@ -251,7 +255,7 @@ def end_with(sock: socket.socket, private: str) -> None:
     while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll()):
         pass
     with suppress(OSError):
-        for name in (MONITOR_SOCKET, TASK_FILE):
+        for name in (MONITOR_SOCKET, PAGE_SOCKET, TASK_FILE):
             Path(private, name).unlink(missing_ok=True)
         os.rmdir(private)
     os._exit(1)

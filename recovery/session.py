@@ -131,10 +131,11 @@ class RecoverableSession(Session):
             busy = self._work() or busy
             if link is not None:
                 pressed = worker.queued_bytes + link.unsent > self.limits.bytes or self._backlog.full
-            began = self._clock()
+            began, records = self._clock(), agent.recorder.records
             quiet = worker.run(_TURN)
             worker.acting = None
-            agent.worked += self._clock() - began
+            if agent.recorder.records != records:
+                agent.worked += self._clock() - began
         busy = self._publish() or busy
         if agent.running and link is not None:
             for peer, frame in worker.take_frames(quiet, pressed).items():

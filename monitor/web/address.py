@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import secrets
 import socket
 from dataclasses import dataclass
 
 from timely.errors import FalkirkError
+
+UNIX = "unix:"
+
+PAGE_FILE = ".page"
+"""In the store of a running job: the address of its page."""
 
 PORT = 8642
 """Used if it is free and nobody has asked for another one."""
@@ -22,9 +28,23 @@ class PageSocket:
     token: str
     url: str
 
+    @property
+    def hidden(self) -> bool:
+        """Whether only programs of the same user find it, and the monitor serves nothing before one has come."""
+        return self.url.startswith(UNIX)
+
     def close(self) -> None:
         """Nobody listens any more."""
         self.listener.close()
+
+
+def open_door(title: str, path: str) -> PageSocket:
+    """Listen for programs such as `falkirk whatif`, at a unix socket in a folder of this user's."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    os.chmod(path, 0o600)
+    listener.listen(16)
+    return PageSocket(listener, title, "", f"{UNIX}{path}")
 
 
 def open_page(title: str, host: str = "127.0.0.1", port: int | None = None) -> PageSocket:

@@ -1,0 +1,166 @@
+"""`falkirk whatif`: what a failure would cost, asked of a running job's monitor, or of the store of one that is not running."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from rich.console import Console
+from rich.table import Table
+
+from monitor.web.address import PAGE_FILE, UNIX
+from timely.errors import FalkirkError
+
+_SECONDS = 20.0
+
+
+class _NotRunning(Exception):
+    """Nobody answers at the address that a store names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """The `operators` of `/api/job` and what would happen, as from `/api/whatif` (docs/page.md). `running`: now."""
+
+    operators: list[dict[str, Any]]
+    answer: dict[str, Any]
+    running: bool
+
+
+def predict(target: str, failed: Sequence[str]) -> Predicted:
+    """What would happen to the job at `target`, a store's folder or the address of a page, if these failed.
+
+    Raises FalkirkError for a wrong target or name, and when the job cannot answer now.
+    """
+    if target.startswith(("http://", UNIX)):
+        try:
+            return _asked(target, failed)
+        except _NotRunning as error:
+            raise FalkirkError(f"no job answers at {target} ({error})") from error
+    folder = Path(target)
+    if not folder.is_dir():
+        raise FalkirkError(f"there is no store {target}, and it is no address of a page (http://...)")
+    try:
+        return _asked((folder / PAGE_FILE).read_text(), failed)
+    except (FileNotFoundError, _NotRunning):
+        return _recorded(folder, failed)
+
+
+def _asked(address: str, failed: Sequence[str]) -> Predicted:
+    job = _call(address, "GET", "/api/job")
+    answer = _call(address, "POST", "/api/whatif", {"failed": list(failed)})
+    return Predicted(job["operators"], answer, True)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_SECONDS)
+        self.sock.connect(self._path)
+
+
+def _call(address: str, method: str, path: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
+    headers = {"content-type": "application/json"}
+    if address.startswith(UNIX):
+        connection: http.client.HTTPConnection = _UnixConnection(address.removeprefix(UNIX))
+    else:
+        url = urlsplit(address)
+        connection = http.client.HTTPConnection(url.hostname or "localhost", url.port or 80, timeout=_SECONDS)
+        for token in parse_qs(url.query).get("token", []):
+            headers["authorization"] = f"Bearer {token}"
+    try:
+        connection.request(method, path, None if question is None else json.dumps(question), headers)
+        response = connection.getresponse()
+        found: dict[str, Any] = json.loads(response.read())
+    except (ConnectionRefusedError, FileNotFoundError) as error:
+        raise _NotRunning(error.strerror) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise FalkirkError(f"the job at {address.partition('?')[0]} gave no answer ({error}): ask again") from error
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise FalkirkError(str(found.get("error", f"the job answered with status {response.status}")))
+    return found
+
+
+def _recorded(folder: Path, failed: Sequence[str]) -> Predicted:
+    from monitor.web.questions import answer_as_json
+    from monitor.web.recorded import RecordedJob
+    from monitor.what_if import restart, targets
+    from recovery.store.local import LocalStore
+
+    with LocalStore(folder) as store:
+        job = RecordedJob(store)
+    targets(job.layout, failed)  # for what is wrong with the names
+    operators = [{"name": info.name, "region": info.region, "policy": info.policy} for info in job.layout.processors]
+    return Predicted(operators, answer_as_json(restart(job.available)), False)
+
+
+def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
+    """For people: an operator a line."""
+    answer = predicted.answer
+    if not predicted.running:
+        console.print("The job is not running, so nobody has any memory. Run again, it would go on here:")
+    elif failed:
+        console.print(f"If {' and '.join(failed)} failed now:")
+    to: dict[int, dict[int, Any]] = defaultdict(dict)
+    for each in answer["processors"]:
+        to[each["operator"]][each["worker"]] = None if each["keeps"] else tuple(each["to"])
+    table = Table("operator", "region", "policy", "goes back to", box=None, pad_edge=False, header_style="bold")
+    for number, operator in enumerate(predicted.operators):
+        table.add_row(operator["name"], operator["region"] or "", operator["policy"], _places(to[number]))
+    console.print(table)
+    kept = sum(bound is None for of in to.values() for bound in of.values())
+    console.print(f"{kept:,} of {len(answer['processors']):,} processors keep everything.")
+    messages, size = (sum(each[what] for each in answer["resent"]) for what in ("messages", "bytes"))
+    console.print(f"{messages:,} logged messages ({size / 1e6:,.1f} MB) would be sent again.")
+    redone = answer["redone"]
+    if redone is not None:
+        console.print(
+            f"At most {redone['records']:,} records in {redone['epochs']:,} epochs would be done again: about "
+            f"{redone['seconds']:.1f} s of work."
+        )
+
+
+def _places(bounds: dict[int, Any]) -> str:
+    """Equal for all workers, or each with its own.
+
+    >>> _places({0: (3,), 1: (3,)}), _places({0: None, 1: (3, 1)}), _places({0: (-1,)})
+    ('epoch 3', 'worker 0: keeps all; worker 1: (3, 1)', 'its end')
+    """
+    named = {worker: _place(bound) for worker, bound in sorted(bounds.items())}
+    if len(set(named.values())) == 1:
+        return next(iter(named.values()))
+    return "; ".join(f"worker {worker}: {place}" for worker, place in named.items())
+
+
+def _place(bound: tuple[int, ...] | None) -> str:
+    if bound is None:
+        return "keeps all"
+    if bound[0] == -1:
+        return "its end"
+    if not any(bound):
+        return "the beginning"
+    return f"epoch {bound[0]}" if not any(bound[1:]) else str(bound)
+
+
+def what_if_command(target: str, failed: Sequence[str], as_json: bool) -> int:
+    """The whole of `falkirk whatif`; its exit code."""
+    predicted = predict(target, failed)
+    if as_json:
+        print(json.dumps({"running": predicted.running, **predicted.answer}))
+    else:
+        show(predicted, failed, Console(width=None if os.isatty(1) else 120))
+    return 0

@@ -1,0 +1,178 @@
+"""`falkirk whatif` on jobs with real processes: it predicts, a process is killed, and what happens is what it said."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falkirk.what_if_view import predict
+from monitor.supervisor import Job
+from monitor.web.address import PAGE_FILE, open_page
+from monitor.web.recorded import RecordedJob
+from recovery.policies import Batch, Lazy
+from recovery.store.local import LocalStore
+from timely.dataflow import Dataflow
+from timely.drivers.program import Program
+from timely.errors import FalkirkError
+from timely.io.interface import Chunk, End, Partition, Wait
+
+ROOT = Path(__file__).resolve().parents[2]
+HALT, LAST = 12, 20
+
+
+class Halting:
+    """Twenty epochs of forty numbers, and a stop before the thirteenth until `go` is there."""
+
+    rereadable = True
+
+    def __init__(self, go: str) -> None:
+        self.go = go
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        return [HaltingPartition(self.go)] if worker == 0 else []
+
+
+class HaltingPartition:
+    name = "numbers"
+
+    def __init__(self, go: str) -> None:
+        self.go, self.epoch = go, 0
+
+    def read(self) -> Chunk | Wait | End:
+        if self.epoch == LAST:
+            return End()
+        if self.epoch == HALT and not os.path.exists(self.go):
+            return Wait(seconds=0.02)
+        self.epoch += 1
+        return Chunk(self.epoch - 1, [self.epoch * 40 + i for i in range(40)], self.epoch, True)
+
+    def seek(self, position: Any) -> None:
+        self.epoch = position or 0
+
+    def ack(self, position: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def build(go: str) -> Dataflow:
+    """Behind a log, sums that are not saved before the end."""
+    flow = Dataflow("halting")
+    with flow.region("front", policy=Lazy(every=1)):
+        numbers = flow.source("numbers", Halting(go))
+    with flow.region("pairs", policy=Batch(log_outputs=True)):
+        pairs = numbers.map(lambda x: (x % 7, 1))
+    with flow.region("back", policy=Lazy(every=100)):
+        pairs.keyed().sum(name="sums").records().capture("out")
+    return flow
+
+
+def at_rest(target: str, failed: Sequence[str]) -> Any:
+    """What is predicted when nothing moves any more."""
+    last: Any = None
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        try:
+            found = predict(target, failed)
+        except FalkirkError:  # not begun yet
+            time.sleep(0.1)
+            continue
+        if last == found.answer and found.answer["redone"]["records"]:
+            return found
+        last = found.answer
+        time.sleep(0.7)
+    raise AssertionError(f"it does not come to rest: {last}")
+
+
+def bounds_of(found: Any) -> dict[tuple[int, int], tuple[int, ...] | None]:
+    return {
+        (each["operator"], each["worker"]): None if each["keeps"] else tuple(each["to"])
+        for each in found.answer["processors"]
+    }
+
+
+@pytest.mark.parametrize("by_page", [False, True])
+def test_what_is_predicted_is_what_a_killed_process_does(tmp_path: Path, by_page: bool) -> None:
+    store, go = tmp_path / "store", tmp_path / "go"
+    page = open_page("halting", port=0) if by_page else None
+    decided = threading.Event()
+
+    def hear(kind: str, at: float, data: dict[str, Any]) -> None:
+        if kind == "decided" and data["generation"] > 1:
+            decided.set()
+
+    job = Job(Program(flow=build, args={"go": str(go)}), 2, store, on_event=hear, page=page)
+    problems: list[BaseException] = []
+    found: list[Any] = []
+
+    def strike() -> None:
+        try:
+            found.append(at_rest(page.url if page is not None else str(store), ["worker:1"]))
+            os.kill(job.pids[1], signal.SIGKILL)
+            assert decided.wait(60)
+        except BaseException as error:
+            problems.append(error)
+        go.touch()
+
+    thread = threading.Thread(target=strike, daemon=True)
+    thread.start()
+    result = job.run()
+    thread.join()
+    if page is not None:
+        page.close()
+    assert not problems, problems
+    counted: dict[int, int] = {}
+    for _, batch in result.captured("out"):
+        counted.update({key: max(total, counted.get(key, 0)) for key, total in batch})
+    assert sum(counted.values()) == LAST * 40
+    with closing(LocalStore(store)) as local:
+        decision = RecordedJob(local).saved.decision
+    assert decision is not None
+    predicted = bounds_of(found[0])
+    assert predicted == {(p, w): bound for w, of in enumerate(decision.bounds) for p, bound in enumerate(of)}
+    assert None in predicted.values()
+    assert 0 < found[0].answer["redone"]["records"] < HALT * 40
+    assert sum(each["messages"] for each in found[0].answer["resent"]) == HALT
+    assert not (store / PAGE_FILE).exists()
+
+    again = predict(str(store), ["worker:0"])
+    assert not again.running
+    assert all(not each["keeps"] for each in again.answer["processors"])
+    assert again.answer["redone"] is None
+
+
+def whatif(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "falkirk", "whatif", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (tmp_path / "go").touch()
+    Job(Program(flow=build, args={"go": str(tmp_path / "go")}), 1, store).run()
+    shown = whatif(str(store), "--kill", "worker:0")
+    assert shown.returncode == 0, shown.stderr
+    assert "not running" in shown.stdout
+    assert "sums" in shown.stdout
+    answer = json.loads(whatif(str(store), "--json").stdout)
+    assert answer["running"] is False
+    assert len(answer["processors"]) == len({each["operator"] for each in answer["processors"]})
+    for wrong, says in (
+        ([str(store), "--kill", "worker:9"], "numbered 0 to 0"),
+        ([str(store), "--kill", "nobody"], "neither a worker"),
+        ([str(tmp_path / "nothing")], "no store"),
+        (["http://127.0.0.1:9/"], "no job answers"),
+    ):
+        refused = whatif(*wrong)
+        assert refused.returncode == 1
+        assert says in refused.stderr
