@@ -204,17 +204,21 @@ def why_progress(topology: Topology, told: Mapping[int, Observed], flat: int) ->
         return {"text": "Its worker has not said yet.", "frontier": None, "culprit": None, "holds": []}
     if not mine.frontier:
         return {"text": "Nothing can reach it any more.", "frontier": [], "culprit": None, "holds": []}
-    holds: dict[tuple[str, int, Time], dict[str, Any]] = {}
-    for index in [worker, *sorted(told.keys() - {worker})]:
+    # What it waits for is known at its own worker; whose it is, each of the others knows of itself.
+    owners: dict[tuple[str, int], dict[int, set[Time]]] = {}
+    for index in told:
         seen = _closely(told[index], processor)
         for hold in seen.holds if seen is not None else ():
-            local = hold.what in ("batch", "notification") and hold.processor == processor
-            if local and index != worker:
-                continue
-            found = holds.setdefault((hold.what, hold.processor, hold.time), _hold(topology, hold))
             if hold.here:
-                found["workers"].append(index)
-    listed = sorted(holds.values(), key=lambda hold: hold["time"])
+                owners.setdefault((hold.what, hold.processor), {}).setdefault(index, set()).add(hold.time)
+    listed = []
+    for hold in sorted(mine.holds, key=lambda hold: hold.time):
+        known = owners.get((hold.what, hold.processor), {})
+        if hold.what == "batch" or (hold.what == "notification" and hold.processor == processor and hold.here):
+            known = {worker: {hold.time}}
+        # Workers do not look at the same moment: who has one at another time by now may well have had this one.
+        workers = sorted(index for index, times in known.items() if hold.time in times) or sorted(known)
+        listed.append({**_hold(topology, hold), "workers": workers})
     if not listed:
         return {"text": "It is on its way.", "frontier": _times(mine.frontier), "culprit": None, "holds": []}
     least = listed[0]
@@ -247,7 +251,6 @@ def _hold(topology: Topology, hold: Hold) -> dict[str, Any]:
         "name": topology.layout.processors[hold.processor].name,
         "time": [plain(at) for at in hold.time],
         "count": hold.count,
-        "workers": [],
     }
 
 

@@ -100,6 +100,8 @@ class LivePage:
         observation = self.observe()
         if observation is not None:
             self._server.publish(observation)
+        if at_once:
+            self._server.settle()
 
     def close(self) -> None:
         """Stop serving."""

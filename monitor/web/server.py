@@ -25,6 +25,8 @@ from monitor.web.view import Observation
 from recovery.layout import Layout
 
 T = TypeVar("T")
+
+_SETTLE_SECONDS = 0.1
 _Question = tuple[Callable[[JobState], Any], "asyncio.Future[Any]"]
 
 
@@ -78,6 +80,13 @@ class PageServer:
         """Events for the timeline."""
         self._call(self.hub.happened, tuple(events))
 
+    def settle(self) -> None:
+        """Wait a moment, so that open pages hear of what was published before this process is ended."""
+        if self.viewers:
+            passed = threading.Event()
+            self._call(self._loop.call_later, _SETTLE_SECONDS, passed.set)
+            passed.wait(3 * _SETTLE_SECONDS)
+
     def answer(self, job: JobState) -> None:
         """Answer what was asked. Called by the monitor, in its own thread."""
         with suppress(BlockingIOError):
@@ -106,7 +115,7 @@ class PageServer:
             os.write(self._bell, b"?")
         return asyncio.wait_for(future, 10.0)
 
-    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, function: Callable[..., object], *arguments: Any) -> None:
         with suppress(RuntimeError):  # it has been closed
             self._loop.call_soon_threadsafe(function, *arguments)
 

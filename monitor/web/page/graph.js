@@ -85,7 +85,7 @@ export class Graph {
     );
     parts.title = svg("title", {}, node.name);
     group.append(parts.title);
-    const room = node.small ? 14 : Math.floor((node.w - (node.count > 1 ? 120 : 44)) / 6.8);
+    const room = node.small ? 12 : Math.floor((node.w - (node.count > 1 ? 120 : 44)) / 6.8);
     group.append(svg("text", { class: "name", x: node.small ? 12 : 13, y: 20 }, short(node.name, room)));
     parts.progress = svg("tspan", {}, "");
     parts.low = svg("tspan", { class: "soft", dx: 8 }, "");

@@ -163,6 +163,7 @@ const stream = new Stream(
       again();
       return;
     }
+    panel.show(); // what came last may have come too soon after what came before
     const over = ["over", "closing"].includes(phase) || panel.events.some((event) => event.kind === "finished");
     const error = panel.events.findLast((event) => ["error", "failed"].includes(event.kind));
     if (over && !error) banner("The job is finished, and its monitor has left. What is shown is its end.", true);

@@ -82,7 +82,7 @@ export class WhatIf {
     );
     const operators = this.failed.filter((name) => !name.startsWith("worker:"));
     const parts = [
-      html("div", { class: "head" }, html("h2", {}, "What if…"), html("button", { onclick: () => choose({ ask: null }) }, "Close")),
+      html("div", { class: "head" }, html("h2", {}, "What if…"), html("span", { class: "pair" }, failed.size ? html("button", { "data-keep": "again", onclick: () => this.refresh() }, "Ask again") : "", html("button", { onclick: () => choose({ ask: null }) }, "Close"))),
       html("p", { class: "soft" }, "Mark workers here, or operators in the drawing, as failed. Nothing happens to the job: the page asks the solver that would decide."),
       html("div", { class: "chips" }, chips),
       operators.length ? html("div", { class: "chips" }, operators.map((name) => html("button", { class: "chip failed", onclick: () => this.toggle(name) }, name))) : "",

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from monitor.supervisor import Job
+from monitor.web.address import open_page
 from recovery.metadata import at_epoch
 from tests.monitor.web.browser import Tab, browser, find_browser
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.serving import ask, running, serving
 from tests.monitor.web.standing import StandingJob
+from tests.monitor.web.test_app import failing
+from timely.drivers.program import Program
+from timely.errors import FalkirkError
 
 pytestmark = [
     pytest.mark.browser,
@@ -173,3 +180,22 @@ def test_a_dead_monitor_shows_as_such_and_comes_back(tab: Tab, tmp_path: Path) -
         os.kill(victim, signal.SIGKILL)
         tab.wait(f"{text_of('#panel')}.includes('worker 1 failed')", 60)
         tab.wait(f"/^running · generation (?!1$)/.test({text_of('#phase')})", 60)
+
+
+def test_a_job_that_fails_shows_why(tab: Tab, tmp_path: Path) -> None:
+    with closing(open_page("fails", port=0)) as page:
+        job = Job(Program(flow=failing, args={"folder": str(tmp_path)}), 1, tmp_path / "store", page=page)
+        ended = threading.Event()
+
+        def run() -> None:
+            with suppress(FalkirkError):
+                job.run()
+            ended.set()
+
+        thread = threading.Thread(target=run)
+        go(tab, page.url)
+        thread.start()
+        assert ended.wait(60)
+        thread.join()
+        tab.wait(f"{text_of('#banner')}.includes(\"'divide'\")")
+        tab.wait("document.querySelector('#panel li.bad').textContent.includes('ZeroDivisionError')")

@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.available import Available
-from monitor.why import Need, why_rollback
+from monitor.topology import Topology
+from monitor.why import Need, why_progress, why_rollback
 from recovery.layout import EdgeInfo, GroupInfo, Layout, ProcessorInfo
 from recovery.metadata import at_epoch
+from recovery.protocol import Closely, Hold, Observed
 from recovery.recorder import image
 
 
@@ -90,3 +92,24 @@ def test_the_words_name_the_constraint_and_the_culprit() -> None:
     assert answer["culprit"] == {"operator": 0, "worker": 0, "name": "first"}
     assert answer["constraint"] == "M̄(d, f) ⊆ φ(d)(f(src))"
     assert "'first' on worker 0 to keep all before epoch 4" in answer["text"]
+
+
+def test_what_holds_progress_is_told_by_its_own_worker_and_whose_it_is_by_the_others() -> None:
+    source = ProcessorInfo("numbers", "source", "a.py:1", None, "Lazy", 1, True, 0, "source")
+    count = ProcessorInfo("count", "count", "a.py:2", None, "Lazy", 1, True, 0, "operator")
+    edge = EdgeInfo(0, 0, 1, 0, 0, True, False, 1, (0,), ())
+    layout = Layout("two", "f", "[]", 2, (source, count), (edge,), (GroupInfo(None, 1.0),))
+
+    def said(worker: int, *holds: Hold) -> Observed:
+        return Observed(worker, 1, b"", 0, 0, 5, (), (Closely(1, (holds[0].time,), holds),))
+
+    told = {
+        0: said(0, Hold("position", 0, (5,), 1, False), Hold("message", 1, (6,), 2, True)),
+        1: said(1, Hold("position", 0, (4,), 1, True)),
+    }
+    answer = why_progress(Topology(layout), told, 2)  # on worker 0
+    assert answer["frontier"] == [[5]]
+    assert answer["text"] == "The source 'numbers' on worker 1 is at epoch 5."
+    assert answer["culprit"] == {"operator": 0, "worker": 1}
+    assert [(hold["what"], hold["workers"]) for hold in answer["holds"]] == [("position", [1]), ("message", [0])]
+    assert why_progress(Topology(layout), {}, 2)["culprit"] is None
