@@ -3,7 +3,7 @@
 Operators stand in a tree of *groups*: the scopes of the program; and where a scope holds very many, what belongs to one
 region within it, chains without a fork, and bands of neighbouring layers. A group that is *open* is drawn as a box around
 what is in it, one that is *folded* as a single node. What a reader has opened stays open and what he has folded stays
-folded; of the rest as much is opened, from the outside inwards, as may be drawn.
+folded; of the rest as much is opened, from the outside inwards, as is good to look at.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from recovery.layout import Layout
 
 MOST_DRAWN = 150
 """Nodes on the page at once."""
+FIRST_DRAWN = 80
+"""Of a program that is larger than that, at first."""
 MOST_CHILDREN = 48
 """A group with more is divided further."""
 
@@ -88,9 +90,14 @@ def fold(
     root: Group,
     opened: Collection[str] = (),
     closed: Collection[str] = (),
-    most: int = MOST_DRAWN,
+    most: int | None = None,
 ) -> Folding:
-    """Choose what is drawn. `opened` and `closed` are keys of groups, as a reader chose them; the last word is his."""
+    """Choose what is drawn. `opened` and `closed` are keys of groups, as a reader chose them; the last word is his.
+
+    `most`: how many nodes, but for what the reader has opened; by default all of a program that can be drawn whole.
+    """
+    if most is None:
+        most = MOST_DRAWN if len(layout.processors) <= MOST_DRAWN else FIRST_DRAWN
     parents = {
         child.key: group for group in (root, *root.groups()) for child in group.children if isinstance(child, Group)
     }
@@ -104,15 +111,16 @@ def fold(
     drawn = _drawn(root, is_open)
     level = [child for child in root.children if isinstance(child, Group)]
     while level:
-        # Small ones first: so most of them are open in the end, and what stays folded is what is large.
-        for group in sorted(level, key=lambda group: (len(group.children), group.key)):
-            parent_open = parents[group.key].key in is_open
-            if parent_open and group.key not in is_open | unwanted and drawn + len(group.children) - 1 <= most:
-                is_open.add(group.key)
-                drawn += len(group.children) - 1
+        folded = [group for group in level if parents[group.key].key in is_open and group.key not in is_open | unwanted]
+        # All of a level or none, so that like looks alike; only where that leaves almost nothing, the small ones first.
+        if drawn + sum(len(group.children) - 1 for group in folded) <= most or drawn < most / 4:
+            for group in sorted(folded, key=lambda group: (len(group.children), group.key)):
+                if drawn + len(group.children) - 1 <= most:
+                    is_open.add(group.key)
+                    drawn += len(group.children) - 1
         level = [child for group in level for child in group.children if isinstance(child, Group)]
     nodes: list[tuple[int, ...]] = []
-    folded: list[Group | None] = []
+    stands_for: list[Group | None] = []
     of = [0] * len(layout.processors)
 
     def draw(group: Group) -> None:
@@ -124,11 +132,11 @@ def fold(
             for index in members:
                 of[index] = len(nodes)
             nodes.append(members)
-            folded.append(child if isinstance(child, Group) else None)
+            stands_for.append(child if isinstance(child, Group) else None)
 
     draw(root)
     reachable = frozenset(group.key for group in (root, *root.groups()) if group.key in is_open)
-    return Folding(root, reachable, tuple(nodes), tuple(folded), tuple(of))
+    return Folding(root, reachable, tuple(nodes), tuple(stands_for), tuple(of))
 
 
 def _drawn(group: Group, is_open: Collection[str]) -> int:
