@@ -97,7 +97,7 @@ class MonitorProcess:
         self._tick = min(max(shortest / 10, _SHORTEST_TICK), _LONGEST_TICK)
         self._coordinator = Coordinator(self._now(), saved, settings)
         self._selector = selectors.DefaultSelector()
-        self._workers = WorkerConnections(self._selector, listener)
+        self._workers = WorkerConnections(self._selector, listener, watch.token)
         self._selector.register(control.sock, selectors.EVENT_READ, None)
         for file in self._journal.files():
             self._selector.register(file, selectors.EVENT_READ, None)

@@ -7,16 +7,19 @@ import socket
 from contextlib import suppress
 
 from recovery.child_control import cut, frame
+from recovery.greeting import Greeting, tune
 from recovery.protocol import Join, ToMonitor, ToWorker, decode_to_monitor, encode_message
 
 _CHUNK = 1 << 18
 
 
 class _Connection:
-    __slots__ = ("buffer", "incarnation", "out", "sock", "worker")
+    __slots__ = ("buffer", "greeting", "incarnation", "out", "sock", "worker")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, token: bytes) -> None:
         self.sock = sock
+        self.greeting: Greeting | None = Greeting(token) if token else None
+        """Nothing that it says counts before."""
         self.worker = -1
         """Not known before it joins."""
         self.incarnation = -1
@@ -25,10 +28,11 @@ class _Connection:
 
 
 class WorkerConnections:
-    """Connections that workers make to `listener`, a listening unix socket."""
+    """Connections that workers make to `listener`, a listening socket; with `token`, only of those who know it."""
 
-    def __init__(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
+    def __init__(self, selector: selectors.BaseSelector, listener: socket.socket, token: bytes = b"") -> None:
         self._selector = selector
+        self._token = token
         self._listener = listener
         self._newest: dict[int, _Connection] = {}
         listener.setblocking(False)
@@ -56,7 +60,9 @@ class WorkerConnections:
         with suppress(BlockingIOError):
             sock, _ = self._listener.accept()
             sock.setblocking(False)
-            connection = _Connection(sock)
+            if sock.family != socket.AF_UNIX:
+                tune(sock)
+            connection = _Connection(sock, self._token)
             self._selector.register(sock, selectors.EVENT_READ, lambda events: self._serve(connection, events))
         return []
 
@@ -66,6 +72,14 @@ class WorkerConnections:
             self._push(connection)
         if not events & selectors.EVENT_READ:
             return []
+        if connection.greeting is not None:
+            known = connection.greeting.hear(connection.sock)
+            if known is None:
+                return []
+            if not known:
+                self._forget(connection)
+                return []
+            connection.greeting = None
         ended = False
         try:
             while data := connection.sock.recv(_CHUNK):
@@ -85,11 +99,14 @@ class WorkerConnections:
                     self._newest[message.worker] = connection
             heard.append((message, connection.incarnation))
         if ended:
-            self._selector.unregister(connection.sock)
-            connection.sock.close()
-            if self._newest.get(connection.worker) is connection:
-                del self._newest[connection.worker]
+            self._forget(connection)
         return heard
+
+    def _forget(self, connection: _Connection) -> None:
+        self._selector.unregister(connection.sock)
+        connection.sock.close()
+        if self._newest.get(connection.worker) is connection:
+            del self._newest[connection.worker]
 
     def _push(self, connection: _Connection) -> None:
         waited = self._selector.get_key(connection.sock).events & selectors.EVENT_WRITE

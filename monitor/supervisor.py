@@ -7,7 +7,6 @@ when the supervisor dies, all others end. One prepared process waits as a spare,
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -15,15 +14,15 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 from monitor.apart import NoMonitor, address_of, connect
-from monitor.process_journal import OWNER
 from monitor.supervisor_processes import MONITOR, WORKER, Child, Children
-from monitor.supervisor_stop import STOP_FILE, JobStopped
+from monitor.supervisor_result import Gathered, error_of
+from monitor.supervisor_store import JobStore, told
 from monitor.web.address import PAGE_FILE, PageSocket, open_door
 from recovery.child import FILES, Task
 from recovery.child_control import (
@@ -47,18 +46,11 @@ from recovery.child_control import (
     Watch,
 )
 from recovery.layout import Layout, lay_out
-from recovery.store.identity import make_store_id
-from recovery.store.local import LocalStore
-from recovery.store.reading import survey
-from timely import errors
-from timely.batch import Batch
-from timely.codec import decode_batch
 from timely.drivers.control import CapturedBatch, Stats
 from timely.drivers.inputs import Limits
 from timely.drivers.job import OnStats, Result, explaining
 from timely.drivers.program import Program, packed
 from timely.errors import FalkirkError, WorkerLost
-from timely.order import Time
 from timely.plan import compile_plan
 
 _TICK_SECONDS = 0.25
@@ -116,12 +108,9 @@ class Job:
         self.layout: Layout = lay_out(compile_plan(flow.graph, workers))
         self.finished_before = False
         """The store says that an earlier run has finished the job: nothing was done now."""
-        self.stats: dict[int, Stats] = {}
-        self._captures = {node.index: node.name for node in flow.graph.of_kind("capture")}
-        self._captured: dict[tuple[int, int, Time], Batch] = {}
+        self._gathered = Gathered(flow)
         self._on_event = on_event
         self._on_note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
-        self._began = time.perf_counter()
         self._workers: dict[int, Child] = {}
         self._spares: deque[Child] = deque()
         self._monitor: Child | None = None
@@ -145,14 +134,7 @@ class Job:
 
     def _open(self, program: Program, workers: int, folder: Path, limits: Limits) -> None:
         resources = self._resources
-        store = resources.enter_context(LocalStore(folder))
-        resources.enter_context(store.lock())
-        identity = make_store_id(store, secrets.token_bytes(16))
-        surveys = [survey(store, owner, identity) for owner in (OWNER, *(f"worker-{w:03d}" for w in range(workers)))]
-        self._incarnation = max((found.newest.incarnation for found in surveys if found.newest is not None), default=0)
-        self._stop_file = folder / STOP_FILE
-        self._stop_file.unlink(missing_ok=True)
-        resources.callback(self._stop_file.unlink, missing_ok=True)
+        self._store = JobStore(resources, folder, workers)
         private = self._children.private = tempfile.mkdtemp(prefix="falkirk-")
         resources.callback(shutil.rmtree, private, ignore_errors=True)
         self._listener = resources.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -161,14 +143,14 @@ class Job:
         self._listener.listen(4 * workers + 16)
         self._task = resources.enter_context(open(os.path.join(private, TASK_FILE), "w+b"))  # noqa: SIM115
         patience = self._children.liveness.timeout
-        self._task.write(packed(Task(program, workers, limits, str(folder), identity, address, patience)))
+        self._task.write(packed(Task(program, workers, limits, str(folder), self._store.id, address, patience)))
         self._task.flush()
         self._folder = folder
         if self._page is None:
             self._page = resources.enter_context(
                 closing(open_door(self.layout.name, os.path.join(private, PAGE_SOCKET)))
             )
-        resources.enter_context(_told(self._page.url, folder / PAGE_FILE))
+        resources.enter_context(told(self._page.url, folder / PAGE_FILE))
         resources.callback(self._children.close)
         resources.callback(self._children.stop)
         if self._apart is not None:
@@ -177,6 +159,11 @@ class Job:
             self._start_monitor()
         for _ in range(workers):
             self._start_spare()
+
+    @property
+    def stats(self) -> dict[int, Stats]:
+        """How far each worker was when it last said so."""
+        return self._gathered.stats
 
     @property
     def pids(self) -> list[int]:
@@ -214,10 +201,7 @@ class Job:
             self._on_note(
                 f"the job of the store {self._folder} was finished by an earlier run: there is nothing left to do"
             )
-        captured: dict[str, list[tuple[Time, Batch]]] = {name: [] for name in self._captures.values()}
-        for (node, _, at), batch in self._captured.items():
-            captured[self._captures[node]].append((at, batch))
-        return Result(time.perf_counter() - self._began, dict(self.stats), {}, captured)
+        return self._gathered.result()
 
     def close(self) -> None:
         """End all processes, as they are. `run` does so at its end."""
@@ -259,8 +243,7 @@ class Job:
         if self._error is not None:
             self._let_it_be_noted()
             raise self._error
-        if self._stop_file.exists():
-            raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
+        self._store.check_stop()
         if self._away_until is not None and time.monotonic() >= self._away_until and self._over is None:
             self._meet_monitor()
         if self._spare_due is not None and time.monotonic() >= self._spare_due and self._over is None:
@@ -298,9 +281,8 @@ class Job:
                         self._on_note(f"{self._name(child)} has been busy for {busy:.0f} s with {what}")
                 case Stats():
                     self.stats[child.worker] = message
-                case CapturedBatch(node, at, header, payload):
-                    # It is whole, and may come again from a process that took over: then it is one and the same.
-                    self._captured[node, child.worker, at] = decode_batch(header, memoryview(payload))
+                case CapturedBatch():
+                    self._gathered.capture(child.worker, message)
                 case Needed(worker):
                     self._replace(worker)
                 case Fenced(worker, incarnation, _):
@@ -317,7 +299,9 @@ class Job:
                 case Unable():
                     child.failed = True
                     if child not in self._spares and self._error is None:
-                        self._error = _error_of(message, child)
+                        self._error = error_of(
+                            message, f"worker {child.worker}" if child.module == WORKER else "the monitor"
+                        )
                         if child.module == WORKER and self._monitor is not None:
                             self._monitor.tell(Broke(child.worker, str(self._error)))
                             self._noted_by = time.monotonic() + _NOTE_SECONDS
@@ -377,13 +361,12 @@ class Job:
 
     def _watch(self, monitor: Child) -> None:
         self._monitor = monitor
-        self._incarnation += 1
         awaited, timeline = tuple(sorted(self._workers)), self._on_event is not None
         page = self._page
         assert page is not None
         watch = Watch(
             str(self._folder),
-            self._incarnation,
+            self._store.incarnation(),
             self.layout,
             awaited,
             timeline,
@@ -403,8 +386,7 @@ class Job:
         if not self._spares:
             self._start_spare()
         child = self._spares.popleft()
-        self._incarnation += 1
-        child.worker, child.incarnation = worker, self._incarnation
+        child.worker, child.incarnation = worker, self._store.incarnation()
         ends: dict[int, socket.socket] = {}
         for other, theirs in self._workers.items():
             one, ends[other] = socket.socketpair()
@@ -428,26 +410,3 @@ class Job:
         """End a worker that must not go on; what it said in time counts, its last words do not."""
         del self._workers[child.worker]
         self._children.end(child)
-
-
-@contextmanager
-def _told(address: str, file: Path) -> Iterator[None]:
-    """While inside, `file` says where the job's page is, to this user only. It may have a token in it."""
-    file.unlink(missing_ok=True)
-    with suppress(OSError), open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(address)  # nothing but a look at the job needs it
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            file.unlink()
-
-
-def _error_of(failure: Unable, child: Child) -> FalkirkError:
-    if not failure.known:
-        who = f"worker {child.worker}" if child.module == WORKER else "the monitor"
-        return FalkirkError(f"{who} failed:\n{failure.trace}")
-    kind = getattr(errors, failure.kind, None)
-    if isinstance(kind, type) and issubclass(kind, FalkirkError):
-        return kind(failure.text)
-    return FalkirkError(failure.text)

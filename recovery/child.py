@@ -7,12 +7,10 @@ as the replacement of one that died. It ends when its supervisor does.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import sys
 import threading
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +26,7 @@ from recovery.child_control import (
     end_with,
 )
 from recovery.child_warm import warm_up
+from recovery.child_work import capturing, work
 from recovery.heartbeat import Heartbeat, Voice, doing
 from recovery.layout import Layout, lay_out
 from recovery.monitor_link import SocketMonitorLink
@@ -37,17 +36,12 @@ from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
 from recovery.store.reading import take_over
 from recovery.store_client import ThreadedStore
-from timely.batch import Batch
-from timely.codec import encode_batch
-from timely.drivers.control import CapturedBatch
 from timely.drivers.explain import print_report
 from timely.drivers.inputs import Limits
-from timely.drivers.job import STATS_SECONDS, session_stats
+from timely.drivers.job import session_stats
 from timely.drivers.program import Program, unpacked
 from timely.drivers.sockets import SocketLink
 from timely.drivers.workspace import Workspace
-from timely.errors import CodecError
-from timely.order import Time
 from timely.plan import Plan, compile_plan
 
 FILES = "files"
@@ -116,7 +110,6 @@ class WorkerProcess:
         self._control = control
         self._tell = voice.tell
         self._heartbeat = heartbeat
-        self._plan = plan
         self._ended = False
         peers = dict(zip(begin.peers, control.files(len(begin.peers))))
         self._link = SocketLink(peers, survives=True) if task.workers > 1 else None
@@ -144,7 +137,7 @@ class WorkerProcess:
             journal,
             found.read(),
             task.limits,
-            on_capture=self._captured,
+            on_capture=capturing(plan, self._tell),
             patience=task.patience,
             workspace=Workspace(Path(task.folder) / FILES, durable=True),
         )
@@ -156,16 +149,14 @@ class WorkerProcess:
         signal.signal(signal.SIGTERM, lambda *_: session.stop(_Stopped()))
         if hasattr(signal, "SIGQUIT"):
             signal.signal(signal.SIGQUIT, lambda *_: print_report(session.worker))
-        due = time.monotonic() + STATS_SECONDS
         try:
-            while not self._ended:
-                self._heartbeat.turn()
-                session.step(STATS_SECONDS)
-                if session.done and not self._ended:  # until all others are, too: it may be needed again
-                    select.select([*self._monitor.files(), *self._files()], [], [], STATS_SECONDS)
-                if (now := time.monotonic()) >= due:
-                    due = now + STATS_SECONDS
-                    self._tell(session_stats(session))
+            work(
+                session,
+                self._heartbeat,
+                lambda: self._ended,
+                lambda: [*self._monitor.files(), *self._files()],
+                self._tell,
+            )
         except BaseException:
             try:
                 # The supervisor may say stop now, but this must be finished.
@@ -184,14 +175,6 @@ class WorkerProcess:
                     self._link.replace(worker, self._control.files(1)[0])
                 case End():
                     self._ended = True
-
-    def _captured(self, node: int, at: Time, batch: Batch) -> None:
-        try:
-            header, payload = encode_batch(batch)
-        except CodecError as error:
-            where = self._plan.graph.nodes[node]
-            raise CodecError(f"capture {where.name!r} ({where.site}): {error}") from error
-        self._tell(CapturedBatch(node, at, header, b"".join(payload)))
 
 
 def _stop(*_: object) -> None:

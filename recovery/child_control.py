@@ -73,6 +73,8 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     """Whether the supervisor wants to hear of what happens."""
     beat_seconds: float
     page: Page | None = None
+    token: bytes = b""
+    """What workers say first, where others might connect as well."""
 
 
 class Lost(msgspec.Struct, tag=True, frozen=True):
@@ -141,6 +143,15 @@ class Warned(msgspec.Struct, tag=True, frozen=True):
     text: str
 
 
+class Here(msgspec.Struct, tag=True, frozen=True):
+    """From a worker that somebody else has started: which one it is, and where."""
+
+    worker: int
+    incarnation: int
+    host: str
+    pid: int
+
+
 class Beat(msgspec.Struct, tag=True, frozen=True):
     """From any process: it is alive. `busy`: for how many seconds it has been in one turn; `doing`: with what, if for long."""
 
@@ -148,7 +159,7 @@ class Beat(msgspec.Struct, tag=True, frozen=True):
     doing: str
 
 
-FromChild: TypeAlias = Beat | Needed | Fenced | Happened | Over | Unable | Warned | Stats | CapturedBatch
+FromChild: TypeAlias = Beat | Here | Needed | Fenced | Happened | Over | Unable | Warned | Stats | CapturedBatch
 
 Heard = TypeVar("Heard")
 

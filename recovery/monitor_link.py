@@ -1,4 +1,4 @@
-"""A worker's connection to its monitor: a unix stream socket, made again whenever it breaks."""
+"""A worker's connection to its monitor: a stream socket, made again whenever it breaks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from recovery.child_control import cut, frame
+from recovery.greeting import connect
 from recovery.protocol import ToMonitor, ToWorker, decode_to_worker, encode_message
 
 _CHUNK = 1 << 18
@@ -19,15 +20,21 @@ class SocketMonitorLink:
     what is said then waits for the next one.
 
     Args:
-        address: the path of that socket.
+        address: of that socket: the path of a unix socket, or (host, port).
         before_hearing: called after messages were received, and before anybody acts on them.
         files: what else its worker should wake up for.
+        token: what is said first where others might connect as well (`recovery.greeting`).
     """
 
     def __init__(
-        self, address: str, before_hearing: Callable[[], None] = lambda: None, files: tuple[int, ...] = ()
+        self,
+        address: str | tuple[str, int],
+        before_hearing: Callable[[], None] = lambda: None,
+        files: tuple[int, ...] = (),
+        token: bytes = b"",
     ) -> None:
         self._address = address
+        self._token = token
         self._before_hearing = before_hearing
         self._files = files
         self._buffer = bytearray()
@@ -63,14 +70,11 @@ class SocketMonitorLink:
             self._drop()
 
     def _connect(self) -> bool:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.setblocking(False)
         try:
-            sock.connect(self._address)
+            self._sock = _connected(self._address)
         except OSError:  # nobody listens, or too many wait: later
-            sock.close()
             return False
-        self._sock = sock
+        self._out += self._token
         return True
 
     def _receive(self) -> None:
@@ -105,3 +109,18 @@ class SocketMonitorLink:
         self._sock = None
         self._buffer.clear()
         self._out.clear()
+
+
+def _connected(address: str | tuple[str, int]) -> socket.socket:
+    if not isinstance(address, str):
+        sock = connect(address)
+        sock.setblocking(False)
+        return sock
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        sock.connect(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -19,6 +19,7 @@ not fit waits here, where `unsent` counts it. ZeroMQ's own limits are off, becau
 from __future__ import annotations
 
 import os
+import socket
 import struct
 import sys
 import time
@@ -80,7 +81,8 @@ class ZmqLink:
     """Connections of worker `index` to all others at `addresses`; see `timely.drivers.link.Link`.
 
     Addresses are `tcp://host:port`, or `ipc://path` on one host; `bind` is where this worker listens if that is not its
-    own address. Without `keys` nothing is encrypted and anybody may connect: for ipc:// in a private folder only.
+    own address; `listener` is a TCP socket that listens there already, for who let the system choose the port. Without
+    `keys` nothing is encrypted and anybody may connect: for ipc:// in a private folder only.
     It listens from the start; call `meet` before anything else. `say` gets news for the user while workers wait.
     """
 
@@ -92,6 +94,7 @@ class ZmqLink:
         bind: str | None = None,
         timing: Timing | None = None,
         say: Callable[[str], None] | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         if keys is None and not all(address.startswith("ipc://") for address in addresses):
             raise FalkirkError("workers that talk over a network need keys: make them with create_host_files()")
@@ -113,7 +116,7 @@ class ZmqLink:
         maker = Maker(self._context, index, keys, self._timing, any("[" in address for address in addresses))
         try:
             self._gate = Gate(self._context, keys, self._say)
-            self._pull = maker.listen(bind or addresses[index])
+            self._pull = maker.listen(bind or addresses[index], listener)
             self._peers = {
                 worker: _Peer(worker, address, maker) for worker, address in enumerate(addresses) if worker != index
             }

@@ -80,9 +80,14 @@ class Maker:
         self._timing = timing
         self._ipv6 = ipv6
 
-    def listen(self, address: str) -> zmq.Socket[bytes]:
-        """A PULL socket at `address`. Raises FalkirkError when this host has no such address or the port is taken."""
+    def listen(self, address: str, listener: socket.socket | None = None) -> zmq.Socket[bytes]:
+        """A PULL socket at `address`, which takes over `listener` if that listens there already.
+
+        Raises FalkirkError when this host has no such address or the port is taken.
+        """
         pull = self._socket(zmq.PULL)
+        if listener is not None:
+            pull.setsockopt(zmq.USE_FD, listener.detach())
         if self._keys is not None:
             pull.curve_server = True
             pull.zap_domain = b"falkirk"

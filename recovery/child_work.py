@@ -1,0 +1,51 @@
+"""What a worker with recovery does from its beginning to the end of the job, however its process was started."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+
+from recovery.child_control import FromChild
+from recovery.heartbeat import Heartbeat
+from recovery.session import RecoverableSession
+from timely.batch import Batch
+from timely.codec import encode_batch
+from timely.drivers.control import CapturedBatch
+from timely.drivers.job import STATS_SECONDS, session_stats
+from timely.errors import CodecError
+from timely.order import Time
+from timely.plan import Plan
+
+
+def work(
+    session: RecoverableSession,
+    heartbeat: Heartbeat,
+    ended: Callable[[], bool],
+    files: Callable[[], list[int]],
+    tell: Callable[[FromChild], None],
+) -> None:
+    """Work until `ended` says that the job is over. `files` are what to wait for when there is nothing more to do."""
+    due = time.monotonic() + STATS_SECONDS
+    while not ended():
+        heartbeat.turn()
+        session.step(STATS_SECONDS)
+        if session.done and not ended():  # until all others are, too: it may be needed again
+            select.select(files(), [], [], STATS_SECONDS)
+        if (now := time.monotonic()) >= due:
+            due = now + STATS_SECONDS
+            tell(session_stats(session))
+
+
+def capturing(plan: Plan, tell: Callable[[FromChild], None]) -> Callable[[int, Time, Batch], None]:
+    """Hands captured batches over to whoever runs the job."""
+
+    def captured(node: int, at: Time, batch: Batch) -> None:
+        try:
+            header, payload = encode_batch(batch)
+        except CodecError as error:
+            where = plan.graph.nodes[node]
+            raise CodecError(f"capture {where.name!r} ({where.site}): {error}") from error
+        tell(CapturedBatch(node, at, header, b"".join(payload)))
+
+    return captured
