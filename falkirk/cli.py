@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from libraries.spark.session import SparkOptions
     from timely.drivers.job import OnStats, Result
 
 app = typer.Typer(
@@ -137,6 +138,20 @@ def run(
             show_default=False,
         ),
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MASTER",
+            help="With --store, run the workers on this Spark cluster: spark://host:port (see docs/spark_cluster.md).",
+            show_default=False,
+        ),
+    ] = None,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="With --on, a setting of Spark. May be given several times.", show_default=False
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -165,6 +180,10 @@ def run(
         raise typer.BadParameter("--events goes with --store: without a store nothing is watched")
     if monitor is not None and store is None:
         raise typer.BadParameter("--monitor goes with --store: without a store there is nothing to monitor")
+    if on is not None and (store is None or hosts is not None or monitor is not None):
+        raise typer.BadParameter("--on goes with --store, and without --hosts and --monitor")
+    if spark_conf and on is None:
+        raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
     from falkirk.run_program import Show, run_program, say
     from timely.drivers.inputs import Limits
@@ -195,6 +214,7 @@ def run(
             monitor=monitor,
             ui=page,
             events=events,
+            on=None if on is None else _spark(on, spark_conf or []),
         )
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")
@@ -414,6 +434,16 @@ def _stop_at_once(number: int, frame: FrameType | None) -> NoReturn:
     """Ctrl-C before there is anything to clean up: a traceback out of the middle of an import helps nobody."""
     os.write(2, b"stopped: by Ctrl-C\n")
     os._exit(128 + number)
+
+
+def _spark(master: str, settings: list[str]) -> SparkOptions:
+    from libraries.spark.session import SparkOptions
+
+    pairs = [setting.partition("=") for setting in settings]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise typer.BadParameter(f"--spark-conf {name!r}: write KEY=VALUE")
+    return SparkOptions(master=master, config=tuple((name, value) for name, _, value in pairs))
 
 
 def parse_arguments(pairs: list[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from typing import Any
 
 from falkirk.event_log import EventLog
 from monitor.web.address import PageSocket, open_page
@@ -30,6 +31,7 @@ def run(
     monitor: str | os.PathLike[str] | None = None,
     ui: bool | str = False,
     events: str | os.PathLike[str] | None = None,
+    on: Any = None,
 ) -> Result:
     """Run `program` until all its sources have ended.
 
@@ -51,11 +53,18 @@ def run(
         ui: serve the job's page (docs/page.md), at any address that is free (True) or at "host:port"; `on_note` is told where.
             Without a store, a temporary one is used.
         events: with a store, a file to which what happens to the job is added, a JSON object a line (`falkirk.event_log`).
+        on: with a store, a Spark cluster that the workers are to run on, as the tasks of one stage: a SparkSession, or the
+            address of a master, such as "spark://host:7077" (or `libraries.spark.SparkOptions`). See docs/spark_cluster.md.
 
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
     """
     note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
+    if on is not None and (store is None or monitor is not None):
+        raise FalkirkError(
+            "on= goes with store=, a folder that all hosts of the cluster share, and without monitor=: the monitor runs beside "
+            "this process"
+        )
     if ui and drive is not None:
         raise FalkirkError("a job whose inputs are fed by hand (drive=...) cannot have a store, and the page needs one")
     if store is None and ui:
@@ -87,6 +96,10 @@ def run(
         if ui:
             page = resources.enter_context(closing(_page_of(program, ui)))
             note(f"the page of the job is at {page.url}")
+        if on is not None:
+            from libraries.spark.cluster import ClusterJob
+
+            return ClusterJob(program, workers, store, on, limits, log, on_note, heartbeat_timeout, page).run(on_stats)
         job = Job(program, workers, store, limits, log, on_note, heartbeat_timeout, monitor, page)
         return job.run(on_stats)
 

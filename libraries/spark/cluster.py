@@ -1,0 +1,387 @@
+"""A whole job on a Spark cluster: its workers are the tasks of one barrier stage, its store is a folder that all hosts share.
+
+The monitor runs beside this process, as for a job on one machine. When a task dies Spark ends all tasks of the stage, so no
+worker's memory is left; the next attempt's workers go back to what each had persisted, as the monitor decides, and no further.
+Every attempt has new incarnations, which fence the journals off from what may be left of earlier ones.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from libraries.spark.cluster_attempt import Attempt
+from libraries.spark.cluster_calls import Caller, Calls
+from libraries.spark.cluster_session import Cluster, On
+from libraries.spark.cluster_task import ClusterTask
+from libraries.spark.errors import SparkError
+from monitor.supervisor_processes import MONITOR, Child, Children
+from monitor.supervisor_result import Gathered, error_of
+from monitor.supervisor_store import JobStore
+from monitor.web.address import PageSocket
+from recovery.child import FILES
+from recovery.child_control import (
+    Beat,
+    End,
+    Fenced,
+    FromChild,
+    Happened,
+    Here,
+    Lost,
+    Over,
+    Page,
+    Unable,
+    Warned,
+    Watch,
+)
+from recovery.greeting import listen, new_token
+from recovery.layout import Layout, lay_out
+from timely.drivers.control import CapturedBatch, Stats
+from timely.drivers.inputs import Limits
+from timely.drivers.job import OnStats, Result
+from timely.drivers.program import Program, packed
+from timely.errors import FalkirkError, WorkerLost
+from timely.plan import compile_plan
+
+_TICK_SECONDS = 0.05
+_FIRST_SECONDS = 15.0
+"""How long executors may take to be there for the first attempt."""
+
+_AGAIN_SECONDS = 120.0
+"""The same for later ones: an executor that was lost is started again by the cluster, perhaps on another host."""
+
+_LAUNCH_SECONDS = 120.0
+"""How long the tasks of a stage may take to be launched and to call: other jobs of a shared session may have their places."""
+
+_END_SECONDS = 30.0
+"""How long workers have to leave when all is done: sinks are closed then."""
+
+_LAST_WORDS_SECONDS = 1.0
+"""After an error in a task, so long is waited for the task to tell it."""
+
+_MOST_MONITORS = 10
+_PATIENCE = 3
+"""A task is given up after so many time-outs of silence. Its processor time is not known here, so a call into C that keeps
+Python's lock must not look like a process that hangs."""
+
+
+class ClusterJob:
+    """One run of a job on a cluster.
+
+    Args:
+        program: what every worker builds.
+        workers: how many tasks.
+        folder: of the store: all hosts of the cluster, and this one, see it under the same name.
+        on: the cluster: a Spark session, or the address of a master.
+        limits, on_event, on_note, heartbeat_timeout, page: as for `monitor.supervisor.Job`.
+
+    Raises:
+        SparkError: if the cluster cannot be used.
+        GraphError, StoreError: as for `monitor.supervisor.Job`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        workers: int,
+        folder: str | os.PathLike[str],
+        on: On,
+        limits: Limits | None = None,
+        on_event: Callable[[str, float, dict[str, Any]], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
+        heartbeat_timeout: float = 10.0,
+        page: PageSocket | None = None,
+    ) -> None:
+        flow = program.build()
+        self.layout: Layout = lay_out(compile_plan(flow.graph, workers))
+        self.finished_before = False
+        """The store says that an earlier run has finished the job: nothing was done now."""
+        self.attempts = 0
+        """How many stages were submitted."""
+        self._gathered = Gathered(flow)
+        self._program, self._limits = program, limits or Limits()
+        self._on_event = on_event
+        self._on_note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
+        self._page = page
+        self._silence = _PATIENCE * heartbeat_timeout
+        self._monitor: Child | None = None
+        self._monitors = 0
+        self._attempt: Attempt | None = None
+        self._incarnations: tuple[int, ...] = ()
+        self._called = False
+        """Whether a task of this attempt has."""
+        self._submitted = 0.0
+        self._lost_at: float | None = None
+        self._over: Over | None = None
+        self._error: FalkirkError | None = None
+        self._resources = ExitStack()
+        resources = self._resources
+        try:
+            where = _folder(folder)
+            self._store = JobStore(resources, where, workers)
+            self._cluster = Cluster(on)
+            resources.callback(self._cluster.close)
+            self._token = new_token()
+            try:
+                self._calls = Calls(self._cluster.bind, self._token)
+                resources.callback(self._calls.close)
+                self._listener = resources.enter_context(listen(self._cluster.bind))
+            except OSError as error:
+                raise SparkError(
+                    f"executors are to reach this machine at {self._cluster.bind} (spark.driver.bindAddress), where it cannot "
+                    f"listen: {error.strerror}"
+                ) from error
+            self._children = Children(workers, heartbeat_timeout)
+            resources.callback(self._children.close)
+            resources.callback(self._children.stop)
+            self._start_monitor()
+        except BaseException:
+            resources.close()
+            raise
+
+    @property
+    def where(self) -> dict[int, tuple[str, int]]:
+        """The host and the process of each worker that has called."""
+        return {here.worker: (here.host, here.pid) for each in self._calls.callers if (here := each.here) is not None}
+
+    def run(self, on_stats: OnStats | None = None) -> Result:
+        """See the job through; raises as `monitor.supervisor.Job.run`."""
+        try:
+            while self._over is None:
+                if self._attempt is None:
+                    self._submit()
+                self._turn()
+                if on_stats is not None and self._gathered.stats:
+                    on_stats(self._gathered.stats)
+            if self._over.reason is not None:
+                raise (WorkerLost if self._over.lost else FalkirkError)(self._over.reason)
+            self.finished_before = self._over.before
+            self._finish()
+        finally:
+            self._end_attempt()
+            self._resources.close()
+        shutil.rmtree(self._store.folder / FILES, ignore_errors=True)
+        result = self._gathered.result()
+        if on_stats is not None and result.stats:
+            on_stats(result.stats)
+        if self.finished_before:
+            self._on_note(
+                f"the job of the store {self._store.folder} was finished by an earlier run: nothing is left to do"
+            )
+        return result
+
+    # Attempts
+
+    def _submit(self) -> None:
+        self.attempts += 1
+        self._called = False
+        self._submitted = time.monotonic()
+        workers = self.layout.workers
+        self._incarnations = tuple(self._store.incarnation() for _ in range(workers))
+        host = self._cluster.host
+        task = ClusterTask(
+            self._program,
+            Path(self._program.path).read_bytes() if self._program.path is not None else None,
+            self._limits,
+            str(self._store.folder),
+            self._store.id,
+            (host, self._calls.address[1]),
+            (host, int(self._listener.getsockname()[1])),
+            self._token,
+            self._incarnations,
+            self._children.beat_seconds,
+        )
+        patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
+        group = f"falkirk-{secrets.token_hex(4)}"
+        self._attempt = Attempt(self._cluster, packed(task), workers, group, patience)
+
+    def _end_attempt(self) -> None:
+        """End what is left of it; what it still says counts no more."""
+        attempt, self._attempt = self._attempt, None
+        for caller in list(self._calls.callers):
+            self._calls.hang_up(caller)
+        if attempt is not None and not attempt.over.is_set():
+            attempt.cancel()
+            attempt.over.wait(_END_SECONDS)
+
+    def _failed(self, reason: str) -> None:
+        """Some task is lost, and so all are: the monitor decides to where each worker goes back in the next attempt."""
+        self._end_attempt()
+        if self._over is not None:
+            return
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+        self._on_note(f"a worker on the cluster was lost ({reason}); the job goes on from its store in a new stage")
+        if self._monitor is not None:
+            for worker, incarnation in enumerate(self._incarnations):
+                self._monitor.tell(Lost(worker, incarnation, reason))
+
+    # One turn
+
+    def _turn(self) -> None:
+        for caller, message in self._calls.wait(_TICK_SECONDS):
+            self._hear(caller, message)
+        self._hear_monitor()
+        if self._error is not None:
+            raise self._error
+        self._store.check_stop()
+        self._look_at_attempt()
+
+    def _look_at_attempt(self) -> None:
+        attempt, now = self._attempt, time.monotonic()
+        if attempt is None:
+            return
+        if attempt.over.is_set():
+            if attempt.refused is not None:
+                raise attempt.refused
+            ending = attempt.ending
+            if ending is not None and ending.raised:
+                self._hear_last_words()
+                if not self._called:
+                    raise SparkError(
+                        f"the workers could not begin on the cluster: {ending.reason}\nExecutors need the Python and the "
+                        "packages that this process has (PYSPARK_PYTHON says which Python they use), and must be able to reach "
+                        f"{self._cluster.host}"
+                    )
+            if self._over is None:
+                self._failed(ending.reason if ending is not None else "all tasks have ended")
+        elif silent := [each for each in self._calls.callers if each.here and now - each.pulse.heard > self._silence]:
+            self._failed(f"worker {silent[0].here.worker} gave no sign of life for {self._silence:g} s")  # type: ignore[union-attr]
+        elif not self._called and now - self._submitted > _AGAIN_SECONDS + _LAUNCH_SECONDS:
+            raise SparkError(
+                f"Spark has not launched the {self.layout.workers} workers within {now - self._submitted:.0f} s: is the "
+                "cluster busy with something else?"
+            )
+
+    def _hear(self, caller: Caller, message: FromChild) -> None:
+        here = caller.here
+        if here is None or here.incarnation not in self._incarnations:
+            return
+        match message:
+            case Here():
+                self._called = True
+            case Stats():
+                self._gathered.stats[here.worker] = message
+            case CapturedBatch():
+                self._gathered.capture(here.worker, message)
+            case Warned(text):
+                self._on_note(text)
+            case Beat(busy, doing) if self._children.liveness.worth_telling(caller.pulse, busy):
+                self._on_note(
+                    f"worker {here.worker} has been busy for {busy:.0f} s with {doing or 'something of its own'}"
+                )
+            case Unable(kind) if kind != WorkerLost.__name__ and self._error is None:
+                self._error = error_of(message, f"worker {here.worker}")
+
+    def _hear_last_words(self) -> None:
+        """A task has failed by an error, and tells it, perhaps after Spark does."""
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while self._error is None and self._calls.callers and time.monotonic() < deadline:
+            for caller, message in self._calls.wait(_TICK_SECONDS):
+                self._hear(caller, message)
+        if self._error is not None:
+            raise self._error
+
+    def _finish(self) -> None:
+        """All is done: let the workers leave."""
+        if self._attempt is None:
+            return
+        for caller in self._calls.callers:
+            caller.tell(End())
+        deadline = time.monotonic() + _END_SECONDS
+        while not self._attempt.over.is_set() and time.monotonic() < deadline and self._error is None:
+            for caller, message in self._calls.wait(_TICK_SECONDS):
+                self._hear(caller, message)
+        for caller, message in self._calls.wait(0):
+            self._hear(caller, message)
+        if self._error is not None:
+            raise self._error
+
+    # The monitor
+
+    def _start_monitor(self) -> None:
+        self._monitors += 1
+        if self._monitors > _MOST_MONITORS:
+            self._error = WorkerLost(
+                f"the monitor has died {_MOST_MONITORS} times; what is in the store is safe: run the job again"
+            )
+            return
+        self._monitor = self._children.start(MONITOR, [])
+        awaited, page = tuple(sorted(self.where)), self._page
+        watch = Watch(
+            str(self._store.folder),
+            self._store.incarnation(),
+            self.layout,
+            awaited,
+            True,
+            self._children.beat_seconds,
+            Page(page.title, page.token) if page is not None else None,
+            self._token,
+        )
+        self._monitor.tell(watch, [self._listener] if page is None else [self._listener, page.listener])
+
+    def _hear_monitor(self) -> None:
+        self._children.wait(0)
+        child = self._monitor
+        if child is None:
+            return
+        for message in child.control.read():
+            self._obey(message)
+        for hung in self._children.hung():
+            self._on_note(f"the monitor {hung.hung}; it is replaced")
+            hung.control.ended = True
+        if self._children.over(child):
+            for message in self._children.end(child):
+                self._obey(message)
+            self._monitor = None
+            if self._over is None and self._error is None:
+                self._start_monitor()
+
+    def _obey(self, message: FromChild) -> None:
+        match message:
+            case Over():
+                self._over = self._over or message
+            case Fenced(worker, incarnation, reason):
+                if self._attempt is not None and incarnation in (-1, self._incarnations[worker]):
+                    self._failed(f"worker {worker}: {reason}")
+            case Happened(kind, at, data):
+                if kind == "restored" and self._lost_at is not None:
+                    self._on_note(f"the job goes on, {time.monotonic() - self._lost_at:.1f} s after the loss")
+                    self._lost_at = None
+                if self._on_event is not None:
+                    self._on_event(kind, at, data)
+            case Warned(text):
+                self._on_note(text)
+            case Unable() if self._error is None:
+                self._error = error_of(message, "the monitor")
+
+
+def _folder(folder: str | os.PathLike[str]) -> Path:
+    if "://" in str(folder):
+        raise SparkError(
+            f"the store {folder} is not a folder: a job on a cluster needs one that all hosts share, mounted at the same "
+            "place, as over NFS; object stores and HDFS cannot be used yet"
+        )
+    return Path(folder).absolute()
+
+
+def run_on_cluster(
+    program: Program,
+    workers: int,
+    folder: str | os.PathLike[str],
+    on: On,
+    limits: Limits | None = None,
+    on_stats: OnStats | None = None,
+    on_note: Callable[[str], None] | None = None,
+    heartbeat_timeout: float = 10.0,
+    page: PageSocket | None = None,
+) -> Result:
+    """Run a job on a Spark cluster, or go on with it. See `ClusterJob`."""
+    return ClusterJob(program, workers, folder, on, limits, None, on_note, heartbeat_timeout, page).run(on_stats)

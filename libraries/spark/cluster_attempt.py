@@ -1,0 +1,106 @@
+"""One attempt at a job on a cluster: one barrier stage, from when it is submitted until Spark says how it ended."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from libraries.spark.cluster_session import Cluster
+from libraries.spark.cluster_task import run_task
+from libraries.spark.errors import SparkError
+
+_LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a stage has ended before the job was done. `raised`: by an error in Python, rather than by a loss."""
+
+    reason: str
+    raised: bool
+
+
+class Attempt:
+    """Submits `data`, a packed `ClusterTask`, as a stage of `workers` tasks; `over` when Spark is done with it.
+
+    Args:
+        group: the name of Spark's job group, to cancel it by.
+        patience: seconds to wait for enough executors.
+    """
+
+    def __init__(self, cluster: Cluster, data: bytes, workers: int, group: str, patience: float) -> None:
+        self._cluster = cluster
+        self._data = data
+        self._workers = workers
+        self._group = group
+        self._patience = patience
+        self._cancelled = False
+        self.over = threading.Event()
+        self.ending: Ending | None = None
+        """Set when it has failed."""
+        self.refused: SparkError | None = None
+        """Set when it could not be submitted, or Spark itself is gone."""
+        threading.Thread(target=self._run, name=f"falkirk-{group}", daemon=True).start()
+
+    def cancel(self) -> None:
+        """End the tasks; `over` follows."""
+        self._cancelled = True
+        with suppress(Exception):  # Spark may be gone
+            self._cluster.context.cancelJobGroup(self._group)
+
+    def _run(self) -> None:
+        context = self._cluster.context
+        try:
+            if self._wait_for_slots():
+                context.setJobGroup(self._group, f"falkirk: {self._workers} workers", interruptOnCancel=False)
+                numbers = context.parallelize(range(self._workers), self._workers)
+                # A result stage: Spark fails the job at once when a task is lost, and does not try by itself.
+                numbers.barrier().mapPartitions(partial(run_task, self._data)).collect()
+        except SparkError as error:
+            self.refused = error
+        except Exception as error:
+            self.ending = ending_of(error)
+            if self.ending is None:
+                self.refused = SparkError(f"Spark's Java process is gone, or does not answer: {type(error).__name__}")
+        finally:
+            self.over.set()
+
+    def _wait_for_slots(self) -> bool:
+        deadline = time.monotonic() + self._patience
+        while (slots := self._cluster.slots()) < self._workers and not self._cancelled:
+            if time.monotonic() >= deadline:
+                raise SparkError(
+                    f"the Spark cluster {self._cluster.master} runs at most {slots} tasks at a time, and {self._workers} "
+                    "workers have to run at once: give fewer workers, or more executors or cores (spark.cores.max, "
+                    "spark.executor.cores, spark.task.cpus)"
+                )
+            time.sleep(_LOOK_SECONDS)
+        return not self._cancelled
+
+
+def ending_of(error: Exception) -> Ending | None:
+    """What Spark says of a job that failed; None if it was not Spark that spoke."""
+    java = getattr(error, "java_exception", None)
+    if java is None:
+        return None
+    try:
+        return read_ending(str(java.getMessage()))
+    except Exception:  # it has gone meanwhile
+        return None
+
+
+def read_ending(text: str) -> Ending:
+    """The reason in Spark's message: what ends a Python traceback, or what names the loss."""
+    text = re.split(r"\n\s*at [\w.$]+\(|\n\tat ", text)[0]
+    trace = re.search(r"PythonException: .*Traceback \(most recent call last\):\n(.*)", text, re.DOTALL)
+    if trace is not None:
+        lines = re.sub(r"\n\s*SQLSTATE: \w+\s*\Z", "", trace[1]).splitlines()
+        frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
+        return Ending("\n".join(lines[frames[-1] + 1 :] if frames else lines[-1:]).strip(), raised=True)
+    lost = re.search(r"(?:ExecutorLostFailure.* Reason: |[\w.]+Exception: )(.*)", text)
+    reason = lost[1] if lost is not None else text.splitlines()[0]
+    return Ending(reason.split(" Consider setting")[0].strip(), raised="PythonException" in text)

@@ -1,0 +1,94 @@
+"""The connections that tasks on the cluster make to whoever runs the job."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from monitor.liveness import Pulse
+from recovery.child_control import FROM_CHILD, Control, FromChild, Here, ToChild, tell
+from recovery.greeting import Greeting, listen, tune
+
+
+@dataclass(eq=False, slots=True)
+class Caller:
+    """One task, from when it has said which worker it is (`here`)."""
+
+    control: Control[FromChild]
+    greeting: Greeting | None
+    pulse: Pulse
+    here: Here | None = None
+
+    def tell(self, message: ToChild) -> None:
+        """Tell it something; if it is gone, that is found out elsewhere."""
+        with suppress(OSError):
+            tell(self.control.sock, message)
+
+
+class Calls:
+    """Listens at `host` for tasks that know `token`."""
+
+    def __init__(self, host: str, token: bytes) -> None:
+        self._token = token
+        self._listener = listen(host)
+        self._listener.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self.callers: list[Caller] = []
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where tasks connect."""
+        host, port, *_ = self._listener.getsockname()
+        return str(host), int(port)
+
+    def wait(self, seconds: float) -> list[tuple[Caller, FromChild]]:
+        """What those who are known have said, in order; waits for news at most so long."""
+        said: list[tuple[Caller, FromChild]] = []
+        for key, _ in self._selector.select(seconds):
+            if key.data is None:
+                self._accept()
+            elif key.data in self.callers:
+                said += [(key.data, message) for message in self._hear(key.data)]
+        return said
+
+    def hang_up(self, caller: Caller) -> None:
+        """Close the connection: the task then ends by itself."""
+        self.callers.remove(caller)
+        self._selector.unregister(caller.control.sock)
+        caller.control.close()
+
+    def close(self) -> None:
+        """Close everything."""
+        for caller in list(self.callers):
+            self.hang_up(caller)
+        self._listener.close()
+        self._selector.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            sock, _ = self._listener.accept()
+            tune(sock)
+            now = time.monotonic()
+            caller = Caller(Control(sock, FROM_CHILD), Greeting(self._token), Pulse(-1, now, now))
+            self.callers.append(caller)
+            self._selector.register(sock, selectors.EVENT_READ, caller)
+
+    def _hear(self, caller: Caller) -> list[FromChild]:
+        if caller.greeting is not None:
+            known = caller.greeting.hear(caller.control.sock)
+            if known is False:
+                self.hang_up(caller)
+            if not known:
+                return []
+            caller.greeting = None
+        messages = caller.control.read()
+        caller.pulse.heard = time.monotonic()
+        for message in messages:
+            if isinstance(message, Here):
+                caller.here = message
+        if caller.control.ended:
+            self.hang_up(caller)
+        return messages if caller.here is not None else []

@@ -1,0 +1,83 @@
+"""A real Spark cluster on this machine: a master and workers of one core each, on the loopback interface."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyspark
+
+from libraries.spark.java import find_java, home_for_spark
+from libraries.spark.session import SparkOptions, environment
+
+_HOME = Path(pyspark.__file__).parent
+_SECONDS = 120.0
+
+
+def _start(folder: Path, name: str, arguments: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    with (folder / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            [str(_HOME / "bin" / "spark-class"), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=variables,
+            cwd=folder,
+            start_new_session=True,
+        )
+
+
+def _until(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> re.Match[str]:
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        text = log.read_text(errors="replace")
+        if found := re.search(pattern, text):
+            return found
+        assert process.poll() is None, text[-2000:]
+        assert time.monotonic() < deadline, text[-2000:]
+        time.sleep(0.05)
+
+
+@contextmanager
+def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
+    """The address of its master, while it runs. Logs are in `folder`."""
+    variables = environment(SparkOptions(), home_for_spark(find_java(), folder))
+    del variables["PYTHONPATH"]  # what the job needs must come with it
+    variables |= {"SPARK_HOME": str(_HOME), "SPARK_LOCAL_DIRS": str(folder / "local"), "SPARK_DAEMON_MEMORY": "256m"}
+    processes = []
+    try:
+        master = _start(
+            folder,
+            "master",
+            ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"],
+            variables,
+        )
+        processes.append(master)
+        address = _until(folder / "master.log", r"Starting Spark master at (spark://\S+)", master)[1]
+        for number in range(workers):
+            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "600m", "--webui-port", "0"]
+            options += ["--work-dir", str(folder / f"work-{number}")]
+            worker = _start(
+                folder, f"worker-{number}", ["org.apache.spark.deploy.worker.Worker", *options, address], variables
+            )
+            processes.append(worker)
+        for number, worker in enumerate(processes[1:]):
+            _until(folder / f"worker-{number}.log", "Successfully registered with master", worker)
+        yield address
+    finally:
+        for process in reversed(processes):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
