@@ -14,11 +14,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from libraries.spark.cluster_attempt import Attempt
 from libraries.spark.cluster_calls import Caller, Calls
+from libraries.spark.cluster_meeting import begin
 from libraries.spark.cluster_session import Cluster, On
 from libraries.spark.cluster_task import ClusterTask
 from libraries.spark.errors import SparkError
@@ -51,11 +53,11 @@ from timely.errors import FalkirkError, WorkerLost
 from timely.plan import compile_plan
 
 _TICK_SECONDS = 0.05
-_FIRST_SECONDS = 15.0
-"""How long executors may take to be there for the first attempt."""
+_FIRST_SECONDS = 10.0
+"""The first attempt waits so long for one more executor."""
 
-_AGAIN_SECONDS = 120.0
-"""The same for later ones: an executor that was lost is started again by the cluster, perhaps on another host."""
+_AGAIN_SECONDS = 60.0
+"""Later ones wait so long: an executor that was lost is started again by the cluster, perhaps on another host."""
 
 _LAUNCH_SECONDS = 120.0
 """How long the tasks of a stage may take to be launched and to call: other jobs of a shared session may have their places."""
@@ -192,7 +194,6 @@ class ClusterJob:
             self._limits,
             str(self._store.folder),
             self._store.id,
-            (host, self._calls.address[1]),
             (host, int(self._listener.getsockname()[1])),
             self._token,
             self._incarnations,
@@ -200,7 +201,8 @@ class ClusterJob:
         )
         patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
         group = f"falkirk-{secrets.token_hex(4)}"
-        self._attempt = Attempt(self._cluster, packed(task), workers, group, patience)
+        work = partial(begin, (host, self._calls.port), self._token, packed(task))
+        self._attempt = Attempt(self._cluster, work, workers, group, patience)
 
     def _end_attempt(self) -> None:
         """End what is left of it; what it still says counts no more."""

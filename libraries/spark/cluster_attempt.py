@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from typing import TypeAlias
 
 from libraries.spark.cluster_session import Cluster
-from libraries.spark.cluster_task import run_task
 from libraries.spark.errors import SparkError
 
 _LOOK_SECONDS = 0.1
+
+Work: TypeAlias = Callable[[Iterable[int]], Iterable[int]]
+"""What each task does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +28,16 @@ class Ending:
 
 
 class Attempt:
-    """Submits `data`, a packed `ClusterTask`, as a stage of `workers` tasks; `over` when Spark is done with it.
+    """Submits `work` as a stage of `workers` tasks; `over` when Spark is done with it.
 
     Args:
         group: the name of Spark's job group, to cancel it by.
-        patience: seconds to wait for enough executors.
+        patience: seconds without a further executor after which there are too few.
     """
 
-    def __init__(self, cluster: Cluster, data: bytes, workers: int, group: str, patience: float) -> None:
+    def __init__(self, cluster: Cluster, work: Work, workers: int, group: str, patience: float) -> None:
         self._cluster = cluster
-        self._data = data
+        self._work = work
         self._workers = workers
         self._group = group
         self._patience = patience
@@ -59,7 +62,7 @@ class Attempt:
                 context.setJobGroup(self._group, f"falkirk: {self._workers} workers", interruptOnCancel=False)
                 numbers = context.parallelize(range(self._workers), self._workers)
                 # A result stage: Spark fails the job at once when a task is lost, and does not try by itself.
-                numbers.barrier().mapPartitions(partial(run_task, self._data)).collect()
+                numbers.barrier().mapPartitions(self._work).collect()
         except SparkError as error:
             self.refused = error
         except Exception as error:
@@ -70,9 +73,11 @@ class Attempt:
             self.over.set()
 
     def _wait_for_slots(self) -> bool:
-        deadline = time.monotonic() + self._patience
+        most, rose = 0, time.monotonic()
         while (slots := self._cluster.slots()) < self._workers and not self._cancelled:
-            if time.monotonic() >= deadline:
+            if slots > most:
+                most, rose = slots, time.monotonic()
+            if time.monotonic() >= rose + self._patience:
                 raise SparkError(
                     f"the Spark cluster {self._cluster.master} runs at most {slots} tasks at a time, and {self._workers} "
                     "workers have to run at once: give fewer workers, or more executors or cores (spark.cores.max, "
@@ -103,4 +108,4 @@ def read_ending(text: str) -> Ending:
         return Ending("\n".join(lines[frames[-1] + 1 :] if frames else lines[-1:]).strip(), raised=True)
     lost = re.search(r"(?:ExecutorLostFailure.* Reason: |[\w.]+Exception: )(.*)", text)
     reason = lost[1] if lost is not None else text.splitlines()[0]
-    return Ending(reason.split(" Consider setting")[0].strip(), raised="PythonException" in text)
+    return Ending(reason.split(" Consider setting")[0].strip(" ."), raised="PythonException" in text)

@@ -39,10 +39,9 @@ class Calls:
         self.callers: list[Caller] = []
 
     @property
-    def address(self) -> tuple[str, int]:
+    def port(self) -> int:
         """Where tasks connect."""
-        host, port, *_ = self._listener.getsockname()
-        return str(host), int(port)
+        return int(self._listener.getsockname()[1])
 
     def wait(self, seconds: float) -> list[tuple[Caller, FromChild]]:
         """What those who are known have said, in order; waits for news at most so long."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import timely
+from libraries.spark import cluster_meeting
 from libraries.spark.errors import SparkError
 from libraries.spark.java import find_java, home_for_spark
 from libraries.spark.session import SparkOptions, check_master, environment, open_session, settings
@@ -53,8 +54,8 @@ class Cluster:
         self._resources = ExitStack()
         try:
             options = SparkOptions(master=on) if isinstance(on, str) else on
-            session = self._open(options) if isinstance(options, SparkOptions) else options
-            self.context = _context_of(session)
+            self.session = self._open(options) if isinstance(options, SparkOptions) else options
+            self.context = _context_of(self.session)
             _ship(self.context)
         except BaseException:
             self.close()
@@ -151,6 +152,8 @@ def _context_of(session: Any) -> SparkContext:
 
 def _ship(context: SparkContext) -> None:
     """Have every executor's Python find the code that runs here, whether or not it has some version of it."""
+    from pyspark import cloudpickle
+
     if context in _shipped:
         return
     folder = Path(tempfile.mkdtemp(prefix="falkirk-code-"))
@@ -163,6 +166,8 @@ def _ship(context: SparkContext) -> None:
                 if path.is_file() and path.suffix != ".pyc":
                     archive.write(path, path.relative_to(root))
     context.addPyFile(str(file))
+    # What begins before the rest is loaded.
+    cloudpickle.register_pickle_by_value(cluster_meeting)  # type: ignore[no-untyped-call]
     _shipped[context] = file
 
 

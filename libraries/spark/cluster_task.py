@@ -1,30 +1,26 @@
 """A worker of a job as a task of a Spark barrier stage: what runs on the cluster.
 
-All tasks of the stage are there or none. They find each other by one `allGather`, are linked by ZeroMQ with keys drawn for
-this attempt alone, and reach the monitor and whoever runs the job over TCP. A task that dies takes the stage with it; the next
-attempt's tasks take over the journals, so what is left of earlier ones can write nothing more.
+All tasks of the stage are there or none. They find each other (`cluster_meeting`), are linked by ZeroMQ with keys drawn for
+this attempt alone, and reach the monitor and whoever runs the job over TCP. A task that dies takes the stage with it; the
+next attempt's tasks take over the journals, so what is left of earlier ones can write nothing more.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import select
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import zmq
-
 from recovery.child import FILES
 from recovery.child_control import TO_CHILD, Control, End, Here, ToChild, Warned, confession
-from recovery.child_warm import warm_up
 from recovery.child_work import capturing, work
-from recovery.greeting import connect, listen
+from recovery.greeting import tune
 from recovery.heartbeat import Heartbeat, Voice, doing
 from recovery.layout import lay_out
 from recovery.monitor_link import SocketMonitorLink
@@ -44,14 +40,16 @@ from timely.errors import WorkerLost
 from timely.plan import compile_plan
 
 if TYPE_CHECKING:
-    from pyspark import BarrierTaskContext
+    from libraries.spark.cluster_meeting import Meeting, Met
+
+_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterTask:
     """What all tasks of an attempt are told.
 
-    `source` is the text of the program's file. `driver` and `monitor` are where the two listen, for who knows `token`.
+    `source` is the text of the program's file. `monitor` is where that listens, for who knows `token`.
     """
 
     program: Program
@@ -59,92 +57,64 @@ class ClusterTask:
     limits: Limits
     folder: str
     store_id: bytes
-    driver: tuple[str, int]
     monitor: tuple[str, int]
     token: bytes
     incarnations: tuple[int, ...]
     beat_seconds: float
 
 
-def run_task(data: bytes, _: Iterator[int]) -> Iterator[int]:
-    """Be the worker that this task's number says, to the end of the job. `data`: a `ClusterTask`, packed."""
-    from pyspark import BarrierTaskContext
+def run_task(data: bytes, index: int, sock: socket.socket, meeting: Meeting) -> None:
+    """Be worker `index`, to the end of the job.
 
-    context = BarrierTaskContext.get()
+    Args:
+        data: a `ClusterTask`, packed.
+        sock: the connection to whoever runs the job.
+        meeting: finds the other workers.
+    """
+    tune(sock)
     task: ClusterTask = unpacked(data)
-    index = context.partitionId()
-    with connect(task.driver) as sock:
-        sock.sendall(task.token)
-        voice = Voice(sock)
-        voice.tell(Here(index, task.incarnations[index], socket.gethostname(), os.getpid()))
-        try:
-            _Worker(task, index, context, voice).run()
-        except BaseException as error:
-            with suppress(OSError):
-                voice.tell(confession(error))
-            raise
-    return iter(())
+    voice = Voice(sock)
+    left = threading.Event()
+    threading.Thread(target=_end_with, args=(sock, left), daemon=True).start()
+    voice.tell(Here(index, task.incarnations[index], socket.gethostname(), os.getpid()))
+    try:
+        _Worker(task, index, meeting, voice).run()
+    except BaseException as error:
+        with suppress(OSError):
+            voice.tell(confession(error))
+        raise
+    finally:
+        left.set()
 
 
-class _Meeting:
-    """The addresses and public keys of all workers, gathered while each prepares itself: Spark takes a second for it."""
-
-    def __init__(self, context: BarrierTaskContext, index: int, host: str) -> None:
-        self._index = index
-        public, secret = zmq.curve_keypair()
-        self._secret = secret.decode()
-        self._listener = listen(host)
-        port = self._listener.getsockname()[1]
-        mine = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
-        self._said: list[str] | None = None
-        self._error: Exception | None = None
-        message = json.dumps([mine, public.decode()])
-        self._thread = threading.Thread(target=self._gather, args=(context, message), daemon=True)
-        self._thread.start()
-
-    def link(self) -> ZmqLink:
-        """The link to all other workers, which have met when this returns."""
-        self._thread.join()
-        if self._said is None:
-            raise WorkerLost(f"Spark did not bring the workers together: {self._error}")
-        addresses, public = zip(*map(json.loads, self._said))
-        link = ZmqLink(self._index, addresses, Keys(self._secret, public), listener=self._listener)
-        try:
-            link.meet(b"falkirk", lambda worker, greeting: None)  # the monitor compares what they have built
-        except BaseException as error:
-            link.fail(error)
-            raise
-        return link
-
-    def _gather(self, context: BarrierTaskContext, message: str) -> None:
-        try:
-            self._said = context.allGather(message)
-        except Exception as error:
-            self._error = error
+def _end_with(sock: socket.socket, left: threading.Event) -> None:
+    """End this process at once when whoever runs the job is gone, or has given this attempt up: the next needs its place."""
+    poll = select.poll()
+    poll.register(sock.fileno(), getattr(select, "POLLRDHUP", 0))
+    while not left.is_set():
+        if poll.poll(_LOOK_SECONDS * 1000) and not left.is_set():
+            os._exit(1)
 
 
 class _Worker:
     """One incarnation of one worker."""
 
-    def __init__(self, task: ClusterTask, index: int, context: BarrierTaskContext, voice: Voice) -> None:
+    def __init__(self, task: ClusterTask, index: int, meeting: Meeting, voice: Voice) -> None:
         self._voice = voice
         self._control: Control[ToChild] = Control(voice.sock, TO_CHILD)
         self._ended = False
         self._heartbeat = Heartbeat(voice, task.beat_seconds)
-        host = str(voice.sock.getsockname()[0])  # what leads to whoever runs the job leads to the other workers
-        workers = len(task.incarnations)
-        meeting = _Meeting(context, index, host) if workers > 1 else None
-        plan = compile_plan(_program(task).build().graph, workers)
+        plan = compile_plan(_program(task).build().graph, len(task.incarnations))
         layout = lay_out(plan)
-        store = _store(task)
+        store = shared_store(task.folder, task.store_id)
         journal, found, warnings = take_over(store, f"worker-{index:03d}", task.store_id, task.incarnations[index])
         for warning in warnings:
             voice.tell(Warned(warning))
-        warm_up()
         client = ThreadedStore(store)
         for name in found.leftovers:
             client.delete(name)
-        link = meeting.link() if meeting is not None else None
+        met = meeting.wait()
+        link = _link(index, met) if len(met.addresses) > 1 else None
         self._monitor = SocketMonitorLink(task.monitor, self._obey, (voice.sock.fileno(),), task.token)
         self._files = client.files
         self._session = RecoverableSession(
@@ -187,6 +157,16 @@ class _Worker:
             raise WorkerLost("whoever runs the job has gone, or has given this attempt up")
 
 
+def _link(index: int, met: Met) -> ZmqLink:
+    link = ZmqLink(index, met.addresses, Keys(met.secret, met.public), listener=met.listener)
+    try:
+        link.meet(b"falkirk", lambda worker, greeting: None)  # the monitor compares what they have built
+    except BaseException as error:
+        link.fail(error)
+        raise
+    return link
+
+
 def _program(task: ClusterTask) -> Program:
     """The program as it can be built here: from its own file where that is there, from what was sent otherwise."""
     program = task.program
@@ -201,20 +181,20 @@ def _program(task: ClusterTask) -> Program:
     return replace(program, path=str(copy))
 
 
-def _store(task: ClusterTask) -> LocalStore:
+def shared_store(folder: str, identity: bytes) -> LocalStore:
     """The store of the job. Raises StoreGone if this host does not see it."""
     advice = (
         "a job on a cluster needs a store in a folder that all hosts of the cluster share, mounted at the same place, as over "
         "NFS; object stores and HDFS cannot be used yet"
     )
-    here = f"{task.folder} on {socket.gethostname()}"
-    if not Path(task.folder).is_dir():
+    here = f"{folder} on {socket.gethostname()}"
+    if not Path(folder).is_dir():
         raise StoreGone(f"there is no folder {here}: {advice}")
-    store = LocalStore(task.folder)
+    store = LocalStore(folder)
     try:
         known = store_id(store)
     except StoreError as error:
         raise StoreGone(f"{here} is not the store of this job: {advice} ({error})") from error
-    if known != task.store_id:
+    if known != identity:
         raise StoreGone(f"{here} is not the store of this job: {advice}")
     return store
