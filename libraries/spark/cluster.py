@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -141,6 +142,8 @@ class ClusterJob:
                     f"listen: {error.strerror}"
                 ) from error
             self._children = Children(workers, heartbeat_timeout)
+            self._children.private = tempfile.mkdtemp(prefix="falkirk-")
+            resources.callback(shutil.rmtree, self._children.private, ignore_errors=True)
             resources.callback(self._children.close)
             resources.callback(self._children.stop)
             self._start_monitor()
@@ -198,6 +201,7 @@ class ClusterJob:
             self._token,
             self._incarnations,
             self._children.beat_seconds,
+            self._children.liveness.timeout,
         )
         patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
         group = f"falkirk-{secrets.token_hex(4)}"

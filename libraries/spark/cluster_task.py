@@ -61,6 +61,8 @@ class ClusterTask:
     token: bytes
     incarnations: tuple[int, ...]
     beat_seconds: float
+    patience: float
+    """As for `recovery.child.Task`."""
 
 
 def run_task(data: bytes, index: int, sock: socket.socket, meeting: Meeting) -> None:
@@ -129,6 +131,7 @@ class _Worker:
             found.read(),
             task.limits,
             on_capture=capturing(plan, voice.tell),
+            patience=task.patience,
             workspace=Workspace(Path(task.folder) / FILES, durable=True),
         )
         self._heartbeat.describe(lambda: doing(self._session.worker.acting))

@@ -99,6 +99,18 @@ def vanish(link: ZmqLink) -> None:
     link._context.destroy(linger=0)
 
 
+def test_a_link_takes_over_a_socket_that_listens_already() -> None:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    addresses, keys = [f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in listeners], new_keys(2)
+    links = [ZmqLink(index, addresses, keys[index], timing=QUICK, listener=listeners[index]) for index in range(2)]
+    meet(*links)
+    sent = frame(1, 100_000)
+    links[0].send(1, sent)
+    assert same(receive(links[1], 1)[0], sent)
+    close(*links)
+    assert all(each.fileno() == -1 for each in listeners)
+
+
 @settings(max_examples=4)
 @given(sizes=st.lists(st.sampled_from([0, 64, 70_000, 1 << 20, (4 << 20) + 5, 9_000_000]), min_size=1, max_size=4))
 def test_frames_of_any_size_arrive_in_order_and_whole_in_both_directions(sizes: list[int]) -> None:
