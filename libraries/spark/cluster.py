@@ -38,6 +38,7 @@ from recovery.child_control import (
     Happened,
     Here,
     Lost,
+    Needed,
     Over,
     Page,
     Unable,
@@ -118,6 +119,8 @@ class ClusterJob:
         self._monitors = 0
         self._attempt: Attempt | None = None
         self._incarnations: tuple[int, ...] = ()
+        self._needed: set[int] = set()
+        """The workers that the monitor has asked for since an attempt failed: it may also give the job up."""
         self._called = False
         """Whether a task of this attempt has."""
         self._submitted = 0.0
@@ -156,11 +159,16 @@ class ClusterJob:
         """The host and the process of each worker that has called."""
         return {here.worker: (here.host, here.pid) for each in self._calls.callers if (here := each.here) is not None}
 
+    @property
+    def monitor_pid(self) -> int | None:
+        """The process of the monitor, on this machine."""
+        return self._monitor.pid if self._monitor is not None else None
+
     def run(self, on_stats: OnStats | None = None) -> Result:
         """See the job through; raises as `monitor.supervisor.Job.run`."""
         try:
             while self._over is None:
-                if self._attempt is None:
+                if self._attempt is None and (self.attempts == 0 or self._needed == set(range(self.layout.workers))):
                     self._submit()
                 self._turn()
                 if on_stats is not None and self._gathered.stats:
@@ -220,6 +228,7 @@ class ClusterJob:
     def _failed(self, reason: str) -> None:
         """Some task is lost, and so all are: the monitor decides to where each worker goes back in the next attempt."""
         self._end_attempt()
+        self._needed.clear()
         if self._over is not None:
             return
         if self._lost_at is None:
@@ -352,6 +361,8 @@ class ClusterJob:
 
     def _obey(self, message: FromChild) -> None:
         match message:
+            case Needed(worker):
+                self._needed.add(worker)
             case Over():
                 self._over = self._over or message
             case Fenced(worker, incarnation, reason):

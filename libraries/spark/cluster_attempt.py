@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from libraries.spark.cluster_session import Cluster
+from libraries.spark.cluster_session import Cluster, said_by_java
 from libraries.spark.errors import SparkError
 
 _LOOK_SECONDS = 0.1
@@ -89,13 +89,8 @@ class Attempt:
 
 def ending_of(error: Exception) -> Ending | None:
     """What Spark says of a job that failed; None if it was not Spark that spoke."""
-    java = getattr(error, "java_exception", None)
-    if java is None:
-        return None
-    try:
-        return read_ending(str(java.getMessage()))
-    except Exception:  # it has gone meanwhile
-        return None
+    said = said_by_java(error)
+    return None if said is None else read_ending(said)
 
 
 def read_ending(text: str) -> Ending:

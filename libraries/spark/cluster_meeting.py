@@ -7,7 +7,9 @@ what a worker is. So this module travels by value, needs nothing of ours, and bo
 from __future__ import annotations
 
 import json
+import os
 import socket
+import sys
 import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -70,6 +72,8 @@ def begin(driver: tuple[str, int], token: bytes, task: bytes, numbers: Iterable[
     """
     from pyspark import BarrierTaskContext
 
+    # Spark names what it has brought here by relative paths; programs may go elsewhere, and messages name files.
+    sys.path[:] = map(os.path.abspath, sys.path)
     context = BarrierTaskContext.get()
     with socket.create_connection(driver, _CONNECT_SECONDS) as sock:
         sock.settimeout(None)

@@ -123,15 +123,22 @@ def _opened(options: SparkOptions, made: dict[str, str]) -> SparkSession:
     thread.join(options.start_limit)
     if found:
         return found[0]
-    why = (
-        str(errors[0]).splitlines()[0]
-        if errors and str(errors[0])
-        else f"nothing came within {options.start_limit:g} s"
-    )
+    why = f"nothing came within {options.start_limit:g} s"
+    if errors:
+        why = " ".join((said_by_java(errors[0]) or f"{type(errors[0]).__name__}: {errors[0]}").split())
     raise SparkError(
         f"no session could be opened on the Spark master {options.master}: {why}. Is it a master of the same version of Spark, "
         "and can it reach this machine?"
     )
+
+
+def said_by_java(error: Exception) -> str | None:
+    """The message of the exception in Java that `error` stands for; None if there is none, or Java is gone."""
+    java = getattr(error, "java_exception", None)
+    try:
+        return None if java is None else str(java.getMessage())
+    except Exception:
+        return None
 
 
 def _context_of(session: Any) -> SparkContext:

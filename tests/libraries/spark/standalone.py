@@ -1,4 +1,4 @@
-"""A real Spark cluster on this machine: a master and workers of one core each, on the loopback interface."""
+"""A real Spark cluster on this machine: a master and workers, on the loopback interface."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _until(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> re.Matc
 
 
 @contextmanager
-def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
+def standalone_cluster(folder: Path, workers: int, cores: int = 1) -> Iterator[str]:
     """The address of its master, while it runs. Logs are in `folder`."""
     variables = environment(SparkOptions(), home_for_spark(find_java(), folder))
     del variables["PYTHONPATH"]  # what the job needs must come with it
@@ -61,7 +61,7 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[str]:
         processes.append(master)
         address = _until(folder / "master.log", r"Starting Spark master at (spark://\S+)", master)[1]
         for number in range(workers):
-            options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "600m", "--webui-port", "0"]
+            options = ["--host", "127.0.0.1", "--cores", str(cores), "--memory", f"{600 * cores}m", "--webui-port", "0"]
             options += ["--work-dir", str(folder / f"work-{number}")]
             worker = _start(
                 folder, f"worker-{number}", ["org.apache.spark.deploy.worker.Worker", *options, address], variables

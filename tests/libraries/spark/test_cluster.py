@@ -1,0 +1,347 @@
+"""Whole jobs on a real Spark cluster: one master and two workers on this machine, of which processes are killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import falkirk
+from libraries.spark.cluster import ClusterJob
+from libraries.spark.cluster_attempt import Ending, read_ending
+from libraries.spark.cluster_calls import Calls
+from libraries.spark.cluster_session import Cluster
+from libraries.spark.cluster_task import shared_store
+from libraries.spark.errors import SparkError
+from libraries.spark.session import SparkOptions
+from monitor.supervisor_stop import JobStopped, stop_job
+from recovery.child_control import Here, tell
+from recovery.greeting import connect, new_token
+from recovery.store.identity import make_store_id
+from recovery.store.interface import StoreGone
+from recovery.store.local import LocalStore
+from tests.libraries.spark.standalone import standalone_cluster
+from tests.monitor.job_under_test import check
+from timely.dataflow import Dataflow
+from timely.drivers.program import Program
+from timely.errors import FalkirkError, OperatorError, WorkerLost
+from timely.io import Iterable
+
+JOB = Path(__file__).resolve().parents[2] / "monitor" / "job_under_test.py"
+RECORDS = 5000  # 100 epochs in 2 s
+SETTINGS = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
+PATIENCE = 240.0
+
+
+# Without Spark
+
+
+def test_spark_says_why_a_stage_failed() -> None:
+    began = (
+        "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure reason: "
+        "Stage failed because barrier task ResultTask(3, 1) finished unsuccessfully.\n"
+    )
+    crashed = (
+        "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting 'a' or'b' to 'true'.\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1136)\n"
+        "Caused by: java.io.EOFException\n\t... 22 more"
+    )
+    assert read_ending(began + crashed) == Ending("Python worker exited unexpectedly (crashed)", raised=False)
+    lost = "ExecutorLostFailure (executor 0 exited caused by one of the running tasks) Reason: Command exited with code 137"
+    assert read_ending(began + lost) == Ending("Command exited with code 137", raised=False)
+    raised = (
+        "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: "
+        'Traceback (most recent call last):\n  File "app.py", line 31, in h\n    if i: raise ValueError("my own\\nerror")\n'
+        "          ^^^^^^\nValueError: my own\nerror\n SQLSTATE: 38000\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1097)"
+    )
+    assert read_ending(began + raised) == Ending("ValueError: my own\nerror", raised=True)
+    assert read_ending("[SPARK-24819]: too few slots.\nmore") == Ending("[SPARK-24819]: too few slots", raised=False)
+
+
+def test_only_tasks_that_know_the_secret_are_heard() -> None:
+    token = new_token()
+    calls = Calls("127.0.0.1", token)
+    here = Here(1, 7, "host", 123)
+    with connect(("127.0.0.1", calls.port)) as stranger, connect(("127.0.0.1", calls.port)) as task:
+        stranger.sendall(bytes(len(token)))
+        tell(stranger, Here(0, 9, "elsewhere", 1))
+        task.sendall(token)
+        tell(task, here)
+        heard = []
+        deadline = time.monotonic() + 10
+        while (not heard or len(calls.callers) > 1) and time.monotonic() < deadline:
+            heard += [message for _, message in calls.wait(0.1)]
+        assert heard == [here]
+        assert [caller.here for caller in calls.callers] == [here]
+    while calls.callers:
+        assert calls.wait(10) == []
+    calls.close()
+
+
+def test_store_that_is_not_shared_is_refused_where_a_worker_misses_it(tmp_path: Path) -> None:
+    with pytest.raises(StoreGone, match=r"there is no folder .*missing on .*all hosts of the cluster share"):
+        shared_store(str(tmp_path / "missing"), b"x" * 16)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreGone, match=r"empty on .* is not the store of this job"):
+        shared_store(str(tmp_path / "empty"), b"x" * 16)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(StoreGone, match="is not the store of this job"):
+        shared_store(str(tmp_path / "other"), b"x" * 16)
+    with LocalStore(tmp_path / "store") as store:
+        identity = make_store_id(store, b"y" * 16)
+    shared_store(str(tmp_path / "store"), identity).close()
+    with pytest.raises(StoreGone, match="is not the store of this job"):
+        shared_store(str(tmp_path / "store"), b"x" * 16)
+
+
+def a_flow() -> Dataflow:
+    flow = Dataflow("small")
+    flow.source("numbers", Iterable(range(20), batch=5, epoch_every=5)).map(lambda n: n * n).capture("squares")
+    return flow
+
+
+def test_cluster_that_cannot_be_used_is_a_clear_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "store"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(SparkError, match=f"spark://127.0.0.1:{port} does not answer"):
+        falkirk.run(a_flow, workers=2, store=store, on=f"spark://127.0.0.1:{port}")
+    with pytest.raises(SparkError, match="must be local"):
+        falkirk.run(a_flow, workers=2, store=store, on="mesos://127.0.0.1:5050")
+    with pytest.raises(SparkError, match="takes a SparkSession or the address of a master, not int"):
+        falkirk.run(a_flow, workers=2, store=store, on=7)
+    with pytest.raises(SparkError, match=r"hdfs://there/x is not a folder.*HDFS cannot be used yet"):
+        falkirk.run(a_flow, workers=2, store="hdfs://there/x", on="local[2]")
+    with pytest.raises(FalkirkError, match="on= goes with store="):
+        falkirk.run(a_flow, workers=2, on="local[2]")
+    monkeypatch.setenv("FALKIRK_JAVA", str(tmp_path / "nowhere"))
+    with pytest.raises(SparkError, match="needs Java 17"):
+        falkirk.run(a_flow, workers=2, store=store, on="local[2]")
+
+
+# With Spark
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a cluster of two workers, with room for two jobs of two tasks."""
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), workers=2, cores=2) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def cluster(master: str) -> Iterator[Cluster]:
+    """Spark on it, for all tests that bring their own session; one process can have one."""
+    cluster = Cluster(SparkOptions(master=master, memory="512m", config=tuple(SETTINGS.items())))
+    yield cluster
+    cluster.close()
+
+
+class Watched:
+    """A job on the cluster, and what has happened to it."""
+
+    def __init__(self, cluster: Cluster, folder: Path, workers: int = 2, **arguments: Any) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.notes: list[str] = []
+        program = Program(path=str(JOB), args={"folder": str(folder), "records": RECORDS, **arguments})
+        self.job = ClusterJob(program, workers, folder / "store", cluster.session, None, self.hear, self.notes.append)
+
+    def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
+        self.events.append((kind, data))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [data for each, data in self.events if each == kind]
+
+    def files(self) -> int:
+        return len(list((self.folder / "files").glob("epoch-*")))
+
+    def until(self, what: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not what():
+            assert time.monotonic() < deadline, (self.notes, self.events[-5:])
+            time.sleep(0.01)
+
+    def run(self, disturb: Callable[[], None] = lambda: None) -> Any:
+        problems: list[BaseException] = []
+
+        def disturbing() -> None:
+            try:
+                disturb()
+            except BaseException as error:
+                problems.append(error)
+
+        thread = threading.Thread(target=disturbing, daemon=True)
+        thread.start()
+        result = self.job.run()
+        thread.join(PATIENCE)
+        if problems:
+            raise problems[0]
+        return result
+
+    def quiet(self) -> bool:
+        """Whether Spark runs nothing any more."""
+        return not self.cluster.context.statusTracker().getActiveJobsIds()
+
+
+@pytest.mark.spark
+def test_killed_worker_and_killed_executor_lead_to_a_rollback_and_the_same_output(
+    tmp_path: Path, cluster: Cluster, record_property: Callable[[str, object], None]
+) -> None:
+    watched = Watched(cluster, tmp_path)
+
+    def resumed(attempts: int, killed: int) -> None:
+        struck = time.monotonic()
+        os.kill(killed, signal.SIGKILL)
+        watched.until(lambda: watched.job.attempts == attempts)
+        before = watched.files()
+        watched.until(lambda: watched.files() > before)
+        print(f"output {time.monotonic() - struck:.2f} s after the kill")
+        record_property(f"seconds until output after kill {attempts - 1}", time.monotonic() - struck)
+
+    def strike() -> None:
+        watched.until(lambda: watched.files() >= 10 and len(watched.job.where) == 2)
+        _, python = watched.job.where[1]
+        resumed(2, python)
+        watched.until(lambda: len(watched.job.where) == 2)
+        daemon = parent_of(watched.job.where[0][1])
+        resumed(3, parent_of(daemon))
+
+    result = watched.run(strike)
+    check(tmp_path, RECORDS, result.captured("counts"))
+    assert watched.job.attempts == 3
+    assert [each["failed"] for each in watched.of("decided")] == [[0, 1]] * 3
+    again = watched.of("decided")[-1]
+    assert again["rolled_back"]
+    assert sum("goes on, " in note for note in watched.notes) == 2, watched.notes
+    assert "Python worker exited unexpectedly" in watched.notes[0]
+    assert watched.quiet()
+    assert (
+        sum(each.records for each in result.stats.values()) < RECORDS
+    )  # the last attempt did not begin at the beginning
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+@pytest.mark.spark
+def test_error_of_the_program_names_operator_and_line_and_is_not_tried_again(tmp_path: Path, cluster: Cluster) -> None:
+    program = tmp_path / "app.py"
+    program.write_text(
+        "import falkirk\n"
+        "def build():\n"
+        "    flow = falkirk.Dataflow('wrong')\n"
+        "    numbers = flow.source('numbers', falkirk.Iterable(range(100), batch=5, epoch_every=5))\n"
+        "    numbers.map(lambda n: 1 // (n - 50), name='divide').capture('quotients')\n"
+        "    return flow\n"
+    )
+    job = ClusterJob(Program(path=str(program)), 2, tmp_path / "store", cluster.session, on_note=print)
+    with pytest.raises(OperatorError, match=r"'divide' \(.*app\.py:5\) failed at time \(10,\): ZeroDivisionError"):
+        job.run()
+    assert job.attempts == 1
+
+
+@pytest.mark.spark
+def test_stopped_job_leaves_spark_and_goes_on_when_it_is_run_again(tmp_path: Path, cluster: Cluster) -> None:
+    watched = Watched(cluster, tmp_path)
+
+    def stop() -> None:
+        watched.until(lambda: watched.files() >= 10)
+        assert stop_job(tmp_path / "store", PATIENCE)
+
+    with pytest.raises(JobStopped):
+        watched.run(stop)
+    watched.until(watched.quiet)
+    written = watched.files()
+    assert written < RECORDS // 50
+    again = Watched(cluster, tmp_path)
+    result = again.run()
+    check(tmp_path, RECORDS)
+    assert 0 < result.records <= RECORDS - 50 * 5
+    assert len(result.captured("counts")) > 0
+    third = Watched(cluster, tmp_path)
+    third.run()
+    assert third.job.finished_before
+
+
+@pytest.mark.spark
+def test_program_from_memory_runs_with_one_worker_and_with_too_many_says_so(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build() -> Dataflow:
+        flow = Dataflow("squares")
+        flow.source("numbers", Iterable(range(20), batch=5, epoch_every=5)).map(lambda n: n * n).capture("squares")
+        return flow
+
+    result = falkirk.run(build, workers=1, store=tmp_path / "one", on=cluster.session)
+    assert sorted(n for _, batch in result.captured("squares") for n in batch) == [n * n for n in range(20)]
+    monkeypatch.setattr("libraries.spark.cluster._FIRST_SECONDS", 0.5)
+    with pytest.raises(SparkError, match="runs at most 2 tasks at a time, and 3 workers"):
+        falkirk.run(build, workers=3, store=tmp_path / "three", on=cluster.session)
+
+
+@pytest.mark.spark
+def test_monitor_that_dies_is_replaced_while_the_stage_goes_on(tmp_path: Path, cluster: Cluster) -> None:
+    watched = Watched(cluster, tmp_path)
+
+    def strike() -> None:
+        watched.until(lambda: watched.files() >= 10)
+        pid = watched.job.monitor_pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    result = watched.run(strike)
+    check(tmp_path, RECORDS, result.captured("counts"))
+    assert watched.job.attempts == 1
+    assert watched.of("resumed") == [{"generation": 1}]
+
+
+@pytest.mark.spark
+def test_command_runs_on_the_cluster_stops_by_ctrl_c_and_goes_on(tmp_path: Path, master: str, cluster: Cluster) -> None:
+    command = [sys.executable, "-m", "falkirk", "run", str(JOB), "-w", "2", "--store", str(tmp_path / "store")]
+    command += ["--on", master, "--arg", f"folder={tmp_path}", "--arg", f"records={RECORDS}"]
+    for name, value in {**SETTINGS, "spark.driver.memory": "512m"}.items():
+        command += ["--spark-conf", f"{name}={value}"]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + PATIENCE
+    while len(list((tmp_path / "files").glob("epoch-*"))) < 10:
+        assert first.poll() is None, first.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    _, said = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 130, said
+    assert re.search(r"stopped: by Ctrl-C after .* run it again with its store, and it goes on", said), said
+    Watched(cluster, tmp_path).run()
+    check(tmp_path, RECORDS)
+
+
+@pytest.mark.spark
+def test_job_whose_workers_die_again_and_again_is_given_up(tmp_path: Path, cluster: Cluster) -> None:
+    program = tmp_path / "app.py"
+    program.write_text(
+        "import os, falkirk\n"
+        "def build():\n"
+        "    flow = falkirk.Dataflow('dies')\n"
+        "    numbers = flow.source('numbers', falkirk.Iterable(range(100), batch=5, epoch_every=5))\n"
+        "    numbers.map(lambda n: os.kill(os.getpid(), 9)).capture('nothing')\n"
+        "    return flow\n"
+    )
+    job = ClusterJob(Program(path=str(program)), 1, tmp_path / "store", cluster.session, on_note=print)
+    with pytest.raises(WorkerLost, match="has failed 5 times, and nothing more became durable"):
+        job.run()
+    assert job.attempts == 5
