@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,13 @@ from libraries.spark.cluster_task import ClusterTask
 from libraries.spark.errors import SparkError
 from monitor.supervisor_processes import MONITOR, Child, Children
 from monitor.supervisor_result import Gathered, error_of
-from monitor.supervisor_store import JobStore
-from monitor.web.address import PageSocket
+from monitor.supervisor_store import JobStore, told
+from monitor.web.address import PAGE_FILE, PageSocket, open_door
 from recovery.child import FILES
 from recovery.child_control import (
+    PAGE_SOCKET,
     Beat,
+    Broke,
     End,
     Fenced,
     FromChild,
@@ -69,6 +71,9 @@ _END_SECONDS = 30.0
 
 _LAST_WORDS_SECONDS = 1.0
 """After an error in a task, so long is waited for the task to tell it."""
+
+_NOTE_SECONDS = 1.0
+"""How long the monitor has to note the error that ends the job."""
 
 _MOST_MONITORS = 10
 _PATIENCE = 3
@@ -113,7 +118,6 @@ class ClusterJob:
         self._program, self._limits = program, limits or Limits()
         self._on_event = on_event
         self._on_note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
-        self._page = page
         self._silence = _PATIENCE * heartbeat_timeout
         self._monitor: Child | None = None
         self._monitors = 0
@@ -147,6 +151,9 @@ class ClusterJob:
             self._children = Children(workers, heartbeat_timeout)
             self._children.private = tempfile.mkdtemp(prefix="falkirk-")
             resources.callback(shutil.rmtree, self._children.private, ignore_errors=True)
+            door = os.path.join(self._children.private, PAGE_SOCKET)
+            self._page = page or resources.enter_context(closing(open_door(self.layout.name, door)))
+            resources.enter_context(told(self._page.url, where / PAGE_FILE))
             resources.callback(self._children.close)
             resources.callback(self._children.stop)
             self._start_monitor()
@@ -245,6 +252,7 @@ class ClusterJob:
             self._hear(caller, message)
         self._hear_monitor()
         if self._error is not None:
+            self._let_it_be_noted()
             raise self._error
         self._store.check_stop()
         self._look_at_attempt()
@@ -294,6 +302,8 @@ class ClusterJob:
                 )
             case Unable(kind) if kind != WorkerLost.__name__ and self._error is None:
                 self._error = error_of(message, f"worker {here.worker}")
+                if self._monitor is not None:  # which writes it down, for who looks at the job later
+                    self._monitor.tell(Broke(here.worker, str(self._error)))
 
     def _hear_last_words(self) -> None:
         """A task has failed by an error, and tells it, perhaps after Spark does."""
@@ -302,6 +312,7 @@ class ClusterJob:
             for caller, message in self._calls.wait(_TICK_SECONDS):
                 self._hear(caller, message)
         if self._error is not None:
+            self._let_it_be_noted()
             raise self._error
 
     def _finish(self) -> None:
@@ -321,6 +332,12 @@ class ClusterJob:
 
     # The monitor
 
+    def _let_it_be_noted(self) -> None:
+        deadline = time.monotonic() + _NOTE_SECONDS
+        while self._monitor is not None and self._over is None and time.monotonic() < deadline:
+            self._children.wait(_TICK_SECONDS)
+            self._hear_monitor()
+
     def _start_monitor(self) -> None:
         self._monitors += 1
         if self._monitors > _MOST_MONITORS:
@@ -337,10 +354,10 @@ class ClusterJob:
             awaited,
             True,
             self._children.beat_seconds,
-            Page(page.title, page.token) if page is not None else None,
+            Page(page.title, page.token),
             self._token,
         )
-        self._monitor.tell(watch, [self._listener] if page is None else [self._listener, page.listener])
+        self._monitor.tell(watch, [self._listener, page.listener])
 
     def _hear_monitor(self) -> None:
         self._children.wait(0)
@@ -387,18 +404,3 @@ def _folder(folder: str | os.PathLike[str]) -> Path:
             "place, as over NFS; object stores and HDFS cannot be used yet"
         )
     return Path(folder).absolute()
-
-
-def run_on_cluster(
-    program: Program,
-    workers: int,
-    folder: str | os.PathLike[str],
-    on: On,
-    limits: Limits | None = None,
-    on_stats: OnStats | None = None,
-    on_note: Callable[[str], None] | None = None,
-    heartbeat_timeout: float = 10.0,
-    page: PageSocket | None = None,
-) -> Result:
-    """Run a job on a Spark cluster, or go on with it. See `ClusterJob`."""
-    return ClusterJob(program, workers, folder, on, limits, None, on_note, heartbeat_timeout, page).run(on_stats)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from falkirk import Dataflow, Iterable
-from falkirk.cli import parse_arguments, parse_size
+from falkirk.cli_arguments import parse_arguments, parse_size
 from falkirk.demo import run_demo
 from falkirk.doctor import Finding, Verdict, examine, java, space
 from falkirk.failures import explain
