@@ -174,7 +174,8 @@ class WorkerRecorder:
             info = self._layout.processors[processor]
             raise OperatorError(
                 f"{info.kind} {info.name!r} ({info.site}) starts a job for {time} in an event at {event}, which nobody would "
-                "start again after a failure: ask for a notification then, and start it there"
+                "start again after a failure: ask for a notification then, and start it there, or by a capability that was "
+                "kept then"
             )
 
     def completed(self, processor: int) -> None:

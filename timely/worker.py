@@ -372,23 +372,23 @@ class Worker:
                 return
         heappush(self._ready, item)
 
-    def hold(self, op: int, time: Time, diff: int) -> None:
-        """Operator `op` keeps (+1) or gives back (-1) a capability."""
+    def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
+        """Operator `op` keeps (+1) or gives back (-1) a capability. `own`: one that was kept in an event at its own time."""
         processor = self.runtimes[op].processor
         if processor.place is None or not processor.node.holds:
             raise OperatorError(f"{processor.node} kept a capability but was made with holds=False")
-        if self._recorder is not None:
+        if self._recorder is not None and not own:
             self._recorder.held(op, self.runtimes[op].ctx.time, time, diff)
         self.held[op, time] = self.held.get((op, time), 0) + diff
         if not self.held[op, time]:
             del self.held[op, time]
         self._count(processor.place, time, diff)
 
-    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool) -> None:
-        """Operator `op` hands a job to the driver and holds `time` until its result is back."""
-        if self._recorder is not None:
+    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None:
+        """Operator `op` hands a job to the driver and holds `time` until its result is back. `own` as for `hold`."""
+        if self._recorder is not None and not own:
             self._recorder.started(op, self.runtimes[op].ctx.time, time)
-        self.hold(op, time, +1)
+        self.hold(op, time, +1, own)
         number, self._next_job = self._next_job, self._next_job + 1
         self.jobs[number] = (op, time)
         self.effects.append(StartJob(number, self.plan.processors[op].node.index, time, job, context))

@@ -57,6 +57,8 @@ class Runner(Protocol):
 class Spill(Operator):
     """Writes each epoch's columns into files, and says which. One file is written at a time, outside the worker."""
 
+    transient = ("_warm",)
+
     def __init__(self, region: str, name: str, warm: Callable[[], None]) -> None:
         self._region = region
         self._name = name
@@ -178,6 +180,8 @@ class Compute(Operator):
     the time, outside the worker.
     """
 
+    transient = ("_busy", "_skipped", "_waiting")
+
     def __init__(
         self,
         region: str,
@@ -226,12 +230,12 @@ class Compute(Operator):
             run = self._skipped if run is None else run
             if run is not None:
                 self._busy = True
-                self._start(ctx, capability.time, run, always)
+                self._start(ctx, capability, run, always)
             capability.drop()
 
-    def _start(self, ctx: Context, time: Time, run: Manifested, always: bool) -> None:
-        workers, upto = ctx.workers, self._settled.upto
-        ctx.start(lambda context: (self._run(context, time[0], run, workers, upto, always), run), time, context=True)
+    def _start(self, ctx: Context, capability: Capability, run: Manifested, always: bool) -> None:
+        epoch, workers, upto = capability.time[0], ctx.workers, self._settled.upto
+        capability.start(lambda context: (self._run(context, epoch, run, workers, upto, always), run), context=True)
 
     def _run(
         self, context: JobContext, epoch: int, run: Manifested, workers: int, upto: int, always: bool

@@ -32,7 +32,9 @@ def build(records=60):
 
 
 class Total(Operator):
-    """Keeps its total where nobody else knows of it."""
+    """Keeps its total, and says that no result depends on it."""
+
+    transient = ("total",)
 
     def __init__(self):
         self.total = 0

@@ -66,9 +66,9 @@ class Engine(Protocol):
 
     def request(self, op: int, event: Time, time: Time) -> None: ...
 
-    def hold(self, op: int, time: Time, diff: int) -> None: ...
+    def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None: ...
 
-    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool) -> None: ...
+    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None: ...
 
 
 class Capability:
@@ -77,18 +77,19 @@ class Capability:
     Use it in an event at its own time: typically a notification that was asked for with it.
     """
 
-    __slots__ = ("_ctx", "time")
+    __slots__ = ("_ctx", "_own", "time")
 
     def __init__(self, ctx: Context, time: Time) -> None:
         self._ctx: Context | None = ctx
         self.time = time
-        ctx.engine.hold(ctx.op, time, +1)
+        self._own = ctx.time == time  # kept in an event at its own time, which is done again if that is rolled back
+        ctx.engine.hold(ctx.op, time, +1, self._own)
 
     @classmethod
     def again(cls, ctx: Context, time: Time) -> Capability:
         """One that was counted already."""
         capability = cls.__new__(cls)
-        capability._ctx, capability.time = ctx, time
+        capability._ctx, capability.time, capability._own = ctx, time, False
         return capability
 
     def __repr__(self) -> str:
@@ -111,15 +112,21 @@ class Capability:
         """Give up everything that is not >= `time`."""
         ctx = self._live()
         ctx.check_later(self.time, time, "downgrade a capability")
-        ctx.engine.hold(ctx.op, time, +1)
-        ctx.engine.hold(ctx.op, self.time, -1)
-        self.time = time
+        own = ctx.time == time
+        ctx.engine.hold(ctx.op, time, +1, own)
+        ctx.engine.hold(ctx.op, self.time, -1, self._own)
+        self.time, self._own = time, own
 
     def drop(self) -> None:
         """Give the capability back. Dropping it again does nothing."""
         if self._ctx is not None:
-            self._ctx.engine.hold(self._ctx.op, self.time, -1)
+            self._ctx.engine.hold(self._ctx.op, self.time, -1, self._own)
             self._ctx = None
+
+    def start(self, job: Callable[..., Any], context: bool = False) -> None:
+        """`Context.start` for this capability's time, in any event: for jobs that wait for each other."""
+        ctx = self._live()
+        ctx.engine.start(ctx.op, self.time, job, context, self._own)
 
     def send(self, batch: Batch, port: int = 0) -> None:
         """Send at the capability's time, in an event at that time."""
@@ -213,10 +220,10 @@ class _Restoring:
     def request(self, op: int, event: Time, time: Time) -> None:
         raise self._error
 
-    def hold(self, op: int, time: Time, diff: int) -> None:
+    def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
         raise self._error
 
-    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool) -> None:
+    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None:
         raise self._error
 
 
