@@ -373,12 +373,8 @@ class Agent:
     # Running
 
     def turn(self, quiet: bool, now: float, every: float = 0.02) -> None:
-        """After each turn of the worker: make the cuts that are due, say how far it is.
-
-        `every`: seconds between two reports of progress.
-        """
+        """After each turn of the worker, and after `save`: say how far it is. `every`: seconds between two reports."""
         if self.phase == Phase.RUNNING and not self.worker.awaited:
-            self.save()
             if quiet and now - self._reported_at >= every:
                 self._report(now)
             elif self._completed is not None and now - self._reported_at >= HEARTBEAT_SECONDS:
@@ -391,11 +387,11 @@ class Agent:
 
     @property
     def saving(self) -> bool:
-        """Whether a cut is in the making: then the next turn should come soon."""
-        return self._draft is not None or bool(self._due)
+        """Whether a piece of a cut can be made now: then the next turn should come soon."""
+        return self.running and (self._draft is not None or bool(self._due))
 
     def save(self, at_once: bool = False) -> None:
-        """Make the next piece of the cuts that are due, or all of them."""
+        """Make the next piece of the cuts that are due, or all of them. To be called when the worker has had its turn."""
         while self._draft is not None or self._due:
             if self._draft is None:
                 cut = self._due.pop(0)
@@ -441,7 +437,8 @@ class Agent:
             and not self.worker.effects
             and not self._waiting
             and not self._sealed
-            and not self.saving
+            and self._draft is None
+            and not self._due
             and all(bound[0] == NEVER for bounds in self.low for bound in bounds)
         )
 

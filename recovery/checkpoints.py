@@ -43,7 +43,7 @@ MOST_EVENTS = 1000
 """A full history of more events is replaced by the operator's state, if it keeps that in `state`."""
 
 PIECE_ROWS = 4096
-"""So much state is saved at once, between two turns of the worker."""
+"""So much state is saved at once, between two turns of the worker, while nothing is known of how long that takes."""
 
 _SMALL = 1 << 16
 """State of so many bytes is saved as a whole rather than in many small increments."""
@@ -115,6 +115,10 @@ class Checkpoints:
         self._sender = {edge.edge: edge.source for edge in layout.edges}
         self.generation = 0
         """Of the last decision that was applied."""
+        self.piece_rows = PIECE_ROWS
+        """How many rows of state the next piece of a cut should have: for the driver, which has a clock, to set."""
+        self.saved_rows = 0
+        """How many rows of state were saved so far."""
 
     # Making cuts
 
@@ -166,7 +170,7 @@ class Checkpoints:
         if keeps:
             assert state is not None
             after = nothing(info.depth) if whole else before
-            pieces = state.pieces(to_frontier(bound), to_frontier(after), PIECE_ROWS)
+            pieces = state.pieces(to_frontier(bound), to_frontier(after), lambda: self.piece_rows)
         draft.states.append((p, saved, pieces))
         return checkpoint.xi
 
@@ -180,6 +184,7 @@ class Checkpoints:
                 record = Piece(p, saved.bound, run.time, run.part, header)
                 draft.pieces.append(section(record, payload))
                 saved.size += memoryview(payload).nbytes
+                self.saved_rows += len(run.batch)
                 return False
             del draft.states[0]
             self._end(p, saved, draft.pieces)

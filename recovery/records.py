@@ -136,7 +136,11 @@ def record_of(head: bytes | memoryview) -> Record:
     return record
 
 
-def save_batch(batch: Batch) -> tuple[bytes, Any]:
-    """A batch as header and payload."""
+def save_batch(batch: Batch) -> tuple[bytes, bytes]:
+    """A batch as header and payload.
+
+    The payload is a copy of just its size: it is kept until it is written, and Arrow's pool, made for what is soon free
+    again, would take fresh memory in large blocks for it, at several milliseconds each.
+    """
     header, buffers = encode_batch(batch)
-    return header, buffers[0] if len(buffers) == 1 else b"".join(buffers)
+    return header, bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)

@@ -12,6 +12,7 @@ from recovery.agent import Agent
 from recovery.backlog import Backlog
 from recovery.layout import Layout
 from recovery.observe import Observer
+from recovery.pace import Pace
 from recovery.protocol import ToMonitor, ToWorker
 from recovery.records import SourcePosition
 from recovery.store.interface import Buffer
@@ -91,6 +92,7 @@ class RecoverableSession(Session):
         self._backlog = Backlog(self.agent, (limits or Limits()).bytes, patience, clock())
         self._monitor = monitor
         self._store = store
+        self._pace = Pace()
         super().__init__(
             plan,
             index,
@@ -117,6 +119,7 @@ class RecoverableSession(Session):
             raise self._stop
         agent, worker, link = self.agent, self.worker, self._link
         worker.acting = None
+        began = self._clock()
         busy = self._hear()
         self._publish()
         if link is not None:
@@ -141,9 +144,15 @@ class RecoverableSession(Session):
             for peer, frame in worker.take_frames(quiet, pressed).items():
                 link.send(peer, frame)
                 busy = True
-        agent.turn(quiet, self._clock())
+        now = self._clock()
+        if busy:
+            self._pace.worked(now - began)
+        if agent.saving and not self._pace.puts_off(self._due_in(now)):
+            now = self._save(now)
+            busy = True
+        agent.turn(quiet, now)
         self._observer.turn()
-        busy = self._flush() or agent.saving or busy
+        busy = self._flush() or busy
         if not busy and quiet and block != 0.0 and not self.done:
             self._sleep(block, pressed or bool(worker.pressed_by) or self._backlog.full)
         return busy or not quiet
@@ -168,6 +177,21 @@ class RecoverableSession(Session):
             self._backlog.heard(self._clock())
         self.agent.check()
         return busy
+
+    def _due_in(self, now: float) -> float | None:
+        """Seconds until a source can be read; None: nobody knows."""
+        wakes = [source.waits(self.limits)[0] for source in self.sources]
+        return min((wake - now for wake in wakes if wake is not None), default=None)
+
+    def _save(self, began: float) -> float:
+        """Make the next piece of a cut; the time after that."""
+        checkpoints = self.agent.checkpoints
+        checkpoints.piece_rows = self._pace.rows
+        before = checkpoints.saved_rows
+        self.agent.save()
+        now = self._clock()
+        self._pace.saved(checkpoints.saved_rows - before, now - began)
+        return now
 
     def _publish(self) -> bool:
         """Carry out what the worker asks for; before the journal says that what it released is not needed any more."""

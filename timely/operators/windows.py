@@ -28,7 +28,7 @@ from timely.operators.window_shapes import Aligned, Session, Sliding, Span, Tumb
 from timely.order import INF, Frontier, Time
 from timely.routing import shard_of, stable_hash
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
-from timely.state.interface import Run
+from timely.state.interface import Rows, Run
 
 Item = tuple[Any, Any]
 """A record of one key: (event time, value)."""
@@ -200,7 +200,7 @@ class OpenWindows(KeyedState):
         if closed := [slot for slot, held in changes.items() if held is None]:
             self.remove(time, closed)
 
-    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
         """As for any state by key; a window lies in the shard of its key."""
         for run in super().pieces(upto, after, rows):
             yield Run(run.time, list(map(_in_shard_of_key, run.batch)), run.part)

@@ -7,7 +7,7 @@ f drops the runs outside f. What operators use to be fast (dictionaries, dense a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +36,13 @@ class StateSize:
     runs: int
 
 
+Rows = Callable[[], int]
+"""How many rows the next piece should have; asked anew for each, so that it can follow how long the last ones took."""
+
+WHOLE = 1 << 62
+"""More rows than any state has: one piece."""
+
+
 class State(Protocol):
     """State of one operator on one worker."""
 
@@ -46,8 +53,8 @@ class State(Protocol):
         `upto`. Parts of the state that nothing outside `upto` can ask for may be left out.
         """
 
-    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
-        """The same in runs of about `rows` rows, each made when it is asked for, so that saving much takes no long pause.
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
+        """The same in runs of about `rows()` rows, each made when it is asked for, so that saving much takes no long pause.
 
         Until the iterator is used up, the state may be written outside `upto`, and compacted within it; nothing else.
         """

@@ -10,7 +10,7 @@ from typing import Any
 from timely.batch import nbytes
 from timely.order import Frontier, Time
 from timely.routing import shard_of, stable_hash
-from timely.state.interface import Run
+from timely.state.interface import Rows, Run
 from timely.state.scopes import Scope, Scopes
 
 Change = tuple[dict[Any, Any], dict[Any, Any]]
@@ -36,10 +36,10 @@ class _Keyed(Scope[Change]):
             else:
                 values[key] = value
 
-    def changes(self, entries: list[tuple[Time, Change]], rows: int) -> Iterator[Run]:
+    def changes(self, entries: list[tuple[Time, Change]], rows: Rows) -> Iterator[Run]:
         time = entries[-1][0]
         wrote: dict[Any, Any] = {}
-        if rows >= sum(len(change[0]) for _, change in entries):
+        if rows() >= sum(len(change[0]) for _, change in entries):
             for _, change in entries:
                 wrote.update(change[0])
             if wrote:
@@ -49,26 +49,22 @@ class _Keyed(Scope[Change]):
         for _, change in reversed(entries):
             wrote.update((key, value) for key, value in change[0].items() if key not in done)
             done.update(change[0])
-            while len(wrote) >= rows:
-                piece = {key: wrote.pop(key) for key in list(islice(wrote, rows))}
+            while len(wrote) >= (count := rows()):
+                piece = {key: wrote.pop(key) for key in list(islice(wrote, count))}
                 yield Run(time, _records(piece))
         if wrote:
             yield Run(time, _records(wrote))
 
-    def whole(self, upto: Frontier, time: Time, rows: int) -> Iterator[Run]:
+    def whole(self, upto: Frontier, time: Time, rows: Rows) -> Iterator[Run]:
         keys = iter(list(self.values))
-        removed: dict[Any, Any] = {}  # keys that were there, and were taken away since
-        for _, replaced in self.later(upto):
-            removed.update((key, value) for key, value in replaced.items() if key not in self.values)
+        before: dict[Any, Any] = {}  # what `upto` has for keys that were written since
+        seen = self._replaced(upto, None, before)
+        removed = {key: value for key, value in before.items() if key not in self.values}
         while True:
-            piece = list(islice(keys, rows))
+            piece = list(islice(keys, rows()))
             if not piece:
                 break
-            before: dict[Any, Any] = {}
-            if len(self.log) and self.log[-1][0] not in upto:
-                wanted = set(piece)
-                for _, replaced in self.later(upto):
-                    before.update((key, value) for key, value in replaced.items() if key in wanted)
+            seen = self._replaced(upto, seen, before)
             values = self.values
             now = {key: before[key] if key in before else values.get(key, ABSENT) for key in piece}
             records = _records({key: value for key, value in now.items() if value is not ABSENT})
@@ -77,8 +73,15 @@ class _Keyed(Scope[Change]):
         if left := {key: value for key, value in removed.items() if value is not ABSENT}:
             yield Run(time, _records(left))
 
-    def rows(self, change: Change) -> int:
-        return len(change[0])
+    def _replaced(
+        self, upto: Frontier, since: tuple[Time, Change] | None, before: dict[Any, Any]
+    ) -> tuple[Time, Change] | None:
+        """Add to `before` what was replaced outside `upto` after the entry `since`; the last entry."""
+        later = self.later(upto, since)
+        for _, (_, replaced) in later:
+            for key, value in replaced.items():
+                before.setdefault(key, value)
+        return later[-1] if later else since
 
     def load(self, run: Run) -> None:
         assert isinstance(run.batch, list)

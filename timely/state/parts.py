@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from timely.order import Frontier
-from timely.state.interface import Run, State, StateSize, is_transient
+from timely.state.interface import Rows, Run, State, StateSize, is_transient
 
 
 class Parts:
@@ -22,7 +22,7 @@ class Parts:
             replace(run, part=number) for number, part in enumerate(self._parts) for run in part.snapshot(upto, after)
         ]
 
-    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
         """The pieces of every part."""
         for number, part in enumerate(self._parts):
             for run in part.pieces(upto, after, rows):

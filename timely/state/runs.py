@@ -10,7 +10,7 @@ import pyarrow as pa
 from timely.batch import Batch, Columns, as_arrow, as_polars, concat, nbytes
 from timely.order import INF, Frontier, Time
 from timely.routing import hash_columns, shards_of
-from timely.state.interface import Run, StateSize
+from timely.state.interface import WHOLE, Rows, Run, StateSize
 
 SHARD = "shard()"
 """The column of a saved run that holds the shard of each row's key (uint16)."""
@@ -73,25 +73,24 @@ class RunState:
         Raises:
             ValueError: if a merged run lies across the border of `upto` or `after`: the caller compacted too far.
         """
-        runs = []
-        for outer, pieces in self._scopes.items():
-            if outer and (*outer, INF) in upto:
-                continue  # over: nothing can ask for it any more
-            for piece in pieces:
-                if self._inside(piece, after):
-                    continue
-                if self._inside(piece, upto):
-                    table = as_arrow(piece.table)
-                    shards = shards_of(hash_columns([table[key] for key in self._keys]))
-                    runs.append(Run(piece.last, table.add_column(0, SHARD, pa.array(shards))))
-        return runs
+        return list(self.pieces(upto, after, lambda: WHOLE))
 
-    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
-        """The runs of `snapshot`, cut to about `rows` rows."""
-        for run in self.snapshot(upto, after):
-            table = as_arrow(run.batch)
-            for start in range(0, len(table), rows):
-                yield Run(run.time, table.slice(start, rows))
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
+        """The runs of `snapshot`, cut to about `rows()` rows."""
+        chosen = [
+            piece
+            for outer, pieces in self._scopes.items()
+            if not outer or (*outer, INF) not in upto  # over otherwise: nothing can ask for it any more
+            for piece in pieces
+            if not self._inside(piece, after) and self._inside(piece, upto)
+        ]
+        for piece in chosen:
+            start = 0
+            while start < len(piece.table):
+                table = as_arrow(piece.table.slice(start, rows()))
+                start += len(table)
+                shards = shards_of(hash_columns([table[key] for key in self._keys]))
+                yield Run(piece.last, table.add_column(0, SHARD, pa.array(shards)))
 
     @staticmethod
     def _inside(piece: _Piece, frontier: Frontier) -> bool:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from timely.order import INF, Frontier, Time
-from timely.state.interface import Run, StateSize
+from timely.state.interface import WHOLE, Rows, Run, StateSize
 
 Change = TypeVar("Change")
 
@@ -29,24 +29,22 @@ class Scope(Generic[Change]):
         """Take back `change`, the newest one."""
         raise NotImplementedError
 
-    def changes(self, entries: list[tuple[Time, Change]], rows: int) -> Iterator[Run]:
-        """What these entries of the log wrote, what was written last only, in runs of about `rows` rows."""
+    def changes(self, entries: list[tuple[Time, Change]], rows: Rows) -> Iterator[Run]:
+        """What these entries of the log wrote, what was written last only, in runs of about `rows()` rows."""
         raise NotImplementedError
 
-    def whole(self, upto: Frontier, time: Time, rows: int) -> Iterator[Run]:
-        """All that is there without the entries outside `upto`, in runs of about `rows` rows at `time`."""
+    def whole(self, upto: Frontier, time: Time, rows: Rows) -> Iterator[Run]:
+        """All that is there without the entries outside `upto`, in runs of about `rows()` rows at `time`."""
         raise NotImplementedError
 
-    def rows(self, change: Change) -> int:
-        """How many rows a change wrote."""
-        raise NotImplementedError
-
-    def later(self, upto: Frontier) -> Iterator[Change]:
-        """The entries of the log outside `upto`, the newest first."""
-        for time, change in reversed(self.log):
-            if time in upto:
-                return
-            yield change
+    def later(self, upto: Frontier, since: tuple[Time, Change] | None = None) -> list[tuple[Time, Change]]:
+        """The entries of the log outside `upto` that came after `since`, or were changed since then; the oldest first."""
+        found = []
+        for entry in reversed(self.log):
+            if entry is since or entry[0] in upto or (since is not None and entry[0] < since[0]):
+                break
+            found.append(entry)
+        return found[::-1]
 
     def load(self, run: Run) -> None:
         """Write what a run holds, at the run's time."""
@@ -93,15 +91,15 @@ class Scopes(Generic[S]):
         """What was written in `upto` and not in `after`: one run a scope, at the last of the times, whatever it took to
         get there. Scopes that are over in `upto` have none. Raises ValueError if `upto` would part what was compacted.
         """
-        return list(self.pieces(upto, after, 1 << 62))
+        return list(self.pieces(upto, after, lambda: WHOLE))
 
-    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
-        """The same, cut to about `rows` rows; see `timely.state.interface.State`."""
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
+        """The same, cut to about `rows()` rows; see `timely.state.interface.State`."""
         for outer, scope in list(self._scopes.items()):
             if not outer or (*outer, INF) not in upto:
                 yield from self._pieces(scope, upto, after, rows)
 
-    def _pieces(self, scope: S, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+    def _pieces(self, scope: S, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
         settled = scope.settled
         if settled is not None and settled not in after:
             self._check(settled, upto)
@@ -112,7 +110,6 @@ class Scopes(Generic[S]):
         first = end
         while first and scope.log[first - 1][0] not in after:
             first -= 1
-            rows = max(rows, scope.rows(scope.log[first][1]))  # turns are as long as that anyway
         if first == 0 and settled is not None and settled not in after:
             yield from scope.whole(upto, scope.log[end - 1][0] if end else settled, rows)
         elif first < end:

@@ -8,7 +8,7 @@ from typing import Any
 from timely.batch import Batch, length, nbytes
 from timely.order import Frontier, Time
 from timely.routing import shard_of, stable_hash
-from timely.state.interface import Run, StateSize
+from timely.state.interface import Rows, Run, StateSize
 
 
 class TimedValues:
@@ -42,7 +42,7 @@ class TimedValues:
             if time in upto and time not in after
         ]
 
-    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
         """A run at a time is small enough."""
         yield from self.snapshot(upto, after)
 
@@ -103,7 +103,7 @@ class TimedBatches:
             for batch in held
         ]
 
-    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
         """A run at a time is small enough."""
         yield from self.snapshot(upto, after)
 

@@ -81,9 +81,9 @@ def test_pieces_hold_the_state_at_their_frontier(
         expected.put(epoch, epochs[epoch])
     if compacted:
         subject.state.compact(Frontier.before([(compacted,)]))
-    base = list(subject.state.pieces(Frontier.before([(before,)]), Frontier.empty(1), size)) if before else []
+    base = list(subject.state.pieces(Frontier.before([(before,)]), Frontier.empty(1), lambda: size)) if before else []
     saved = []
-    for run in subject.state.pieces(Frontier.before([(cut,)]), Frontier.before([(before,)]), size):
+    for run in subject.state.pieces(Frontier.before([(cut,)]), Frontier.before([(before,)]), lambda: size):
         saved.append(run)
         if written < len(epochs) and data.draw(st.booleans(), "write on"):
             subject.put(written, epochs[written])
@@ -110,7 +110,7 @@ def test_a_whole_state_is_saved_while_it_is_written(
         expected.put(epoch, epochs[epoch])
     subject.state.compact(Frontier.before([(data.draw(st.integers(1, cut), "compacted"),)]))
     saved = []
-    for run in subject.state.pieces(Frontier.before([(cut,)]), Frontier.empty(1), size):
+    for run in subject.state.pieces(Frontier.before([(cut,)]), Frontier.empty(1), lambda: size):
         saved.append(run)
         if written < len(epochs) and data.draw(st.booleans(), "write on"):
             subject.put(written, epochs[written])
@@ -126,6 +126,6 @@ def test_pieces_are_small() -> None:
     assert isinstance(first, KeyedState)
     for epoch in range(50):
         first.write((epoch,), {f"{epoch}-{i}": i for i in range(20)})
-    pieces = list(state.pieces(Frontier.before([(50,)]), Frontier.empty(1), 100))
+    pieces = list(state.pieces(Frontier.before([(50,)]), Frontier.empty(1), lambda: 100))
     assert sum(len(run.batch) for run in pieces) == 1000
     assert all(len(run.batch) <= 120 for run in pieces)
