@@ -446,7 +446,7 @@ class Agent:
 
     def seal(self) -> tuple[str, Sequence[Buffer]] | None:
         """The next segment to store, if there is a reason and none is under way."""
-        if self.journal.in_flight is not None:
+        if self.journal.in_flight is not None or not (self.journal.restless or self._waiting):
             return None
         self.checkpoints.carry()
         if self.journal.due:

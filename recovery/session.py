@@ -119,7 +119,7 @@ class RecoverableSession(Session):
             raise self._stop
         agent, worker, link = self.agent, self.worker, self._link
         worker.acting = None
-        began = self._clock()
+        start = self._clock()
         busy = self._hear()
         self._publish()
         if link is not None:
@@ -146,7 +146,7 @@ class RecoverableSession(Session):
                 busy = True
         now = self._clock()
         if busy:
-            self._pace.worked(now - began)
+            self._pace.worked(now - start)
         if agent.saving and not self._pace.puts_off(self._due_in(now)):
             now = self._save(now)
             busy = True

@@ -18,6 +18,7 @@ class ThreadedStore:
         for end in (self._reading, self._writing):
             os.set_blocking(end, False)
         self._closed = False
+        self._woken = False
         self._putting: set[str] = set()
         self.writer = StoreWriter(store, self._wake)
 
@@ -32,6 +33,9 @@ class ThreadedStore:
 
     def take_done(self) -> list[tuple[str, Exception | None]]:
         """The puts that have ended since the last call, in order."""
+        if not self._woken:
+            return []
+        self._woken = False
         with suppress(BlockingIOError):
             os.read(self._reading, 4096)
         over = [(name, error) for name, error in self.writer.take_done() if name in self._putting]
@@ -53,3 +57,4 @@ class ThreadedStore:
     def _wake(self) -> None:
         with suppress(OSError):
             os.write(self._writing, b"!")
+        self._woken = True  # after that: a byte that is not taken for want of this is found again by who waits for it

@@ -1,7 +1,8 @@
 """What recovery costs a worker: its CPU seconds from the first read to the end, on word counts.
 
 `--part` says which: running counts without a store ("no_recovery"), and saved every second ("lazy_1s"); counts of each epoch
-alone without a store ("no_recovery_epochs"), and in an Ephemeral or Batch region ("ephemeral", "batch"). With a store the
+alone without a store ("no_recovery_epochs"), and in an Ephemeral or Batch region ("ephemeral", "batch"); and the segments of a
+"lazy_1s" job written once more by a bare loop, each a file that is synced and renamed ("bare_durable_write"). With a store the
 sink hears of an epoch when its low-watermark has passed, a monitor runs beside, and the worker is a process of its own; what
 these others do is not the worker's time and is not counted.
 """
@@ -9,9 +10,12 @@ these others do is not the worker's time and is not counted.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,8 +90,60 @@ def build(data: Path, folder: Path, part: str) -> Dataflow:
     return flow
 
 
+class _Segments:
+    """Looks into a store while a job runs, and notes how large the segments of its workers are."""
+
+    def __init__(self, store: Path) -> None:
+        self.sizes: dict[Path, int] = {}
+        self._store = store
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> _Segments:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.02):
+            for file in self._store.glob("worker-*/segment-*"):
+                if file not in self.sizes:
+                    with suppress(FileNotFoundError):
+                        self.sizes[file] = file.stat().st_size
+
+
+def write_bare(sizes: list[int]) -> float:
+    """CPU seconds of writing files of these sizes, each durable before the next one is begun."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = os.open(name, os.O_RDONLY)
+        content = memoryview(os.urandom(max(sizes)))
+        began = time.process_time()
+        for number, size in enumerate(sizes):
+            with open(f"{name}/writing", "wb", buffering=0) as file:
+                file.write(content[:size])
+                os.fsync(file.fileno())
+            os.rename(f"{name}/writing", f"{name}/{number}")
+            os.fsync(folder)
+        used = time.process_time() - began
+        os.close(folder)
+        return used
+
+
 def main() -> None:
     args = arguments()
+    if args.part == "bare_durable_write":
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            tempfile.TemporaryDirectory() as store,
+            _Segments(Path(store)) as segments,
+        ):
+            falkirk.run(build(args.data, Path(folder), "lazy_1s"), workers=args.workers, store=store)
+        sizes = list(segments.sizes.values())
+        report(write_bare(sizes), segments=len(sizes), megabytes=sum(sizes) / 1e6)
+        return
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as store:
         where = None if args.part.startswith("no_recovery") else store
         falkirk.run(build(args.data, Path(folder), args.part), workers=args.workers, store=where)

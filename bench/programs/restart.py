@@ -1,7 +1,9 @@
 """How long a job is silent after `kill -9` of one of its workers: until the first output of an epoch not seen before.
 
 Each worker keeps running sums for its half of `--size` keys (about 33 bytes a key and worker), saved every second, and gets
-50 epochs of 1,000 records a second. `--part process` gives what starting such a worker process from nothing takes, without
+50 epochs of 1,000 records a second. `redone_of_all` is which share of the records that were handled before the kill was
+handled again: without recovery it is 1. `redone_of_last_cut` is the share of what all workers together would do again if all
+went back to the last checkpoint. `--part process` gives what starting such a worker process from nothing takes, without
 its state.
 """
 
@@ -108,6 +110,11 @@ class _ClockWriter:
         self._file.close()
 
 
+def _records(keys: int, epoch: int) -> int:
+    """How many records an epoch has, of each worker."""
+    return keys // LOADING if epoch < LOADING else 1000
+
+
 def build(folder: Path, keys: int) -> Dataflow:
     """The program."""
     flow = Dataflow("restart")
@@ -143,16 +150,25 @@ def main() -> None:
         falkirk.run(build(folder, args.size), workers=args.workers, store=store)
         thread.join()
         outputs = sorted(
-            (float(at), int(epoch))
+            (float(at), int(epoch), file.name.split("-")[1])
             for file in folder.glob("out-*")
             for epoch, at in (line.split() for line in file.read_text().splitlines() if line.count(" ") == 1)
         )
         silent = []
+        of_all, of_last_cut = [], []
         for at, _ in killed:
-            seen = {epoch for when, epoch in outputs if when < at}
-            first = min(when for when, epoch in outputs if when > at and epoch not in seen and epoch > max(seen))
+            seen = {epoch for when, epoch, _ in outputs if when < at}
+            first = min(when for when, epoch, _ in outputs if when > at and epoch not in seen and epoch > max(seen))
             silent.append((first - at) * 1000)
+            done = {(epoch, worker) for when, epoch, worker in outputs if when < at}
+            again = {(epoch, worker) for when, epoch, worker in outputs if at < when < first} & done
+            redone = sum(_records(args.size, epoch) for epoch, _ in again)
+            behind = {each for each in done if each[0] >= min((epoch for epoch, _ in again), default=1 << 60)}
+            of_all.append(redone / sum(_records(args.size, epoch) for epoch, _ in done))
+            of_last_cut.append(redone / max(sum(_records(args.size, epoch) for epoch, _ in behind), 1))
     report(statistics.median(silent), all=[round(each) for each in silent])
+    report(statistics.median(of_all), system="redone_of_all", unit="share", all=of_all)
+    report(statistics.median(of_last_cut), system="redone_of_last_cut", unit="share", all=of_last_cut)
 
 
 if __name__ == "__main__":

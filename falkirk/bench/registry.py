@@ -122,8 +122,18 @@ _ALL = (
             Variant("no_recovery_epochs", "recovery_cost.py", "no_recovery_epochs"),
             Variant("ephemeral", "recovery_cost.py", "ephemeral"),
             Variant("batch", "recovery_cost.py", "batch"),
+            Variant("bare_durable_write", "recovery_cost.py", "bare_durable_write"),
         ),
         "words",
+        higher_is_better=False,
+    ),
+    Bench(
+        "recovery_latency",
+        "from when an epoch is due to the sink, 99th percentile; 100 epochs/s, running aggregates of so many keys",
+        "ms",
+        4_000_000,
+        "keys",
+        (Variant("recovery_latency", "recovery_latency.py", workers=(1,)),),
         higher_is_better=False,
     ),
     Bench(

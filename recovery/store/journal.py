@@ -113,6 +113,8 @@ class Journal:
         """Cost of all sections that were added anew by this incarnation."""
         self.carried = 0
         """Cost of all sections that were added while an earlier segment held their key."""
+        self.restless = True
+        """Whether anything has happened since `seal` found no reason for a segment: if not, it need not be asked again."""
         self.small = SMALL
         self.idle_release = IDLE_RELEASE
         self._store_id = store_id
@@ -137,6 +139,7 @@ class Journal:
         is replaced as a whole: that is how a key is carried, and how it gets a new value.
         """
         price = cost(section)
+        self.restless = True
         self._gathered.setdefault(key, []).append(section)
         self._costs[key] = self._costs.get(key, 0) + price
         if key in self._places:
@@ -146,6 +149,7 @@ class Journal:
 
     def dead(self, key: Key) -> None:
         """Nobody needs `key` any more; a key that is not there is fine. What was only gathered is not written."""
+        self.restless = True
         self._gathered.pop(key, None)
         self._costs.pop(key, None)
         if self._sealed is not None:
@@ -196,7 +200,11 @@ class Journal:
 
         That is so while another one is under way, and as long as nothing was added, unless much could be deleted.
         """
-        return self._seal() if self.due else None
+        if not self.due:
+            # What is under way, or is still being read, will say so when it is over.
+            self.restless = self._sealed is not None or self._phase is not _Phase.WRITING
+            return None
+        return self._seal()
 
     def stored(self, name: str) -> list[str]:
         """The segment `name` is durable. Returns the names of the segments that may be deleted now.
@@ -207,6 +215,7 @@ class Journal:
         if sealed is None or sealed.name != name:
             raise ValueError(f"{name} is not the segment of {self.owner} that is being written")
         self._sealed = None
+        self.restless = True
         if self._phase is _Phase.FENCING:
             self._phase = _Phase.READING
             return []

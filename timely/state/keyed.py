@@ -36,7 +36,7 @@ class _Keyed(Scope[Change]):
             else:
                 values[key] = value
 
-    def changes(self, entries: list[tuple[Time, Change]], rows: Rows) -> Iterator[Run]:
+    def changes(self, entries: list[tuple[Time, Change]], upto: Frontier, rows: Rows) -> Iterator[Run]:
         time = entries[-1][0]
         wrote: dict[Any, Any] = {}
         if rows() >= sum(len(change[0]) for _, change in entries):

@@ -29,8 +29,10 @@ class Scope(Generic[Change]):
         """Take back `change`, the newest one."""
         raise NotImplementedError
 
-    def changes(self, entries: list[tuple[Time, Change]], rows: Rows) -> Iterator[Run]:
-        """What these entries of the log wrote, what was written last only, in runs of about `rows()` rows."""
+    def changes(self, entries: list[tuple[Time, Change]], upto: Frontier, rows: Rows) -> Iterator[Run]:
+        """What these entries of the log, the last ones in `upto`, wrote: what was written last only, in runs of about
+        `rows()` rows.
+        """
         raise NotImplementedError
 
     def whole(self, upto: Frontier, time: Time, rows: Rows) -> Iterator[Run]:
@@ -113,7 +115,7 @@ class Scopes(Generic[S]):
         if first == 0 and settled is not None and settled not in after:
             yield from scope.whole(upto, scope.log[end - 1][0] if end else settled, rows)
         elif first < end:
-            yield from scope.changes(list(islice(scope.log, first, end)), rows)
+            yield from scope.changes(list(islice(scope.log, first, end)), upto, rows)
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold, in order of time."""

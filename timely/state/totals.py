@@ -18,11 +18,17 @@ from timely.state.scopes import Scope, Scopes
 SHARD = "shard()"
 """The column of a run that holds the shard of each key (uint16)."""
 
+_SPARSE = 64
+"""Where fewer of the keys changed, they are sorted rather than marked."""
+
+_BLOCK = 1 << 18
+"""So many marks are looked at for one piece."""
+
 _MERGED = 1 << 14
 """Longer runs are not merged any more: that would keep everything else waiting."""
 
-Change = tuple[int, Ids, list[Numbers], list[Numbers]]
-"""How many keys there were before, which ones changed, their parts before and after."""
+Change = tuple[int, Ids, list[Numbers]]
+"""How many keys there were before, which ones changed, their parts before."""
 
 
 class _Totals(Scope[Change]):
@@ -41,59 +47,36 @@ class _Totals(Scope[Change]):
         for of, table in zip(ids, tables, strict=True):
             totals.add(of, table, unique)
         after = totals.gather(touched)
-        self.log.append((time, (known, touched, before, after)))
+        self.log.append((time, (known, touched, before)))
         return touched, after
 
     def undo(self, change: Change) -> None:
-        known, touched, before, _ = change
+        known, touched, before = change
         self.totals.put(touched, before)
         self.totals.truncate(known)
 
-    def changes(self, entries: list[tuple[Time, Change]], rows: Rows) -> Iterator[Run]:
-        time = entries[-1][0]
-        done = np.zeros(len(self.totals), dtype=bool)
-        gathered: list[tuple[Ids, list[Numbers]]] = []
-        count = 0
-        for _, (_, touched, _, after) in reversed(entries):
-            fresh = ~done[touched]
-            ids = touched[fresh]
-            done[ids] = True
-            arrays = [array[fresh] for array in after]
-            start = 0
-            while start < len(ids):
-                end = min(start + max(rows() - count, 1), len(ids))
-                gathered.append((ids[start:end], [array[start:end] for array in arrays]))
-                count += end - start
-                start = end
-                if count >= rows():
-                    yield Run(time, self._joined(gathered))
-                    gathered, count = [], 0
-        if count:
-            yield Run(time, self._joined(gathered))
-
-    def _joined(self, gathered: list[tuple[Ids, list[Numbers]]]) -> pa.Table:
-        ids = np.concatenate([ids for ids, _ in gathered])
-        arrays = [np.concatenate(each) for each in zip(*(arrays for _, arrays in gathered), strict=True)]
-        return self._sharded(self.totals.table(ids, arrays))
+    def changes(self, entries: list[tuple[Time, Change]], upto: Frontier, rows: Rows) -> Iterator[Run]:
+        touched = [touched for _, (_, touched, _) in entries]
+        return self._runs(_distinct(touched, len(self.totals), rows), upto, entries[-1][0])
 
     def whole(self, upto: Frontier, time: Time, rows: Rows) -> Iterator[Run]:
         later = self.later(upto)
         count = later[0][1][0] if later else len(self.totals)  # the oldest says how many keys there were before all
+        return self._runs(_ranges(count, rows), upto, time)
+
+    def _runs(self, pieces: Iterator[Ids], upto: Frontier, time: Time) -> Iterator[Run]:
+        """A run for each piece of rising ids, all in `upto`, with the parts that they had there."""
         replaced = _Replaced()
         seen: tuple[Time, Change] | None = None
-        start = 0
-        while start < count:
+        for ids in pieces:
             for entry in self.later(upto, seen):
                 seen = entry
-                _, touched, before, _ = entry[1]
-                here = (touched >= start) & (touched < count)
+                _, touched, before = entry[1]
+                here = touched >= ids[0]
                 replaced.add(touched[here], [array[here] for array in before])
-            end = min(start + rows(), count)
-            ids = np.arange(start, end, dtype=np.intp)
             values = self.totals.gather(ids)
-            replaced.put(start, end, values)
+            replaced.put(ids, values)
             yield Run(time, self._sharded(self.totals.table(ids, values)))
-            start = end
 
     def _sharded(self, table: pa.Table) -> pa.Table:
         shards = shards_of(hash_columns([table[key] for key in self.totals.keys]))
@@ -106,11 +89,11 @@ class _Totals(Scope[Change]):
         before = self.totals.gather(ids)
         self.totals.clear(ids)
         self.totals.add(ids, run.batch, unique=True)
-        self.log.append((run.time, (known, ids, before, self.totals.gather(ids))))
+        self.log.append((run.time, (known, ids, before)))
 
     def measure(self) -> tuple[int, int]:
         changed = sum(len(change[1]) for _, change in self.log)
-        width = 8 * (1 + 2 * len(self.totals.parts))
+        width = 8 * (1 + len(self.totals.parts))
         return len(self.totals) + changed, self.totals.nbytes() + changed * width
 
 
@@ -138,12 +121,43 @@ class _Replaced:
             run = (ids[first], [np.concatenate(pair)[chosen] for pair in zip(older[1], run[1], strict=True)])
         self._runs.append(run)
 
-    def put(self, start: int, end: int, values: Sequence[Numbers]) -> None:
-        """Set the parts of the keys from `start` to `end` to what they were, where that was added."""
-        for ids, parts in reversed(self._runs):
-            first, last = np.searchsorted(ids, (start, end))
+    def put(self, ids: Ids, values: Sequence[Numbers]) -> None:
+        """Set the parts of the keys `ids`, which rise, to what they were, where that was added."""
+        for known, parts in reversed(self._runs):
+            first, last = np.searchsorted(known, (ids[0], ids[-1] + 1))
+            at = np.searchsorted(ids, known[first:last])
+            met = np.flatnonzero(ids[at] == known[first:last])
             for array, old in zip(values, parts, strict=True):
-                array[ids[first:last] - start] = old[first:last]
+                array[at[met]] = old[first + met]
+
+
+def _ranges(count: int, rows: Rows) -> Iterator[Ids]:
+    """The ids below `count`, in pieces of `rows()`."""
+    start = 0
+    while start < count:
+        end = min(start + rows(), count)
+        yield np.arange(start, end)
+        start = end
+
+
+def _distinct(many: Sequence[Ids], count: int, rows: Rows) -> Iterator[Ids]:
+    """The distinct ids, all below `count`, in order and in pieces of at most `rows()`."""
+    if count > _SPARSE * sum(map(len, many)):
+        yield from _cut(np.array(sorted({i for ids in many for i in ids.tolist()}), np.intp), rows)
+        return
+    present = np.zeros(count, np.bool_)
+    for ids in many:
+        present[ids] = True
+    for start in range(0, count, _BLOCK):
+        yield from _cut(np.flatnonzero(present[start : start + _BLOCK]) + start, rows)
+
+
+def _cut(ids: Ids, rows: Rows) -> Iterator[Ids]:
+    start = 0
+    while start < len(ids):
+        piece = ids[start : start + rows()]
+        yield piece
+        start += len(piece)
 
 
 class TotalsState(Scopes[_Totals]):

@@ -52,6 +52,8 @@ class Owner:
 
     def write(self) -> bool:
         """Carry, seal, put, acknowledge and delete; whether there was anything to write."""
+        if not self.journal.restless:
+            return False
         self.carry()
         sealed = self.journal.seal()
         if sealed is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -118,6 +120,36 @@ def test_a_whole_state_is_saved_while_it_is_written(
     restored = kind()
     restored.state.restore(saved)
     assert restored.read() == expected.read()
+
+
+@pytest.mark.parametrize("changed", [40, 30_000], ids=["sorted", "marked"])
+def test_few_or_many_of_many_keys_are_saved_while_they_are_written(changed: int) -> None:
+    random = np.random.default_rng(changed)
+    keys = 300_000
+    state, expected = TotalsState(["k"], [Part("sum", "v")]), np.zeros(keys, np.int64)
+
+    def put(epoch: int, ids: npt.NDArray[np.int64]) -> None:
+        state.add((epoch,), [pa.table({"k": ids, "sum(v)": ids + epoch})])
+
+    put(0, np.arange(keys))
+    base = state.snapshot(Frontier.before([(1,)]), Frontier.empty(1))
+    expected += np.arange(keys)
+    state.compact(Frontier.before([(1,)]))
+    for epoch in (1, 2, 3):
+        ids = np.sort(random.choice(keys, changed, replace=False))
+        put(epoch, ids)
+        if epoch < 3:
+            expected[ids] += ids + epoch
+    saved, sizes = [], iter([changed // 7, changed // 3] * 100)
+    for run in state.pieces(Frontier.before([(3,)]), Frontier.before([(1,)]), lambda: next(sizes)):
+        saved.append(run)
+        put(3 + len(saved), np.sort(random.choice(keys, changed, replace=False)))
+    assert len(saved) > 3
+    restored = TotalsState(["k"], [Part("sum", "v")])
+    restored.restore([*base, *saved])
+    runs = restored.snapshot(Frontier.top(1), Frontier.empty(1))
+    table = pa.concat_tables([run.batch for run in runs]).sort_by("k")
+    assert np.array_equal(table["sum(v)"].to_numpy(), expected)
 
 
 def test_pieces_are_small() -> None:
