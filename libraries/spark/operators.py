@@ -27,6 +27,7 @@ from timely.batch import Batch, is_columns, nbytes
 from timely.operators.base import Capability, Context, JobContext, Operator
 from timely.order import INF, Frontier, Time
 from timely.state import Run, StateSize, TimedBatches
+from timely.state.interface import Rows
 
 SPILL_BYTES = 64 << 20
 """So much is kept in memory before it is written: an epoch of any size passes through."""
@@ -153,7 +154,7 @@ class Settled:
         """Nothing."""
         return []
 
-    def pieces(self, upto: Frontier, after: Frontier, rows: int) -> Iterator[Run]:
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
         """Nothing."""
         return iter(())
 
