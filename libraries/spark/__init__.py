@@ -1,4 +1,4 @@
-"""Spark: batch regions that run on it, and what finds, starts and watches it.
+"""Spark: batch regions that run on it, its streams as sources, tables for it; and what finds, starts and watches it.
 
 >>> from libraries import spark
 >>> from timely.dataflow import Dataflow
@@ -14,5 +14,7 @@ from libraries.spark.errors import SparkError
 from libraries.spark.host import stop
 from libraries.spark.region import batch
 from libraries.spark.session import SparkOptions
+from libraries.spark.stream_source import Stream
+from libraries.spark.table import write
 
-__all__ = ["SparkError", "SparkOptions", "batch", "stop"]
+__all__ = ["SparkError", "SparkOptions", "Stream", "batch", "stop", "write"]

@@ -17,7 +17,21 @@ import threading
 import time
 from contextlib import suppress
 
-from libraries.spark.protocol import TO_SPARK, Cancel, Done, Failed, FromSpark, Progress, Ready, Run, Start, encode
+from libraries.spark.protocol import (
+    TO_SPARK,
+    Cancel,
+    Consumed,
+    Done,
+    Failed,
+    Follow,
+    FromSpark,
+    Progress,
+    Ready,
+    Run,
+    Start,
+    encode,
+)
+from libraries.spark.queries import Queries
 from libraries.spark.session import open_session
 from libraries.spark.tasks import Tasks, hopeless, told
 from timely.drivers.control import receive_bytes, send_bytes
@@ -36,6 +50,7 @@ class Child:
         self._control = control
         self._sending = threading.Lock()
         self._tasks: Tasks | None = None
+        self._queries: Queries | None = None
         self._folder = ""
         self._java: subprocess.Popen[bytes] | None = None
 
@@ -54,6 +69,7 @@ class Child:
             assert jvm is not None
             java = int(jvm.java.lang.ProcessHandle.current().pid())
             self._tasks = Tasks(spark)
+            self._queries = Queries(spark, lambda number, batches: self.tell(Progress(number, batches, 0)))
         except Exception as error:
             self.tell(Failed(-1, told(error), again=True))
             return
@@ -83,17 +99,22 @@ class Child:
         while (data := receive_bytes(self._control)) is not None:
             message = TO_SPARK.decode(data)
             match message:
-                case Run():
+                case Run() | Follow():
                     threading.Thread(target=self._run, args=(message,), daemon=True).start()
+                case Consumed(number, batch):
+                    if self._queries is not None:
+                        self._queries.consumed(number, batch)
                 case Cancel(number):
-                    if self._tasks is not None:
+                    if self._tasks is not None and self._queries is not None and not self._queries.cancel(number):
                         self._tasks.cancel(number)
         self.leave(0)
 
-    def _run(self, task: Run) -> None:
+    def _run(self, task: Run | Follow) -> None:
         assert self._tasks is not None  # nothing is asked for before Spark is ready
+        assert self._queries is not None
         try:
-            self.tell(Done(task.number, self._tasks.run(task)))
+            files = self._tasks.run(task) if isinstance(task, Run) else self._queries.run(task)
+            self.tell(Done(task.number, files))
         except Exception as error:
             if self._java_is_gone(error):
                 self._without_java()

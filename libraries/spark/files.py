@@ -105,21 +105,25 @@ def carried_table(batch: Batch) -> pa.Table:
 
 
 def write_input(
-    context: JobContext, region: str, name: str, epoch: int, worker: int, tables: Sequence[pa.Table]
+    folder: Path, name: str, epoch: int, worker: int, tables: Sequence[pa.Table], durable: bool = True
 ) -> str:
-    """Write tables of one schema into a new file; its path. It is on the disk when this returns, if anything outlives us."""
-    folder = context.folder(f"{region}/in")
+    """Write tables of one schema into a new file; its path. If `durable`, it is on the disk when this returns."""
     path = folder / f"{epoch:0{_DIGITS}}-{name}-{worker}-{uuid.uuid4().hex}.parquet"
     with path.open("wb") as file:
         with pq.ParquetWriter(file, tables[0].schema, compression="lz4", use_dictionary=_repeats(tables[0])) as writer:
             for table in tables:
                 writer.write_table(table)
         file.flush()
-        if context.durable:
+        if durable:
             os.fsync(file.fileno())
-    if context.durable:
+    if durable:
         sync_folder(folder)
     return str(path)
+
+
+def epoch_of(path: Path) -> int:
+    """The epoch of an input file, by its name."""
+    return int(path.name[:_DIGITS])
 
 
 def deal_out(context: JobContext, files: Sequence[tuple[str, int]], workers: int) -> list[tuple[int, str]]:
@@ -155,7 +159,7 @@ def output_name(epoch: int) -> str:
 def sweep_inputs(folder: Path, upto: int, needed: int, first: int, known: Collection[str]) -> None:
     """Remove input files of epochs up to `upto`: those before `needed`, and those from `first` on that are not `known`."""
     for path in folder.glob("*.parquet"):
-        epoch = int(path.name[:_DIGITS])
+        epoch = epoch_of(path)
         if epoch <= upto and (epoch < needed or (epoch >= first and str(path) not in known)):
             with suppress(FileNotFoundError):
                 path.unlink()

@@ -27,11 +27,25 @@ import msgspec
 
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.java import find_java, home_for_spark
-from libraries.spark.protocol import FROM_SPARK, Cancel, Done, Failed, Progress, Ready, Run, Start, ToSpark, encode
+from libraries.spark.protocol import (
+    FROM_SPARK,
+    Cancel,
+    Consumed,
+    Done,
+    Failed,
+    Follow,
+    Progress,
+    Ready,
+    Run,
+    Start,
+    ToSpark,
+    encode,
+)
 from libraries.spark.session import SparkOptions, check_master, environment, settings
 from timely.drivers.control import receive_bytes, send_bytes
 
 _LOOK_SECONDS = 0.1
+_CANCEL_SECONDS = 8.0
 _LAST_LINES = 6
 _TELLING = re.compile(r"OutOfMemory|[Ee]xception|[Ee]rror|ERROR|Terminating")
 _MOST_ATTEMPTS = 20
@@ -111,8 +125,7 @@ class SparkHost:
             shutil.rmtree(attempt.output, ignore_errors=True)
             if len(reasons) > self._options.retries:
                 break
-        times = f"{len(reasons)} times" if len(reasons) > 1 else "once"
-        raise SparkError(f"Spark has failed {times} on what was asked of it. The last time: {last}")
+        raise SparkError(f"Spark has failed {_times(len(reasons))} on what was asked of it. The last time: {last}")
 
     def stop(self) -> None:
         """End Spark. The next `run` starts it again."""
@@ -133,21 +146,65 @@ class SparkHost:
                 self.starts += 1
             return self._process
 
+    def follow(self, task: Follow, consumed: Callable[[], int], stopped: Callable[[], bool]) -> None:
+        """Have a streaming query run until it ends; started again when it fails in a way that may pass.
+
+        Args:
+            task: the query. Its number is given here.
+            consumed: the batches before this one were read.
+            stopped: whether no more of it is wanted; then this returns.
+
+        Raises:
+            SparkError: for what trying again does not help, or did not help: `retries` counts failures with no new batch.
+        """
+        reasons: list[str] = []
+        batches = 0
+        while not stopped():
+            waiting = _Waiting()
+            try:
+                self._follow(task, waiting, consumed, stopped, len(reasons))
+                return
+            except (Given, _Innocent):
+                continue
+            except SparkLost as error:
+                if waiting.done > batches:
+                    batches = waiting.done
+                    reasons.clear()
+                reasons.append(str(error))
+            if len(reasons) > self._options.retries:
+                raise SparkError(f"the query has failed {_times(len(reasons))}. The last time: {reasons[-1]}")
+
+    def _follow(
+        self, task: Follow, waiting: _Waiting, consumed: Callable[[], int], stopped: Callable[[], bool], failed: int
+    ) -> None:
+        process = self._ready(lambda what, done, total: None, stopped, failed)
+        told = consumed()
+        task = msgspec.structs.replace(task, number=next(self._numbers), consumed=told)
+        process.begin(task, waiting)
+        cancelled: float | None = None
+        while not waiting.over.wait(_LOOK_SECONDS):
+            if stopped():
+                now = time.monotonic()
+                if cancelled is None:
+                    cancelled = now
+                    process.tell(Cancel(task.number))
+                elif now > cancelled + _CANCEL_SECONDS:
+                    process.forget(task.number)
+                    return
+            elif (upto := consumed()) != told:
+                told = upto
+                process.tell(Consumed(task.number, told))
+        if not stopped():
+            process.outcome(waiting)
+
     def _attempt(
         self, task: Run, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
     ) -> Files:
         again = f", attempt {failed + 1}" if failed else ""
-        process = self._there()
-        deadline = time.monotonic() + self._options.start_limit
-        while not process.up.wait(_LOOK_SECONDS):
-            report(f"Spark starts{again}", 0, 0)
-            if stopped():
-                raise Given("the run is not wanted any more")
-            if time.monotonic() > deadline:
-                process.kill("it did not start in time")
-                raise SparkLost(f"Spark did not start within {self._options.start_limit:g} s{process.last_words()}")
+        process = self._ready(report, stopped, failed)
         task = msgspec.structs.replace(task, number=next(self._numbers))
-        waiting = process.begin(task)
+        waiting = _Waiting()
+        process.begin(task, waiting)
         deadline = time.monotonic() + self._options.limit
         while not waiting.over.wait(_LOOK_SECONDS):
             report(f"Spark{again}: task", waiting.done, waiting.total)
@@ -161,14 +218,27 @@ class SparkHost:
                     f"it took longer than limit={self._options.limit:g} s, which counts as hanging; give a larger limit if "
                     "it needs more"
                 )
-        if waiting.files is not None:
-            return waiting.files
-        assert waiting.failure is not None
-        if not waiting.failure.again:
-            raise SparkError(waiting.failure.text)
-        if waiting.failure.number < 0 and not process.own_death:
-            raise _Innocent(waiting.failure.text)
-        raise SparkLost(waiting.failure.text)
+        return process.outcome(waiting)
+
+    def _ready(
+        self, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
+    ) -> _SparkProcess:
+        """Spark, once it has started, or has failed to."""
+        again = f", attempt {failed + 1}" if failed else ""
+        process = self._there()
+        deadline = time.monotonic() + self._options.start_limit
+        while not process.up.wait(_LOOK_SECONDS):
+            report(f"Spark starts{again}", 0, 0)
+            if stopped():
+                raise Given("the run is not wanted any more")
+            if time.monotonic() > deadline:
+                process.kill("it did not start in time")
+                raise SparkLost(f"Spark did not start within {self._options.start_limit:g} s{process.last_words()}")
+        return process
+
+
+def _times(number: int) -> str:
+    return f"{number} times" if number > 1 else "once"
 
 
 class _SparkProcess:
@@ -214,17 +284,26 @@ class _SparkProcess:
         with self._sending, suppress(OSError):
             send_bytes(self._control, encode(message))
 
-    def begin(self, task: Run) -> _Waiting:
-        """Have a task run."""
-        waiting = _Waiting()
+    def begin(self, task: Run | Follow, waiting: _Waiting) -> None:
+        """Have a task run; `waiting` hears of it."""
         with self._lock:
             if self.ended:
                 waiting.failure = self._failed
                 waiting.over.set()
-                return waiting
+                return
             self._waiting[task.number] = waiting
         self.tell(task)
-        return waiting
+
+    def outcome(self, waiting: _Waiting) -> Files:
+        """What a task that is over has given. Raises what it failed with."""
+        if waiting.files is not None:
+            return waiting.files
+        assert waiting.failure is not None
+        if not waiting.failure.again:
+            raise SparkError(waiting.failure.text)
+        if waiting.failure.number < 0 and not self.own_death:
+            raise _Innocent(waiting.failure.text)
+        raise SparkLost(waiting.failure.text)
 
     def forget(self, number: int) -> None:
         """Nobody waits for this run any more."""

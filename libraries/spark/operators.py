@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -56,14 +57,20 @@ class Runner(Protocol):
 
 
 class Spill(Operator):
-    """Writes each epoch's columns into files, and says which. One file is written at a time, outside the worker."""
+    """Writes each epoch's columns into files, and says which. One file is written at a time, outside the worker.
+
+    The files go into the folder of `region`, or into `folder`, in which they outlive the job. `warm` begins to start Spark.
+    """
 
     transient = ("_warm",)
 
-    def __init__(self, region: str, name: str, warm: Callable[[], None]) -> None:
+    def __init__(
+        self, region: str, name: str, warm: Callable[[], None] | None = None, folder: Path | None = None
+    ) -> None:
         self._region = region
+        self._folder = folder
         self._name = name
-        self._warm: Callable[[], None] | None = warm
+        self._warm = warm
         self._pending = TimedBatches()
         self._bytes: dict[Time, int] = {}
         self.state = self._pending
@@ -96,7 +103,9 @@ class Spill(Operator):
             if table.schema != schema:
                 raise SparkError(changed(self._name, schema, table.schema, f"within epoch {epoch}"))
         rows = sum(len(table) for table in tables)
-        path = files.write_input(context, self._region, self._name, epoch, worker, tables)
+        folder = self._folder or context.folder(f"{self._region}/in")
+        durable = context.durable or self._folder is not None
+        path = files.write_input(folder, self._name, epoch, worker, tables, durable)
         return [(self._name, path, rows, schema.serialize().to_pybytes())]
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:

@@ -39,8 +39,38 @@ class Run(msgspec.Struct, tag=True, frozen=True):
     rows: int
 
 
+class Follow(msgspec.Struct, tag=True, frozen=True):
+    """To the child: run the streaming query that `function` (a pickle) makes, and keep its micro-batches in `folder`.
+
+    `query` is SQL over it, or None. `mode` is Spark's output mode. `every` is the trigger's interval in seconds; `now`
+    ends the query when it has read all there is. Files hold at most `rows` rows, and are dealt out to `workers`. At most
+    `ahead` batches are there that were not read: those before `consumed` were. `durable`: what is published is synced.
+    """
+
+    number: int
+    name: str
+    function: bytes
+    query: str | None
+    folder: str
+    mode: str
+    every: float | None
+    now: bool
+    rows: int
+    workers: int
+    ahead: int
+    consumed: int
+    durable: bool
+
+
+class Consumed(msgspec.Struct, tag=True, frozen=True):
+    """To the child: the batches before `batch` of a streaming query were read."""
+
+    number: int
+    batch: int
+
+
 class Cancel(msgspec.Struct, tag=True, frozen=True):
-    """To the child: nobody waits for this run any more."""
+    """To the child: nobody waits for this run, or for more of this query, any more."""
 
     number: int
 
@@ -53,7 +83,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
 
 
 class Progress(msgspec.Struct, tag=True, frozen=True):
-    """From the child: so many of the tasks known so far are done."""
+    """From the child: so many of the tasks known so far are done; of a streaming query, so many batches."""
 
     number: int
     done: int
@@ -61,7 +91,7 @@ class Progress(msgspec.Struct, tag=True, frozen=True):
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
-    """From the child: a run is over; the files it wrote, in order, each with its rows."""
+    """From the child: a run is over; the files it wrote, in order, each with its rows. Of a streaming query there are none."""
 
     number: int
     files: tuple[tuple[str, int], ...]
@@ -75,7 +105,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     again: bool
 
 
-ToSpark = Start | Run | Cancel
+ToSpark = Start | Run | Follow | Consumed | Cancel
 FromSpark = Ready | Progress | Done | Failed
 
 encode = msgspec.msgpack.Encoder().encode

@@ -54,7 +54,7 @@ class Tasks:
             session = self._sessions.setdefault(task.region, self._spark.newSession())
         try:
             frame = self._frame(session, task)
-            _check_types(frame)
+            check_types(frame)
             frame.write.option("maxRecordsPerFile", task.rows).parquet(task.output)
         except BaseException:
             with self._lock:  # the next attempt gets a fresh one
@@ -101,22 +101,7 @@ class Tasks:
         if task.sql is not None:
             return session.sql(task.sql)
         assert task.function is not None
-        function = cloudpickle.loads(task.function)
-        try:
-            frame = function(*frames.values(), **tables)
-        except (*_USELESS, PySparkException):
-            raise
-        except (ConnectionError, EOFError):
-            raise  # Spark is gone
-        except Exception as error:
-            if type(error).__module__.startswith("py4j"):
-                raise
-            raise SparkError(told(error)) from error
-        if not isinstance(frame, DataFrame):
-            raise SparkError(
-                f"{_described(function)} returned {frame!r:.100} ({type(frame).__name__}), not a Spark DataFrame"
-            )
-        return frame
+        return call(cloudpickle.loads(task.function), *frames.values(), **tables)
 
     def _tables_of(self, session: SparkSession, task: Run) -> dict[str, DataFrame]:
         """The other tables of the region, made once a session."""
@@ -126,6 +111,25 @@ class Tasks:
         made = {name: _table(session, name, what) for name, what in cloudpickle.loads(task.tables).items()}
         self._tables[task.region] = task.tables, made
         return made
+
+
+def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
+    """What a function of the user's gives. Raises SparkError if that is no DataFrame, or for an error of its own."""
+    try:
+        frame = function(*arguments, **named)
+    except (*_USELESS, PySparkException):
+        raise
+    except (ConnectionError, EOFError):
+        raise  # Spark is gone
+    except Exception as error:
+        if type(error).__module__.startswith("py4j"):
+            raise
+        raise SparkError(told(error)) from error
+    if not isinstance(frame, DataFrame):
+        raise SparkError(
+            f"{described(function)} returned {frame!r:.100} ({type(frame).__name__}), not a Spark DataFrame"
+        )
+    return frame
 
 
 def told(error: BaseException) -> str:
@@ -182,7 +186,7 @@ def _table(session: SparkSession, name: str, what: Any) -> DataFrame:
     return session.createDataFrame(what)
 
 
-def _check_types(frame: DataFrame) -> None:
+def check_types(frame: DataFrame) -> None:
     """Refuse columns that cannot come back."""
     twice = [name for name in frame.columns if frame.columns.count(name) > 1]
     if twice:
@@ -197,7 +201,8 @@ def _check_types(frame: DataFrame) -> None:
             ) from error
 
 
-def _described(function: Any) -> str:
+def described(function: Any) -> str:
+    """A function by its name and place."""
     try:
         code = inspect.unwrap(function).__code__
         return f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"

@@ -12,7 +12,7 @@ from timely.batch import Batch, as_arrow, head, nbytes
 from timely.codec import encode
 from timely.errors import CodecError, FalkirkError, SourceError
 from timely.graph import Node
-from timely.io.interface import Chunk, End, Partition, Position, Source, Wait
+from timely.io.interface import Chunk, End, Files, Partition, Position, Source, Wait
 from timely.order import INF
 from timely.worker import Worker
 
@@ -97,16 +97,23 @@ class SourceDriver:
     """Reads this worker's partitions of one source. The partition that is furthest behind is read first.
 
     Positions are acknowledged when their epochs are complete; with `rereads` only when `settle` says that they will not be
-    read again, and `rewind` goes back to them.
+    read again, and `rewind` goes back to them. `files` is where a source may keep files of its own.
     """
 
-    def __init__(self, node: Node, worker: Worker, clock: Callable[[], float], rereads: bool = False) -> None:
+    def __init__(
+        self,
+        node: Node,
+        worker: Worker,
+        clock: Callable[[], float],
+        rereads: bool = False,
+        files: Files | None = None,
+    ) -> None:
         source = node.source
         assert source is not None
         self._node = node
         self._worker = worker
         self._clock = clock
-        self._readers = [_Reader(partition) for partition in self._open(source)]
+        self._readers = [_Reader(partition) for partition in self._open(source, files)]
         self._live = list(self._readers)
         self._rereads = rereads
         self._rereadable = getattr(source, "rereadable", True)
@@ -115,8 +122,11 @@ class SourceDriver:
         if not self._live and not rereads:
             worker.advance(node.index, None)
 
-    def _open(self, source: Source) -> list[Partition]:
+    def _open(self, source: Source, files: Files | None) -> list[Partition]:
         try:
+            filing = getattr(source, "with_files", None)
+            if filing is not None and files is not None:
+                source = filing(files, self._node.name)
             return list(source.partitions(self._worker.index, self._worker.plan.workers))
         except FalkirkError as error:
             raise self._blame(error) from error

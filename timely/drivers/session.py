@@ -126,7 +126,7 @@ class Session:
     """Worker `index` of `plan.workers`, driven by the caller.
 
     `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given. `workspace` is
-    where the jobs of operators keep files: by default a temporary folder of this session's own.
+    where sources and the jobs of operators keep files: by default a temporary folder of this session's own.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Session:
         try:
             self._outputs.open()
             for node in self.plan.graph.of_kind("source"):
-                self.sources.append(SourceDriver(node, self.worker, clock, rereads=worker is not None))
+                self.sources.append(SourceDriver(node, self.worker, clock, worker is not None, files))
         except BaseException:
             self.abort()
             raise

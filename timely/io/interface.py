@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from timely.batch import Batch
@@ -69,6 +70,23 @@ class Source(Protocol):
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """The partitions that this worker reads. Over all workers, each partition appears exactly once."""
+
+
+class Files(Protocol):
+    """Where a source may keep files of its own; one place for all workers of a job."""
+
+    durable: bool
+    """Whether what is there outlives the job's processes."""
+
+    def folder(self, name: str) -> Path:
+        """A folder, which is made if it is missing. Raises FalkirkError if the job has none."""
+
+
+class FilingSource(Source, Protocol):
+    """A source that keeps files of its own. Before `partitions` it is told where."""
+
+    def with_files(self, files: Files, name: str) -> Source:
+        """The same source with its files in `files`; no other source of the job is called `name`."""
 
 
 class Writer(Protocol):

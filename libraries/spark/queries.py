@@ -1,0 +1,239 @@
+"""Streaming queries inside Spark's process: each micro-batch becomes a folder of Parquet files, whole or not there.
+
+    FOLDER/checkpoint/                   what Spark knows: the offsets of each batch, which were committed, state
+    FOLDER/batch-<id>/w<worker>/<n>.parquet
+    FOLDER/end                           the last batch; there when the query has ended by itself
+
+Spark writes down which input a batch is of before it runs it, and that it is done after. What dies in between it runs again,
+with the same number over the same input. So a batch whose folder is there is not written again: what was read of it stays
+true, even if the query is not deterministic. Whoever removes folders leaves the last one, by which that is known.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cloudpickle
+import pyarrow.parquet as pq
+
+from libraries.spark.batches import CHECKPOINT, batch_folder, last_batch, set_end, share_folder
+from libraries.spark.errors import SparkError, SparkLost
+from libraries.spark.files import sync_folder
+from libraries.spark.protocol import Follow
+from libraries.spark.tasks import call, check_types, described
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOCK_SECONDS = 30.0
+
+
+class _Stopped(Exception):
+    """Nobody wants more of the query."""
+
+
+class Queries:
+    """Runs streaming queries on one Spark, each in a session of its own. `tell(number, n)`: n batches of it are there."""
+
+    def __init__(self, spark: SparkSession, tell: Callable[[int, int], None]) -> None:
+        self._spark = spark
+        self._tell = tell
+        self._running: dict[int, _Publisher] = {}
+        self._lock = threading.Lock()
+
+    def run(self, task: Follow) -> tuple[tuple[str, int], ...]:
+        """Run the query until it ends, or is cancelled.
+
+        Raises SparkError for what would fail again, and what Spark raises otherwise.
+        """
+        publisher = _Publisher(task, lambda batches: self._tell(task.number, batches))
+        with self._lock:
+            self._running[task.number] = publisher
+        try:
+            with _alone(Path(task.folder)):
+                self._follow(task, publisher)
+        finally:
+            with self._lock:
+                del self._running[task.number]
+        return ()
+
+    def consumed(self, number: int, batch: int) -> None:
+        """The batches before `batch` were read."""
+        with self._lock:
+            publisher = self._running.get(number)
+        if publisher is not None:
+            publisher.read(batch)
+
+    def cancel(self, number: int) -> bool:
+        """Stop a query; False if there is none of this number."""
+        with self._lock:
+            publisher = self._running.get(number)
+        if publisher is None:
+            return False
+        threading.Thread(target=publisher.stop, daemon=True).start()  # the query may take its time
+        return True
+
+    def _follow(self, task: Follow, publisher: _Publisher) -> None:
+        folder = Path(task.folder)
+        for left in folder.glob(".batch-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        session = self._spark.newSession()
+        function = cloudpickle.loads(task.function)
+        frame = call(function, session)
+        if not frame.isStreaming:
+            raise SparkError(
+                f"{described(function)} returned a DataFrame that is not a stream: make it with session.readStream, or use "
+                "Parquet(...) for files that are all there"
+            )
+        if task.query is not None:
+            frame.createOrReplaceTempView("input")
+            frame = session.sql(task.query)
+        check_types(frame)
+        writer = frame.writeStream.outputMode(task.mode).queryName(f"falkirk: {task.name} {uuid.uuid4().hex}")
+        writer = writer.option("checkpointLocation", str(folder / CHECKPOINT)).foreachBatch(publisher)
+        if task.now:
+            writer = writer.trigger(availableNow=True)
+        elif task.every is not None:
+            writer = writer.trigger(processingTime=f"{round(task.every * 1000)} milliseconds")
+        query = writer.start()
+        publisher.begun(query)
+        try:
+            query.awaitTermination()
+        except Exception:
+            if publisher.stopped:
+                return
+            if publisher.error is not None:
+                raise publisher.error from None
+            raise
+        if task.now and not publisher.stopped:
+            set_end(folder, last_batch(folder))
+
+
+class _Publisher:
+    """What Spark calls with each micro-batch."""
+
+    def __init__(self, task: Follow, tell: Callable[[int], None]) -> None:
+        self._task = task
+        self._tell = tell
+        self._folder = Path(task.folder)
+        self._query: StreamingQuery | None = None
+        self._consumed = task.consumed
+        self._changed = threading.Condition()
+        self._synced: dict[str, int] = {}
+        self.stopped = False
+        self.error: Exception | None = None
+        """What went wrong with a batch: Spark tells it with much around it."""
+
+    def begun(self, query: StreamingQuery) -> None:
+        """The query runs."""
+        with self._changed:
+            self._query = query
+            stopped = self.stopped
+        if stopped:
+            query.stop()
+
+    def read(self, batch: int) -> None:
+        """The batches before `batch` were read."""
+        with self._changed:
+            self._consumed = max(self._consumed, batch)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End the query. First what waits here: Spark waits for it."""
+        with self._changed:
+            self.stopped = True
+            self._changed.notify_all()
+            query = self._query
+        if query is not None:
+            with suppress(Exception):
+                query.stop()
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        try:
+            self._publish(frame, number)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _publish(self, frame: DataFrame, number: int) -> None:
+        if number > last_batch(self._folder):
+            with self._changed:
+                self._changed.wait_for(lambda: self.stopped or number < self._consumed + self._task.ahead)
+                if self.stopped:
+                    raise _Stopped
+            hidden = self._folder / f".batch-{uuid.uuid4().hex}"
+            frame.write.option("maxRecordsPerFile", self._task.rows).parquet(str(hidden))
+            self._deal_out(hidden)
+            if self._task.durable:
+                sync_tree(hidden, {})
+                # The batch must not outlive what says which input it is of.
+                sync_tree(self._folder / CHECKPOINT, self._synced)
+            hidden.rename(batch_folder(self._folder, number))
+            if self._task.durable:
+                sync_folder(self._folder)
+        self._tell(number + 1)
+
+    def _deal_out(self, hidden: Path) -> None:
+        """Move a batch's files into a folder for each worker, which is there even if it stays empty."""
+        hidden.mkdir(exist_ok=True)  # Spark makes none where there are no rows
+        for worker in range(self._task.workers):
+            share_folder(hidden, worker).mkdir()
+        count = 0
+        for path in sorted(hidden.glob("part-*.parquet")):
+            if pq.read_metadata(path).num_rows:
+                path.rename(share_folder(hidden, count % self._task.workers) / f"{count:06}.parquet")
+                count += 1
+        for left in hidden.iterdir():
+            if left.is_file():  # without rows, and Hadoop's checksums
+                left.unlink()
+
+
+def sync_tree(folder: Path, known: dict[str, int]) -> None:
+    """Make all that is in a folder durable, but for files that are `known` to be, by path and time."""
+    for place, _, names in os.walk(folder):
+        fresh = False
+        for name in names:
+            path = os.path.join(place, name)
+            with suppress(FileNotFoundError):  # Spark removes old ones meanwhile
+                changed = os.stat(path).st_mtime_ns
+                if known.get(path) != changed:
+                    descriptor = os.open(path, os.O_RDONLY)
+                    try:
+                        os.fsync(descriptor)
+                    finally:
+                        os.close(descriptor)
+                    known[path] = changed
+                    fresh = True
+        if fresh or place not in known:
+            known[place] = 0
+            with suppress(FileNotFoundError):
+                sync_folder(Path(place))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock: the process of a worker that has died may not be gone yet."""
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise SparkLost(f"another process runs the query that keeps its files in {folder}") from None
+                time.sleep(0.1)
+        yield
+    finally:
+        os.close(descriptor)

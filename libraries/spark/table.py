@@ -1,0 +1,176 @@
+"""`write`: a stream of columns as a table of Parquet files that Spark reads, an epoch at once or not at all.
+
+    columns → spill (each worker) ⇉ publish (one worker)
+
+    PATH/epoch=0000000012/<file>.parquet       what is published
+    PATH/.falkirk/                             hidden from Spark: files of epochs that are not, and the schema
+
+Each worker writes its part of an epoch into hidden files. The sink is given their names, as state of an exactly-once sink;
+it moves them into a hidden folder, and renames that, which makes all of the epoch visible in one step. An epoch that is
+published again after a failure has the same names, by which it is known to be there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from libraries.spark.errors import SparkError
+from libraries.spark.files import epoch_of, sync_folder
+from libraries.spark.operators import Spill, changed
+from libraries.spark.placement import HOME
+from recovery.policies import Batch as BatchPolicy
+from timely.batch import Batch
+from timely.columns import Columns
+from timely.errors import GraphError, SinkError
+from timely.graph import user_site
+from timely.io.file_sink import cannot_write
+from timely.order import INF
+from timely.stream import Stream, view
+
+LAST = (1 << 31) - 1
+"""What comes when all input is over, such as the last windows, is of this epoch: the greatest that Spark takes for an int."""
+
+_HIDDEN = ".falkirk"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def write(stream: Columns, path: str | os.PathLike[str], *, column: str = "epoch", name: str | None = None) -> None:
+    """Publish a stream as a table in the folder `path`, for `spark.read.parquet(path)` and `spark.readStream`.
+
+    A reader sees whole epochs only, over all workers, also while the job runs; one that streams sees each once. The table
+    has one more column, `column`, with the epoch. With a store an epoch comes exactly once, whatever fails. One job at a
+    time may write to a folder; an epoch of another job is not overwritten, but an error.
+
+    Args:
+        stream: columns, with one schema throughout.
+        path: the folder, which all workers must see. It is made if it is missing.
+        column: the name of the column for the epoch. What comes when all input is over has the epoch `LAST`.
+        name: of the sink; by it it is found again after a restart.
+
+    Raises:
+        GraphError: for arguments that cannot be, at the user's line.
+    """
+    site = user_site()
+    if not isinstance(stream, Columns):
+        raise GraphError(
+            f"{site}: write takes a stream of columns, not {type(stream).__name__}: use to_columns() first"
+        )
+    if stream.scope.depth != 1:
+        raise GraphError(f"{site}: a table takes whole epochs, but this stream is in {stream.scope}: leave() first")
+    if not isinstance(column, str) or not _NAME.fullmatch(column):
+        raise GraphError(f"{site}: column={column!r} cannot be the name of a column: use letters, digits and _")
+    table = Path(path).absolute()
+    name = name or stream.graph.fresh_name("table")
+    spilled = (
+        view(stream, Stream)
+        .unary(
+            f"{name}-spill",
+            lambda: Spill(name, "rows", folder=table / _HIDDEN),
+            holds=True,
+            stateful=False,
+        )
+        .policy(BatchPolicy(log_outputs=True))
+    )
+    spilled.exchange(lambda _: HOME, f"{name}-gather").to(_TableSink(table, column), name)
+
+
+class _TableSink:
+    """Publishes the files that it is told of."""
+
+    exactly_once: ClassVar[bool] = True
+
+    def __init__(self, path: Path, column: str) -> None:
+        self._path = path
+        self._column = column
+
+    def open(self, worker: int, workers: int) -> _TableWriter:
+        """A writer; only one worker's has something to do. Raises SinkError if the folder cannot be written."""
+        hidden = self._path / _HIDDEN
+        try:
+            hidden.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(hidden, error) from error
+        if not os.access(hidden, os.W_OK | os.X_OK):
+            raise SinkError(f"{hidden}: you may not write here. Change its permissions, or name another folder.")
+        return _TableWriter(self._path, self._column)
+
+
+class _TableWriter:
+    """Publishes epochs, one after the other."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        self._path = path
+        self._hidden = path / _HIDDEN
+        self._column = column
+        self._pending: dict[int, list[Any]] = {}
+
+    def write(self, epoch: int, batch: Batch) -> None:
+        """Remember the files of `batch`: (input, path, rows, schema)."""
+        self._pending.setdefault(epoch, []).extend(batch)
+
+    def commit(self, epoch: int) -> None:
+        """Show the epoch. Raises SinkError if another one is there, or its columns are not those of the table."""
+        entries = [entry for entry in self._pending.pop(epoch, []) if entry[2]]
+        try:
+            if entries:
+                for entry in entries:
+                    self._check(entry[3], epoch)
+                self._publish(epoch, [Path(entry[1]).name for entry in entries])
+            self._sweep(epoch)
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
+    def _publish(self, epoch: int, names: list[str]) -> None:
+        number = LAST if epoch == INF else epoch
+        target = self._path / f"{self._column}={number:010}"
+        if not target.exists():
+            gathered = self._hidden / f"epoch-{number}"
+            gathered.mkdir(exist_ok=True)
+            for left in set(os.listdir(gathered)) - set(names):  # of a run before this one
+                (gathered / left).unlink()
+            for name in names:
+                if not (gathered / name).exists():  # it was moved before a failure
+                    (self._hidden / name).rename(gathered / name)
+            sync_folder(gathered)
+            gathered.rename(target)
+            sync_folder(self._path)
+        elif set(os.listdir(target)) != set(names):
+            raise SinkError(
+                f"{target} is there already, and was written by another run: remove the folder {self._path}, or name an "
+                "empty one"
+            )
+
+    def _check(self, schema: bytes, epoch: int) -> None:
+        """The table's columns are those of its first epoch."""
+        path = self._hidden / "schema"
+        arrow = pa.ipc.read_schema(pa.py_buffer(schema))
+        if self._column in arrow.names:
+            raise SinkError(f"there is a column {self._column!r} already: name the one for the epoch with column=...")
+        if not path.exists():
+            unfinished = path.with_name("schema.part")
+            unfinished.write_bytes(schema)
+            unfinished.replace(path)
+        known = pa.ipc.read_schema(pa.py_buffer(path.read_bytes()))
+        if not known.equals(arrow):
+            raise SparkError(changed(self._path.name, known, arrow, f"at epoch {epoch}"))
+
+    def _sweep(self, upto: int) -> None:
+        """Remove files of epochs up to `upto` that no attempt which counts has written."""
+        for path in self._hidden.glob("*.parquet"):
+            if epoch_of(path) <= upto:
+                with suppress(FileNotFoundError):
+                    path.unlink()
+
+    def abort(self) -> None:
+        """What was not published stays hidden; the job may go on with it."""
+        self._pending.clear()
+
+    def close(self) -> None:
+        """The job is over: nothing hidden is needed any more, but for the schema."""
+        self._pending.clear()
