@@ -26,8 +26,8 @@ from timely.drivers.program import Program
 from timely.drivers.session import Session
 from timely.drivers.workspace import Workspace
 from timely.errors import FalkirkError
-from timely.io import Batches
-from timely.io.interface import Chunk, End, Position
+from timely.io import Batches, Iterable
+from timely.io.interface import Chunk, End, Position, Wait
 from timely.run import run
 
 pytestmark = pytest.mark.spark
@@ -265,11 +265,38 @@ def batches(number: int) -> list[pl.DataFrame]:
     return [rows(2 * number), rows(2 * number + 1)]
 
 
-def table_program(folder: str, count: int, wait: float = 0.0) -> Dataflow:
+class Held:
+    """A source from which the epochs from `first` on come when a file is there."""
+
+    def __init__(self, source: Batches, first: int, marker: Path) -> None:
+        self.source, self.first, self.marker = source, first, marker
+
+    def partitions(self, worker: int, workers: int) -> list[Any]:
+        return [HeldPartition(self, partition) for partition in self.source.partitions(worker, workers)]
+
+
+class HeldPartition:
+    def __init__(self, of: Held, inner: Any) -> None:
+        self.of, self.inner, self.next = of, inner, inner.read()
+
+    def read(self) -> Chunk | Wait | End:
+        found = self.next
+        if isinstance(found, Chunk):
+            if found.epoch >= self.of.first and not self.of.marker.exists():
+                return Wait(0.02)
+            self.next = self.inner.read()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def table_program(folder: str, count: int, marker: str | None = None) -> Dataflow:
     flow = Dataflow("table")
-    cells = flow.columns("in", Batches([batch for n in range(count) for batch in batches(n)], per_epoch=2))
-    if wait:
-        cells = cells.inspect(lambda batch: time.sleep(wait))
+    source: Any = Batches([batch for n in range(count) for batch in batches(n)], per_epoch=2)
+    if marker is not None:
+        source = Held(source, count // 2, Path(marker))
+    cells = flow.columns("in", source)
     spark.write(cells.policy(Lazy(every=2)), Path(folder) / "table", name="table")
     return flow
 
@@ -282,20 +309,23 @@ def expected(count: int) -> pl.DataFrame:
 
 def test_spark_that_reads_and_follows_a_table_being_written_sees_whole_epochs_once(tmp_path: Path) -> None:
     """Spark reads the table whole as often as it can, and follows it as a stream, while another job writes it."""
-    count, table = 12, str(tmp_path / "table")
+    count, table, looked_once = 12, str(tmp_path / "table"), str(tmp_path / "looked")
 
     def look(df: Any) -> Any:
-        return df.sparkSession.read.parquet(table).groupBy("epoch").count()
+        found = df.sparkSession.read.parquet(table)
+        Path(looked_once).touch()
+        return found.groupBy("epoch").count()
 
-    def ticks() -> Iterator[pl.DataFrame]:
+    def ticks() -> Iterator[dict[str, int]]:
         until(lambda: list(Path(table).glob("epoch=*")))
         while len(list(Path(table).glob("epoch=*"))) < count:
-            yield pl.DataFrame({"tick": [1]})
+            yield {"tick": 1}
 
-    program = Program(flow=table_program, args={"folder": str(tmp_path), "count": count, "wait": 0.5})
+    program = Program(flow=table_program, args={"folder": str(tmp_path), "count": count, "marker": looked_once})
     writer = threading.Thread(target=run, args=(program,), kwargs={"workers": 2}, daemon=True)
     flow = Dataflow("follow")
-    spark.batch(flow.columns("ticks", Batches(ticks)), look, options=OPTIONS, name="look").capture("looked")
+    ticking = flow.source("ticks", Iterable(ticks, batch=1, epoch_every=1)).to_columns()
+    spark.batch(ticking, look, options=OPTIONS, name="look").capture("looked")
     followed = flow.columns("follow", spark.Stream(Reader(Path(table)), options=OPTIONS)).capture("out")
     with Session(flow) as session:
         writer.start()
