@@ -38,7 +38,11 @@ def blocks_of(page: Path) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/tutorial.md", "docs/engine.md", "docs/recovery.md", "docs/spark.md", "README.md"]
+    "page",
+    [
+        *("docs/tutorial.md", "docs/engine.md", "docs/recovery.md", "README.md"),
+        pytest.param("docs/spark.md", marks=pytest.mark.spark),
+    ],
 )
 def test_code_blocks_run_and_print_what_the_page_says(page: str, tmp_path: Path) -> None:
     blocks = blocks_of(ROOT / page)
@@ -55,7 +59,7 @@ def test_code_blocks_run_and_print_what_the_page_says(page: str, tmp_path: Path)
         pl.DataFrame({"word": ["wheel", "boat", "wheel"]}).write_parquet(tmp_path / "words" / "a.parquet")
     code.write_text(json.dumps(sources))
     done = subprocess.run(
-        [sys.executable, str(script), str(code)], capture_output=True, text=True, timeout=120, cwd=tmp_path
+        [sys.executable, str(script), str(code)], capture_output=True, text=True, timeout=300, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     outputs = [json.loads(line) for line in done.stdout.splitlines()]
