@@ -66,6 +66,9 @@ _AGAIN_SECONDS = 60.0
 _LAUNCH_SECONDS = 120.0
 """How long the tasks of a stage may take to be launched and to call: other jobs of a shared session may have their places."""
 
+_ASKED_SECONDS = 5.0
+"""A monitor that was replaced in the wrong moment may not ask for a worker that it has not heard of; this long it may take."""
+
 _END_SECONDS = 30.0
 """How long workers have to leave when all is done: sinks are closed then."""
 
@@ -124,7 +127,8 @@ class ClusterJob:
         self._attempt: Attempt | None = None
         self._incarnations: tuple[int, ...] = ()
         self._needed: set[int] = set()
-        """The workers that the monitor has asked for since an attempt failed: it may also give the job up."""
+        """The workers that the monitor has asked for since an attempt failed."""
+        self._failed_at = 0.0
         self._called = False
         """Whether a task of this attempt has."""
         self._submitted = 0.0
@@ -175,7 +179,7 @@ class ClusterJob:
         """See the job through; raises as `monitor.supervisor.Job.run`."""
         try:
             while self._over is None:
-                if self._attempt is None and (self.attempts == 0 or self._needed == set(range(self.layout.workers))):
+                if self._attempt is None and self._wanted():
                     self._submit()
                 self._turn()
                 if on_stats is not None and self._gathered.stats:
@@ -198,6 +202,12 @@ class ClusterJob:
         return result
 
     # Attempts
+
+    def _wanted(self) -> bool:
+        """Whether the monitor has asked for all workers, rather than given the job up; it need not ask for the first time."""
+        if self.attempts == 0 or self._needed == set(range(self.layout.workers)):
+            return True
+        return time.monotonic() > self._failed_at + _ASKED_SECONDS
 
     def _submit(self) -> None:
         self.attempts += 1
@@ -236,6 +246,7 @@ class ClusterJob:
         """Some task is lost, and so all are: the monitor decides to where each worker goes back in the next attempt."""
         self._end_attempt()
         self._needed.clear()
+        self._failed_at = time.monotonic()
         if self._over is not None:
             return
         if self._lost_at is None:

@@ -152,13 +152,17 @@ def cluster(master: str) -> Iterator[Cluster]:
 class Watched:
     """A job on the cluster, and what has happened to it."""
 
-    def __init__(self, cluster: Cluster, folder: Path, workers: int = 2, **arguments: Any) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, workers: int = 2, heartbeat_timeout: float = 30.0, **arguments: Any
+    ) -> None:
         self.folder = folder
         self.cluster = cluster
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[str] = []
         program = Program(path=str(JOB), args={"folder": str(folder), "records": RECORDS, **arguments})
-        self.job = ClusterJob(program, workers, folder / "store", cluster.session, None, self.hear, self.notes.append)
+        self.job = ClusterJob(
+            program, workers, folder / "store", cluster.session, None, self.hear, self.notes.append, heartbeat_timeout
+        )
 
     def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
         self.events.append((kind, data))
@@ -293,6 +297,35 @@ def test_program_from_memory_runs_with_one_worker_and_with_too_many_says_so(
     monkeypatch.setattr("libraries.spark.cluster._FIRST_SECONDS", 0.5)
     with pytest.raises(SparkError, match="runs at most 2 tasks at a time, and 3 workers"):
         falkirk.run(build, workers=3, store=tmp_path / "three", on=cluster.session)
+
+
+@pytest.mark.spark
+def test_executors_without_the_packages_are_a_clear_error_and_not_tried_again(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setattr(cluster.context, "pythonExec", str(bare))
+    job = ClusterJob(Program(flow=a_flow), 2, tmp_path / "store", cluster.session, on_note=print)
+    with pytest.raises(SparkError, match=r"ModuleNotFoundError: No module named[\s\S]*PYSPARK_PYTHON"):
+        job.run()
+    assert job.attempts == 1
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_worker_that_hangs_is_replaced_with_all_others(tmp_path: Path, cluster: Cluster) -> None:
+    watched = Watched(cluster, tmp_path, heartbeat_timeout=2.0)
+
+    def strike() -> None:
+        watched.until(lambda: watched.files() >= 10 and len(watched.job.where) == 2)
+        os.kill(watched.job.where[1][1], signal.SIGSTOP)
+        watched.until(lambda: watched.job.attempts == 2)
+
+    result = watched.run(strike)
+    check(tmp_path, RECORDS, result.captured("counts"))
+    assert "worker 1 gave no sign of life for 6 s" in watched.notes[0]
 
 
 @pytest.mark.spark
