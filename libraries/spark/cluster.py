@@ -119,6 +119,7 @@ class ClusterJob:
         """How many stages were submitted."""
         self._gathered = Gathered(flow)
         self._program, self._limits = program, limits or Limits()
+        self._source = Path(program.path).read_bytes() if program.path is not None else None
         self._on_event = on_event
         self._on_note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
         self._silence = _PATIENCE * heartbeat_timeout
@@ -218,7 +219,7 @@ class ClusterJob:
         host = self._cluster.host
         task = ClusterTask(
             self._program,
-            Path(self._program.path).read_bytes() if self._program.path is not None else None,
+            self._source,
             self._limits,
             str(self._store.folder),
             self._store.id,
