@@ -96,9 +96,9 @@ class Oracle:
             oracle.judge(self, runtime.processor.index, time)
             notify(self, runtime, time)
 
-        def counted(self: Worker, op: int, time: Time, diff: int) -> None:
+        def counted(self: Worker, op: int, time: Time, diff: int, own: bool = False) -> None:
             oracle.held[op, time] = oracle.held.get((op, time), 0) + diff
-            hold(self, op, time, diff)
+            hold(self, op, time, diff, own)
 
         Worker._notify, Worker.hold = judged, counted  # type: ignore[method-assign]
         try:

@@ -261,6 +261,7 @@ def test_error_of_the_program_names_operator_and_line_and_is_not_tried_again(tmp
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_stopped_job_leaves_spark_and_goes_on_when_it_is_run_again(tmp_path: Path, cluster: Cluster) -> None:
     watched = Watched(cluster, tmp_path)
 
@@ -284,6 +285,7 @@ def test_stopped_job_leaves_spark_and_goes_on_when_it_is_run_again(tmp_path: Pat
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_program_from_memory_runs_with_one_worker_and_with_too_many_says_so(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +302,7 @@ def test_program_from_memory_runs_with_one_worker_and_with_too_many_says_so(
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_executors_without_the_packages_are_a_clear_error_and_not_tried_again(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +332,7 @@ def test_worker_that_hangs_is_replaced_with_all_others(tmp_path: Path, cluster: 
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_monitor_that_dies_is_replaced_while_the_stage_goes_on(tmp_path: Path, cluster: Cluster) -> None:
     watched = Watched(cluster, tmp_path)
 
@@ -345,6 +349,7 @@ def test_monitor_that_dies_is_replaced_while_the_stage_goes_on(tmp_path: Path, c
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_command_runs_on_the_cluster_stops_by_ctrl_c_and_goes_on(tmp_path: Path, master: str, cluster: Cluster) -> None:
     command = [sys.executable, "-m", "falkirk", "run", str(JOB), "-w", "2", "--store", str(tmp_path / "store")]
     command += ["--on", master, "--arg", f"folder={tmp_path}", "--arg", f"records={RECORDS}"]
@@ -365,6 +370,7 @@ def test_command_runs_on_the_cluster_stops_by_ctrl_c_and_goes_on(tmp_path: Path,
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_job_whose_workers_die_again_and_again_is_given_up(tmp_path: Path, cluster: Cluster) -> None:
     program = tmp_path / "app.py"
     program.write_text(

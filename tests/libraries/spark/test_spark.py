@@ -174,6 +174,7 @@ def test_killed_java_is_replaced_and_the_run_done_again_while_the_rest_goes_on(
     assert ticked == [0] * 50  # it was all there before Spark was even killed: nobody waited for it
 
 
+@pytest.mark.soak
 def test_run_that_hangs_is_given_up_at_its_limit_and_done_again(tmp_path: Path) -> None:
     flaky = _Flaky(tmp_path, 1, lambda df: time.sleep(600))
     options = spark.SparkOptions(memory="1g", nice=0, retries=1, limit=20, config=OPTIONS.config)
@@ -185,6 +186,7 @@ def test_run_that_hangs_is_given_up_at_its_limit_and_done_again(tmp_path: Path) 
     assert time.monotonic() - began >= 20
 
 
+@pytest.mark.soak
 def test_heap_that_overflows_ends_java_and_after_all_retries_is_an_error_that_says_so(tmp_path: Path) -> None:
     def overflow(df: Any) -> None:
         context = df.sparkSession.sparkContext
@@ -197,6 +199,7 @@ def test_heap_that_overflows_ends_java_and_after_all_retries_is_an_error_that_sa
     assert flaky.calls == 2
 
 
+@pytest.mark.soak
 def test_task_that_fails_is_tried_again_and_then_an_error_with_its_own_words(tmp_path: Path) -> None:
     def broken(df: Any) -> Any:
         from pyspark.sql import functions as F

@@ -105,6 +105,7 @@ def test_a_million_rows_after_a_batch_without_any(tmp_path: Path) -> None:
     assert found[1].equals(rows(1, 1_000_000))
 
 
+@pytest.mark.soak
 def test_aggregating_query_with_state_in_spark_updates_what_changes(tmp_path: Path) -> None:
     put(tmp_path / "in", *range(3))
     source = spark.Stream.files(
@@ -146,6 +147,7 @@ def test_killed_java_goes_on_from_its_checkpoint_without_loss_or_repetition(
     assert all(found[number].equals(rows(number)) for number in found)
 
 
+@pytest.mark.soak
 def test_batch_that_spark_does_not_know_it_has_finished_is_not_published_again(tmp_path: Path) -> None:
     put(tmp_path / "in", *range(3))
     source = spark.Stream.files(tmp_path / "in", SCHEMA, per_batch=1, available_now=True, options=OPTIONS)
@@ -175,6 +177,7 @@ def test_batch_that_spark_does_not_know_it_has_finished_is_not_published_again(t
     assert rest([1, 0]) == [(1, 100), (2, 200), (3, 300)]
 
 
+@pytest.mark.soak
 def test_spark_waits_for_the_reader(tmp_path: Path) -> None:
     put(tmp_path / "in", *range(8))
     left = tmp_path / "files"
@@ -217,6 +220,7 @@ def test_what_cannot_work_is_refused_at_once_with_the_users_line(what: Any, said
     assert "has failed" not in str(caught.value)
 
 
+@pytest.mark.soak
 def test_query_that_fails_again_and_again_is_an_error_with_its_own_words(tmp_path: Path) -> None:
     def broken(session: Any) -> Any:
         from pyspark.sql import functions as F
@@ -337,6 +341,7 @@ def test_spark_that_reads_and_follows_a_table_being_written_sees_whole_epochs_on
     assert [path.name for path in (Path(table) / ".falkirk").iterdir()] == ["schema"]
 
 
+@pytest.mark.soak
 def test_second_run_into_a_table_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     program = Program(flow=table_program, args={"folder": str(tmp_path), "count": 2})
     run(program)
@@ -359,6 +364,7 @@ def both(folder: str) -> Dataflow:
     return flow
 
 
+@pytest.mark.soak
 def test_workers_are_killed_one_after_the_other_and_every_row_is_in_the_table_once(tmp_path: Path) -> None:
     """First the one that only reads, then the one that Spark belongs to."""
     count = 12

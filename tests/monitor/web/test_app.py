@@ -134,9 +134,14 @@ def test_a_running_job_tells_how_it_is_doing(page_of_a_job: tuple[str, object]) 
     with streaming(url, f"/api/events?closely={names.index('count')}") as messages:
         totals = (message["totals"] for message in messages if "totals" in message)
         first = next(each for each in totals if each["read"])
-        later = next(each for each in totals if each["p50"] is not None and each["state"])
-        assert later["newest"] > first["newest"]
-        assert later["read"] > first["read"]
+        assert next(
+            each
+            for each in totals
+            if each["p50"] is not None
+            and each["state"]
+            and each["newest"] > first["newest"]
+            and each["read"] > first["read"]
+        )
         for _ in messages:  # until the other worker has said something, too
             processor = ask(url, f"/api/processor/{names.index('count')}/1")
             if processor.get("bytes") and processor["frontier"]:
