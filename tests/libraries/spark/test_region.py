@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ from falkirk.simulate.world import World
 from libraries import spark
 from libraries.spark.manifest import Calendar, Manifest
 from libraries.spark.placement import home, keys_of
+from monitor.supervisor import Job
 from recovery.policies import Batch, Lazy
 from tests.libraries.spark.local_runner import LocalRunner
 from timely.batch import as_arrow
 from timely.dataflow import Dataflow
+from timely.drivers.inputs import Limits
+from timely.drivers.program import Program
 from timely.drivers.session import Session
 from timely.errors import FalkirkError, GraphError
 from timely.io import Batches, Iterable
@@ -145,6 +149,39 @@ def durable_upto(world: World) -> int:
         if session.index == home(2):
             found = max(found, session.agent.low[session.index][op][0])
     return found
+
+
+def slow_runs() -> Dataflow:
+    """Epochs that are complete at once, and two runs, due at once, that take longer than the way from one cut to the next."""
+    runner = LocalRunner(lambda cells: cells)
+    runner.before = lambda epoch: time.sleep(1.0)
+    flow = Dataflow("slow")
+    cells = flow.columns("cells", Batches([pl.DataFrame({"n": [number]}) for number in range(40)]))
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        found = spark.batch(
+            cells, "the runner knows", every=20, over="all", runner=runner, name="found", checkpoint=0.05
+        )
+    found.to_records().map(lambda row: (0, row["n"])).keyed().sum(name="sum").policy(
+        Lazy(every=0.05)
+    ).records().capture("sums")
+    return flow
+
+
+def test_cuts_are_made_while_runs_of_later_epochs_are_due_and_under_way(tmp_path: Path) -> None:
+    cuts: list[tuple[float, str]] = []
+    job = Job(
+        Program(flow=slow_runs),
+        1,
+        tmp_path / "store",
+        Limits(epochs=64),
+        lambda kind, at, data: cuts.append((at, kind)),
+    )
+    (*_, (_, last)) = job.run().captured("sums")
+    assert last == [(0, sum(range(20)) + sum(range(40)))]
+    began, ended = cuts[0][0], cuts[-1][0]
+    assert any(kind == "checkpoint" and began + 0.1 < at < ended - 0.5 for at, kind in cuts), (
+        "otherwise it shows nothing"
+    )
 
 
 def test_files_go_when_no_run_can_need_them_any_more() -> None:
