@@ -1,27 +1,30 @@
 """A year of flights out of New York: who comes late, and what made them late?
 
-336,776 real flights stream by; an epoch is an hour of scheduled departures. Delay statistics run along, one for each
-carrier and each route. And when an aircraft is late that was late the flight before on the same day, a loop follows its
-delays back, flight by flight, to the first late flight of the day: the cause.
+336,776 real flights stream by; an epoch is an hour of scheduled departures. Each part of the dataflow is a region with the
+fault-tolerance policy that suits it:
 
-    falkirk demo                             run it, look at what comes out, and check that it is right
+    front       Ephemeral()              reads and splits. Nothing is kept: what is lost is read again
+    statistics  Lazy()                   delays of each carrier and each route, as they stand after each hour
+    causes      Lazy(every="500ms")      an aircraft is late that was late the flight before on the same day: a loop follows
+                                         its delays back, flight by flight, to the first late one of the day, the cause
+    history     Batch(log_outputs=True)  once a simulated week Spark computes the quartiles of each route's delays anew, over
+                                         all flights so far. What it found is logged, and never computed again
+
+    falkirk demo                             run it with a page, kill a worker midway, and check that nobody can tell
+    falkirk demo --no-kill                   run it undisturbed
     falkirk run examples/flights.py -w 2     run the dataflow alone
 """
 
 from __future__ import annotations
 
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import flights_check
 import flights_data
-import flights_report
 import polars as pl
 
 import falkirk
-from falkirk import Context, Dataflow, Operator, agg
+from falkirk import Batch, Context, Dataflow, Ephemeral, Epochs, Lazy, Operator, agg, spark
 from timely.columns import Columns
 from timely.keyed import Keyed
 from timely.state import KeyedState, Parts, TimedBatches
@@ -34,27 +37,55 @@ STATISTICS = {
     "worst": agg.max("arr_delay"),
 }
 
-
 BROKEN: tuple[int, tuple[int, ...]] = (0, ())
 """No chain: the aircraft's last flight came in time."""
+
+QUARTILES = """
+    select route, count(*) as flights, sum(late) as late,
+           cast(percentile_disc(0.5) within group (order by arr_delay) as bigint) as median,
+           cast(percentile_disc(0.75) within group (order by arr_delay) as bigint) as upper
+    from input group by route
+"""
+"""No running total gives a median: it takes all there ever was."""
+
+SPARK = spark.SparkOptions(memory="1g", config=(("spark.sql.shuffle.partitions", "2"),))
+"""Small data: a small heap, and as many parts as cores."""
 
 
 def build(file: str | Path | None = None) -> Dataflow:
     """The dataflow, over all flights or over those of `file` (see `flights_data.write`)."""
     flow = Dataflow("flights")
-    source = falkirk.Parquet(file or flights_data.prepare(), epoch="hour", split="row_groups")
-    arrived, stranded = flow.columns("flights", source).branch(pl.col("arr_delay").is_not_null(), name="arrived")
-
-    arrived.group_by("carrier").agg(over="scope", name="by-carrier", **STATISTICS).capture("carriers")
-    arrived.group_by("route").agg(over="scope", name="by-route", **STATISTICS).capture("routes")
-    stranded.key_by("carrier").count().capture("stranded")
-
-    causes = find_causes(late_chains(arrived)).filter(lambda found: found[3] is not None, name="only-new")
-    causes.map(lambda found: (found[0], found[1:3]), name="cause").capture("causes")
-    causes.map(lambda found: (found[1], (1, found[3])), name="account").keyed().reduce(add, name="by-cause").capture(
-        "knock-on"
-    )
+    with flow.region("front", policy=Ephemeral()):
+        source = falkirk.Parquet(file or flights_data.prepare(), epoch="hour", split="row_groups")
+        arrived, stranded = flow.columns("flights", source).branch(pl.col("arr_delay").is_not_null(), name="arrived")
+    with flow.region("statistics", policy=Lazy()):
+        arrived.group_by("carrier").agg(over="scope", name="by-carrier", **STATISTICS).capture("carriers")
+        arrived.group_by("route").agg(over="scope", name="by-route", **STATISTICS).capture("routes")
+        stranded.key_by("carrier").count(name="by-airline").capture("stranded")
+    with flow.region("causes", policy=Lazy(every="500ms")):
+        causes = find_causes(late_chains(arrived)).filter(lambda found: found[3] is not None, name="only-new")
+        causes.map(lambda found: (found[0], found[1:3]), name="cause").capture("causes")
+        accounts = causes.map(lambda found: (found[1], (1, found[3])), name="account").keyed()
+        accounts.reduce(add, name="by-cause").capture("knock-on")
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        weeks = by_week(arrived)
+        history = spark.batch(weeks, QUARTILES, every=flights_data.WEEK, over="all", options=SPARK, name="quartiles")
+        history.capture("history")
     return flow
+
+
+def by_week(arrived: Columns) -> Columns:
+    """The flights of each week together, when it is over: few large epochs suit Spark better than many small ones."""
+    delays = arrived.select("carrier", "route", "late", "arr_delay").to_records(name="delays")
+    weeks = (
+        delays.map(lambda row: (row["carrier"], (row["route"], row["late"], row["arr_delay"])), name="delay")
+        .keyed()
+        .window(Epochs(flights_data.WEEK))
+        .collect(name="weeks")
+        .policy(Lazy())  # its state lives for a week of epochs
+    )
+    rows = weeks.records().flat_map(lambda pair: pair[1], name="of-week")
+    return rows.to_columns({"route": pl.String, "late": pl.Int64, "arr_delay": pl.Int64}, name="week")
 
 
 def late_chains(arrived: Columns) -> Stream:
@@ -135,18 +166,3 @@ def inherit(met: Any) -> Any:
 def add(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
     """The sum of two accounts: flights, minutes."""
     return a[0] + b[0], a[1] + b[1]
-
-
-def main(workers: int = 2, quiet: bool = False, file: Path | None = None) -> int:
-    """Run the dataflow on `workers` processes, show what it found, and check all of it. The exit code: 0 if it is right."""
-    file = file or flights_data.prepare()
-    with flights_report.Progress(file, workers, quiet) as progress:
-        result = falkirk.run(partial(build, file), workers, falkirk.Limits(epochs=48), on_stats=progress)
-    found = flights_check.Findings.of(result)
-    if not quiet:
-        flights_report.show(found, file, result)
-    return flights_report.verdict(flights_check.compare(found, file), found)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

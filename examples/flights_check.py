@@ -1,7 +1,11 @@
-"""What the demo must find, computed without Falkirk: aggregates by Polars, chains by networkx. All of it is integers."""
+"""What the demo must find, computed without Falkirk: aggregates by Polars, chains by networkx; and a comparison of two runs.
+
+All of it is integers, so that equal means equal.
+"""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,12 +13,15 @@ from typing import Any
 
 import networkx as nx
 import polars as pl
-import pyarrow as pa
+from flights_data import WEEK
 
-from timely.batch import as_arrow
+from timely.batch import Batch, as_arrow, is_columns
 from timely.drivers.job import Result
+from timely.order import Time
 
 Table = Mapping[Any, Any]
+
+CAPTURES = ("carriers", "routes", "stranded", "causes", "knock-on", "history")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,8 @@ class Findings:
     """Late flight → (first late flight of its chain, flights in between and itself)."""
     knock_on: Table
     """First late flight of a chain → (flights of the chain, their minutes behind schedule in sum)."""
+    history: Table
+    """(Week, route) → (flights that arrived by its end, late ones, median and third quartile of minutes behind schedule)."""
 
     @classmethod
     def of(cls, result: Result) -> Findings:
@@ -41,13 +50,22 @@ class Findings:
             stranded=_last_pairs(result, "stranded"),
             causes=_last_pairs(result, "causes"),
             knock_on=_last_pairs(result, "knock-on"),
+            history={
+                (time[0] // WEEK, row[0]): row[1:] for time, batch in result.captured("history") for row in _rows(batch)
+            },
         )
 
 
 def _last_rows(result: Result, capture: str) -> Table:
-    tables = [as_arrow(batch) for _, batch in result.captured(capture)]
-    rows = zip(*(column.to_pylist() for column in pa.concat_tables(tables).columns)) if tables else ()
-    return {row[0]: row[1:] for row in rows}
+    return {row[0]: row[1:] for _, batch in result.captured(capture) for row in _rows(batch)}
+
+
+def _rows(batch: Batch) -> list[Any]:
+    """The records of a batch; of columns, its rows as tuples."""
+    if is_columns(batch):
+        return list(zip(*(column.to_pylist() for column in as_arrow(batch).columns)))
+    assert isinstance(batch, list)
+    return batch
 
 
 def _last_pairs(result: Result, capture: str) -> Table:
@@ -68,7 +86,24 @@ def expected(file: Path) -> Findings:
         stranded=dict(stranded.iter_rows()),
         causes=causes,
         knock_on=knock_on,
+        history=quartiles(arrived),
     )
+
+
+def quartiles(arrived: pl.DataFrame) -> Table:
+    """By week and route, of all flights until the end of the week: a quantile is the least delay that so many do not exceed."""
+    found: dict[tuple[int, str], tuple[int, ...]] = {}
+    for week in arrived.select(pl.col("hour") // WEEK)["hour"].unique():
+        upto = arrived.filter(pl.col("hour") < (week + 1) * WEEK).sort("arr_delay")
+        delays = pl.col("arr_delay")
+        table = upto.group_by("route").agg(
+            pl.len(),
+            pl.sum("late"),
+            delays.get((pl.len() + 1) // 2 - 1).alias("median"),
+            delays.get((3 * pl.len() + 3) // 4 - 1).alias("upper"),
+        )
+        found.update(((week, row[0]), row[1:]) for row in table.iter_rows())
+    return found
 
 
 def chains(arrived: pl.DataFrame) -> tuple[Table, Table]:
@@ -107,4 +142,25 @@ def compare(found: Findings, file: Path) -> list[str]:
         if (got := getattr(found, field.name)) != (want := getattr(right, field.name))
         for key in sorted({*got, *want})
         if got.get(key) != want.get(key)
+    ]
+
+
+def outputs(result: Result) -> dict[str, dict[Time, Counter[Any]]]:
+    """All that came out: of each capture, the rows at each time, and how often each."""
+    found: dict[str, dict[Time, Counter[Any]]] = {}
+    for capture in CAPTURES:
+        times = found[capture] = defaultdict(Counter)
+        for time, batch in result.captured(capture):
+            times[time].update(_rows(batch))
+    return found
+
+
+def differences(result: Result, reference: Result) -> list[str]:
+    """Every time at which one run put out other rows than the other, as a line to read; none if they are equal."""
+    got, want = outputs(result), outputs(reference)
+    return [
+        f"{capture}, hour {time[0]}: {(mine - other).total():,} rows too many, {(other - mine).total():,} missing"
+        for capture in CAPTURES
+        for time in sorted({*got[capture], *want[capture]})
+        if (mine := got[capture][time]) != (other := want[capture][time])
     ]

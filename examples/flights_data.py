@@ -20,6 +20,9 @@ import pyarrow.parquet as pq
 LATE = 15
 """Minutes behind schedule on arrival from which on a flight counts as late, as in the official statistics."""
 
+WEEK = 7 * 24
+"""Hours, and so epochs."""
+
 _NEW_YEAR = date(2013, 1, 1)
 _VERSION = 1
 

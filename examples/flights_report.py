@@ -1,15 +1,16 @@
-"""The demo's output: progress while it runs, tables of what it found, the verdict."""
+"""The demo's output: progress while it runs, tables of what it found and of the failure, the verdicts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
 import polars as pl
 import pyarrow.parquet as pq
-from flights_check import Findings, Table
-from flights_data import LATE, day_of, names
+from flights_check import Findings, Table, outputs
+from flights_data import LATE, WEEK, day_of, names
+from flights_failure import Recovery
 from rich import box, progress
 from rich import table as rich_table
 from rich.console import Console
@@ -27,32 +28,36 @@ console = Console(highlight=False)
 
 
 class Progress:
-    """A bar that shows how many flights were read, how fast, and which day it is. Given to `run` as `on_stats`."""
+    """A bar that shows how many hours of the year are through, and what Spark is at. Given to `run` as `on_stats`.
 
-    def __init__(self, file: Path, workers: int, quiet: bool) -> None:
-        self._rows = pq.read_metadata(file).num_rows
-        self._days = pl.read_parquet(file, columns=["hour", "day"]).group_by("hour").agg(pl.min("day"))
-        self._day_of_hour = dict(self._days.iter_rows())
+    It goes back when the job does.
+    """
+
+    def __init__(self, file: Path, title: str, quiet: bool) -> None:
+        days = pl.read_parquet(file, columns=["hour", "day"]).group_by("hour").agg(pl.min("day")).sort("hour")
+        self._place = {hour: (number, day) for number, (hour, day) in enumerate(days.iter_rows())}
         self._bar = progress.Progress(
-            progress.TextColumn(f"[bold]{self._rows:,} flights, {workers} worker{'s' * (workers != 1)}"),
+            progress.TextColumn(f"[bold]{pq.read_metadata(file).num_rows:,} flights, {title}"),
             progress.BarColumn(),
             progress.TaskProgressColumn(),
             progress.TextColumn("{task.fields[day]}"),
-            progress.TextColumn("{task.fields[speed]}"),
+            progress.TextColumn("{task.fields[spark]}"),
             progress.TimeElapsedColumn(),
             console=console,
             disable=quiet,
         )
-        self._task = self._bar.add_task("flights", total=self._rows, day="starting", speed="")
+        self._task = self._bar.add_task("flights", total=days.height, day="starting", spark="")
 
     def __call__(self, stats: Mapping[int, Stats]) -> None:
-        records = sum(each.records for each in stats.values())
+        weeks = [job.epoch // WEEK + 1 for each in stats.values() for job in each.jobs]
+        spark = f"Spark: week {max(weeks)}" if weeks else ""
         reached = [each.epoch for each in stats.values() if each.epoch is not None]
-        day = self._day_of_hour.get(min(reached)) if reached else None
-        task = self._bar.tasks[self._task]
-        speed = f"{records / task.elapsed:,.0f} flights/s" if task.elapsed else ""
-        reading = f"{day_of(day):%b %d}" if day else task.fields["day"]
-        self._bar.update(self._task, completed=records, speed=speed, day=reading)
+        if any(each.records for each in stats.values()) and not reached:
+            self._bar.update(self._task, completed=len(self._place), day="", spark=spark)
+        elif reached and (place := self._place.get(min(reached))):
+            self._bar.update(self._task, completed=place[0], day=f"{day_of(place[1]):%b %d}", spark=spark)
+        else:  # an hour without flights
+            self._bar.update(self._task, spark=spark)
 
     def __enter__(self) -> Progress:
         self._bar.start()
@@ -60,6 +65,11 @@ class Progress:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bar.stop()
+
+
+def speaker(quiet: bool) -> Callable[[str], None]:
+    """Prints what happens, above the bar; nothing if `quiet`."""
+    return (lambda text: None) if quiet else (lambda text: console.print(f"  {text}"))
 
 
 def show(found: Findings, file: Path, result: Result) -> None:
@@ -79,7 +89,7 @@ def show(found: Findings, file: Path, result: Result) -> None:
     console.print(
         f"\n{late:,} flights came {LATE} minutes late or more; {caused:,} of them after the same aircraft's flight before "
         f"had been late as well. {lost:,} never arrived."
-        f"\n{result.records:,} flights in {result.seconds:.1f} s: {result.records / result.seconds:,.0f} flights/s."
+        f"\nThe year took {result.seconds:.1f} s, with the start of Spark."
     )
 
 
@@ -114,18 +124,55 @@ def show_chains(found: Findings, file: Path, airlines: Mapping[str, str]) -> Non
     console.print("\n", table)
 
 
-def verdict(differences: list[str], found: Findings) -> int:
-    """Print whether all is right; the exit code."""
+def show_recovery(recovery: Recovery, policies: Mapping[str, str], workers: int) -> None:
+    """A table of the regions: what the kill was said to cost, and what it did."""
+    columns = [f"worker {worker}{', killed' * (worker == recovery.victim)}" for worker in range(workers)]
+    table = _table("Where the work went on (rollback frontiers)", "region", "policy", *columns, "predicted")
+    decided, predicted = recovery.decided or {}, recovery.predicted
+    for region, policy in policies.items():
+        places = [(region, worker) for worker in range(workers)]
+        said = {_where(predicted.get(place)): None for place in places} if predicted is not None else ["-"]
+        table.add_row(region, policy, *(_where(decided.get(place)) for place in places), " / ".join(said))
+    caught_up = f", and was as far as before after {recovery.caught_up:.1f} s" if recovery.caught_up is not None else ""
+    console.print("\n", table)
+    console.print(
+        f"When worker {recovery.victim} was killed, all before hour {recovery.reached:,} was complete. The job had recovered "
+        f"after {recovery.restored or 0:.1f} s{caught_up}. Predicted: by falkirk whatif, a moment before."
+    )
+
+
+def _where(bound: tuple[int, ...] | None) -> str:
+    if bound is None:
+        return "keeps all"
+    return "its end" if bound[0] == -1 else f"hour {bound[0]:,}"
+
+
+def right(found: Findings) -> str:
+    """What is compared with Polars and networkx."""
+    weeks = len({week for week, _ in found.history})
+    return (
+        f"{len(found.carriers)} carriers, {len(found.routes)} routes, {len(found.causes):,} late flights and {weeks} weeks of "
+        "Spark are exactly as Polars and networkx have them."
+    )
+
+
+def equal(result: Result) -> str:
+    """What is compared with the run without a failure."""
+    times = [rows for of in outputs(result).values() for rows in of.values()]
+    rows = sum(each.total() for each in times)
+    return (
+        f"All {rows:,} rows that came out, at each hour, are those of a run without a failure: none lost, none twice."
+    )
+
+
+def verdict(differences: list[str], good: str, reference: str) -> None:
+    """Print whether all is right."""
     if not differences:
-        console.print(
-            f"[bold green]✓[/] {len(found.carriers)} carriers, {len(found.routes)} routes and {len(found.causes):,} late "
-            "flights are exactly as Polars and networkx have them."
-        )
-        return 0
-    console.print(f"[bold red]✗[/] {len(differences):,} differences from what Polars and networkx find:")
+        console.print(f"[bold green]✓[/] {good}")
+        return
+    console.print(f"[bold red]✗[/] {len(differences):,} differences from {reference}:")
     for line in differences[:10]:
         console.print(f"  {line}", markup=False)
-    return 1
 
 
 def _table(title: str, *columns: str) -> rich_table.Table:
@@ -135,7 +182,7 @@ def _table(title: str, *columns: str) -> rich_table.Table:
     return table
 
 
-_WORDS = {"airline", "route", "aircraft", "it began with"}
+_WORDS = {"region", "policy", "airline", "route", "aircraft", "it began with"}
 
 
 def _between(route: str, airports: Mapping[str, str]) -> str:

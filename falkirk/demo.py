@@ -8,14 +8,14 @@ from pathlib import Path
 
 from timely.errors import FalkirkError
 
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "flights.py"
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "flights_demo.py"
 
 
-def run_demo(workers: int, quiet: bool, example: Path = EXAMPLE) -> int:
-    """Run `main(workers=, quiet=)` of the example; its exit code."""
+def run_demo(workers: int, quiet: bool, kill: bool = True, example: Path = EXAMPLE) -> int:
+    """Run `main(workers=, quiet=, kill=)` of the example; its exit code."""
     if not example.is_file():
         raise FalkirkError(
-            f"the demo is the program examples/flights.py of Falkirk's repository, and there is no {example}; "
+            f"the demo is the program examples/flights_demo.py of Falkirk's repository, and there is no {example}; "
             "the installed package does not hold it: get the repository, and run `make demo` in it"
         )
     spec = importlib.util.spec_from_file_location(example.stem, example)
@@ -25,4 +25,4 @@ def run_demo(workers: int, quiet: bool, example: Path = EXAMPLE) -> int:
     sys.modules[example.stem] = module
     sys.path.insert(0, str(example.parent))
     spec.loader.exec_module(module)
-    return int(module.main(workers=workers, quiet=quiet))
+    return int(module.main(workers=workers, quiet=quiet, kill=kill))

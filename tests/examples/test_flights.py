@@ -1,4 +1,4 @@
-"""The demo: two weeks of real flights in one process and on two, and flights made up so that the answer is known."""
+"""The demo: some days of real flights, with and without a killed worker, and flights made up so that the answer is known."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from timely.drivers.job import Result
 from timely.drivers.memory import Cluster
 from timely.run import run
+
+pytestmark = pytest.mark.spark
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -20,6 +23,7 @@ sys.path.insert(0, str(EXAMPLES))
 import flights  # noqa: E402
 import flights_check  # noqa: E402
 import flights_data  # noqa: E402
+import flights_demo  # noqa: E402
 from flights_check import Findings  # noqa: E402
 
 
@@ -62,17 +66,33 @@ def test_workers_whose_messages_overtake_each_other_find_the_same(
     assert flights_check.compare(Findings.of(cluster), tmp_path / "days.parquet") == []
 
 
-def test_demo_on_two_processes_is_right_and_says_so(two_weeks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert flights.main(workers=2, file=two_weeks) == 0
+def test_demo_kills_a_worker_shows_what_that_did_and_proves_that_nobody_can_tell(
+    two_weeks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert flights_demo.main(workers=2, file=two_weeks) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "its page is at http://127.0.0.1:",
+        "kill -9",
+        "that was worker 1",
+        "Recovered after",
+        "Where the work went on",
+        "history",
+        "exactly as Polars and networkx have them",
+        "none lost, none twice",
+        "Airlines that come late most often",
+        "it began with",
+    ):
+        assert said in shown
+
+
+def test_quiet_demo_without_the_kill_prints_the_verdict_alone(
+    two_weeks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert flights_demo.main(workers=1, quiet=True, kill=False, file=two_weeks) == 0
     shown = capsys.readouterr().out
-    assert "exactly as Polars and networkx have them" in " ".join(shown.split())
-    assert "Airlines that come late most often" in shown
-    assert "it began with" in shown
-
-
-def test_quiet_demo_prints_the_verdict_alone(two_weeks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert flights.main(workers=1, quiet=True, file=two_weeks) == 0
-    assert capsys.readouterr().out.startswith("✓")
+    assert shown.startswith("✓")
+    assert "without a failure" not in shown
 
 
 def test_demo_fails_when_a_result_is_wrong(
@@ -85,10 +105,26 @@ def test_demo_fails_when_a_result_is_wrong(
         return after, (before, hops + 1, minutes)
 
     monkeypatch.setattr(flights, "inherit", blame_the_flight_before)
-    assert flights.main(workers=1, quiet=True, file=two_weeks) == 1
+    assert flights_demo.verdicts(run(flights.build(two_weeks)), None, two_weeks) == 1
     shown = capsys.readouterr().out
     assert shown.startswith("✗")
     assert "causes" in shown
+
+
+def test_demo_fails_when_a_row_came_out_twice_or_not_at_all(
+    two_weeks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of running totals the last row counts, so that nobody but the other run can tell."""
+    right = run(flights.build(two_weeks))
+    rows = {capture: right.captured(capture) for capture in flights_check.CAPTURES}
+    (time, batch), *_ = [entry for entry in rows["knock-on"] if entry[1]]
+    twice = Result(1.0, right.stats, {}, {**rows, "knock-on": [*rows["knock-on"], (time, batch)]})
+    lost = Result(1.0, right.stats, {}, {**rows, "causes": rows["causes"][:-1]})
+    assert flights_check.differences(right, right) == []
+    assert flights_demo.verdicts(twice, right, two_weeks) == 1
+    assert f"knock-on, hour {time[0]}: {len(batch)} rows too many, 0 missing" in capsys.readouterr().out
+    assert flights_demo.verdicts(lost, right, two_weeks) == 1
+    assert "1 differences from the run without a failure" in capsys.readouterr().out
 
 
 def test_check_names_every_value_that_differs(two_weeks: Path) -> None:

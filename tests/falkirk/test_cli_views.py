@@ -265,9 +265,11 @@ def test_syntax_error_names_the_line(tmp_path: Path) -> None:
 
 def test_demo_hands_on_the_exit_code_of_the_example(tmp_path: Path) -> None:
     example = tmp_path / "flights_stand_in.py"
-    example.write_text("def main(workers=2, quiet=False):\n    return 40 + workers if quiet else 1\n")
+    example.write_text(
+        "def main(workers=2, quiet=False, kill=True):\n    return 40 + workers if quiet and not kill else 1\n"
+    )
     try:
-        assert run_demo(workers=3, quiet=True, example=example) == 43
+        assert run_demo(workers=3, quiet=True, kill=False, example=example) == 43
     finally:
         sys.path.remove(str(tmp_path))
         del sys.modules["flights_stand_in"]
@@ -275,7 +277,7 @@ def test_demo_hands_on_the_exit_code_of_the_example(tmp_path: Path) -> None:
 
 def test_demo_without_the_example_says_where_it_is_found(tmp_path: Path) -> None:
     with pytest.raises(FalkirkError, match="get the repository"):
-        run_demo(workers=2, quiet=False, example=tmp_path / "flights.py")
+        run_demo(workers=2, quiet=False, example=tmp_path / "flights_demo.py")
 
 
 def test_doctor_says_which_java_spark_gets_and_what_is_wrong_with_others(
