@@ -50,12 +50,14 @@ def test_package_holds_all_flights_of_the_year_in_order_of_schedule(year: pl.Dat
     assert year["late"].null_count() == year["arr_delay"].null_count() == 9_430
 
 
+@pytest.mark.soak
 def test_one_worker_finds_what_polars_and_networkx_find(two_weeks: Path) -> None:
     found = Findings.of(run(flights.build(two_weeks)))
     assert flights_check.compare(found, two_weeks) == []
     assert max(hops for _, hops in found.causes.values()) >= 3, "the loop must have to go round several times"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_whose_messages_overtake_each_other_find_the_same(
     year: pl.DataFrame, tmp_path: Path, workers: int
@@ -86,6 +88,7 @@ def test_demo_kills_a_worker_shows_what_that_did_and_proves_that_nobody_can_tell
         assert said in shown
 
 
+@pytest.mark.soak
 def test_quiet_demo_without_the_kill_prints_the_verdict_alone(
     two_weeks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +98,7 @@ def test_quiet_demo_without_the_kill_prints_the_verdict_alone(
     assert "without a failure" not in shown
 
 
+@pytest.mark.soak
 def test_demo_fails_when_a_result_is_wrong(
     two_weeks: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +115,7 @@ def test_demo_fails_when_a_result_is_wrong(
     assert "causes" in shown
 
 
+@pytest.mark.soak
 def test_demo_fails_when_a_row_came_out_twice_or_not_at_all(
     two_weeks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
