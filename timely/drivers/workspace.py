@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 import weakref
 from pathlib import Path
 from urllib.parse import quote
@@ -28,6 +29,7 @@ class Workspace:
         self._path = path
         self._remove: weakref.finalize[..., Workspace] | None = None
         self._refused = refused
+        self._making = threading.Lock()  # jobs ask from threads of their own
         self.durable = durable
 
     @property
@@ -40,9 +42,10 @@ class Workspace:
         if self._refused is not None:
             raise FalkirkError(self._refused)
         try:
-            if self._path is None:
-                self._path = Path(tempfile.mkdtemp(prefix="falkirk-files-", dir=os.environ.get(VARIABLE)))
-                self._remove = weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
+            with self._making:
+                if self._path is None:
+                    self._path = Path(tempfile.mkdtemp(prefix="falkirk-files-", dir=os.environ.get(VARIABLE)))
+                    self._remove = weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
             self._path.mkdir(exist_ok=True)
         except OSError as error:
             where = self._path or os.environ.get(VARIABLE) or tempfile.gettempdir()
