@@ -23,11 +23,10 @@ from recovery.child_control import (
     End,
     Peer,
     ToChild,
-    Warned,
     end_with,
 )
 from recovery.child_warm import warm_up
-from recovery.child_work import capturing, work
+from recovery.child_work import capturing, open_journal, work
 from recovery.heartbeat import Heartbeat, Voice, doing
 from recovery.layout import Layout, lay_out
 from recovery.monitor_link import SocketMonitorLink
@@ -35,8 +34,6 @@ from recovery.session import RecoverableSession
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
-from recovery.store.reading import take_over
-from recovery.store_client import ThreadedStore
 from timely.drivers.explain import print_report
 from timely.drivers.inputs import Limits
 from timely.drivers.job import session_stats
@@ -120,12 +117,7 @@ class WorkerProcess:
         store = LocalStore(task.folder)
         if store_id(store) != task.store_id:
             raise StoreGone(f"the store {task.folder} was replaced by another one; bring it back and run the job again")
-        journal, found, warnings = take_over(store, f"worker-{begin.index:03d}", task.store_id, begin.incarnation)
-        for warning in warnings:
-            self._tell(Warned(warning))
-        client = ThreadedStore(store)
-        for name in found.leftovers:
-            client.delete(name)
+        journal, found, client = open_journal(store, task.store_id, begin.index, begin.incarnation, self._tell)
         self._monitor = SocketMonitorLink(task.monitor, lambda: self.obey(control.read()), (control.sock.fileno(),))
         self._files = client.files
         self.session = RecoverableSession(

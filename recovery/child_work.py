@@ -6,9 +6,13 @@ import select
 import time
 from collections.abc import Callable
 
-from recovery.child_control import FromChild
+from recovery.child_control import FromChild, Warned
 from recovery.heartbeat import Heartbeat
 from recovery.session import RecoverableSession
+from recovery.store.journal import Journal
+from recovery.store.local import LocalStore
+from recovery.store.reading import Survey, take_over
+from recovery.store_client import ThreadedStore
 from timely.batch import Batch
 from timely.codec import encode_batch
 from timely.drivers.control import CapturedBatch
@@ -16,6 +20,19 @@ from timely.drivers.job import STATS_SECONDS, session_stats
 from timely.errors import CodecError
 from timely.order import Time
 from timely.plan import Plan
+
+
+def open_journal(
+    store: LocalStore, identity: bytes, index: int, incarnation: int, tell: Callable[[FromChild], None]
+) -> tuple[Journal, Survey, ThreadedStore]:
+    """Take over what earlier incarnations of worker `index` wrote, and remove what they left half done."""
+    journal, found, warnings = take_over(store, f"worker-{index:03d}", identity, incarnation)
+    for warning in warnings:
+        tell(Warned(warning))
+    client = ThreadedStore(store)
+    for name in found.leftovers:
+        client.delete(name)
+    return journal, found, client
 
 
 def work(

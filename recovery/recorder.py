@@ -94,7 +94,6 @@ class WorkerRecorder:
         self._taken: dict[tuple[int, int], dict[int, Time]] = {}
         self._received: list[Bound] = [info.nothing for info in layout.processors]
         """Of each processor: everything before this has been received, and what is sent again of it is not wanted."""
-        self._target = {edge.edge: edge.target for edge in layout.edges}
         self._local_number = 0
         self._of: list[_Memory] = []
         self._local: dict[tuple[int, int], list[int]] = {}
@@ -205,9 +204,10 @@ class WorkerRecorder:
         A sender that has failed sends again to a living receiver what its log holds, also what the receiver has in state
         that came back from the store, or is so old that its number was forgotten.
         """
-        if not self._edges[message.edge].logs(message.event, message.time):
+        edge = self._edges[message.edge]
+        if not edge.logs(message.event, message.time):
             return True
-        if message.time < self._received[self._target[message.edge]]:
+        if message.time < self._received[edge.target]:
             return False
         known = self._taken.setdefault((message.edge, sender), {})
         if message.number in known:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.child import FILES
-from recovery.child_control import TO_CHILD, Control, End, Here, ToChild, Warned, confession
-from recovery.child_work import capturing, work
+from recovery.child_control import TO_CHILD, Control, End, Here, ToChild, confession
+from recovery.child_work import capturing, open_journal, work
 from recovery.greeting import tune
 from recovery.heartbeat import Heartbeat, Voice, doing
 from recovery.layout import lay_out
@@ -28,8 +28,6 @@ from recovery.session import RecoverableSession
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreError, StoreGone
 from recovery.store.local import LocalStore
-from recovery.store.reading import take_over
-from recovery.store_client import ThreadedStore
 from timely.drivers.inputs import Limits
 from timely.drivers.job import session_stats
 from timely.drivers.program import Program, unpacked
@@ -109,12 +107,7 @@ class _Worker:
         plan = compile_plan(_program(task).build().graph, len(task.incarnations))
         layout = lay_out(plan)
         store = shared_store(task.folder, task.store_id)
-        journal, found, warnings = take_over(store, f"worker-{index:03d}", task.store_id, task.incarnations[index])
-        for warning in warnings:
-            voice.tell(Warned(warning))
-        client = ThreadedStore(store)
-        for name in found.leftovers:
-            client.delete(name)
+        journal, found, client = open_journal(store, task.store_id, index, task.incarnations[index], voice.tell)
         met = meeting.wait()
         link = _link(index, met) if len(met.addresses) > 1 else None
         self._monitor = SocketMonitorLink(task.monitor, self._obey, (voice.sock.fileno(),), task.token)

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import networkx as nx
@@ -19,6 +18,7 @@ import pytest
 from falkirk.simulate.world import World
 from monitor.supervisor import Job
 from recovery.layout import lay_out
+from tests.beside import run_beside
 from timely.dataflow import Dataflow
 from timely.drivers.program import Program
 from timely.plan import compile_plan
@@ -143,10 +143,7 @@ def test_killed_processes_do_not_show_in_the_tally_and_at_most_repeat_the_news(
 ) -> None:
     days, calls = 200, 200
     disturbed = Disturbed(tmp_path, days=days, calls=calls, per_second=12_000)
-    thread = Thread(target=disturbed.disturb, daemon=True)
-    thread.start()
-    disturbed.job.run()
-    thread.join()
+    run_beside(disturbed.job.run, disturbed.disturb)
     assert disturbed.restored >= 3, "the beginning, and two workers that were killed"
     assert tally_in(disturbed.folder) == expected_tally(days, calls)
     said = capfd.readouterr().out.splitlines()

@@ -22,6 +22,7 @@ from monitor.web.address import PAGE_FILE, open_page
 from monitor.web.recorded import RecordedJob
 from recovery.policies import Batch, Lazy
 from recovery.store.local import LocalStore
+from tests.beside import run_beside
 from timely.dataflow import Dataflow
 from timely.drivers.program import Program
 from timely.errors import FalkirkError
@@ -112,7 +113,6 @@ def test_what_is_predicted_is_what_a_killed_process_does(tmp_path: Path, by_page
             decided.set()
 
     job = Job(Program(flow=build, args={"go": str(go)}), 2, store, on_event=hear, page=page)
-    problems: list[BaseException] = []
     found: list[Any] = []
 
     def strike() -> None:
@@ -120,17 +120,12 @@ def test_what_is_predicted_is_what_a_killed_process_does(tmp_path: Path, by_page
             found.append(at_rest(page.url if page is not None else str(store), ["worker:1"]))
             os.kill(job.pids[1], signal.SIGKILL)
             assert decided.wait(60)
-        except BaseException as error:
-            problems.append(error)
-        go.touch()
+        finally:
+            go.touch()
 
-    thread = threading.Thread(target=strike, daemon=True)
-    thread.start()
-    result = job.run()
-    thread.join()
+    result = run_beside(job.run, strike)
     if page is not None:
         page.close()
-    assert not problems, problems
     counted: dict[int, int] = {}
     for _, batch in result.captured("out"):
         counted.update({key: max(total, counted.get(key, 0)) for key, total in batch})

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ import pytest
 
 from monitor.apart import SOCKET, NoMonitor
 from monitor.supervisor import Job
+from tests.beside import run_beside
 from tests.monitor.job_under_test import build, check
 from tests.monitor.test_supervisor import RECORDS, ROOT, Watched, gone, wait_for
 from timely.drivers.inputs import Limits
@@ -119,10 +119,7 @@ def test_what_waits_for_a_monitor_that_is_away_is_bounded(tmp_path: Path, monito
         monitors.start(str(store))
 
     stuck: list[int] = []
-    thread = threading.Thread(target=strike, daemon=True)
-    thread.start()
-    result = job.run()
-    thread.join()
+    result = run_beside(job.run, strike)
     assert len(stuck) == 1
     assert 500 <= stuck[0] < records
     check(tmp_path, records, result.captured("counts"))

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +19,7 @@ from falkirk.failures import explain
 from monitor.supervisor import Job
 from recovery.policies import Lazy
 from recovery.store.interface import StoreBusy, StoreUnwritable
+from tests.beside import run_beside
 from tests.monitor.job_under_test import build, check
 from timely.dataflow import Dataflow
 from timely.drivers.program import Program
@@ -57,21 +57,7 @@ class Watched:
         return [data for each, data in self.events if each == kind]
 
     def run(self, disturb: Callable[[], None]) -> Any:
-        problems: list[BaseException] = []
-
-        def disturbing() -> None:
-            try:
-                disturb()
-            except BaseException as error:
-                problems.append(error)
-
-        thread = threading.Thread(target=disturbing, daemon=True)
-        thread.start()
-        result = self.job.run()
-        thread.join()
-        if problems:
-            raise problems[0]
-        return result
+        return run_beside(self.job.run, disturb)
 
     def until(self, files: int) -> None:
         """Wait until so many epochs are written, and all is well."""
@@ -265,10 +251,7 @@ def test_what_was_published_two_segments_ago_is_not_published_again_by_a_new_pro
             sure.append(done)
             os.kill(job.pids[0], signal.SIGKILL)
 
-    thread = threading.Thread(target=strike, daemon=True)
-    thread.start()
-    job.run()
-    thread.join()
+    run_beside(job.run, strike)
     found = tally.committed()
     assert sorted(set(found)) == list(range(RECORDS // 25))
     assert len(sure) == 2

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ from recovery.greeting import connect, new_token
 from recovery.store.identity import make_store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
+from tests.beside import run_beside
 from tests.libraries.spark.standalone import standalone_cluster
 from tests.monitor.job_under_test import check
 from timely.dataflow import Dataflow
@@ -180,21 +180,7 @@ class Watched:
             time.sleep(0.01)
 
     def run(self, disturb: Callable[[], None] = lambda: None) -> Any:
-        problems: list[BaseException] = []
-
-        def disturbing() -> None:
-            try:
-                disturb()
-            except BaseException as error:
-                problems.append(error)
-
-        thread = threading.Thread(target=disturbing, daemon=True)
-        thread.start()
-        result = self.job.run()
-        thread.join(PATIENCE)
-        if problems:
-            raise problems[0]
-        return result
+        return run_beside(self.job.run, disturb, PATIENCE)
 
     def quiet(self) -> bool:
         """Whether Spark runs nothing any more."""

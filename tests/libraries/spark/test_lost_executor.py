@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from libraries import spark
 from libraries.spark.host import host_of
+from tests.beside import run_beside
 from timely.batch import as_polars
 from timely.dataflow import Dataflow
 from timely.io import Batches
@@ -63,10 +63,8 @@ def test_lost_executor_costs_its_tasks_and_nothing_else(tmp_path: Path) -> None:
         killed.append(executors(java)[0])
         os.kill(killed[0], signal.SIGKILL)
 
-    thread = threading.Thread(target=strike, daemon=True)
-    thread.start()
     try:
-        found = run(flow).captured("out")
+        found = run_beside(lambda: run(flow), strike).captured("out")
         assert sorted(k for _, batch in found for k in as_polars(batch)["k"]) == list(range(400))
         assert killed
         assert host_of(options).starts == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from libraries import spark
 from libraries.spark.host import SparkHost, host_of
 from recovery.policies import Batch
+from tests.beside import run_beside
 from timely.batch import as_polars
 from timely.dataflow import Dataflow
 from timely.drivers.job import Result
@@ -165,9 +165,7 @@ def test_killed_java_is_replaced_and_the_run_done_again_while_the_rest_goes_on(
 
     killed: list[int] = []
     ticked: list[int] = []
-    killer = threading.Thread(target=kill, daemon=True)
-    killer.start()
-    (found,) = frames_of(run(build)).values()
+    (found,) = frames_of(run_beside(lambda: run(build), kill)).values()
     assert found.sort("k").equals(right(frame(1000)))
     assert flaky.calls == 2
     assert one_spark.pid not in (None, *killed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,6 +18,7 @@ from libraries.spark.placement import home
 from monitor.supervisor import Job
 from recovery.child import FILES
 from recovery.policies import Batch, Lazy
+from tests.beside import run_beside
 from timely.dataflow import Dataflow
 from timely.drivers.program import Program
 from timely.io import Batches, FileSink
@@ -79,10 +79,7 @@ def test_worker_that_has_spark_is_killed_and_no_epoch_that_was_safe_runs_again(t
         safe.update(published(tmp_path))
         os.kill(job.pids[home(2)], signal.SIGKILL)
 
-    thread = threading.Thread(target=strike, daemon=True)
-    thread.start()
-    result = job.run()
-    thread.join(1)
+    result = run_beside(job.run, strike)
     assert len(safe) >= 2
     right = expected()
     assert published(tmp_path) == right

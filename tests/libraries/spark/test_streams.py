@@ -19,6 +19,7 @@ from libraries.spark.host import SparkHost, host_of
 from libraries.spark.placement import home
 from monitor.supervisor import Job
 from recovery.policies import Lazy
+from tests.beside import run_beside
 from timely.batch import as_polars
 from timely.dataflow import Dataflow
 from timely.drivers.job import Result
@@ -381,10 +382,7 @@ def test_workers_are_killed_one_after_the_other_and_every_row_is_in_the_table_on
             killed.append(published())
             os.kill(job.pids[worker], signal.SIGKILL)
 
-    thread = threading.Thread(target=strike, daemon=True)
-    thread.start()
-    job.run()
-    thread.join(1)
+    run_beside(job.run, strike)
     assert len(killed) == 2
     assert killed[1] < count
     right = pl.concat([rows(n).with_columns(epoch=pl.lit(n, dtype=pl.Int32)) for n in range(count)])
