@@ -1,7 +1,8 @@
 """Real processes, killed at random moments, many times: `python -m tests.soak.kills --help`.
 
 Jobs are run one after the other until enough was killed. The outputs of each must be those of a run in which nothing happened,
-its store must stay small, and so must the processes that were never killed.
+its store must stay small, and so must the processes that were never killed: the supervisor, and in most jobs one worker that
+is spared, which must be the same process at the end. In some jobs nobody is spared, and all workers may die at once.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import argparse
 import os
 import shutil
 import signal
+import statistics
 import tempfile
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ from random import Random
 from typing import Any
 
 from monitor.supervisor import Job
+from tests.beside import run_beside
 from tests.monitor.job_under_test import build, check
+from timely.drivers.job import Result
 from timely.drivers.program import Program
 
 PER_SECOND = 2500
@@ -41,6 +44,8 @@ class Tally:
     """The most that a store has held."""
     memory: list[tuple[int, int]] = field(default_factory=list)
     """Of each supervisor, in bytes: at the beginning and the end of its job."""
+    survivors: list[tuple[int, int]] = field(default_factory=list)
+    """The memory of each worker that was spared, in bytes: the medians in the second and in the last quarter of its job."""
 
 
 class Soak:
@@ -57,6 +62,10 @@ class Soak:
         self.hasty = 0
         """Kills since a low-watermark last rose: too many in a row end the job, as they should."""
         self.over = False
+        self.spared = random.choice([None, *range(workers)])
+        self.spared_pid: int | None = None
+        self.samples: list[int] = []
+        """The memory of the process that is spared, in bytes, from time to time."""
         arguments = {"folder": str(folder), "records": self.records, "per_second": PER_SECOND}
         self.job = Job(Program(flow=build, args=arguments), workers, folder / "store", on_event=self.hear)
 
@@ -72,33 +81,47 @@ class Soak:
 
     def run(self, workers: int, monitors: int) -> None:
         """Run to the end, with at most so many kills."""
-        killer = threading.Thread(target=self.kill_all, args=(workers, monitors), daemon=True)
         before = memory(os.getpid())
-        killer.start()
-        try:
-            result = self.job.run()
-        finally:
-            self.over = True
-            killer.join()
+        result = run_beside(self._run, lambda: self.kill_all(workers, monitors))
         check(self.folder, self.records, result.captured("counts"))
         self.tally.memory.append((before, memory(os.getpid())))
+        if self.spared is not None:
+            quarter = len(self.samples) // 4
+            early = statistics.median(self.samples[quarter : 2 * quarter])
+            late = statistics.median(self.samples[3 * quarter :])
+            self.tally.survivors.append((int(early), int(late)))
         self.tally.jobs += 1
 
+    def _run(self) -> Result:
+        try:
+            return self.job.run()
+        finally:
+            self.over = True
+
     def kill_all(self, workers: int, monitors: int) -> None:
-        while not self.over and (workers or monitors):
+        while not self.over:
             time.sleep(self.random.expovariate(1 / 0.5))
             self.tally.store_bytes = max(self.tally.store_bytes, size(self.folder / "store"))
-            if self.hasty >= 3:
+            pids = self.job.pids
+            if self.spared is not None:
+                if self.spared_pid is None and len(pids) == self.workers:
+                    self.spared_pid = pids[self.spared]
+                if self.spared_pid not in pids:
+                    assert self.spared_pid is None or self.over, "the worker that was spared was replaced"
+                    continue
+                self.samples.append(memory(self.spared_pid))
+            if self.hasty >= 3 or self.over:
                 continue
             if monitors and self.random.random() < 0.15:
                 pid = self.job.monitor_pid
                 if pid is not None and kill(pid):
                     monitors -= 1
                     self.tally.monitors += 1
-            pids = self.job.pids
-            if workers and pids:
+                    self.phase = "assembling"
+            mortal = [pid for pid in pids if pid != self.spared_pid]
+            if workers and mortal:
                 phase = "checkpointing" if self.phase == "running" and self.cutting > 0 else self.phase
-                if kill(self.random.choice(pids)):
+                if kill(self.random.choice(mortal)):
                     workers -= 1
                     self.hasty += 1
                     self.tally.workers += 1
@@ -124,10 +147,14 @@ def size(folder: Path) -> int:
 
 
 def memory(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    for line in lines:
         if line.startswith("VmRSS"):
             return int(line.split()[1]) * 1024
-    raise AssertionError(f"process {pid} has no memory")
+    return 0  # it has ended
 
 
 def soak(kills: int, monitors: int, workers: list[int], seconds: float, seed: int) -> Tally:
@@ -159,6 +186,7 @@ def main() -> None:
     times = sorted(tally.recoveries)
     print(f"recovery: median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s")
     print("memory of the supervisor (MB):", [(a >> 20, b >> 20) for a, b in tally.memory])
+    print("memory of workers that were spared (MB):", [(a >> 20, b >> 20) for a, b in tally.survivors])
 
 
 if __name__ == "__main__":

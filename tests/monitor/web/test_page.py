@@ -69,7 +69,8 @@ def test_the_graph_appears_updates_folds_and_is_found_again_by_its_address(tab: 
         tab.wait(f"{text_of(node('by-carrier') + ' .figures')}.includes('▸')")
         before = tab.run(text_of(node("by-carrier") + " .figures"))
         tab.wait(f"{text_of(node('by-carrier') + ' .figures')} !== {json.dumps(before)}")
-        assert tab.run(f"document.querySelector({json.dumps(node('by-carrier') + ' .workers')}).getAttribute('d')")
+        bars = node("by-carrier") + " .workers"
+        tab.wait(f"document.querySelector({json.dumps(bars)}).getAttribute('d')")  # none where all workers are least
         inside = sum(info.scope == ("hand-on",) for info in layout.processors)
         tab.run("document.querySelector('.box .fold').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
         tab.wait(f"{NODES} === {len(layout.processors) - inside + 1}")
