@@ -10,6 +10,9 @@ from tests.soak.kills import soak
 @pytest.mark.soak
 def test_hundreds_of_kills_leave_no_trace() -> None:
     tally = soak(kills=200, monitors=20, workers=[2, 4], seconds=20.0, seed=1)
-    assert {"gathering", "running"} <= set(tally.phases)
+    assert set(tally.phases) == {"assembling", "gathering", "restoring", "running", "checkpointing"}
     assert tally.store_bytes < 20_000_000
     assert tally.memory[-1][1] < tally.memory[0][1] + 100_000_000
+    assert tally.survivors
+    for early, late in tally.survivors:
+        assert late < early + 20_000_000
