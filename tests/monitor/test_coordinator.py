@@ -10,6 +10,7 @@ from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send
 from monitor.phase import Phase
 from monitor.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, Saved
 from monitor.seats import Presence
+from recovery.errors import NoSolutionError
 from recovery.layout import GroupInfo
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import (
@@ -427,3 +428,23 @@ def test_nobody_is_silent_who_waited_for_others_to_restore() -> None:
     coordinator.hear(Restored(0, 2), 50.0)
     coordinator.tick(51.0)
     assert coordinator.phase is Phase.RUNNING
+
+
+def test_a_round_without_a_solution_fails_the_job_and_names_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What workers say is checked before, so only a mistake of ours could lead here: then nothing may be decided."""
+    coordinator = running()
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(join(0, 2, 1), 1.0)
+    coordinator.take()
+
+    def none(*_: object) -> None:
+        raise NoSolutionError("processor 2 would have to go below its low-watermark at (3,)")
+
+    monkeypatch.setattr("monitor.available.solve", none)
+    coordinator.hear(Drained(1, 2, memory()), 1.0)
+    (fail,) = without_events(coordinator)
+    assert isinstance(fail, Fail)
+    assert "operator 'count' of worker 0" in fail.reason
+    assert coordinator.phase is Phase.OVER
+    coordinator.tick(1e9)
+    assert coordinator.take() == []
