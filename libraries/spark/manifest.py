@@ -18,6 +18,9 @@ Over: TypeAlias = int | Literal["new", "all"]
 Entry: TypeAlias = tuple[str, str, int, bytes]
 """A file of an epoch: (input, path, rows, serialized Arrow schema)."""
 
+Manifested: TypeAlias = tuple[int, list[Entry], list[tuple[str, bytes]]]
+"""A run, as gather sends it to compute: its first epoch, the entries of its files, the schema of each input."""
+
 
 @dataclass(frozen=True, slots=True)
 class Calendar:

@@ -4,9 +4,10 @@
 
 *Spill* writes what came of an epoch into Parquet files. *Gather* is told of the files and keeps the manifest: that is its
 state, and all that its checkpoint holds. At an epoch that is due it sends the files of the run to *compute*, which keeps
-nothing from one time to the next, and has Spark run them. *Read* brings what came out back, each worker its share. All edges
-between them carry only names of files, and are logged: so a failure of one of them makes no other work again, and once the
-files that Spark wrote are durable the run is never done again (a firewall; Isard and Abadi, *Falkirk Wheel*, section 4.1).
+nothing from one time to the next but a run that a period has left out, and has Spark run them. *Read* brings what came out
+back, each worker its share. All edges between them carry only names of files, and are logged: so a failure of one of them makes
+no other work again, and once the files that Spark wrote are durable the run is never done again (a firewall; Isard and Abadi,
+*Falkirk Wheel*, section 4.1).
 
 Rows never pass through these operators' Python objects: they are in Arrow tables, and then in files.
 """
@@ -14,7 +15,7 @@ Rows never pass through these operators' Python objects: they are in Arrow table
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,20 +23,16 @@ import pyarrow as pa
 
 from libraries.spark import files
 from libraries.spark.errors import SparkError
-from libraries.spark.manifest import Calendar, Entry, Manifest
+from libraries.spark.manifest import Calendar, Entry, Manifest, Manifested
 from libraries.spark.placement import home, keys_of
+from libraries.spark.settled import LeftOut, Settled
 from timely.batch import Batch, is_columns, nbytes
 from timely.operators.base import Capability, Context, JobContext, Operator
-from timely.order import INF, Frontier, Time
-from timely.state import Run, StateSize, TimedBatches
-from timely.state.interface import Rows
+from timely.order import INF, Time
+from timely.state import TimedBatches
 
 SPILL_BYTES = 64 << 20
 """So much is kept in memory before it is written: an epoch of any size passes through."""
-
-Manifested = tuple[int, list[Entry], list[tuple[str, bytes]]]
-"""What gather sends to compute: the first epoch of a run, the entries of its files, the schema of each input."""
-
 
 Share = tuple[int, str]
 """What compute sends to read: a key, which the worker that is to read it owns, and the path of a file."""
@@ -151,46 +148,14 @@ class Gather(Operator):
         ctx.send([run])
 
 
-class Settled:
-    """Remembers up to which epoch nothing will ever be rolled back. Holds nothing to be saved."""
-
-    transient = True
-
-    def __init__(self) -> None:
-        self.upto = -1
-
-    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """Nothing."""
-        return []
-
-    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """Nothing."""
-        return iter(())
-
-    def restore(self, runs: Iterable[Run]) -> None:
-        """Nothing."""
-
-    def keep(self, frontier: Frontier) -> None:
-        """Nothing."""
-
-    def compact(self, frontier: Frontier) -> None:
-        """All times in `frontier` are over for good."""
-        least = min((time[0] for time in frontier.antichain), default=INF + 1)
-        self.upto = max(self.upto, least - 1)
-
-    def size(self) -> StateSize:
-        """Nothing is held."""
-        return StateSize(0, 0, 0)
-
-
 class Compute(Operator):
     """Has Spark run what is due, one run after the other, and says which files came out. On one worker.
 
-    With `period`, in seconds, runs that come earlier after the last one are left out, but for the very last; `clock` tells
-    the time, outside the worker.
+    With `period`, in seconds, runs that come earlier after the last one are left out, but for the very last, which is state
+    until then; `clock` tells the time, outside the worker.
     """
 
-    transient = ("_busy", "_skipped", "_waiting")
+    transient = ("_busy", "_waiting")
 
     def __init__(
         self,
@@ -207,8 +172,8 @@ class Compute(Operator):
         self._waiting: deque[tuple[Capability, Manifested | None]] = deque()
         """What is due while a run is under way; None: the end, for which the run that was left out last is made up."""
         self._busy = False
-        self._skipped: Manifested | None = None
-        self._settled = Settled()
+        self._left_out = LeftOut() if period is not None else None
+        self._settled = self._left_out or Settled()
         self.state = self._settled
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -227,7 +192,8 @@ class Compute(Operator):
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         self._busy = False
         outcome, run = result
-        self._skipped = run if outcome is None else None
+        if self._left_out is not None:
+            self._left_out.note(time, run if outcome is None else None)
         if outcome:
             ctx.send(outcome)
         self._next(ctx)
@@ -237,7 +203,8 @@ class Compute(Operator):
         while self._waiting and not self._busy:
             capability, run = self._waiting.popleft()
             always = run is None
-            run = self._skipped if run is None else run
+            if run is None and self._left_out is not None:
+                run = self._left_out.last()
             if run is not None:
                 self._busy = True
                 self._start(ctx, capability, run, always)
@@ -245,10 +212,15 @@ class Compute(Operator):
 
     def _start(self, ctx: Context, capability: Capability, run: Manifested, always: bool) -> None:
         epoch, workers, upto = capability.time[0], ctx.workers, self._settled.upto
-        capability.start(lambda context: (self._run(context, epoch, run, workers, upto, always), run), context=True)
+        made_up = self._left_out.first() if self._left_out is not None else INF
+
+        def job(context: JobContext) -> tuple[list[Share] | None, Manifested]:
+            return self._run(context, epoch, run, workers, upto, made_up, always), run
+
+        capability.start(job, context=True)
 
     def _run(
-        self, context: JobContext, epoch: int, run: Manifested, workers: int, upto: int, always: bool
+        self, context: JobContext, epoch: int, run: Manifested, workers: int, upto: int, made_up: int, always: bool
     ) -> list[Share] | None:
         """In a thread of the driver: None if it is too early."""
         if self._pace is not None and not self._pace.begin(always):
@@ -260,8 +232,8 @@ class Compute(Operator):
         shares = files.deal_out(context, written, workers)
         known = {path for _, path, _, _ in entries}
         if not context.durable:
-            upto = epoch  # nothing is ever rolled back
-        needed = self._calendar.needed_after(upto) if upto >= 0 else 0
+            upto, made_up = epoch, INF  # nothing is ever rolled back
+        needed = min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0
         files.sweep_inputs(context.folder(f"{self._region}/in"), upto, needed, first, known)
         keys = keys_of(workers)
         return [(keys[worker], path) for worker, path in shares]

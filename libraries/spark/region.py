@@ -96,9 +96,10 @@ def batch(
     gathered = spilled.unary(
         f"{name}-gather", lambda: Gather(calendar, streams, declared), Exchange(key=lambda _: HOME)
     ).policy(Lazy(every=checkpoint, log_outputs=True))
+    periodic = period is not None  # then it remembers a run that was left out
     computed = gathered.unary(
-        name, lambda: Compute(name, calendar, runner, period, time.monotonic), holds=True, stateful=False
-    ).policy(Batch(log_outputs=True))
+        name, lambda: Compute(name, calendar, runner, period, time.monotonic), holds=True, stateful=periodic
+    ).policy(Lazy(every=checkpoint, log_outputs=True) if periodic else Batch(log_outputs=True))
     read = computed.unary(
         f"{name}-read",
         lambda: Read(name),

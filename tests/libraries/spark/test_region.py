@@ -23,6 +23,7 @@ from falkirk.simulate.world import World
 from libraries import spark
 from libraries.spark.manifest import Calendar, Manifest
 from libraries.spark.placement import home, keys_of
+from libraries.spark.settled import LeftOut
 from monitor.supervisor import Job
 from recovery.policies import Batch, Lazy
 from tests.libraries.spark.local_runner import LocalRunner
@@ -34,7 +35,7 @@ from timely.drivers.session import Session
 from timely.errors import FalkirkError, GraphError
 from timely.io import Batches, Iterable
 from timely.io.memory import rows_of
-from timely.order import Frontier
+from timely.order import INF, Frontier
 from timely.run import run
 
 Rows = list[tuple[int, int]]
@@ -260,6 +261,51 @@ def test_period_leaves_runs_out_but_never_the_last_one(monkeypatch: pytest.Monke
     assert last > 1 << 60  # the time of what comes when all input is over
     sums = sum(row["s"] for time, batch in found if time[0] == last for row in rows_of(batch))
     assert sums == sum(v for rows in SOME for _, v in rows)
+
+
+@pytest.mark.parametrize("over", ["all", 3])
+def test_run_that_a_period_has_left_out_is_made_up_for_whatever_fails(over: int | str) -> None:
+    batches = SOME[:8] + [[]] * 40  # a long time in which there is nothing to run, and the rest goes on
+    right = expected(batches, 1, over)
+    last = max(right)
+    killed = 0
+    for seed in range(12):
+        runner = LocalRunner(totals)
+        world = World(lambda runner=runner: program(batches, runner, every=3600.0, over=over), 2, seed)  # type: ignore[misc]
+        while durable_upto(world) <= last and not world.finished:
+            world.step()
+        if (process := world._processes[home(2)]) is not None and not world.finished:
+            world._kill(process, "killed")  # when nobody will ever be sent what it was to run
+            killed += 1
+        given = given_by(world)
+        (end,) = given.keys() & {last, INF}  # one or the other, and never both
+        assert given.pop(end) == right[last], f"seed {seed}"
+        assert given == {time: right[time] for time in given}
+        world._files.close()
+    assert killed > 6
+
+
+RUN_7, RUN_9 = ((first, [("in", f"file {first}", 1, b"")], [("in", b"")]) for first in (5, 7))
+
+
+def test_run_that_was_left_out_is_known_as_of_each_bound() -> None:
+    kept = LeftOut()
+    kept.note((6,), None)
+    kept.note((7,), RUN_7)
+    saved = kept.snapshot(Frontier.closure([(7,)]), Frontier.empty(1))
+    kept.note((8,), None)
+    assert (kept.last(), kept.first()) == (None, 5)
+    kept.note((9,), RUN_9)
+    more = kept.snapshot(Frontier.closure([(9,)]), Frontier.closure([(7,)]))
+    kept.compact(Frontier.closure([(7,)]))
+    kept.keep(Frontier.closure([(8,)]))
+    assert kept.last() is None
+    kept.keep(Frontier.closure([(7,)]))
+    assert kept.last() == RUN_7
+    again = LeftOut()
+    for runs, last, first in [(saved, RUN_7, 5), (saved + more, RUN_9, 5), ([], None, INF)]:
+        again.restore(reversed(runs))
+        assert (again.last(), again.first()) == (last, first)
 
 
 # What is refused
