@@ -170,7 +170,8 @@ def sweep_outputs(folder: Path, upto: int, worker: int) -> None:
     for output in folder.iterdir():
         if int(output.name[:_DIGITS]) > upto:
             continue
-        remove(map(str, output.glob(f"*.w{worker}.parquet")))
+        with suppress(FileNotFoundError):  # whoever removes the last file of it removes the folder
+            remove(map(str, output.glob(f"*.w{worker}.parquet")))
 
 
 def remove(paths: Iterable[str]) -> None:

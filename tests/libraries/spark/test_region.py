@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
+from libraries.spark import files
 from libraries.spark.manifest import Calendar, Manifest
 from libraries.spark.placement import home, keys_of
 from libraries.spark.settled import LeftOut
@@ -201,14 +203,37 @@ def test_without_a_store_files_go_as_soon_as_they_were_read(workers: int, tmp_pa
     monkeypatch.setenv("FALKIRK_FILES", str(tmp_path))
     seen: list[int] = []
     runner = LocalRunner(totals)
-    runner.before = lambda epoch: seen.append(len(list(tmp_path.rglob("*.parquet"))))
+    runner.before = lambda epoch: seen.append(len(parquet_under(tmp_path)))
     flow = program(SOME, runner)
     with Session(flow) as session:
         session.run()
         given = {t[0]: sorted((r["k"], r["s"]) for r in rows_of(b)) for t, b in session.captured("out")}
     assert given.keys() == expected(SOME).keys()
     assert max(seen) < 24
-    assert list(tmp_path.rglob("*.parquet")) == []
+    assert parquet_under(tmp_path) == []
+
+
+def parquet_under(folder: Path) -> list[str]:
+    """Also while folders go: `Path.rglob` would fail then."""
+    return [name for _, _, names in os.walk(folder) for name in names if name.endswith(".parquet")]
+
+
+def test_folder_that_another_worker_removes_while_it_is_swept_is_gone(monkeypatch: Any, tmp_path: Path) -> None:
+    gone, kept = tmp_path / files.output_name(1), tmp_path / files.output_name(2)
+    for folder in (gone, kept):
+        folder.mkdir()
+        (folder / "000000.w0.parquet").touch()
+    scandir = os.scandir
+
+    def other(path: Any = ".") -> Any:
+        if Path(path) == gone and gone.exists():
+            (gone / "000000.w0.parquet").unlink()
+            gone.rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", other)
+    files.sweep_outputs(tmp_path, upto=5, worker=0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_inputs_of_which_one_is_empty_at_times_and_a_region_behind_a_region() -> None:
