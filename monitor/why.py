@@ -76,6 +76,7 @@ class Rollback:
                 for need in self.culprits[:_MOST_NAMED]
             ],
             "more": max(0, len(self.culprits) - _MOST_NAMED),
+            "whole": self.whole,
         }
 
 
@@ -118,7 +119,7 @@ def why_rollback(available: Available, flat: int) -> Rollback:
                 todo.append(Need(edge.target, asked, RECEIVER, need))
         looked += len(topology.incoming[p]) + len(topology.leaving[p])
     found = tuple(culprits.values())
-    return Rollback(flat, low, first, found, _in_words(available, flat, first, found), not todo)
+    return Rollback(flat, low, first, found, _in_words(available, flat, first, found, not todo), not todo)
 
 
 def least_source(summary: Summary, bound: Bound) -> Bound:
@@ -161,7 +162,9 @@ def _option(available: Available, flat: int, bound: Bound) -> tuple[Bound, tuple
     return (bound, None) if bound <= available.completed(flat) else None
 
 
-def _in_words(available: Available, flat: int, first: Bound, culprits: tuple[Need, ...]) -> str:
+def _in_words(available: Available, flat: int, first: Bound, culprits: tuple[Need, ...], whole: bool) -> str:
+    if not culprits and not whole:
+        return f"What holds it back is more than {_MOST_EDGES:,} edges away: the search was given up."
     if not culprits:
         return "Everything that it needs is there: it rises as soon as the monitor has written that down."
     topology = available.topology
@@ -183,7 +186,7 @@ def _in_words(available: Available, flat: int, first: Bound, culprits: tuple[Nee
         chain = available.chains[nearest.flat]
         last = f"its newest is at {epoch_text(chain[-1][0])}" if chain else "it has none"
         text = f"{who} has not completed {epoch_text(nearest.bound)} yet, and has no checkpoint that far ({last})"
-    more = f"; so it is with {len(culprits) - 1} more" if len(culprits) > 1 else ""
+    more = f"; so it is with {'at least ' * (not whole)}{len(culprits) - 1} more" if len(culprits) > 1 else ""
     if own:
         return f"{text}{more}."
     asked = f"To keep {epoch_text(first)}, it needs {who} to keep {epoch_text(nearest.bound)}"

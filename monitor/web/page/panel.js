@@ -198,6 +198,7 @@ export class Panel {
         const more = why.rollback.culprits.slice(1).map((each) => html("tr", {}, html("td", {}, this.jump(each.operator, each.worker)), html("td", {}, `must reach ${bound(each.bound)}`)));
         parts.push(html("h3", {}, `Also missing${why.rollback.more ? `, and ${why.rollback.more} more` : ""}`), html("table", {}, more));
       }
+      if (!why.rollback.whole) parts.push(html("p", { class: "soft" }, "There may be more that hold it back: the search was given up, for there is much to look at."));
     }
     parts.push(html("h3", {}, "Holds"), this.holds(one), html("h3", {}, one.kind === "chain" ? "F*(p): what it can be restored to" : "F*(p): all frontiers up to"), this.checkpoints(one));
     return parts;

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import monitor.why
 from monitor.available import Available
 from monitor.topology import Topology
 from monitor.why import Need, why_progress, why_rollback
@@ -92,6 +94,24 @@ def test_the_words_name_the_constraint_and_the_culprit() -> None:
     assert answer["culprit"] == {"operator": 0, "worker": 0, "name": "first"}
     assert answer["constraint"] == "M̄(d, f) ⊆ φ(d)(f(src))"
     assert "'first' on worker 0 to keep all before epoch 4" in answer["text"]
+
+
+def test_a_search_that_is_given_up_says_that_there_may_be_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two senders hold a third operator back, and the search may look at too few edges to find both, or any."""
+    names = ("first", "second", "sum", "end")
+    infos = tuple(ProcessorInfo(name, "map", "a.py:1", None, "Lazy", 1, True, 0, "operator") for name in names)
+    pairs = ((0, 2), (1, 2), (2, 3))
+    edges = tuple(EdgeInfo(i, a, b, 0, 0, False, False, 1, (0,), ()) for i, (a, b) in enumerate(pairs))
+    layout = Layout("many", "f", "[]", 1, infos, edges, (GroupInfo(None, 1.0),))
+    available = built(layout, {0: [2], 1: [2], 2: [2, 4], 3: [2, 4]}, {})
+    found = {}
+    for most in (20_000, 5, 1):
+        monkeypatch.setattr(monitor.why, "_MOST_EDGES", most)
+        found[most] = why_rollback(available, 3).as_json(available.topology)
+    assert [len(answer["culprits"]) for answer in found.values()] == [2, 1, 0]
+    assert [answer["whole"] for answer in found.values()] == [True, False, False]
+    assert "given up" in found[1]["text"]
+    assert "rises as soon as" not in found[1]["text"]
 
 
 def test_what_holds_progress_is_told_by_its_own_worker_and_whose_it_is_by_the_others() -> None:
