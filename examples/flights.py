@@ -48,8 +48,19 @@ QUARTILES = """
 """
 """No running total gives a median: it takes all there ever was."""
 
-SPARK = spark.SparkOptions(memory="1g", config=(("spark.sql.shuffle.partitions", "2"),))
-"""Small data: a small heap, and as many parts as cores."""
+SPARK = spark.SparkOptions(
+    memory="1g",
+    config=(
+        # Java that lives for a minute: its second compiler would cost more than it gives.
+        ("spark.driver.extraJavaOptions", "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+        ("spark.sql.adaptive.enabled", "false"),
+        ("spark.sql.codegen.wholeStage", "false"),
+        # There are more routes than the 128 groups from which on Spark sorts all rows rather than hash them.
+        ("spark.sql.objectHashAggregate.sortBased.fallbackThreshold", "1024"),
+        ("spark.sql.shuffle.partitions", "1"),
+    ),
+)
+"""Small data: a small heap, one part, and no effort that pays only in long runs."""
 
 
 def build(file: str | Path | None = None) -> Dataflow:

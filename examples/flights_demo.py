@@ -4,7 +4,7 @@
     falkirk demo --no-kill     without the failure
 
 What came out is compared twice: with what Polars and networkx find, and, time by time and row by row, with a run of the same
-program that had neither a store nor a failure.
+program on one worker, that had neither a store nor a failure.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import polars as pl
 
 import falkirk
 from falkirk import Limits
+from libraries.spark.host import host_of
 from timely.drivers.job import Result
 from timely.drivers.program import Program
 from timely.errors import FalkirkError
@@ -43,7 +44,7 @@ def main(workers: int = 2, quiet: bool = False, kill: bool = True, file: Path | 
     say = flights_report.speaker(quiet)
     failure = flights_failure.Failure(_halfway(file), workers - 1, say) if kill else None
     with flights_report.Progress(file, f"{workers} workers", quiet) as progress:
-        result = flights_failure.run_with_page(program, workers, AHEAD, progress, failure, say)
+        result = flights_failure.run_with_page(program, workers, AHEAD, progress, failure, say, _prepare_reference)
     if not quiet:
         flights_report.show(flights_check.Findings.of(result), file, result)
     if failure is None:
@@ -52,8 +53,8 @@ def main(workers: int = 2, quiet: bool = False, kill: bool = True, file: Path | 
         raise FalkirkError("the run was over before a worker could be killed: nothing is shown by that; run it again")
     if not quiet:
         flights_report.show_recovery(failure.recovery, flights_failure.policies(program), workers)
-    with flights_report.Progress(file, "without a failure", quiet) as progress:
-        reference = falkirk.run(program, workers, AHEAD, on_stats=progress)
+    with flights_report.Progress(file, "undisturbed", quiet) as progress:
+        reference = falkirk.run(program, 1, AHEAD, on_stats=progress)
     return verdicts(result, reference, file)
 
 
@@ -67,6 +68,11 @@ def verdicts(result: Result, reference: Result | None, file: Path) -> int:
         flights_report.verdict(other, flights_report.equal(result), "the run without a failure")
         wrong = wrong + other
     return int(bool(wrong))
+
+
+def _prepare_reference() -> None:
+    """Begin to start the Spark of the run without a failure, which is in this process, while the other run goes on."""
+    host_of(flights.SPARK).warm()
 
 
 def _halfway(file: Path) -> int:

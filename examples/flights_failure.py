@@ -107,18 +107,31 @@ class Failure:
 
 
 def run_with_page(
-    program: Program, workers: int, limits: Limits, on_stats: OnStats, failure: Failure | None, say: Say
+    program: Program,
+    workers: int,
+    limits: Limits,
+    on_stats: OnStats,
+    failure: Failure | None,
+    say: Say,
+    caught_up: Callable[[], None],
 ) -> Result:
-    """Run `program` with a page and a store, which is temporary, and with `failure`."""
+    """Run `program` with a page and a store, which is temporary, and with `failure`; `caught_up` is called once when it is."""
     with tempfile.TemporaryDirectory(prefix="falkirk-demo-") as store, closing(open_page("flights")) as page:
         say(f"While it runs, its page is at [bold]{page.url}[/]")
         hear = failure.hear if failure is not None else None
         job = Job(program, workers, store, limits, hear, say, page=page)
 
+        behind = True
+
         def watch(stats: Mapping[int, Stats]) -> None:
+            nonlocal behind
             on_stats(stats)
-            if failure is not None:
-                failure.watch(job, store, stats)
+            if failure is None:
+                return
+            failure.watch(job, store, stats)
+            if behind and failure.recovery is not None and failure.recovery.caught_up is not None:
+                behind = False
+                caught_up()
 
         result = job.run(watch)
         if failure is not None and failure.recovery is not None:

@@ -13,7 +13,9 @@ from flights_data import LATE, WEEK, day_of, names
 from flights_failure import Recovery
 from rich import box, progress
 from rich import table as rich_table
-from rich.console import Console
+from rich.console import Console, JustifyMethod
+from rich.padding import Padding
+from rich.text import Text
 
 from timely.drivers.control import Stats
 from timely.drivers.job import Result
@@ -38,7 +40,7 @@ class Progress:
         self._place = {hour: (number, day) for number, (hour, day) in enumerate(days.iter_rows())}
         self._bar = progress.Progress(
             progress.TextColumn(f"[bold]{pq.read_metadata(file).num_rows:,} flights, {title}"),
-            progress.BarColumn(),
+            progress.BarColumn(bar_width=14),  # all of it has room in 80 columns
             progress.TaskProgressColumn(),
             progress.TextColumn("{task.fields[day]}"),
             progress.TextColumn("{task.fields[spark]}"),
@@ -69,7 +71,7 @@ class Progress:
 
 def speaker(quiet: bool) -> Callable[[str], None]:
     """Prints what happens, above the bar; nothing if `quiet`."""
-    return (lambda text: None) if quiet else (lambda text: console.print(f"  {text}"))
+    return (lambda text: None) if quiet else (lambda text: console.print(Padding(text, (0, 2))))
 
 
 def show(found: Findings, file: Path, result: Result) -> None:
@@ -98,25 +100,25 @@ def show_delays(title: str, what: str, totals: Table, labels: Mapping[str, str])
     table = _table(title, what, "flights", "late", "mean delay", "worst delay")
     worst = sorted(totals.items(), key=lambda item: (-item[1][1] / item[1][0], item[0]))
     for key, (flights, late, minutes, most) in worst[:ROWS]:
-        table.add_row(labels[key], f"{flights:,}", f"{late / flights:.0%}", f"{minutes / flights:.0f} min", _span(most))
+        table.add_row(
+            _words(labels[key]), f"{flights:,}", f"{late / flights:.0%}", f"{minutes / flights:.0f} min", _span(most)
+        )
     console.print("\n", table)
 
 
 def show_chains(found: Findings, file: Path, airlines: Mapping[str, str]) -> None:
     """A table of the first causes that made most flights late."""
-    table = _table(
-        "The longest chains of delays", "aircraft", "airline", "it began with", "late by", "then late", "in all"
-    )
+    table = _table("The longest chains of delays", "aircraft", "airline", "it began with", "late by", "then", "in all")
     worst = sorted(found.knock_on.items(), key=lambda item: (*(-total for total in item[1]), item[0]))[:ROWS]
     first = pl.scan_parquet(file).filter(pl.col("flight").is_in([cause for cause, _ in worst])).collect()
     flights = {row["flight"]: row for row in first.to_dicts()}
     for cause, (count, minutes) in worst:
         row = flights[cause]
-        due = f"{day_of(row['day']):%b %d}, {row['due'] // 60:02}:{row['due'] % 60:02}"
+        due = f"{day_of(row['day']):%b %d} {row['due'] // 60:02}:{row['due'] % 60:02}"
         table.add_row(
             row["tailnum"],
-            airlines[row["carrier"]],
-            f"{due}, {row['route'].replace('-', ' → ')}",
+            _words(airlines[row["carrier"]]),
+            _words(f"{due} {row['route'].replace('-', ' → ')}"),
             _span(row["arr_delay"]),
             f"{count - 1} more",
             _span(minutes),
@@ -126,13 +128,13 @@ def show_chains(found: Findings, file: Path, airlines: Mapping[str, str]) -> Non
 
 def show_recovery(recovery: Recovery, policies: Mapping[str, str], workers: int) -> None:
     """A table of the regions: what the kill was said to cost, and what it did."""
-    columns = [f"worker {worker}{', killed' * (worker == recovery.victim)}" for worker in range(workers)]
+    columns = [f"worker {worker}" + "\n(killed)" * (worker == recovery.victim) for worker in range(workers)]
     table = _table("Where the work went on (rollback frontiers)", "region", "policy", *columns, "predicted")
     decided, predicted = recovery.decided or {}, recovery.predicted
     for region, policy in policies.items():
         places = [(region, worker) for worker in range(workers)]
         said = {_where(predicted.get(place)): None for place in places} if predicted is not None else ["-"]
-        table.add_row(region, policy, *(_where(decided.get(place)) for place in places), " / ".join(said))
+        table.add_row(region, _words(policy), *(_where(decided.get(place)) for place in places), " / ".join(said))
     caught_up = f", and was as far as before after {recovery.caught_up:.1f} s" if recovery.caught_up is not None else ""
     console.print("\n", table)
     console.print(
@@ -161,7 +163,8 @@ def equal(result: Result) -> str:
     times = [rows for of in outputs(result).values() for rows in of.values()]
     rows = sum(each.total() for each in times)
     return (
-        f"All {rows:,} rows that came out, at each hour, are those of a run without a failure: none lost, none twice."
+        f"All {rows:,} rows that came out, at each hour, are those of a run on one worker without a failure: none lost, "
+        "none twice."
     )
 
 
@@ -176,13 +179,23 @@ def verdict(differences: list[str], good: str, reference: str) -> None:
 
 
 def _table(title: str, *columns: str) -> rich_table.Table:
-    table = rich_table.Table(title=title, box=box.SIMPLE_HEAD, title_style="bold", title_justify="left")
+    table = rich_table.Table(
+        title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_style="bold", title_justify="left"
+    )
     for column in columns:
-        table.add_column(column, justify="left" if column in _WORDS else "right", no_wrap=True)
+        justify: JustifyMethod = "left" if column in _NAMES or column in _WORDS else "right"
+        table.add_column(column, justify=justify, no_wrap=column not in _WORDS)
     return table
 
 
-_WORDS = {"region", "policy", "airline", "route", "aircraft", "it began with"}
+_NAMES = {"region", "aircraft"}
+_WORDS = {"policy", "airline", "route", "it began with"}
+"""Columns that are cut where a line is too short; all others stay whole."""
+
+
+def _words(text: str) -> Text:
+    """What stands in a column that may be cut."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _between(route: str, airports: Mapping[str, str]) -> str:

@@ -94,6 +94,8 @@ def settings(options: SparkOptions, folder: Path) -> dict[str, str]:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(2 * cores),
             "spark.default.parallelism": str(cores),
+            # From this many files on Spark has a job of many tasks look at them: here it is quicker to look at them oneself.
+            "spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 20),
         }
     return made | dict(options.config)
 
