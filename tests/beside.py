@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,22 +14,33 @@ T = TypeVar("T")
 def run_beside(work: Callable[[], T], disturb: Callable[[], object], patience: float = 180) -> T:
     """What `work` returns, while `disturb` runs in another thread; `patience` is how long that may go on afterwards.
 
-    What `disturb` raises is raised here, after `work` has ended, or as the context of its own error.
+    What `disturb` raises interrupts `work`, which may wait for what will not be done any more, and is raised here.
     """
     problems: list[BaseException] = []
+    working = threading.Lock()
+    over = False
 
     def disturbing() -> None:
         try:
             disturb()
         except BaseException as error:
             problems.append(error)
+            with working:
+                if not over:
+                    os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=disturbing, daemon=True)
-    thread.start()
     try:
-        result = work()
+        try:
+            thread.start()
+            result = work()
+        finally:
+            with working:
+                over = True
     except BaseException as error:
         thread.join(1)
+        if problems and isinstance(error, KeyboardInterrupt):
+            raise problems[0] from None
         if problems:
             raise error from problems[0]
         raise

@@ -52,7 +52,8 @@ def test_a_job_goes_on_while_its_monitor_is_away_and_saves_when_it_is_back(tmp_p
     store = tmp_path / "store"
     first = monitors.start(str(store))
     assert (store / SOCKET).stat().st_mode & 0o077 == 0
-    watched = Watched(tmp_path, 2, monitor=store)
+    records = 12_000  # all is read in 4.8 s, with a monitor or without
+    watched = Watched(tmp_path, 2, monitor=store, records=records)
 
     def strike() -> None:
         watched.until(10)
@@ -63,18 +64,18 @@ def test_a_job_goes_on_while_its_monitor_is_away_and_saves_when_it_is_back(tmp_p
         before = watched.job.stats[0].records
         wait_for(lambda: watched.job.stats[0].records >= before + 200)  # it reads on
         written = len(list((tmp_path / "files").glob("epoch-*")))
-        assert written < RECORDS // 50  # but nothing is safe, so nothing is published
+        assert written < records // 50  # but nothing is safe, so nothing is published
         again = monitors.start(str(store))
         watched.until(written + 10)
         assert watched.job.pids == pids
         assert watched.job.monitor_pid == again.pid
         os.kill(pids[1], signal.SIGKILL)
 
-    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    check(tmp_path, records, watched.run(strike).captured("counts"))
     assert "has gone" in watched.notes[0]
     assert "is there again" in watched.notes[1]
     assert [each["failed"] for each in watched.of("decided")] == [[0, 1], [1]]
-    done = Watched(tmp_path, 2, monitor=store)  # the same monitor waits for the next job of this store
+    done = Watched(tmp_path, 2, monitor=store, records=records)  # the same monitor waits for the next job of this store
     done.run(lambda: None)
     assert "finished by an earlier run" in done.notes[-1]
 
