@@ -468,6 +468,8 @@ def _guarded(action: Callable[[], int], traceback: bool) -> NoReturn:
     except BrokenPipeError:
         raise  # whoever read the output has gone, as in `falkirk graph app.py | head`: Typer ends that quietly
     except (Exception, SystemExit) as error:
+        if isinstance(error.__context__, BrokenPipeError):  # the same, met by rich, which has ended the output
+            _leave(1)
         if traceback:
             from traceback import print_exception
 

@@ -298,10 +298,11 @@ def test_graph_as_json_names_every_operator_and_where_it_was_made(program: Path)
     ].items()
 
 
-def test_reader_that_goes_away_ends_the_output_quietly(program: Path) -> None:
+@pytest.mark.parametrize("how", ["graph", "doctor"])  # one prints itself, the other with rich
+def test_reader_that_goes_away_ends_the_output_quietly(program: Path, how: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "falkirk", "graph", str(program)]
+    command = [sys.executable, "-m", "falkirk", how, *([str(program)] if how == "graph" else [])]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, env=environment())
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
