@@ -60,7 +60,7 @@ def test_a_job_goes_on_while_its_monitor_is_away_and_saves_when_it_is_back(tmp_p
         pids = watched.job.pids
         assert watched.job.monitor_pid == first.pid
         first.kill()
-        wait_for(lambda: watched.notes)
+        wait_for(lambda: watched.notes and 0 in watched.job.stats)
         before = watched.job.stats[0].records
         wait_for(lambda: watched.job.stats[0].records >= before + 200)  # it reads on
         written = len(list((tmp_path / "files").glob("epoch-*")))
