@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,11 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from libraries.spark.errors import SparkError
+from libraries.spark.sweeping import Sweep
 from timely.batch import Batch, as_arrow
 from timely.operators.base import JobContext
 
 FILE_ROWS = 1 << 16
 """Output files have at most so many rows: they are what is dealt out among the workers."""
+
+_GROUP_BYTES = 16 << 20
+"""Merged files have row groups of at least so much, but for the last: each is held in memory when it is written."""
 
 _DIGITS = 20  # of an epoch, the one after all others too
 _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -108,10 +112,22 @@ def write_input(
     folder: Path, name: str, epoch: int, worker: int, tables: Sequence[pa.Table], durable: bool = True
 ) -> str:
     """Write tables of one schema into a new file; its path. If `durable`, it is on the disk when this returns."""
-    path = folder / f"{epoch:0{_DIGITS}}-{name}-{worker}-{uuid.uuid4().hex}.parquet"
+    return _write(folder, f"{epoch:0{_DIGITS}}-{name}-{worker}", tables, durable)
+
+
+def merge_inputs(folder: Path, name: str, epoch: int, paths: Sequence[str], durable: bool) -> str:
+    """Write the rows of files of one schema into a new file, of epoch `epoch`; its path. Not all are in memory at once."""
+    return _write(folder, f"{epoch:0{_DIGITS}}-{name}-merged", _gathered(paths), durable)
+
+
+def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -> str:
+    path = folder / f"{stem}-{uuid.uuid4().hex}.parquet"
+    rest = iter(tables)
+    first = next(rest)
     with path.open("wb") as file:
-        with pq.ParquetWriter(file, tables[0].schema, compression="lz4", use_dictionary=_repeats(tables[0])) as writer:
-            for table in tables:
+        with pq.ParquetWriter(file, first.schema, compression="lz4", use_dictionary=_repeats(first)) as writer:
+            writer.write_table(first)
+            for table in rest:
                 writer.write_table(table)
         file.flush()
         if durable:
@@ -119,6 +135,22 @@ def write_input(
     if durable:
         sync_folder(folder)
     return str(path)
+
+
+def _gathered(paths: Iterable[str]) -> Iterator[pa.Table]:
+    """What is in the files, in pieces that are worth a row group each."""
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                batches.append(batch)
+                size += batch.nbytes
+                if size >= _GROUP_BYTES:
+                    yield pa.Table.from_batches(batches)
+                    batches, size = [], 0
+    if batches:
+        yield pa.Table.from_batches(batches)
 
 
 def epoch_of(path: Path) -> int:
@@ -156,11 +188,10 @@ def output_name(epoch: int) -> str:
     return f"{epoch:0{_DIGITS}}-{uuid.uuid4().hex}"
 
 
-def sweep_inputs(folder: Path, upto: int, needed: int, first: int, known: Collection[str]) -> None:
-    """Remove input files of epochs up to `upto`: those before `needed`, and those from `first` on that are not `known`."""
+def sweep_inputs(folder: Path, sweep: Sweep) -> None:
+    """Remove the input files that nobody can need any more."""
     for path in folder.glob("*.parquet"):
-        epoch = epoch_of(path)
-        if epoch <= upto and (epoch < needed or (epoch >= first and str(path) not in known)):
+        if sweep.takes(epoch_of(path), str(path)):
             with suppress(FileNotFoundError):
                 path.unlink()
 

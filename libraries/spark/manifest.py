@@ -2,21 +2,44 @@
 
 A *due* epoch is one at whose completion the region runs. All of this is arithmetic on epochs, so that every attempt and every
 incarnation decides alike.
+
+Where runs are over everything, small files are merged into larger ones, so that there are few however many epochs there were:
+of each magnitude of rows fewer than `FAN`. A merge is an entry of its own time that takes the place of others; they stay until
+it is there for good, so a rollback to before it finds them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from timely.order import FINITE, Frontier
 from timely.state import TimedBatches
 
 Over: TypeAlias = int | Literal["new", "all"]
 
-Entry: TypeAlias = tuple[str, str, int, bytes]
-"""A file of an epoch: (input, path, rows, serialized Arrow schema)."""
+FAN = 8
+"""So many files of a magnitude are merged into one."""
+
+LARGE = 32 << 20
+"""A file of so many bytes stays as it is."""
+
+
+class Entry(NamedTuple):
+    """A file with rows of an epoch, or of several."""
+
+    input: str
+    path: str
+    rows: int
+    size: int
+    """In bytes."""
+    schema: bytes
+    """Serialized, of Arrow."""
+    replaced: tuple[str, ...] = ()
+    """The files whose rows are in this one."""
+
 
 Manifested: TypeAlias = tuple[int, list[Entry], list[tuple[str, bytes]]]
 """A run, as gather sends it to compute: its first epoch, the entries of its files, the schema of each input."""
@@ -69,38 +92,62 @@ class Manifest(TimedBatches):
         self._calendar = calendar
 
     def entries(self, first: int, last: int) -> list[Entry]:
-        """The entries of the epochs from `first` to `last`, in order."""
-        return [
-            entry
-            for time in sorted(self.times())
-            if first <= time[0] <= last
-            for batch in self._times[time]
-            for entry in _entries(batch)
-        ]
+        """The entries of the epochs from `first` to `last`, in order, without those whose place others have taken."""
+        found = [entry for time in sorted(self.times()) if first <= time[0] <= last for entry in self._at(time)]
+        replaced = {path for entry in found for path in entry.replaced}
+        return [entry for entry in found if entry.path not in replaced]
 
     def schemas(self) -> dict[str, tuple[int, bytes]]:
         """Of each input the last epoch that there is, and its schema there."""
-        return {
-            entry[0]: (time[0], entry[3])
-            for time in sorted(self.times())
-            for batch in self._times[time]
-            for entry in _entries(batch)
-        }
+        return {entry.input: (time[0], entry.schema) for time in sorted(self.times()) for entry in self._at(time)}
+
+    def ripe(self, last: int) -> list[list[Entry]]:
+        """Which of the files up to epoch `last` are to be merged, each list into one."""
+        if self._calendar.over != "all":
+            return []
+        alike: defaultdict[tuple[str, int], list[Entry]] = defaultdict(list)
+        for entry in self.entries(0, last):
+            if entry.size < LARGE:
+                alike[entry.input, _magnitude(entry.rows)].append(entry)
+        return [entries for entries in alike.values() if len(entries) >= FAN]
 
     def compact(self, frontier: Frontier) -> None:
         """Forget files that no run outside `frontier` is over; of each input the last entry stays, for its schema."""
         inside = sorted((time for time in self.times() if time in frontier), reverse=True)
         if not inside:
             return
+        self._settle(inside)
         first = self._calendar.needed_after(inside[0][0])
         known: set[str] = set()
         for time in inside:
-            names = {entry[0] for batch in self._times[time] for entry in _entries(batch)}
+            names = {entry.input for entry in self._at(time)}
             if time[0] < first and names <= known:
                 self.pop(time)
             known |= names
 
+    def _settle(self, inside: Sequence[tuple[int, ...]]) -> None:
+        """Merges at these times are there for good: what they replaced is forgotten."""
+        replaced = {path for time in inside for entry in self._at(time) for path in entry.replaced}
+        if not replaced:
+            return
+        for time in inside:
+            left = [entry._replace(replaced=()) for entry in self._at(time) if entry.path not in replaced]
+            if left:
+                self.replace(time, left)
+            else:
+                self.pop(time)
 
-def _entries(batch: Any) -> Iterable[Entry]:
+    def _at(self, time: tuple[int, ...]) -> Iterator[Entry]:
+        for batch in self._times.get(time, ()):
+            yield from entries_of(batch)
+
+
+def entries_of(batch: Any) -> Iterable[Entry]:
+    """The entries in a batch, which may have come from another worker or from the store."""
     assert isinstance(batch, list)
-    return (tuple(entry) for entry in batch)
+    return (Entry(*entry) for entry in batch)
+
+
+def _magnitude(rows: int) -> int:
+    """Equal for numbers of about the same size: merging `FAN` of one gives at least the next."""
+    return rows.bit_length() // (FAN.bit_length() - 1)

@@ -7,13 +7,14 @@ state, and all that its checkpoint holds. At an epoch that is due it sends the f
 nothing from one time to the next but a run that a period has left out, and has Spark run them. *Read* brings what came out
 back, each worker its share. All edges between them carry only names of files, and are logged: so a failure of one of them makes
 no other work again, and once the files that Spark wrote are durable the run is never done again (a firewall; Isard and Abadi,
-*Falkirk Wheel*, section 4.1).
+*Falkirk Wheel*, section 4.1). Where runs are over everything gather also merges small files, before it sends a run.
 
 Rows never pass through these operators' Python objects: they are in Arrow tables, and then in files.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,9 +24,10 @@ import pyarrow as pa
 
 from libraries.spark import files
 from libraries.spark.errors import SparkError
-from libraries.spark.manifest import Calendar, Entry, Manifest, Manifested
+from libraries.spark.manifest import Calendar, Entry, Manifest, Manifested, entries_of
 from libraries.spark.placement import home, keys_of
 from libraries.spark.settled import LeftOut, Settled
+from libraries.spark.sweeping import Named, Sweep, named
 from timely.batch import Batch, is_columns, nbytes
 from timely.operators.base import Capability, Context, JobContext, Operator
 from timely.order import INF, Time
@@ -103,7 +105,7 @@ class Spill(Operator):
         folder = self._folder or context.folder(f"{self._region}/in")
         durable = context.durable or self._folder is not None
         path = files.write_input(folder, self._name, epoch, worker, tables, durable)
-        return [(self._name, path, rows, schema.serialize().to_pybytes())]
+        return [Entry(self._name, path, rows, os.stat(path).st_size, schema.serialize().to_pybytes())]
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         if result is not None:
@@ -111,19 +113,28 @@ class Spill(Operator):
 
 
 class Gather(Operator):
-    """Keeps the manifest, and sends the files of each run when its epoch is complete. On one worker."""
+    """Keeps the manifest, and sends the files of each run when its epoch is complete. On one worker.
 
-    def __init__(self, calendar: Calendar, names: Iterable[str], schemas: Mapping[str, bytes]) -> None:
+    What is to be merged is merged before, outside the worker, and the runs that are due meanwhile wait: so no run that is sent
+    later names a file whose place another has taken.
+    """
+
+    transient = ("_merging", "_waiting")
+
+    def __init__(self, region: str, calendar: Calendar, names: Iterable[str], schemas: Mapping[str, bytes]) -> None:
+        self._region = region
         self._calendar = calendar
         self._names = list(names)
         self._declared = {name: (-1, schema) for name, schema in schemas.items()}
+        self._merging = False
+        self._waiting: deque[Capability] = deque()
+        """Of what is due while files are merged."""
         self._manifest = Manifest(calendar)
         self.state = self._manifest
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        assert isinstance(batch, list)
         known = {**self._manifest.schemas(), **self._declared}
-        for name, _, _, schema in batch:
+        for name, _, _, _, schema, _ in entries_of(batch):
             epoch, other = known.setdefault(name, (time[0], schema))
             if other != schema:  # files of an earlier epoch may be written later
                 (_, was), (when, now) = sorted([(epoch, other), (time[0], schema)])
@@ -133,6 +144,42 @@ class Gather(Operator):
         ctx.notify_at((self._calendar.due(time[0]),))
 
     def on_notify(self, ctx: Context, time: Time) -> None:
+        if self._merging or self._manifest.ripe(time[0]):
+            self._waiting.append(ctx.retain())
+            self._next()
+        else:
+            self._send(ctx, time)
+
+    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
+        self._merging = False
+        if result:
+            self._manifest.add(time, result)
+        self._send(ctx, time)
+        self._next()
+
+    def _next(self) -> None:
+        """Merge what is ripe for the run that has waited longest, unless files are merged already."""
+        if self._waiting and not self._merging:
+            self._merging = True
+            capability = self._waiting.popleft()
+            epoch = capability.time[0]
+            ripe = self._manifest.ripe(epoch)
+            capability.start(lambda context: self._merge(context, epoch, ripe), context=True)
+            capability.drop()
+
+    def _merge(self, context: JobContext, epoch: int, ripe: list[list[Entry]]) -> list[Entry]:
+        """In a thread of the driver."""
+        folder = context.folder(f"{self._region}/in")
+        merged = []
+        for number, entries in enumerate(ripe):
+            context.report("merging files", number, len(ripe))
+            name, paths = entries[0].input, tuple(entry.path for entry in entries)
+            path = files.merge_inputs(folder, name, epoch, paths, context.durable)
+            rows = sum(entry.rows for entry in entries)
+            merged.append(Entry(name, path, rows, os.stat(path).st_size, entries[0].schema, paths))
+        return merged
+
+    def _send(self, ctx: Context, time: Time) -> None:
         first = self._calendar.first(time[0])
         known = {**self._manifest.schemas(), **self._declared}
         unknown = [name for name in self._names if name not in known]
@@ -155,7 +202,7 @@ class Compute(Operator):
     until then; `clock` tells the time, outside the worker.
     """
 
-    transient = ("_busy", "_waiting")
+    transient = ("_busy", "_waiting", "_named")
 
     def __init__(
         self,
@@ -172,6 +219,7 @@ class Compute(Operator):
         self._waiting: deque[tuple[Capability, Manifested | None]] = deque()
         """What is due while a run is under way; None: the end, for which the run that was left out last is made up."""
         self._busy = False
+        self._named = Named()
         self._left_out = LeftOut() if period is not None else None
         self._settled = self._left_out or Settled()
         self.state = self._settled
@@ -179,6 +227,7 @@ class Compute(Operator):
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         assert isinstance(batch, list)
         for run in batch:
+            self._named.note(time[0], run)
             self._waiting.append((ctx.retain(), run))
         self._next(ctx)
         if self._pace is not None:
@@ -213,28 +262,26 @@ class Compute(Operator):
     def _start(self, ctx: Context, capability: Capability, run: Manifested, always: bool) -> None:
         epoch, workers, upto = capability.time[0], ctx.workers, self._settled.upto
         made_up = self._left_out.first() if self._left_out is not None else INF
+        safe = Sweep(upto, min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0, self._named.at(upto))
+        at_once = Sweep(epoch, self._calendar.needed_after(epoch), named(epoch, run))  # nothing is ever rolled back
 
         def job(context: JobContext) -> tuple[list[Share] | None, Manifested]:
-            return self._run(context, epoch, run, workers, upto, made_up, always), run
+            return self._run(context, epoch, run, workers, safe if context.durable else at_once, always), run
 
         capability.start(job, context=True)
 
     def _run(
-        self, context: JobContext, epoch: int, run: Manifested, workers: int, upto: int, made_up: int, always: bool
+        self, context: JobContext, epoch: int, run: Manifested, workers: int, sweep: Sweep, always: bool
     ) -> list[Share] | None:
         """In a thread of the driver: None if it is too early."""
         if self._pace is not None and not self._pace.begin(always):
             return None
-        first, entries, schemas = run
-        inputs = {name: (schema, [path for of, path, _, _ in entries if of == name]) for name, schema in schemas}
+        _, entries, schemas = run
+        inputs = {name: (schema, [entry.path for entry in entries if entry.input == name]) for name, schema in schemas}
         output = context.folder(f"{self._region}/out") / files.output_name(epoch)
         written = self._runner.run(context, inputs, str(output))
         shares = files.deal_out(context, written, workers)
-        known = {path for _, path, _, _ in entries}
-        if not context.durable:
-            upto, made_up = epoch, INF  # nothing is ever rolled back
-        needed = min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0
-        files.sweep_inputs(context.folder(f"{self._region}/in"), upto, needed, first, known)
+        files.sweep_inputs(context.folder(f"{self._region}/in"), sweep)
         keys = keys_of(workers)
         return [(keys[worker], path) for worker, path in shares]
 

@@ -94,7 +94,10 @@ def batch(
         spilled = spill if spilled is None else spilled.concat(spill)
     assert spilled is not None
     gathered = spilled.unary(
-        f"{name}-gather", lambda: Gather(calendar, streams, declared), Exchange(key=lambda _: HOME)
+        f"{name}-gather",
+        lambda: Gather(name, calendar, streams, declared),
+        Exchange(key=lambda _: HOME),
+        holds=calendar.over == "all",  # while it merges
     ).policy(Lazy(every=checkpoint, log_outputs=True))
     periodic = period is not None  # then it remembers a run that was left out
     computed = gathered.unary(

@@ -22,14 +22,17 @@ from libraries.spark.cluster_calls import Calls
 from libraries.spark.cluster_session import Cluster
 from libraries.spark.cluster_task import shared_store
 from libraries.spark.errors import SparkError
+from libraries.spark.placement import home
 from libraries.spark.session import SparkOptions
 from monitor.supervisor_stop import JobStopped, stop_job
+from recovery.child import FILES
 from recovery.child_control import Here, tell
 from recovery.greeting import connect, new_token
 from recovery.store.identity import make_store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
 from tests.beside import run_beside
+from tests.libraries.spark import region_under_test
 from tests.libraries.spark.standalone import standalone_cluster
 from tests.monitor.job_under_test import check
 from timely.dataflow import Dataflow
@@ -153,13 +156,19 @@ class Watched:
     """A job on the cluster, and what has happened to it."""
 
     def __init__(
-        self, cluster: Cluster, folder: Path, workers: int = 2, heartbeat_timeout: float = 30.0, **arguments: Any
+        self,
+        cluster: Cluster,
+        folder: Path,
+        workers: int = 2,
+        heartbeat_timeout: float = 30.0,
+        program: Program | None = None,
+        **arguments: Any,
     ) -> None:
         self.folder = folder
         self.cluster = cluster
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[str] = []
-        program = Program(path=str(JOB), args={"folder": str(folder), "records": RECORDS, **arguments})
+        program = program or Program(path=str(JOB), args={"folder": str(folder), "records": RECORDS, **arguments})
         self.job = ClusterJob(
             program, workers, folder / "store", cluster.session, None, self.hear, self.notes.append, heartbeat_timeout
         )
@@ -223,6 +232,27 @@ def test_killed_worker_and_killed_executor_lead_to_a_rollback_and_the_same_outpu
     assert (
         sum(each.records for each in result.stats.values()) < RECORDS
     )  # the last attempt did not begin at the beginning
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("inner", ["local[1]", pytest.param("the cluster", marks=pytest.mark.soak)])
+def test_job_whose_region_has_a_spark_of_its_own_goes_on_when_its_worker_is_killed(
+    tmp_path: Path, master: str, cluster: Cluster, inner: str
+) -> None:
+    region = master if inner == "the cluster" else inner
+    program = Program(path=region_under_test.__file__, args={"folder": str(tmp_path), "master": region})
+    watched = Watched(cluster, tmp_path, program=program)
+
+    def strike() -> None:
+        watched.until(lambda: watched.files() >= 2 and len(watched.job.where) == 2)
+        _, python = watched.job.where[home(2)]
+        os.kill(python, signal.SIGKILL)
+
+    watched.run(strike)
+    assert region_under_test.published(tmp_path) == region_under_test.expected()
+    assert watched.job.attempts == 2
+    assert not (tmp_path / "store" / FILES).exists()
+    assert watched.quiet()
 
 
 def parent_of(pid: int) -> int:

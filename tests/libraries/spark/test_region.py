@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
-from libraries.spark import files
-from libraries.spark.manifest import Calendar, Manifest
+from libraries.spark import files, manifest
+from libraries.spark.manifest import Calendar, Entry, Manifest
 from libraries.spark.placement import home, keys_of
 from libraries.spark.settled import LeftOut
 from monitor.supervisor import Job
@@ -288,8 +288,11 @@ def test_period_leaves_runs_out_but_never_the_last_one(monkeypatch: pytest.Monke
     assert sums == sum(v for rows in SOME for _, v in rows)
 
 
-@pytest.mark.parametrize("over", ["all", 3])
-def test_run_that_a_period_has_left_out_is_made_up_for_whatever_fails(over: int | str) -> None:
+@pytest.mark.parametrize(("over", "fan"), [("all", manifest.FAN), ("all", 2), (3, manifest.FAN)])
+def test_run_that_a_period_has_left_out_is_made_up_for_whatever_fails(
+    over: int | str, fan: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "FAN", fan)
     batches = SOME[:8] + [[]] * 40  # a long time in which there is nothing to run, and the rest goes on
     right = expected(batches, 1, over)
     last = max(right)
@@ -310,7 +313,7 @@ def test_run_that_a_period_has_left_out_is_made_up_for_whatever_fails(over: int 
     assert killed > 6
 
 
-RUN_7, RUN_9 = ((first, [("in", f"file {first}", 1, b"")], [("in", b"")]) for first in (5, 7))
+RUN_7, RUN_9 = ((first, [Entry("in", f"file {first}", 1, 1, b"")], [("in", b"")]) for first in (5, 7))
 
 
 def test_run_that_was_left_out_is_known_as_of_each_bound() -> None:
@@ -434,12 +437,12 @@ def test_what_is_needed_later_is_what_some_later_run_is_over(every: int, length:
 
 
 def test_manifest_forgets_what_no_run_needs_and_keeps_the_last_schema_of_each_input() -> None:
-    manifest = Manifest(Calendar(1, 2))
+    held = Manifest(Calendar(1, 2))
     for epoch in range(5):
-        manifest.add((epoch,), [("a", f"a{epoch}", 1, b"A"), *([("b", "b0", 1, b"B")] if epoch == 0 else [])])
-    manifest.compact(Frontier.closure([(3,)]))
-    assert manifest.schemas() == {"a": (4, b"A"), "b": (0, b"B")}
-    assert [path for _, path, _, _ in manifest.entries(0, 9)] == ["a0", "b0", "a3", "a4"]
+        held.add((epoch,), [Entry("a", f"a{epoch}", 1, 1, b"A"), *([Entry("b", "b0", 1, 1, b"B")][epoch:])])
+    held.compact(Frontier.closure([(3,)]))
+    assert held.schemas() == {"a": (4, b"A"), "b": (0, b"B")}
+    assert [entry.path for entry in held.entries(0, 9)] == ["a0", "b0", "a3", "a4"]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])

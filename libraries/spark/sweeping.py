@@ -1,0 +1,66 @@
+"""Which input files of a region nobody can need any more. No I/O here.
+
+A file may be named by the runs that compute was sent. Those up to where its low-watermark is are never done again; every later
+one, whether it was sent already or comes after a rollback, names either what the last of them named or what is newer: gather
+never comes back from a merge that it knew when it sent a run that is over for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from libraries.spark.manifest import Manifested
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The files that the run of epoch `due` names, which is over the epochs from `first` on."""
+
+    due: int
+    first: int
+    paths: frozenset[str]
+
+
+def named(due: int, run: Manifested) -> Names:
+    """What a run names."""
+    return Names(due, run[0], frozenset(entry.path for entry in run[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What to remove: of the epochs up to `upto` those before `needed`, and what the last run up to there does not name.
+
+    Args:
+        upto: up to this epoch nothing is ever rolled back.
+        needed: the first epoch that a later run may be over.
+        last: what the last run up to `upto` named; None if that is not known.
+    """
+
+    upto: int
+    needed: int
+    last: Names | None
+
+    def takes(self, epoch: int, path: str) -> bool:
+        """Whether a file of this epoch goes."""
+        if epoch > self.upto:
+            return False
+        last = self.last
+        return epoch < self.needed or (last is not None and last.first <= epoch <= last.due and path not in last.paths)
+
+
+class Named:
+    """What the runs named that may come back, and the last one that will not."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, Names] = {}
+
+    def note(self, due: int, run: Manifested) -> None:
+        """A run is there."""
+        self._names[due] = named(due, run)
+
+    def at(self, upto: int) -> Names | None:
+        """The last one up to `upto`, before which none will be asked for again."""
+        over = sorted(due for due in self._names if due <= upto)
+        for due in over[:-1]:
+            del self._names[due]
+        return self._names[over[-1]] if over else None

@@ -1,0 +1,162 @@
+"""The files of a region that runs over all so far are merged: few are left, none too early, and every run is right."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falkirk.simulate.simulation import Simulation
+from falkirk.simulate.world import World
+from libraries.spark import files, manifest
+from libraries.spark.manifest import FAN, Calendar, Entry, Manifest
+from libraries.spark.sweeping import Named, Sweep, named
+from tests.libraries.spark.local_runner import LocalRunner
+from tests.libraries.spark.test_region import Rows, expected, given_by, program, totals
+from timely.drivers.session import Session
+from timely.order import Frontier
+
+MANY = [[(i % 3, i)] for i in range(96)]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"every": 3}], ids=str)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_region_gives_the_same_whatever_fails_while_files_are_merged_all_the_time(
+    arguments: dict[str, Any], workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "FAN", 2)
+    merged: list[str] = []
+    merge = files.merge_inputs
+    monkeypatch.setattr(files, "merge_inputs", lambda *how: merged.append(found := merge(*how)) or found)
+    runner = LocalRunner(totals)
+    simulation = Simulation(lambda: program(MANY[:32], runner, over="all", **arguments), workers)
+    for seed in range(8):
+        failure = simulation.run(seed)
+        assert failure is None, f"seed {seed}: {failure and failure.error}"
+    assert simulation.tally.rounds > 8
+    assert len(merged) > 8 * 8
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["store", "no store"])
+def test_files_stay_few_however_many_epochs_there_are(
+    store: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FALKIRK_FILES", str(tmp_path))
+    batches: list[Rows] = [[(i % 3, i)] for i in range(600)]
+    named: list[int] = []
+    there: list[int] = []
+
+    class Counted(LocalRunner):
+        def run(self, context: Any, inputs: Any, output: str) -> Any:
+            named.append(sum(len(paths) for _, paths in inputs.values()))
+            folder = Path(output).parent.parent / "in"
+            there.append(len(os.listdir(folder)))
+            return super().run(context, inputs, output)
+
+    runner = Counted(totals)
+    flow = program(batches, runner, over="all")
+    if store:
+        world = World(lambda: flow, 2, 7, ())
+        assert given_by(world) == expected(batches, 1, "all")
+    else:
+        with Session(flow) as session:
+            session.run()
+    assert len(named) == 300
+    magnitudes = 1 + len(batches).bit_length() // 3
+    assert max(named) < magnitudes * FAN, "of 600 that were written"
+    assert max(there) < 6 * FAN * magnitudes
+
+
+ENTRIES = st.lists(st.lists(st.integers(1, 5000), max_size=4), min_size=1, max_size=60)
+
+
+@given(epochs=ENTRIES, data=st.data())
+def test_every_row_is_in_one_file_of_a_run_and_comes_back_with_any_rollback(
+    epochs: list[list[int]], data: st.DataObject
+) -> None:
+    held, rows, saved, upto = Manifest(Calendar(1, "all")), [0], [], Frontier.empty(1)
+    content: dict[str, list[str]] = {}
+    for epoch, sizes in enumerate(epochs):
+        new = [Entry("in", f"{epoch}-{number}", size, size, b"") for number, size in enumerate(sizes)]
+        content |= {entry.path: [entry.path] for entry in new}
+        held.add((epoch,), new)
+        merged = []
+        for entries in held.ripe(epoch):
+            path = f"{epoch}-merged-{len(merged)}"
+            paths = tuple(entry.path for entry in entries)
+            content[path] = [part for each in paths for part in content[each]]
+            merged.append(Entry("in", path, sum(entry.rows for entry in entries), 1, b"", paths))
+        if merged:
+            held.add((epoch,), merged)
+        rows.append(rows[-1] + sum(sizes))
+        found = held.entries(0, epoch)
+        assert sum(entry.rows for entry in found) == rows[-1]
+        assert all(
+            sum(1 for entry in found if entry.rows.bit_length() // 3 == magnitude) <= FAN + 3 for magnitude in range(6)
+        )
+        now = Frontier.closure([(epoch,)])
+        if data.draw(st.booleans(), "saved"):
+            saved += held.snapshot(now, upto)
+            upto = now
+            if data.draw(st.booleans(), "let go"):
+                held.compact(now)
+        if data.draw(st.booleans(), "restored"):
+            again = Manifest(Calendar(1, "all"))
+            again.restore(saved)
+            last = max((run.time[0] for run in saved), default=-1)
+            parts = [part for entry in again.entries(0, last) for part in content[entry.path]]
+            assert sorted(parts) == sorted(p for p, of in content.items() if of == [p] and int(p.split("-")[0]) <= last)
+
+
+def test_large_files_and_windows_are_left_as_they_are() -> None:
+    large, window = Manifest(Calendar(1, "all")), Manifest(Calendar(1, 50))
+    for epoch in range(40):
+        large.add((epoch,), [Entry("in", f"{epoch}", 10, manifest.LARGE, b"")])
+        window.add((epoch,), [Entry("in", f"{epoch}", 10, 10, b"")])
+    assert large.ripe(40) == window.ripe(40) == []
+    window._calendar = Calendar(1, "all")
+    assert [len(entries) for entries in window.ripe(40)] == [40]
+
+
+def test_merged_file_has_the_rows_of_all_in_groups_that_are_worth_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_GROUP_BYTES", 4000)
+    tables = [pa.table({"k": range(100 * i, 100 * i + 100), "s": [f"{i}"] * 100}) for i in range(20)]
+    paths = [files.write_input(tmp_path, "in", i, 0, [table]) for i, table in enumerate(tables)]
+    merged = files.merge_inputs(tmp_path, "in", 19, paths, durable=True)
+    assert files.epoch_of(Path(merged)) == 19
+    assert pq.read_table(merged) == pa.concat_tables(tables)
+    groups = pq.ParquetFile(merged).metadata
+    assert 1 < groups.num_row_groups <= 10
+
+
+def run_of(*paths: str) -> Any:
+    return 0, [Entry("in", path, 1, 1, b"") for path in paths], []
+
+
+def test_file_goes_only_when_no_run_that_may_come_again_names_it() -> None:
+    named_ = Named()
+    named_.note(4, run_of("a", "b"))
+    named_.note(5, run_of("a", "b", "c"))
+    named_.note(6, run_of("ab", "c"))
+    assert not Sweep(3, 0, named_.at(3)).takes(1, "stale")  # nothing that is over names anything
+    before = Sweep(5, 0, named_.at(5))
+    assert [before.takes(epoch, path) for epoch, path in [(1, "a"), (5, "c"), (1, "stale"), (6, "stale")]] == [
+        *(False, False),
+        *(True, False),
+    ]
+    after = Sweep(6, 0, named_.at(6))
+    assert [after.takes(epoch, path) for epoch, path in [(1, "a"), (6, "ab"), (6, "other"), (7, "new")]] == [
+        *(True, False),
+        *(True, False),
+    ]
+    assert named_.at(5) is None  # forgotten: it is never asked for less than before
+    window = Sweep(9, 7, named(8, (7, [], [])))
+    assert [window.takes(epoch, "x") for epoch in (6, 7, 8, 9)] == [True, True, True, False]
