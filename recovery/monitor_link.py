@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +22,7 @@ class SocketMonitorLink:
 
     Args:
         address: of that socket: the path of a unix socket, or (host, port).
-        before_hearing: called after messages were received, and before anybody acts on them.
+        before_hearing: called after messages were received, and before anybody acts on them; also when one of `files` is ready.
         files: what else its worker should wake up for.
         token: what is said first where others might connect as well (`recovery.greeting`).
     """
@@ -40,6 +41,10 @@ class SocketMonitorLink:
         self._buffer = bytearray()
         self._out = bytearray()
         self._sock: socket.socket | None = None
+        self._ready = select.poll()
+        """Asked in every turn of the worker, when there is mostly nothing: so that this costs one call."""
+        for file in files:
+            self._ready.register(file, select.POLLIN)
         self._connect()
 
     def send(self, message: ToMonitor) -> None:
@@ -51,7 +56,10 @@ class SocketMonitorLink:
     def poll(self) -> tuple[list[ToWorker], bool]:
         """What has come, and whether the connection is a new one."""
         anew = self._sock is None and self._connect()
-        self._push()
+        if self._out:
+            self._push()
+        if not anew and self._sock is not None and not self._ready.poll(0):
+            return [], False
         self._receive()
         messages = [decode_to_worker(data) for data in cut(self._buffer)]
         self._before_hearing()
@@ -74,6 +82,7 @@ class SocketMonitorLink:
             self._sock = _connected(self._address)
         except OSError:  # nobody listens, or too many wait: later
             return False
+        self._ready.register(self._sock, select.POLLIN)
         self._out += self._token
         return True
 
@@ -105,6 +114,7 @@ class SocketMonitorLink:
     def _drop(self) -> None:
         """The monitor is gone: what it said last no longer counts if it is cut off, nor what it has not heard."""
         if self._sock is not None:
+            self._ready.unregister(self._sock)
             self._sock.close()
         self._sock = None
         self._buffer.clear()

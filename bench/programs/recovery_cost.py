@@ -30,6 +30,23 @@ PASSES = 12
 """So many partitions read the same words, that a run takes several seconds."""
 
 
+MEET = "FALKIRK_BENCH_MEET"
+"""Names a folder in which two workers meet that are to be compared (`recovery_ratio.py`)."""
+
+
+def meet() -> None:
+    """If this worker is one of two that are to be compared, wait for the other, and share one core with it."""
+    folder = os.environ.get(MEET)
+    if folder is None:
+        return
+    core = min(os.sched_getaffinity(0))
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), {core})
+    Path(folder, str(os.getpid())).touch()
+    while len(os.listdir(folder)) < 2:
+        time.sleep(0.001)
+
+
 @dataclass(frozen=True)
 class _Clocked:
     """`PASSES` times `source`, with a note of the CPU seconds that this worker had used when it was opened."""
@@ -40,6 +57,7 @@ class _Clocked:
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """Those of the source, several times."""
         inner: list[Partition] = []
+        meet()
         for copy in range(PASSES):
             for partition in self.source.partitions(worker, workers):
                 partition.name += f" for the {copy + 1}. time"

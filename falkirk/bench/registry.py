@@ -128,6 +128,19 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "recovery_ratio",
+        "CPU seconds of a worker with recovery to those of one without, both at once on one core; no_recovery: no difference",
+        "ratio",
+        10_000_000,
+        "words",
+        tuple(
+            Variant(part, "recovery_ratio.py", part, workers=(1,))
+            for part in ("no_recovery", "lazy_1s", "ephemeral", "batch")
+        ),
+        "words",
+        higher_is_better=False,
+    ),
+    Bench(
         "recovery_latency",
         "from when an epoch is due to the sink, 99th percentile; 100 epochs/s, running aggregates of so many keys",
         "ms",
