@@ -30,14 +30,16 @@ class Pace:
         """A turn in which there was something to do took so long, pieces apart."""
         self._turn += (seconds - self._turn) / 16
 
-    def saved(self, rows: int, seconds: float) -> None:
-        """A piece had so many rows and took so long."""
+    def saved(self, rows: int, seconds: float, spent: float) -> None:
+        """A piece had so many rows and took so long, of which so much was this thread's: the rest, others had the core.
+
+        Its size follows from what it costs. By how long it took, pieces would get smaller on a machine that others use, and so
+        dearer for each row, for nothing.
+        """
         self._longest = max(seconds, self._longest * 0.9)
-        if (
-            seconds <= 0.0 or rows < self.rows // 4
-        ):  # what a smaller one costs says nothing of how long a full one takes
+        if spent <= 0.0 or rows < self.rows // 4:  # what a smaller one costs says nothing of what a full one does
             return
-        each = seconds / rows
+        each = spent / rows
         if self._per_row is None:
             self._per_row = each
         else:  # a piece in which the machine did something else must not count for much

@@ -70,7 +70,8 @@ class StoreClient(Protocol):
 class RecoverableSession(Session):
     """Worker `index`, whose job survives its death.
 
-    `journal` and `segments` come from `recovery.store.reading.take_over`; `limits` as for `Session`.
+    `journal` and `segments` come from `recovery.store.reading.take_over`; `limits` as for `Session`; `spent`
+    tells the seconds of processor time that the calling thread has used.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class RecoverableSession(Session):
         segments: Iterable[tuple[SegmentMeta, list[Section]]] = (),
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        spent: Callable[[], float] = time.thread_time,
         on_capture: Callable[[int, Time, Batch], None] | None = None,
         workspace: Workspace | None = None,
         patience: float = 10.0,
@@ -94,7 +96,7 @@ class RecoverableSession(Session):
         self._backlog = Backlog(self.agent, (limits or Limits()).bytes, patience, clock())
         self._monitor = monitor
         self._store = store
-        self._pace = Pace()
+        self._pace, self._spent = Pace(), spent
         self._turns_left, self._attends_at = 0, 0.0
         super().__init__(
             plan,
@@ -215,10 +217,10 @@ class RecoverableSession(Session):
         """Make the next piece of a cut; the time after that."""
         checkpoints = self.agent.checkpoints
         checkpoints.piece_rows = self._pace.rows
-        before = checkpoints.saved_rows
+        before, spent = checkpoints.saved_rows, self._spent()
         self.agent.save()
         now = self._clock()
-        self._pace.saved(checkpoints.saved_rows - before, now - began)
+        self._pace.saved(checkpoints.saved_rows - before, now - began, self._spent() - spent)
         return now
 
     def _publish(self) -> bool:

@@ -222,6 +222,7 @@ class World:
                 list(found.read()),
                 limits=self._limits,
                 clock=lambda: self.now,
+                spent=lambda: self.now,
                 on_capture=self.outside.captures(process.worker, plan.graph, self),
                 workspace=self._files,
             )
