@@ -28,7 +28,7 @@ from timely.plan import Plan
 
 _TURN = 10_000
 _HEARTBEAT_SECONDS = 0.25
-_ATTEND_SECONDS, _MOST_TURNS = 0.02, 16
+ATTEND_SECONDS, _MOST_TURNS = 0.02, 16
 """A busy worker minds recovery after so many seconds, and after so many turns at the latest."""
 
 
@@ -91,13 +91,14 @@ class RecoverableSession(Session):
         on_capture: Callable[[int, Time, Batch], None] | None = None,
         workspace: Workspace | None = None,
         patience: float = 10.0,
+        attend_seconds: float = ATTEND_SECONDS,
     ) -> None:
         self.agent = Agent(plan, layout, index, incarnation, journal, self._positions)
         self._backlog = Backlog(self.agent, (limits or Limits()).bytes, patience, clock())
         self._monitor = monitor
         self._store = store
         self._pace, self._spent = Pace(), spent
-        self._turns_left, self._attends_at = 0, 0.0
+        self._attend_seconds, self._attends_at, self._turns_left = attend_seconds, 0.0, 0
         super().__init__(
             plan,
             index,
@@ -135,6 +136,8 @@ class RecoverableSession(Session):
                 busy = True
         if attends:
             self._rewind()
+            for node, source in self._by_node.items():
+                source.settle(agent.source_low(node))
             self._flush()
         quiet, pressed = True, False
         if agent.running:
@@ -182,7 +185,7 @@ class RecoverableSession(Session):
         if self._turns_left and now < self._attends_at and self.agent.running:
             self._turns_left -= 1
             return False
-        self._turns_left, self._attends_at = _MOST_TURNS, now + _ATTEND_SECONDS
+        self._turns_left, self._attends_at = _MOST_TURNS, now + self._attend_seconds
         return True
 
     def _hear(self) -> bool:
@@ -203,8 +206,6 @@ class RecoverableSession(Session):
             busy = True
         if messages:
             self._backlog.heard(self._clock())
-            for node, source in self._by_node.items():
-                source.settle(self.agent.source_low(node))
         self.agent.check()
         return busy
 

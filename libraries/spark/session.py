@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 _LOCAL = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
 _MOST_HEAP = 4 << 30
+_STARTED_BY_EXECUTOR = "PYTHON_WORKER_FACTORY_"
+"""Environment variables by which a Python process knows that an executor of Spark has started it."""
+
+_OF_EXECUTORS = (
+    *("PYTHON_WORKER_", "PYTHON_DAEMON_", "SPARK_PYTHON_RUNTIME", "SPARK_ENV_LOADED", "SPARK_EXECUTOR_"),
+    *("SPARK_LOCAL_DIRS", "SPARK_JOB_", "SPARK_LOG_URL_"),
+)
+"""What executors tell their Python processes, and would mislead a Spark that these start."""
+
 _CONNECT_SECONDS = 3.0
 
 
@@ -103,7 +112,13 @@ def settings(options: SparkOptions, folder: Path) -> dict[str, str]:
 def environment(options: SparkOptions, java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of a process that Spark is to run in."""
     made = dict(environ)
-    made.pop("SPARK_HOME", None)  # another Spark than the one that pyspark brings does not fit it
+    if any(
+        name.startswith(_STARTED_BY_EXECUTOR) for name in made
+    ):  # a worker on a cluster: its pyspark belongs to the Spark that has started it
+        for name in [name for name in made if name.startswith(_OF_EXECUTORS)]:
+            del made[name]
+    else:
+        made.pop("SPARK_HOME", None)  # another Spark than the one that pyspark brings does not fit it
     made["JAVA_HOME"] = str(java_home)
     made["PYSPARK_PYTHON"] = made["PYSPARK_DRIVER_PYTHON"] = sys.executable
     made["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)

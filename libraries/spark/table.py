@@ -16,12 +16,13 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 
 from libraries.spark.errors import SparkError
 from libraries.spark.files import epoch_of, sync_folder
+from libraries.spark.manifest import Entry, entries_of
 from libraries.spark.operators import Spill, changed
 from libraries.spark.placement import HOME
 from recovery.policies import Batch as BatchPolicy
@@ -108,20 +109,20 @@ class _TableWriter:
         self._path = path
         self._hidden = path / _HIDDEN
         self._column = column
-        self._pending: dict[int, list[Any]] = {}
+        self._pending: dict[int, list[Entry]] = {}
 
     def write(self, epoch: int, batch: Batch) -> None:
-        """Remember the files of `batch`: (input, path, rows, schema)."""
-        self._pending.setdefault(epoch, []).extend(batch)
+        """Remember the files whose entries are in `batch`."""
+        self._pending.setdefault(epoch, []).extend(entries_of(batch))
 
     def commit(self, epoch: int) -> None:
         """Show the epoch. Raises SinkError if another one is there, or its columns are not those of the table."""
-        entries = [entry for entry in self._pending.pop(epoch, []) if entry[2]]
+        entries = [entry for entry in self._pending.pop(epoch, []) if entry.rows]
         try:
             if entries:
                 for entry in entries:
-                    self._check(entry[3], epoch)
-                self._publish(epoch, [Path(entry[1]).name for entry in entries])
+                    self._check(entry.schema, epoch)
+                self._publish(epoch, [Path(entry.path).name for entry in entries])
             self._sweep(epoch)
         except OSError as error:
             raise cannot_write(self._path, error) from error

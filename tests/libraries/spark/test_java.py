@@ -10,6 +10,7 @@ import pytest
 
 from libraries.spark.errors import SparkError
 from libraries.spark.java import examine, find_java, home_for_spark, look_for_java
+from libraries.spark.session import SparkOptions, environment
 
 _BUNDLED = {"FALKIRK_JAVA": "bundled"}
 
@@ -86,3 +87,23 @@ def test_whole_runtime_is_used_as_it_is(tmp_path: Path) -> None:
     assert home_for_spark(java, tmp_path / "unused") == java.home
     trimmed = a_java(tmp_path / "trimmed", 'openjdk version "17.0.9"', refuses="--add-modules=jdk.incubator.vector")
     assert not examine(trimmed, "test").vector
+
+
+def test_spark_that_a_worker_on_a_cluster_starts_is_the_one_of_its_executor_and_knows_nothing_else_of_it(
+    tmp_path: Path,
+) -> None:
+    user = {"SPARK_HOME": "/opt/spark", "SPARK_CONF_DIR": "/etc/spark", "SPARK_USER": "me", "PYTHON_EGG_CACHE": "here"}
+    executor = {
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": "/tmp",
+        "PYTHON_WORKER_FACTORY_SECRET": "a",
+        "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+        "SPARK_LOCAL_DIRS": "/data",
+        "SPARK_EXECUTOR_DIRS": "/data/executor",
+        "SPARK_ENV_LOADED": "1",
+    }
+    here = environment(SparkOptions(), tmp_path, user)
+    assert "SPARK_HOME" not in here
+    assert here["SPARK_CONF_DIR"] == "/etc/spark"
+    there = environment(SparkOptions(), tmp_path, user | executor)
+    assert there["SPARK_HOME"] == "/opt/spark"
+    assert there.keys() - here.keys() == {"SPARK_HOME"}

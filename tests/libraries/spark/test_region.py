@@ -11,6 +11,7 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -275,7 +276,7 @@ def test_input_without_rows_yet_needs_its_columns_to_be_declared() -> None:
 
 def test_period_leaves_runs_out_but_never_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 1.0, 2.0, 31.0, 32.0] + [33.0] * 50)
-    monkeypatch.setattr("libraries.spark.region.time.monotonic", lambda: next(times))
+    monkeypatch.setattr("libraries.spark.region.time", SimpleNamespace(monotonic=lambda: next(times)))
     runner = LocalRunner(totals)
     flow = program(SOME, runner, every=30.0, over="all")
     with Session(flow) as session:

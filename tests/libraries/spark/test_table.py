@@ -12,14 +12,13 @@ import pytest
 
 from libraries import spark
 from libraries.spark.files import write_input
+from libraries.spark.manifest import Entry
 from libraries.spark.table import LAST, _TableSink, _TableWriter
 from timely.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError
 from timely.io import Batches
 from timely.order import INF
 from timely.run import run
-
-Entry = tuple[str, str, int, bytes]
 
 
 def staged(table: Path, epoch: int, worker: int, rows: list[int]) -> Entry:
@@ -28,7 +27,7 @@ def staged(table: Path, epoch: int, worker: int, rows: list[int]) -> Entry:
     hidden.mkdir(parents=True, exist_ok=True)
     arrow = pa.table({"k": pa.array(rows, pa.int64())})
     path = write_input(hidden, "rows", epoch, worker, [arrow])
-    return "rows", path, len(rows), arrow.schema.serialize().to_pybytes()
+    return Entry("rows", path, len(rows), 1, arrow.schema.serialize().to_pybytes())
 
 
 def writer(table: Path) -> _TableWriter:
