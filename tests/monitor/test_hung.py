@@ -93,7 +93,7 @@ def test_a_worker_that_cannot_be_killed_is_fenced_and_ends_when_it_wakes(
 def locked(database: Path) -> bool:
     with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN EXCLUSIVE")  # a reader keeps others from committing, too
             connection.execute("ROLLBACK")
         except sqlite3.OperationalError:
             return True

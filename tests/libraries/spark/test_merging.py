@@ -43,6 +43,31 @@ def test_region_gives_the_same_whatever_fails_while_files_are_merged_all_the_tim
     assert len(merged) > 8 * 8
 
 
+def newest_names(self: Named, upto: int) -> Any:
+    """As if no run could be asked for again once a later one was."""
+    return self._names[max(self._names)] if self._names else None
+
+
+def settle_at_once(self: Manifest, frontier: Frontier) -> None:
+    """As if a merge could not be rolled back."""
+    self._settle(sorted(self.times(), reverse=True))
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "wrong"),
+    [(Named, "at", newest_names), (Manifest, "compact", settle_at_once)],
+    ids=["names", "settle"],
+)
+def test_without_the_rule_some_failure_is_not_survived(
+    of: type, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "FAN", 2)
+    monkeypatch.setattr(of, name, wrong)
+    runner = LocalRunner(totals)
+    simulation = Simulation(lambda: program(MANY[:32], runner, over="all"), 1)
+    assert any(simulation.run(seed) for seed in range(40))
+
+
 @pytest.mark.parametrize("store", [True, False], ids=["store", "no store"])
 def test_files_stay_few_however_many_epochs_there_are(
     store: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
