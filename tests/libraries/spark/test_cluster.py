@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import falkirk
+from falkirk.what_if_view import predict
 from libraries.spark.cluster import ClusterJob
 from libraries.spark.cluster_attempt import Ending, read_ending
 from libraries.spark.cluster_calls import Calls
@@ -25,6 +26,7 @@ from libraries.spark.errors import SparkError
 from libraries.spark.placement import home
 from libraries.spark.session import SparkOptions
 from monitor.supervisor_stop import JobStopped, stop_job
+from monitor.web.address import PAGE_FILE
 from recovery.child import FILES
 from recovery.child_control import Here, tell
 from recovery.greeting import connect, new_token
@@ -35,6 +37,7 @@ from tests.beside import run_beside
 from tests.libraries.spark import region_under_test
 from tests.libraries.spark.standalone import standalone_cluster
 from tests.monitor.job_under_test import check
+from tests.monitor.web.serving import when_ready
 from timely.dataflow import Dataflow
 from timely.drivers.program import Program
 from timely.errors import FalkirkError, OperatorError, WorkerLost
@@ -368,7 +371,7 @@ def test_monitor_that_dies_is_replaced_while_the_stage_goes_on(tmp_path: Path, c
 @pytest.mark.soak
 def test_command_runs_on_the_cluster_stops_by_ctrl_c_and_goes_on(tmp_path: Path, master: str, cluster: Cluster) -> None:
     command = [sys.executable, "-m", "falkirk", "run", str(JOB), "-w", "2", "--store", str(tmp_path / "store")]
-    command += ["--on", master, "--arg", f"folder={tmp_path}", "--arg", f"records={RECORDS}"]
+    command += ["--ui", "--on", master, "--arg", f"folder={tmp_path}", "--arg", f"records={RECORDS}"]
     for name, value in {**SETTINGS, "spark.driver.memory": "512m"}.items():
         command += ["--spark-conf", f"{name}={value}"]
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -377,6 +380,10 @@ def test_command_runs_on_the_cluster_stops_by_ctrl_c_and_goes_on(tmp_path: Path,
         assert first.poll() is None, first.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    page = (tmp_path / "store" / PAGE_FILE).read_text()
+    assert page.startswith("http://127.0.0.1:")
+    assert "count" in [operator["name"] for operator in when_ready(page, "/api/job")["operators"]]
+    assert predict(page, ["worker:1"]).answer["processors"]
     first.send_signal(signal.SIGINT)
     _, said = first.communicate(timeout=PATIENCE)
     assert first.returncode == 130, said

@@ -50,11 +50,14 @@ def serving(job: StandingJob, token: str = "", moves: bool = True) -> Iterator[s
 
 
 @contextmanager
-def running(folder: Path, workers: int = 2) -> Iterator[tuple[str, Job]]:
-    """The address of the page of a job with real processes that goes on until the end of the block."""
+def running(folder: Path, workers: int = 2, monitor: Path | None = None) -> Iterator[tuple[str, Job]]:
+    """The address of the page of a job with real processes that goes on until the end of the block.
+
+    `monitor`: of one that was started apart.
+    """
     with closing(open_page("words", port=0)) as page:
         program = Program(flow=build, args={"folder": str(folder), "records": 10**7, "per_second": 2000})
-        job = Job(program, workers, folder / "store", page=page)
+        job = Job(program, workers, folder / "store", on_note=lambda text: None, monitor=monitor, page=page)
         problems: list[BaseException] = []
 
         def run() -> None:

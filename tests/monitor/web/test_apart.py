@@ -1,0 +1,48 @@
+"""The page of a job whose monitor is a process apart: it is the monitor's to serve, and comes back with it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from falkirk.what_if_view import predict
+from tests.monitor.test_apart import Monitors
+from tests.monitor.test_supervisor import wait_for
+from tests.monitor.web.serving import ask, get, running, streaming, when_ready
+
+
+def test_page_and_questions_are_answered_by_a_monitor_apart_and_by_the_next_one(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with ExitStack() as processes:
+        monitors = Monitors(processes)
+        first = monitors.start(str(store))
+        with running(tmp_path, monitor=store) as (url, job):
+            answers(url, store)
+            pids = job.pids
+            before = low(url)
+            first.kill()
+            first.wait()
+            again = monitors.start(str(store))
+            wait_for(lambda: job.monitor_pid == again.pid)
+            answers(url, store)
+            assert job.pids == pids
+            assert low(url) > before
+
+
+def answers(url: str, store: Path) -> None:
+    names = [operator["name"] for operator in when_ready(url, "/api/job")["operators"]]
+    assert "count" in names
+    assert low(url) > 3
+    status, _, metrics = get(url, "/metrics")
+    assert status == 200
+    assert b"falkirk" in metrics
+    predicted = predict(str(store), ["worker:1"])
+    assert predicted.running
+    asked = ask(url, "/api/whatif", {"failed": ["worker:1"]})
+    assert {each["operator"] for each in asked["processors"]} == set(range(len(names)))
+
+
+def low(url: str) -> int:
+    """The least low-watermark, when there is one above the first epochs."""
+    with streaming(url, "/api/events") as messages:
+        return next(message["totals"]["low"] for message in messages if (message.get("totals") or {}).get("low", 0) > 3)
