@@ -38,9 +38,8 @@ from timely.drivers.control import receive_bytes, send_bytes
 
 _POLL_SECONDS = 0.2
 _END_SECONDS = 0.5
-
-JAVA_GONE = 3
-"""The exit code when Spark's Java process has ended."""
+_HEARD_SECONDS = 10.0
+"""So long the other side has to read what was printed here, and to end this process; it does so within milliseconds."""
 
 
 class Child:
@@ -71,7 +70,7 @@ class Child:
             self._tasks = Tasks(spark)
             self._queries = Queries(spark, lambda number, batches: self.tell(Progress(number, batches, 0)))
         except Exception as error:
-            self.tell(Failed(-1, told(error), again=True))
+            self._give_up(told(error))
             return
         self.tell(Ready(java, spark.version))
         self._java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
@@ -91,7 +90,7 @@ class Child:
         """End this process and all that it has started, and leave no files behind."""
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
-        if code != JAVA_GONE and os.getpgid(0) == os.getpid():
+        if os.getpgid(0) == os.getpid():
             os.killpg(os.getpid(), signal.SIGKILL)  # Java, and this process with it
         os._exit(code)
 
@@ -133,8 +132,12 @@ class Child:
         assert self._java is not None
         code = self._java.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
-        self.tell(Failed(-1, f"Spark's Java process {how}", again=True))
-        self.leave(JAVA_GONE)
+        self._give_up(f"Spark's Java process {how}")
+
+    def _give_up(self, why: str) -> None:
+        """Say that nothing goes on here, and wait to be ended: who hears it reads what was printed, then takes it away."""
+        self.tell(Failed(-1, why, again=True))
+        time.sleep(_HEARD_SECONDS)
 
 
 if __name__ == "__main__":

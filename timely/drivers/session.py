@@ -183,6 +183,11 @@ class Session:
         """Records given to sinks of this worker so far."""
         return self._outputs.written
 
+    @property
+    def jobs(self) -> int:
+        """Jobs that operators of this worker have started, and whose results it has not taken yet."""
+        return self._outputs.jobs
+
     def running_jobs(self) -> tuple[JobStats, ...]:
         """The jobs that operators of this worker have started, and that say how far they are."""
         return self._outputs.running_jobs()

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from libraries import spark
-from libraries.spark.host import SparkHost, host_of
+from libraries.spark.host import SparkHost, _SparkProcess, host_of
 from recovery.policies import Batch
 from tests.beside import run_beside
 from timely.batch import as_polars
@@ -253,6 +253,16 @@ def test_setting_that_spark_refuses_is_an_error_that_says_which() -> None:
     with pytest.raises(FalkirkError, match=r"(?s)spark\.sql\.shuffle\.partitions"):
         run(region([frame(10)], totals, options))
     host_of(options).stop()
+
+
+def test_what_a_spark_printed_that_cannot_start_is_told_however_late_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = _SparkProcess.last_words
+    monkeypatch.setattr(_SparkProcess, "last_words", lambda self: (time.sleep(1), read(self))[1])
+    options = spark.SparkOptions(memory="1g", nice=0, retries=0, config=(("spark.serializer", "none.Such"),))
+    with pytest.raises(FalkirkError, match=r"(?s)Spark did not start: .*It printed:.*none\.Such"):
+        run(region([frame(10)], totals, options))
 
 
 # Java
