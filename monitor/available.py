@@ -18,8 +18,9 @@ from recovery.errors import NoSolutionError, ReportError
 from recovery.fixed_point.incremental import Report, Watermarks
 from recovery.fixed_point.solve import Any, Chain, Live, Restorable, solve
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, Xi, at_epoch, nothing, project
+from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, cut_within, everything, nothing
 from recovery.protocol import InMemory
+from recovery.recorder import image
 
 Option = tuple[Bound, tuple[Bound, ...]]
 """A bound that can be restored, and D̄ of each output port there."""
@@ -46,7 +47,7 @@ class Available:
         if watermarks is not None:
             self._low = [watermarks[flat % layout.workers][flat // layout.workers] for flat in flats]
         self.chains: list[list[Option]] = [[] for _ in flats]
-        self.epochs: list[tuple[int, ...] | None] = [None] * layout.workers
+        self.upto: list[tuple[Bound, ...] | None] = [None] * layout.workers
         """What each worker has completed in this generation, by group."""
         self._completed: list[Bound] = list(self._low)
         """Of any-processors: what is complete, as far as this generation's reports and the decision tell; at least W."""
@@ -108,31 +109,38 @@ class Available:
         self._solver = None
         return None
 
-    def complete(self, worker: int, epochs: tuple[int, ...]) -> None:
-        """Completed epochs of each group, on one worker."""
-        before = self.epochs[worker] or (0,) * len(self.layout.groups)
-        if len(epochs) != len(before) or any(not old <= new <= NEVER for old, new in zip(before, epochs)):
-            raise ReportError(f"completed epochs {epochs}, after {before}")
-        self.epochs[worker] = epochs
+    def complete(self, worker: int, upto: tuple[Bound, ...]) -> None:
+        """Up to which cut each group is complete, on one worker."""
+        groups = self.layout.groups
+        before = self.upto[worker] or tuple(nothing(group.depth) for group in groups)
+        if len(upto) != len(before) or not all(
+            len(new) == len(old) and old <= new <= everything(len(old)) for old, new in zip(before, upto)
+        ):
+            raise ReportError(f"completed {upto}, after {before}")
+        self.upto[worker] = upto
         for processor, info in enumerate(self.layout.processors):
             if not info.chain:
                 flat = self.topology.flat(processor, worker)
-                self._complete(flat, at_epoch(epochs[info.group], info.depth))
+                self._complete(flat, at_cut(upto[info.group], info.depth))
 
-    def durable(self, worker: int, group: int, epoch: int, xis: Iterable[Xi]) -> None:
+    def durable(self, worker: int, group: int, at: Bound, xis: Iterable[Xi]) -> None:
         """One worker has persisted a cut."""
-        if not 0 <= group < len(self.layout.groups) or not 0 < epoch <= NEVER:
-            raise ReportError(f"a cut of group {group} at epoch {epoch}, which cannot be")
+        groups = self.layout.groups
+        if not (
+            0 <= group < len(groups) and len(at) == groups[group].depth and nothing(len(at)) < at <= everything(len(at))
+        ):
+            raise ReportError(f"a cut of group {group} at {at}, which cannot be")
         found = self._read(worker, xis)
         members = self.layout.members(group)
         chains = {self.topology.flat(p, worker) for p in members if self.layout.processors[p].chain}
-        ahead = {flat for flat in chains if self.chains[flat] and self.chains[flat][-1][0][0] >= epoch}
+        wanted = {flat: at_cut(at, self.topology.info(flat).depth) for flat in chains}
+        ahead = {flat for flat in chains if self.chains[flat] and self.chains[flat][-1][0] >= wanted[flat]}
         if not chains - ahead <= found.keys() <= chains:
             wrong = ", ".join(self.topology.name(flat) for flat in sorted(found.keys() ^ chains))
             raise ReportError(f"a cut with a checkpoint too many or too few: {wrong}")
         for flat, options in found.items():
-            if len(options) != 1 or options[0][0] != at_epoch(epoch, self.topology.info(flat).depth):
-                raise ReportError(f"{self.topology.name(flat)}: a cut at epoch {epoch} with another bound: {options}")
+            if len(options) != 1 or options[0][0] != wanted[flat]:
+                raise ReportError(f"{self.topology.name(flat)}: a cut at {at} with another bound: {options}")
             chain = self.chains[flat]
             last = chain[-1] if chain else None
             if last is None or (last[0] < options[0][0] and _covers(options[0][1], last[1])):
@@ -144,7 +152,7 @@ class Available:
             info = self.layout.processors[p]
             if not info.chain:
                 flat = self.topology.flat(p, worker)
-                self._complete(flat, at_epoch(epoch, info.depth))
+                self._complete(flat, at_cut(at, info.depth))
 
     def _complete(self, flat: int, bound: Bound) -> None:
         if bound > self._completed[flat]:
@@ -190,34 +198,35 @@ class Available:
                 raise ReportError(f"{name}: it says that it discarded what it has to log")
             # A live processor that drops to the same bound offers ↓σ(bound) here. What it has persisted must not offer
             # more, or W could rest on something that a round cannot choose. Over-estimates of D̄ are safe.
-            discards.append(lost if edge.logged else max(lost, project(edge.summary, xi.bound)))
+            discards.append(lost if edge.logged else max(lost, image(edge.discarding, xi.bound)))
         return xi.bound, tuple(discards)
 
     # ------------------------------------------------------------------------------------------ answers
 
-    def minimum(self) -> list[int]:
-        """For each group, the epoch before which all is complete on every worker."""
-        known = [epochs for epochs in self.epochs if epochs is not None]
+    def minimum(self) -> list[Bound]:
+        """For each group, the cut before which all is complete on every worker."""
+        known = [upto for upto in self.upto if upto is not None]
         if len(known) < self.layout.workers:
-            return [0] * len(self.layout.groups)
-        return [min(each) for each in zip(*known)] if self.layout.groups else []
+            return [nothing(group.depth) for group in self.layout.groups]
+        return [min(each) for each in zip(*known)]
 
-    def last_cuts(self) -> list[list[int]]:
-        """For each group and worker, the epoch at which all its chain processors have a checkpoint, or a later one."""
-        last = [[NEVER] * self.layout.workers for _ in self.layout.groups]
+    def last_cuts(self) -> list[list[Bound]]:
+        """For each group and worker, the cut at which all its chain processors have a checkpoint, or a later one."""
+        groups = self.layout.groups
+        last = [[everything(group.depth)] * self.layout.workers for group in groups]
         for flat, chain in enumerate(self.chains):
             info = self.topology.info(flat)
             if info.chain:
                 bound = chain[-1][0] if chain else self._low[flat]
                 of, worker = last[info.group], flat % self.layout.workers
-                of[worker] = min(of[worker], bound[0])
+                of[worker] = min(of[worker], cut_within(bound, groups[info.group].depth))
         return last
 
-    def reached(self, cuts: Sequence[Sequence[int]]) -> bool:
+    def reached(self, cuts: Sequence[Sequence[Bound]]) -> bool:
         """Whether every worker has completed, in this generation, at least `cuts[group][worker]`."""
         return all(
-            epochs is not None and all(epoch >= at[worker] for epoch, at in zip(epochs, cuts))
-            for worker, epochs in enumerate(self.epochs)
+            upto is not None and all(done >= at[worker] for done, at in zip(upto, cuts))
+            for worker, upto in enumerate(self.upto)
         )
 
     def raise_watermarks(self) -> bool:
@@ -312,7 +321,7 @@ class Available:
             bound = decided[flat % self.layout.workers][flat // self.layout.workers]
             if bound is not None:
                 self.chains[flat] = [option for option in self.chains[flat] if option[0] <= bound]
-        self.epochs = [None] * self.layout.workers
+        self.upto = [None] * self.layout.workers
         self._cut_completed(decided)
         self._solver = None
 

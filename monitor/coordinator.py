@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from monitor.available import Available
 from monitor.commit import GroupCommit
-from monitor.cuts import Cuts
+from monitor.cuts import Cuts, cut_event
 from monitor.effects import Answered, Effect, Event, Fail, Fence, Finished, Respawn, Send, Settings
 from monitor.handshake import refusal
 from monitor.phase import Phase
@@ -71,7 +71,7 @@ class Coordinator:
         self._trouble_since = now
         self._again = False
         self._deciding: set[int] = set()
-        self._behind: list[list[int]] | None = None
+        self._behind: list[list[Bound]] | None = None
         if saved.finished:
             self.phase = Phase.OVER
             self._effects.append(Finished())
@@ -412,7 +412,7 @@ class Coordinator:
 
     def _on_completed(self, seat: Seat, message: Completed) -> None:
         if message.generation == self.generation and self.phase is not Phase.DECIDING:
-            self._available.complete(seat.worker, message.epochs)
+            self._available.complete(seat.worker, message.upto)
             if self._behind is not None and self._available.reached(self._behind):
                 # What keeps nothing is now as far as the checkpoints that were there already. There may be no further one.
                 self._behind = None
@@ -422,20 +422,19 @@ class Coordinator:
     def _cut(self) -> None:
         if self.phase is not Phase.RUNNING:
             return
-        for group, epoch, workers in self._cuts.due(self._available.minimum(), self._now):
-            self._event("cut", {"group": group, "epoch": epoch})
+        for group, at, workers in self._cuts.due(self._available.minimum(), self._now):
+            self._event("cut", cut_event(group, at))
             for worker in workers:
-                self._effects.append(Send(worker, Cut(self.generation, group, epoch)))
+                self._effects.append(Send(worker, Cut(self.generation, group, at)))
 
     def _on_durable(self, seat: Seat, message: Durable) -> None:
         if message.generation != self.generation or self.phase is Phase.DECIDING:
             return
-        self._available.durable(seat.worker, message.group, message.epoch, message.xis)
-        began = self._cuts.durable(message.group, seat.worker, message.epoch)
-        size: dict[str, Value] = {"bytes": message.bytes, "writing": message.seconds}
-        self._event("durable", {"worker": seat.worker, "group": message.group, "epoch": message.epoch, **size})
+        self._available.durable(seat.worker, message.group, message.at, message.xis)
+        began = self._cuts.durable(message.group, seat.worker, message.at)
+        cut = cut_event(message.group, message.at)
+        self._event("durable", {"worker": seat.worker, **cut, "bytes": message.bytes, "writing": message.seconds})
         if began is not None:
-            cut: dict[str, Value] = {"group": message.group, "epoch": message.epoch}
             self._event("checkpoint", {**cut, "seconds": self._now - began})
         self._raise_watermarks()
         self._cut()

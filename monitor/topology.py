@@ -33,14 +33,14 @@ class Topology:
         self.edges: list[Edge] = []
         self.incoming: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
         for index, edge in enumerate(layout.edges):
+            summary, discarding = edge.summary, edge.discarding if edge.ahead else None
             port = self.outgoing[edge.source].index(index)
             place = into[edge.target].index(index)
-            summary = edge.summary
             for w in range(self.workers):
                 for v in range(self.workers) if edge.spread else (w,):
                     target = self.flat(edge.target, v)
                     self.incoming[target].append((len(self.edges), place))
-                    self.edges.append(Edge(self.flat(edge.source, w), target, summary, port))
+                    self.edges.append(Edge(self.flat(edge.source, w), target, summary, port, discarding))
 
     @cached_property
     def leaving(self) -> list[list[int]]:

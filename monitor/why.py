@@ -17,7 +17,7 @@ from typing import Any
 
 from monitor.available import Available
 from monitor.topology import Topology
-from recovery.metadata import NEVER, Bound, at_epoch, inverse, project
+from recovery.metadata import NEVER, Bound, after, at_cut, at_epoch, inverse, project
 from recovery.protocol import Closely, Hold, Observed
 from recovery.recorder import image
 from timely.order import INF, Summary, Time
@@ -114,7 +114,7 @@ def why_rollback(available: Available, flat: int) -> Rollback:
             elif topology.logs[p // topology.workers][edge.port]:
                 continue
             else:
-                asked = least_target(edge.summary, bound)
+                asked = least_target(edge.backwards, bound, available.layout.groups[topology.info(p).group].depth)
             if available.low(edge.target) < asked:
                 todo.append(Need(edge.target, asked, RECEIVER, need))
         looked += len(topology.incoming[p]) + len(topology.leaving[p])
@@ -132,14 +132,22 @@ def least_source(summary: Summary, bound: Bound) -> Bound:
     return least if project(summary, least) >= bound else at_epoch(least[0] + 1, len(least))
 
 
-def least_target(summary: Summary, bound: Bound) -> Bound:
-    """The least bound of a receiver that holds all that a sender at `bound` has sent: ↓σ.
+def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
+    """The least bound of a receiver that holds all that a sender at `bound` has sent: ↓σ. `cuts`: the depth of its group.
 
     >>> least_target(Summary.feedback(2), (3, 0)), least_target(Summary.feedback(2), (3, 1))
     ((3, 0), (3, 2))
+    >>> least_target(Summary.ingress(1), (3,)), least_target(Summary.ingress(1), (3,), cuts=2)
+    ((3, 0), (2, 1))
     """
     whole = at_epoch(bound[0], summary.result_depth)
-    return whole if inverse(summary, whole) >= bound else image(summary, bound)
+    if cuts == 1 and inverse(summary, whole) >= bound:
+        return whole
+    least = image(summary, bound)
+    if summary.append and bound[-1]:  # what entered with the last of these events came to the loop's first iteration
+        entered = after((*bound[:-1], bound[-1] - 1, *summary.append))
+        least = min(least, entered) if inverse(summary, entered) >= bound else least
+    return least
 
 
 def _next(available: Available, flat: int, low: Bound) -> Bound:
@@ -173,8 +181,8 @@ def _in_words(available: Available, flat: int, first: Bound, culprits: tuple[Nee
     who = "It" if own else _name(topology, nearest.flat)
     info = topology.info(nearest.flat)
     worker = nearest.flat % topology.workers
-    epochs = available.epochs[worker]
-    complete = epochs is not None and epochs[info.group] >= nearest.bound[0]
+    upto = available.upto[worker]
+    complete = upto is not None and at_cut(upto[info.group], info.depth) >= nearest.bound
     if not info.chain:
         done = available.completed(nearest.flat)
         text = f"{who} keeps nothing, and has completed only {epoch_text(done)}"

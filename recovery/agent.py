@@ -12,8 +12,9 @@ from enum import Enum
 
 from recovery.attributes import Attributes
 from recovery.checkpoints import Checkpoints, Draft, Positions
+from recovery.groups import Group
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, Xi, at_epoch, to_frontier
+from recovery.metadata import NEVER, Bound, at_cut, at_epoch, cut_within, nothing, to_frontier
 from recovery.protocol import (
     Ask,
     Completed,
@@ -44,6 +45,7 @@ from timely import rewind
 from timely.errors import FalkirkError
 from timely.messages import Frame
 from timely.operators.ends import StagedEnd
+from timely.order import Time
 from timely.plan import Plan
 from timely.progress import frontier_at
 from timely.state.interface import State
@@ -51,6 +53,9 @@ from timely.worker import Worker
 
 HEARTBEAT_SECONDS = 0.5
 """A worker says at least so often that it is alive."""
+
+ITERATION_SECONDS = 0.1
+"""A worker that is busy in a loop says so often how many iterations are over."""
 
 
 class Phase(Enum):
@@ -108,7 +113,7 @@ class Agent:
         self._early: list[Frame] = []
         self._settled = [info.nothing for info in layout.processors]
         """What was complete before this generation, and stays so whatever its progress says."""
-        self._completed: tuple[int, ...] | None = None
+        self._completed: tuple[Bound, ...] | None = None
         self._reported_at = float("-inf")
         self._stored_at = [info.nothing for info in layout.processors]
         """Of what lies before this, memory knows state and events only: positions, requests and D̄ are in the store."""
@@ -118,7 +123,8 @@ class Agent:
         self._waiting: list[ToMonitor] = []
         self._sealed: list[ToMonitor] = []
         self._attributes = Attributes(layout, self.worker, self.recorder)
-        self._groups = [self._places_of(group) for group in range(len(layout.groups))]
+        self._groups = [Group(plan, layout, number) for number in range(len(layout.groups))]
+        self._busy_seconds = ITERATION_SECONDS if any(group.depth > 1 for group in self._groups) else HEARTBEAT_SECONDS
 
     # Beginning
 
@@ -157,25 +163,13 @@ class Agent:
                 self.checkpoints.generation,
                 self.alive,
                 self.layout,
-                self._durable(),
+                self.checkpoints.durable(),
                 paused,
             )
         )
         self._completed = None
         if self.phase == Phase.RELEASED:
             self.messages.append(Released(self.index))
-
-    def _durable(self) -> tuple[Xi, ...]:
-        """All Ξ that are durable already: not those in a segment that is still being written."""
-        coming = {
-            (xi.processor, xi.bound)
-            for message in (*self._waiting, *self._sealed)
-            if isinstance(message, Durable)
-            for xi in message.xis
-        }
-        if self._draft is not None:
-            coming.update((xi.processor, xi.bound) for xi in self._draft.xis)
-        return tuple(xi for xi in self.checkpoints.durable() if (xi.processor, xi.bound) not in coming)
 
     @property
     def running(self) -> bool:
@@ -302,9 +296,10 @@ class Agent:
 
     def _upto(self, p: int) -> Bound:
         """What is complete at a processor of this worker."""
-        depth = self.layout.processors[p].depth
         if self.worker.awaited:
             return self._settled[p]
+        info = self.layout.processors[p]
+        depth, near = info.depth, self._groups[info.group].near
         local = rewind.look(self.worker)
         runtime, tracker = self.worker.runtimes[p], self.worker.tracker
         reach = tuple(
@@ -318,13 +313,14 @@ class Agent:
         least = at_epoch(NEVER, depth)
         for time in times:
             least = min(least, time)
-        for time in local:
-            least = min(least, at_epoch(time[0], depth))
+        for op, time in local:
+            within = min(near.get(op, 1), depth)
+            least = min(least, at_cut(cut_within(time, within), depth))
         for event in runtime.ctx.pending:
             least = min(least, event)
-        reported = self._completed[self.layout.processors[p].group] if self._completed is not None else 0
+        least = max(least, self._settled[p])
         # Work that waits here lowers all alike, and may lead nowhere near: what was said to be complete is, all the same.
-        return max(least, self._settled[p], at_epoch(reported, depth))
+        return least if self._completed is None else max(least, at_cut(self._completed[info.group], depth))
 
     def _decide(self, decision: Decision) -> None:
         mine = decision.bounds[self.index]
@@ -377,9 +373,8 @@ class Agent:
         if self.phase == Phase.RUNNING and not self.worker.awaited:
             if quiet and now - self._reported_at >= every:
                 self._report(now)
-            elif self._completed is not None and now - self._reported_at >= HEARTBEAT_SECONDS:
-                self._reported_at = now  # busy for long: nothing new, but alive
-                self.messages.append(Completed(self.index, self.worker.generation, self._completed))
+            elif now - self._reported_at >= self._busy_seconds:
+                self._report(now, busy=True)  # for long: alive, and perhaps further in a loop
             if self._all_released():
                 self.phase = Phase.RELEASED
                 self.messages.append(Released(self.index))
@@ -395,41 +390,42 @@ class Agent:
         while self._draft is not None or self._due:
             if self._draft is None:
                 cut = self._due.pop(0)
-                self._attributes.check(cut.group, cut.epoch)
-                self._draft = self.checkpoints.cut(cut.group, cut.epoch, self._state, self._positions)
+                self._attributes.check(cut.group, cut.at)
+                self._draft = self.checkpoints.cut(cut.group, cut.at, self._state, self._positions)
             if self.checkpoints.advance(self._draft):
                 done, self._draft = self._draft, None
-                self._waiting.append(
-                    Durable(self.index, self.worker.generation, done.group, done.epoch, tuple(done.xis))
-                )
+                self._waiting.append(Durable(self.index, self.worker.generation, done.group, done.at, tuple(done.xis)))
             elif not at_once:
                 return
 
     def _state(self, p: int) -> State | None:
         return self.worker.runtimes[p].operator.state
 
-    def _report(self, now: float) -> None:
-        rewind.look(self.worker)
-        epochs = tuple(self._epoch(places) for places in self._groups)
+    def _report(self, now: float, busy: bool = False) -> None:
+        """`busy`: work waits here. Groups that are cut between epochs then stay at what was said before."""
+        local = rewind.look(self.worker)
+        upto = tuple(
+            self._complete(group, local) if not busy or group.depth > 1 else nothing(group.depth)
+            for group in self._groups
+        )
         if self._completed is not None:
-            epochs = tuple(map(max, epochs, self._completed))
-        if epochs != self._completed or now - self._reported_at >= HEARTBEAT_SECONDS:
-            self._completed = epochs
+            upto = tuple(map(max, upto, self._completed))
+        if upto != self._completed or now - self._reported_at >= HEARTBEAT_SECONDS:
+            self._completed = upto
             self._reported_at = now
-            self.messages.append(Completed(self.index, self.worker.generation, epochs))
+            self.messages.append(Completed(self.index, self.worker.generation, upto))
 
-    def _places_of(self, group: int) -> tuple[int, ...]:
-        places: set[int] = set()
-        for p in self.layout.members(group):
-            processor = self._plan.processors[p]
-            places.update(self._plan.arrivals[processor.nodes[0].index])
-            if processor.place is not None:
-                places.add(processor.place)
-        return tuple(sorted(places))
-
-    def _epoch(self, places: tuple[int, ...]) -> int:
+    def _complete(self, group: Group, local: list[tuple[int, Time]]) -> Bound:
+        """The last cut of a group before everything that can still come to it; `local` is work that waits here."""
         leaving = self.worker.tracker.leaving
-        return min((time[0] for place in places for time in leaving(place)), default=NEVER)
+        least = at_epoch(NEVER, group.depth)
+        for place, summary in group.places:
+            for time in leaving(place):
+                least = min(least, cut_within(time if summary is None else summary(time), group.depth))
+        for op, time in local:
+            if (near := group.near.get(op)) is not None:
+                least = min(least, (*cut_within(time, near), *(0,) * (group.depth - near)))
+        return least
 
     def _all_released(self) -> bool:
         return (

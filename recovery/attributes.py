@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from recovery.layout import Layout
-from recovery.metadata import Bound, at_epoch
+from recovery.metadata import Bound, at_cut
 from recovery.recorder import WorkerRecorder
 from timely.errors import OperatorError
 from timely.graph import Node
@@ -68,13 +68,13 @@ class Attributes:
             if name not in before or name not in now or not _same(before[name], now[name])
         )
 
-    def check(self, group: int, epoch: int) -> None:
+    def check(self, group: int, at: Bound) -> None:
         """Before a cut. Raises OperatorError for an operator that keeps what the cut does not save."""
         for p in self._layout.members(group):
             if p in self._looks:
                 operator = self._worker.runtimes[p].operator
                 names = [name for name in self.changed(p) if name not in operator.transient]
-                if names and not self._at_rest(p, at_epoch(epoch, self._layout.processors[p].depth)):
+                if names and not self._at_rest(p, at_cut(at, self._layout.processors[p].depth)):
                     names = [name for name in names if not isinstance(vars(operator).get(name), _CONTAINERS)]
                 if names:
                     raise _error(self._worker.runtimes[p].processor.node, type(operator).__name__, names)

@@ -1,6 +1,6 @@
 """What one worker has persisted: it makes cuts, knows what they hold, restores from them, and lets go of what is not needed.
 
-A *cut* of a group at an epoch persists, for every chain processor of the group, Ξ and what Table 1 of *Falkirk Wheel* asks
+A *cut* of a group persists, for every chain processor of the group, Ξ and what Table 1 of *Falkirk Wheel* asks
 for beside it: the state that is new since the cut before, requests for notifications, logged messages, events of a full
 history, positions of sources. All cuts of a worker that come due together go into one segment of its journal: one durable
 write. Everything here is pure: sections go into the journal, whose driver writes them.
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from recovery.layout import Layout
-from recovery.metadata import Bound, Xi, at_epoch, nothing, to_frontier
+from recovery.metadata import Bound, Xi, at_cut, nothing, to_frontier
 from recovery.published import PublishedBounds
 from recovery.recorder import NOTIFICATION, Entry, Event, WorkerRecorder
 from recovery.records import (
@@ -76,7 +76,7 @@ class Draft:
     """A cut in the making: piece by piece, so that the worker is never away for long."""
 
     group: int
-    epoch: int
+    at: Bound
     xis: list[Xi] = field(default_factory=list)
     states: list[tuple[int, Saved, Iterator[Run]]] = field(default_factory=list)
     """The processors that are still to be saved, with what is left of their state."""
@@ -126,14 +126,14 @@ class Checkpoints:
         """Write down of which program this journal is."""
         self._add(self._opening)
 
-    def cut(self, group: int, epoch: int, states: Callable[[int], State | None], positions: Positions) -> Draft:
-        """Begin a cut. Every event of the group before `epoch` must have been handled. Use `advance` until it is done."""
-        draft = Draft(group, epoch)
+    def cut(self, group: int, at: Bound, states: Callable[[int], State | None], positions: Positions) -> Draft:
+        """Begin a cut. Every event of the group before it must have been handled. Use `advance` until it is done."""
+        draft = Draft(group, at)
         for p in self._layout.members(group):
             info = self._layout.processors[p]
             if not info.chain:
                 continue
-            bound = at_epoch(epoch, info.depth)
+            bound = at_cut(at, info.depth)
             known = self.at(p, bound)
             if known is not None:  # a new monitor asks again for what is on its way
                 draft.xis.append(known.xi)
@@ -363,8 +363,13 @@ class Checkpoints:
         return keys
 
     def durable(self) -> tuple[Xi, ...]:
-        """All Ξ that there are, each processor's ascending."""
-        return tuple(saved.checkpoint.xi for history in self._of for saved in history.saved)
+        """All Ξ that are in the store, and not only on their way there; each processor's ascending."""
+        return tuple(saved.checkpoint.xi for saved in self.saved() if self._journal.is_stored(saved.key))
+
+    def saved(self) -> Iterator[Saved]:
+        """All checkpoints, also those on their way to the store; each processor's ascending."""
+        for history in self._of:
+            yield from history.saved
 
     def at(self, p: int, bound: Bound) -> Checkpoint | None:
         """The checkpoint of processor `p` at `bound`; None for ∅ and where none was needed."""

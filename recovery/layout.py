@@ -6,7 +6,8 @@ time to the next and can be restored to every frontier that it has completed (Is
 
 Both ends of an unlogged edge always roll back to the same frontier: whatever the receiver forgets, the sender must make
 again, and what the sender makes again, the receiver must have forgotten. So processors joined by unlogged edges form a
-*group*, and their checkpoints are *cuts* at common epochs; checkpoints at unequal ones would be of no use to anybody.
+*group*, and their checkpoints are *cuts* at common times; checkpoints at unequal ones would be of no use to anybody.
+Cuts fall between epochs, or between the iterations of a loop: see `recovery.loops`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from collections.abc import Iterable
 
 import msgspec
 import networkx as nx
+from msgspec.structs import replace
 
+from recovery.loops import WITHIN, cut_within_epochs
 from recovery.metadata import Bound, everything, nothing
 from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, Policy, interval
 from timely.errors import GraphError
@@ -76,7 +79,7 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     add: tuple[int, ...]
     append: tuple[int, ...]
     ahead: bool = False
-    """Of what is sent there at later times than that of the event at least so much is logged: nobody sends it again."""
+    """What is sent there at later times than that of the event is logged, if a cut lies between: nobody sends it again."""
 
     def logs(self, event: Time, time: Time) -> bool:
         """Whether a message that the event at `event` sent, at `time`, is logged."""
@@ -86,6 +89,11 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     def summary(self) -> Summary:
         """What the edge does to times: that of its source."""
         return Summary(self.depth, self.add, self.append)
+
+    @property
+    def discarding(self) -> Summary:
+        """What it does to the times of messages that are logged nowhere."""
+        return Summary.identity(self.depth) if self.ahead else self.summary
 
     @property
     def feedback(self) -> bool:
@@ -98,6 +106,8 @@ class GroupInfo(msgspec.Struct, frozen=True):
 
     epochs: int | None
     seconds: float | None
+    depth: int = 1
+    """Coordinates of its cuts: 1 for epochs, 2 where they may lie between two iterations of its loop as well."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -138,17 +148,26 @@ def lay_out(plan: Plan) -> Layout:
     graph = plan.graph
     policies = [_policy(processor) for processor in plan.processors]
     edges = tuple(_edges(plan, policies))
-    together: nx.Graph[int] = nx.Graph()
+    together: nx.DiGraph[int] = nx.DiGraph()
     together.add_nodes_from(range(len(plan.processors)))
     together.add_edges_from((edge.source, edge.target) for edge in edges if not edge.logged)
-    members = sorted(map(sorted, nx.connected_components(together)))
+    members = sorted(map(sorted, nx.weakly_connected_components(together)))
     group_of = {index: number for number, group in enumerate(members) for index in group}
-    logging = {edge.source for edge in edges if edge.logged}
+    ephemeral = [isinstance(policy, Ephemeral) for policy in policies]
+    depths = [WITHIN if cut_within_epochs(plan, group, together, ephemeral) else 1 for group in members]
+    edges = tuple(
+        replace(edge, ahead=True) if edge.feedback and edge.depth == depths[group_of[edge.source]] else edge
+        for edge in edges
+    )
+    logging = {edge.source for edge in edges if edge.logged or (edge.ahead and edge.feedback)}
     processors = tuple(
         _info(processor, policies[processor.index], group_of[processor.index], processor.index in logging)
         for processor in plan.processors
     )
-    groups = tuple(_group([policies[index] for index in group if processors[index].chain]) for group in members)
+    groups = tuple(
+        _group([policies[index] for index in group if processors[index].chain], depth)
+        for group, depth in zip(members, depths)
+    )
     return Layout(
         graph.name,
         fingerprint(graph, DEFAULT),
@@ -252,11 +271,11 @@ def _role(node: Node) -> str:
     return "operator"
 
 
-def _group(policies: list[Policy]) -> GroupInfo:
+def _group(policies: list[Policy], depth: int) -> GroupInfo:
     """As often as the most impatient policy that the program gave; the default counts only where it gave none."""
     policies = [policy for policy in policies if policy is not DEFAULT] or policies
     chosen = [interval(policy.every) for policy in policies if isinstance(policy, Lazy | LogHistory)]
     chosen = chosen or [Interval(seconds=1.0)]
     epochs = [each.epochs for each in chosen if each.epochs is not None]
     seconds = [each.seconds for each in chosen if each.seconds is not None]
-    return GroupInfo(min(epochs, default=None), min(seconds, default=None))
+    return GroupInfo(min(epochs, default=None), min(seconds, default=None), depth)

@@ -48,6 +48,26 @@ def at_epoch(epoch: int, depth: int) -> Bound:
     return (epoch,) + (0,) * (depth - 1)
 
 
+def at_cut(cut: Bound, depth: int) -> Bound:
+    """Where a cut of a group has a processor whose times have `depth` coordinates: see `GroupInfo.depth`.
+
+    >>> at_cut((3,), 2), at_cut((3, 7), 2), at_cut((3, 7), 3), at_cut((3, 7), 1), at_cut((3, 0), 1)
+    ((3, 0), (3, 7), (3, 7, 0), (4,), (3,))
+    """
+    if depth < len(cut):  # what enters a loop has entered it, where the loop is in the midst of an epoch
+        return at_epoch(cut[0] + any(cut[1:]), depth)
+    return (*cut, *(0,) * (depth - len(cut)))
+
+
+def cut_within(bound: Bound, depth: int) -> Bound:
+    """The last cut of `depth` coordinates that a processor at `bound` has surely come to.
+
+    >>> cut_within((3, 7), 1), cut_within((3, 7), 2), cut_within((4,), 2)
+    ((3,), (3, 7), (4, 0))
+    """
+    return (*bound[:depth], *(0,) * (depth - len(bound)))
+
+
 def after(time: Time) -> Bound:
     """The least bound whose frontier has `time` in it.
 

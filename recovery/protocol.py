@@ -9,7 +9,7 @@ Messages of one sender arrive in order. MessagePack, typed: nothing that arrives
                       <-   Decision             restore to this, in a new generation
       Restored        ->
       Completed       ->                        so far is complete here
-                      <-   Cut                  checkpoint this group at this epoch
+                      <-   Cut                  checkpoint this group here
       Durable         ->                        done: here is its Ξ
                       <-   Watermarks           never below this again: collect, acknowledge, release
                       <-   Pause                a worker has failed: stop, drain the links
@@ -70,11 +70,11 @@ class Join(msgspec.Struct, tag=True, frozen=True):
 
 
 class Completed(msgspec.Struct, tag=True, frozen=True):
-    """For each group of the layout: every processor of this worker has completed all epochs before this one."""
+    """For each group of the layout: every processor of this worker has completed what lies before this."""
 
     worker: int
     generation: int
-    epochs: tuple[int, ...]
+    upto: tuple[Bound, ...]
 
 
 class Durable(msgspec.Struct, tag=True, frozen=True):
@@ -83,7 +83,7 @@ class Durable(msgspec.Struct, tag=True, frozen=True):
     worker: int
     generation: int
     group: int
-    epoch: int
+    at: Bound
     xis: tuple[Xi, ...]
     bytes: int = 0
     seconds: float = 0.0
@@ -187,11 +187,11 @@ ToMonitor: TypeAlias = Join | Completed | Durable | Drained | Restored | Release
 
 
 class Cut(msgspec.Struct, tag=True, frozen=True):
-    """Checkpoint every processor of `group` that persists anything, at all epochs before `epoch`."""
+    """Checkpoint every processor of `group` that persists anything, at all times before `at` (`metadata.at_cut`)."""
 
     generation: int
     group: int
-    epoch: int
+    at: Bound
 
 
 class Watermarks(msgspec.Struct, tag=True, frozen=True):

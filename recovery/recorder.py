@@ -82,12 +82,14 @@ class WorkerRecorder:
         self._edges = {edge.edge: edge for edge in layout.edges}
         self.logged = frozenset(edge.edge for edge in layout.edges if edge.logged or edge.ahead)
         self._reach: dict[tuple[int, int], bool] = {}
-        """Outputs where not all is logged, of processors that change no times: whether what goes to later times is."""
+        """Outputs where not all is logged, unless they change times unlogged: whether what goes to later times is."""
         self.logs: dict[tuple[int, int], list[Entry]] = {}
         """By (edge of the graph, receiving worker), in the order of sending."""
         self.histories: dict[int, list[Event]] = {p: [] for p, info in enumerate(layout.processors) if info.history}
-        self.handled: list[dict[int, int]] = [{} for _ in layout.processors]
-        """How many records each processor has handled, by epoch; only of epochs that may have to be done again."""
+        self.handled: list[dict[Time, int]] = [{} for _ in layout.processors]
+        """How many records each processor has handled, by the times between which it is cut; only of those that may have to be
+        done again."""
+        self._whole = [layout.groups[info.group].depth for info in layout.processors]
         self.records = 0
         """How many all have handled, ever."""
         self.order = 0
@@ -104,7 +106,7 @@ class WorkerRecorder:
             self._of.append(_Memory([()] * (max(ports_in, default=0) + 1), [()] * (max(ports_out, default=-1) + 1)))
             for e in self._outgoing[p]:
                 edge = layout.edges[e]
-                if not edge.logged and edge.summary == Summary.identity(edge.depth):
+                if not edge.logged and edge.discarding == Summary.identity(edge.depth):
                     self._reach[p, edge.port] = edge.ahead
                 if (edge.logged or edge.ahead) and (layout.workers == 1 or not edge.spread):
                     self._local.setdefault((p, edge.port), []).append(edge.edge)
@@ -116,8 +118,8 @@ class WorkerRecorder:
         greatest = self._of[processor].delivered
         if time > greatest[port]:
             greatest[port] = time
-        records, handled, epoch = len(batch), self.handled[processor], time[0]
-        handled[epoch] = handled.get(epoch, 0) + records
+        records, handled, at = len(batch), self.handled[processor], time[: self._whole[processor]]
+        handled[at] = handled.get(at, 0) + records
         self.records += records
         if processor in self.histories:
             self._happened(processor, port, time, batch)
@@ -140,7 +142,8 @@ class WorkerRecorder:
     def requested(self, processor: int, event: Time, time: Time) -> None:
         """The event at `event` asked for a notification at `time`."""
         if time != event:
-            if time[0] != event[0] and not self._layout.processors[processor].chain:
+            whole = self._whole[processor]
+            if time[:whole] != event[:whole] and not self._layout.processors[processor].chain:
                 raise self._too_far(processor, event, time, "asked for a notification")
             self._of[processor].requests.append((event, time))
 
@@ -248,7 +251,7 @@ class WorkerRecorder:
         for edge, greatest in self._sent(processor):
             least = nothing(edge.summary.result_depth)
             if not edge.logged and greatest:
-                least = min(image(edge.summary, bound), after(greatest))
+                least = min(image(edge.discarding, bound), after(greatest))
             result.append(least)
         return tuple(result)
 
@@ -273,7 +276,7 @@ class WorkerRecorder:
     ) -> None:
         """The processor was rolled back to `bound`; `requests` and `held` came from storage, None: they are known here."""
         memory = self._of[processor]
-        self.handled[processor] = {epoch: n for epoch, n in self.handled[processor].items() if epoch < bound[0]}
+        self.handled[processor] = {at: n for at, n in self.handled[processor].items() if at < bound[: len(at)]}
         self._received[processor] = bound if requests is not None else min(bound, self._received[processor])
         last = _last(bound)
         memory.delivered = [min(time, last) if last is not None else () for time in memory.delivered]
@@ -303,7 +306,7 @@ class WorkerRecorder:
     def collect(self, processor: int, bound: Bound) -> None:
         """The processor will never go below `bound`: forget what only that would need."""
         memory = self._of[processor]
-        self.handled[processor] = {epoch: n for epoch, n in self.handled[processor].items() if epoch >= bound[0]}
+        self.handled[processor] = {at: n for at, n in self.handled[processor].items() if at >= bound[: len(at)]}
         self._received[processor] = max(bound, self._received[processor])
         if memory.requests:
             memory.requests = [each for each in memory.requests if each[1] >= bound]
@@ -318,7 +321,7 @@ class WorkerRecorder:
                             del known[number]
 
     def _ports(self, processor: int) -> list[Summary]:
-        summaries = {self._layout.edges[e].port: self._layout.edges[e].summary for e in self._outgoing[processor]}
+        summaries = {self._layout.edges[e].port: self._layout.edges[e].discarding for e in self._outgoing[processor]}
         return [summaries.get(port, Summary.identity(1)) for port in range(len(self._of[processor].sent))]
 
     def _sent(self, processor: int) -> list[tuple[Any, Time]]:
@@ -332,13 +335,18 @@ def image(summary: Summary, bound: Bound) -> Bound:
 
     >>> image(Summary.egress(2), (3, 1)), image(Summary.egress(2), (3, 0)), image(Summary.identity(1), (3,))
     ((4,), (3,), (3,))
+    >>> image(Summary.ingress(1), (3,)), image(Summary.feedback(2), (3, 1)), image(Summary.feedback(2), (3, 0))
+    ((3, 0), (3, 2), (3, 0))
     """
     if not any(bound):
         return nothing(summary.result_depth)
     if bound[0] > INF:
         return everything(summary.result_depth)
-    least = project(summary, bound)
-    return least if inverse(summary, least) >= bound else after(least)
+    projected = project(summary, bound)
+    if projected == bound:
+        return bound
+    candidates = (bound, projected) if len(projected) == len(bound) else (projected,)
+    return next((least for least in candidates if inverse(summary, least) >= bound), after(projected))
 
 
 def last_of(summary: Summary, bound: Bound) -> Time:

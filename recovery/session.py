@@ -26,7 +26,9 @@ from timely.drivers.workspace import Workspace
 from timely.order import Time
 from timely.plan import Plan
 
-_TURN = 10_000
+TURN, TURN_SECONDS, _CHUNK = 10_000, 0.02, 8
+"""A turn is over after so many batches and notifications, or so long a time; that is looked at after every so many."""
+
 _HEARTBEAT_SECONDS = 0.25
 ATTEND_SECONDS, _MOST_TURNS = 0.02, 16
 """A busy worker minds recovery after so many seconds, and after so many turns at the latest."""
@@ -92,12 +94,14 @@ class RecoverableSession(Session):
         workspace: Workspace | None = None,
         patience: float = 10.0,
         attend_seconds: float = ATTEND_SECONDS,
+        turn: int = TURN,
     ) -> None:
         self.agent = Agent(plan, layout, index, incarnation, journal, self._positions)
         self._backlog = Backlog(self.agent, (limits or Limits()).bytes, patience, clock())
         self._monitor = monitor
         self._store = store
         self._pace, self._spent = Pace(), spent
+        self._turn = turn
         self._attend_seconds, self._attends_at, self._turns_left = attend_seconds, 0.0, 0
         super().__init__(
             plan,
@@ -146,7 +150,7 @@ class RecoverableSession(Session):
             if link is not None:
                 pressed = worker.queued_bytes + link.unsent > self.limits.bytes or self._backlog.full
             began, records = self._clock(), agent.recorder.records
-            quiet = worker.run(_TURN)
+            quiet = self._run(began)
             worker.acting = None
             if agent.recorder.records != records:
                 agent.worked += self._clock() - began
@@ -175,6 +179,15 @@ class RecoverableSession(Session):
             self._sleep(block, pressed or bool(worker.pressed_by) or self._backlog.full)
             self._turns_left = 0
         return False
+
+    def _run(self, began: float) -> bool:
+        """Let the worker work, but not for long: it may be in a loop for hours, and others wait for it. True if it is done."""
+        left = self._turn
+        while not self.worker.run(min(left, _CHUNK)):
+            left -= _CHUNK
+            if left <= 0 or self._clock() - began >= TURN_SECONDS:
+                return False
+        return True
 
     def _attends(self, now: float) -> bool:
         """Whether this turn is one in which the worker minds recovery: hears, reports, stores.

@@ -32,7 +32,8 @@ def suppose(
     for processor, bound in enumerate(question.bounds[index]):
         if bound is None:
             continue
-        handled = [count for epoch, count in recorder.handled[processor].items() if epoch >= bound[0]]
+        handled = {at: count for at, count in recorder.handled[processor].items() if at >= bound[: len(at)]}
         if handled:
-            redone.append(Redone(processor, sum(handled), len(handled), sum(handled) * each))
+            records, epochs = sum(handled.values()), len({at[0] for at in handled})
+            redone.append(Redone(processor, records, epochs, records * each))
     return Supposed(index, generation, question.question, resent, tuple(redone))

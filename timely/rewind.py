@@ -112,10 +112,10 @@ def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
 # This module is the worker's other half, kept apart because only recovery needs it: it may touch the worker's insides.
 
 
-def look(worker: Worker) -> list[Time]:
-    """Bring frontiers up to date without handling anything; the times of what could be handled here now."""
+def look(worker: Worker) -> list[tuple[int, Time]]:
+    """Bring frontiers up to date without handling anything; what could be handled here now: (processor, time)."""
     worker._propagate()
-    return [time for _, _, _, time in worker._ready]
+    return [(op, time) for _, _, op, time in worker._ready]
 
 
 def listen(worker: Worker, recorder: Recorder | None) -> None:

@@ -3,8 +3,8 @@
 CPU seconds of one program differ by a third from run to run where others use the machine, too. Here a worker with recovery and
 one without begin together and share a core, a few milliseconds each in turn, so that whatever slows one slows both; monitor
 and supervisor have the other cores. `--part` says which policy, as in `recovery_cost.py`; "no_recovery" against itself shows
-what the method gives for no difference. All takes twice as long as alone, so the checkpoints of "lazy_1s" are two seconds apart;
-what else happens by the clock happens twice as often: reports to the monitor.
+what the method gives for no difference. All takes twice as long as alone, so the checkpoints of "lazy_1s" are two seconds
+apart; what else happens by the clock, as reports to the monitor do, happens twice as often.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from falkirk.simulate.process import (
 from monitor.effects import Answered, Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
 from recovery.layout import Layout, lay_out
 from recovery.protocol import ToWorker, decode_to_monitor, decode_to_worker, encode_message
-from recovery.session import ATTEND_SECONDS, RecoverableSession
+from recovery.session import ATTEND_SECONDS, TURN, RecoverableSession
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
 from recovery.store.reading import take_over
 from recovery.store.segments import segment_name
@@ -87,6 +87,7 @@ class World:
         self._limits = Limits(epochs=self._random.choice((1, 4, 16)))
         self._patience = self._random.choice((0.5, 1.0, 4.0))
         self._attend_seconds = ATTEND_SECONDS if seed % 8 == 7 else 0.0  # the less often, the fewer orders of events
+        self._events = {3: 1, 5: 20}.get(seed % 8, TURN)
         self._small = self._random.choice((256, 2048, 1 << 16))
         self._hurry = self._random.choice((1.0, 0.1, 0.01))
         disk = Random(f"disk {seed}")
@@ -225,6 +226,7 @@ class World:
                 clock=lambda: self.now,
                 spent=lambda: self.now,
                 attend_seconds=self._attend_seconds,
+                turn=self._events,
                 on_capture=self.outside.captures(process.worker, plan.graph, self),
                 workspace=self._files,
             )

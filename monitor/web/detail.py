@@ -65,14 +65,14 @@ def processor_detail(available: Available, told: Told, operator: int, worker: in
                 ],
             }
         )
-    epochs = available.epochs[worker]
+    upto = available.upto[worker]
     return {
         "operator": operator,
         "worker": worker,
         "name": info.name,
         "kind": "chain" if info.chain else "any",
         "low": plain_bound(available.low(flat)),
-        "completed": None if epochs is None else plain_bound((epochs[info.group],)),
+        "completed": None if upto is None else plain_bound(upto[info.group]),
         "checkpoints": checkpoints,
         "taken_checkpoints": len(available.chains[flat]),
         "kept": len(options),

@@ -128,7 +128,7 @@ class LivePage:
             phase=coordinator.phase.value,
             generation=coordinator.generation,
             low=coordinator.low_watermarks,
-            completed=tuple(available.epochs),
+            completed=tuple(None if upto is None else tuple(cut[0] for cut in upto) for upto in available.upto),
             seats=tuple(SeatView(seat.presence.value, seat.incarnation, seat.failures) for seat in coordinator.seats),
             told=dict(self._told),
         )

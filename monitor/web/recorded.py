@@ -87,7 +87,7 @@ class RecordedJob:
             generation=decision.generation if decision is not None else 0,
             low=self.available.watermarks,
             completed=tuple(
-                tuple(min(epochs[worker], NEVER) for epochs in self.available.last_cuts())
+                tuple(min(cuts[worker][0], NEVER) for cuts in self.available.last_cuts())
                 for worker in range(self.layout.workers)
             ),
             seats=tuple(SeatView("not running", -1, 0) for _ in range(self.layout.workers)),

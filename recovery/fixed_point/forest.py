@@ -209,7 +209,8 @@ class Forest:
         """Lower p to what the edge to a neighbour admits."""
         # Again and again only where the neighbour is p itself: what it keeps limits what it may have discarded.
         while (most := self._fit(p, index, neighbour, out, self._value[p])) < self._value[p]:
-            step = None if self._chains[p] else Step(neighbour, self._edges[index].summary, backwards=out)
+            edge = self._edges[index]
+            step = None if self._chains[p] else Step(neighbour, edge.backwards if out else edge.summary, backwards=out)
             self._lower(p, most, self._ceilings[neighbour][0], step)
             queue.append(p)
 
@@ -220,7 +221,7 @@ class Forest:
         if not self._chains[p]:
             if self._identity[index]:
                 return min(at, most)
-            return min(inverse(edge.summary, at) if out else project(edge.summary, at), most)
+            return min(inverse(edge.backwards, at) if out else project(edge.summary, at), most)
         bounds, discards = self._bounds[p], self._discards[p]
         if not out:
             fixed = at if self._identity[index] else project(edge.summary, at)

@@ -38,6 +38,13 @@ class Edge:
     summary: Summary
     port: int = 0
     """The output port of the source: which of its discards are this edge's."""
+    discarding: Summary | None = None
+    """What it does to the times of messages that are logged nowhere; None: the same."""
+
+    @property
+    def backwards(self) -> Summary:
+        """What the receiver's bound is looked back at through, for how much the sender may have discarded."""
+        return self.discarding or self.summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +211,9 @@ class _Descent:
             elif isinstance(sender, Chain):
                 self._drop_discarded(r, edge.port, held)
             elif isinstance(sender, Any) or not sender.logs[edge.port]:
-                keep = held if self._identity[index] else inverse(edge.summary, held)
+                keep = held if self._identity[index] else inverse(edge.backwards, held)
                 if keep < self.bound[r]:
-                    self._lower(r, keep, None if live else Step(p, edge.summary, backwards=True))
+                    self._lower(r, keep, None if live else Step(p, edge.backwards, backwards=True))
 
     def _fall(self, p: int) -> None:
         """A live processor cannot stay at ⊤: it drops to what is complete there, and further where that is too much."""

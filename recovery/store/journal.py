@@ -317,6 +317,10 @@ class Journal:
         """Cost of all segments that are still needed or not yet released."""
         return sum(segment.size for segment in self._segments.values())
 
+    def is_stored(self, key: Key) -> bool:
+        """Whether the store has what was added under `key`; it may be on its way there once more."""
+        return key in self._places
+
     def __contains__(self, key: Key) -> bool:
         """Whether `key` is live, durable or not."""
         return (

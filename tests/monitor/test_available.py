@@ -47,7 +47,7 @@ def line() -> Available:
 
 def test_a_cut_counts_when_all_of_it_is_there() -> None:
     available = line()
-    available.durable(0, 0, 3, [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    available.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
     assert available.raise_watermarks()
     assert available.watermarks == (((3,),) * 4,)
     assert not available.raise_watermarks()
@@ -72,67 +72,66 @@ def test_a_cut_counts_when_all_of_it_is_there() -> None:
 )
 def test_a_cut_that_cannot_be_is_refused(xis: list[Xi]) -> None:
     with pytest.raises(ReportError):
-        line().durable(0, 0, 3, xis)
+        line().durable(0, 0, (3,), xis)
 
 
 @pytest.mark.parametrize(
-    ("group", "epoch"),
-    [(-1, 3), (1, 3), (0, 0), (0, NEVER + 1)],
+    ("group", "at"),
+    [(-1, (3,)), (1, (3,)), (0, (0,)), (0, (NEVER + 1,)), (0, (3, 0))],
 )
-def test_a_cut_of_no_group_or_at_no_epoch_is_refused(group: int, epoch: int) -> None:
+def test_a_cut_of_no_group_or_at_no_epoch_is_refused(group: int, at: Bound) -> None:
+    bound = at[:1]
     with pytest.raises(ReportError, match="which cannot be"):
-        line().durable(
-            0, group, epoch, [Xi(0, (epoch,), ((epoch,),)), Xi(2, (epoch,), ((epoch,),)), Xi(3, (epoch,), ())]
-        )
+        line().durable(0, group, at, [Xi(0, bound, (bound,)), Xi(2, bound, (bound,)), Xi(3, bound, ())])
 
 
 def test_who_has_a_later_checkpoint_already_is_left_out_of_a_cut() -> None:
     available = line()
     available.join(0, [Xi(0, (5,), ((5,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
-    available.durable(0, 0, 4, [Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
+    available.durable(0, 0, (4,), [Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
     assert [chain[-1][0] for chain in available.chains if chain] == [(5,), (4,), (4,)]
     with pytest.raises(ReportError, match=r"too many or too few: .*'out'"):
-        available.durable(0, 0, 5, [Xi(2, (5,), ((5,),))])
+        available.durable(0, 0, (5,), [Xi(2, (5,), ((5,),))])
 
 
 def test_whether_all_have_completed_what_was_persisted_before() -> None:
     available = line()
-    assert not available.reached([[3]])
-    available.complete(0, (2,))
-    assert not available.reached([[3]])
-    available.complete(0, (3,))
-    assert available.reached([[3]])
+    assert not available.reached([[(3,)]])
+    available.complete(0, ((2,),))
+    assert not available.reached([[(3,)]])
+    available.complete(0, ((3,),))
+    assert available.reached([[(3,)]])
 
 
 def test_checkpoints_may_be_told_twice_but_not_go_back() -> None:
     available = line()
     three = [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())]
     two = [Xi(0, (2,), ((2,),)), Xi(2, (2,), ((2,),)), Xi(3, (2,), ())]
-    available.durable(0, 0, 3, three)
-    available.durable(0, 0, 3, three)
+    available.durable(0, 0, (3,), three)
+    available.durable(0, 0, (3,), three)
     with pytest.raises(ReportError, match=r"'read'.*worker 0"):
-        available.durable(0, 0, 2, two)
+        available.durable(0, 0, (2,), two)
 
 
 def test_what_is_discarded_does_not_shrink() -> None:
     available = line()
-    available.durable(0, 0, 3, [Xi(0, (3,), ((9,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    available.durable(0, 0, (3,), [Xi(0, (3,), ((9,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
     with pytest.raises(ReportError):
-        available.durable(0, 0, 4, [Xi(0, (4,), ((4,),)), Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
+        available.durable(0, 0, (4,), [Xi(0, (4,), ((4,),)), Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
 
 
 def test_what_is_logged_is_not_discarded() -> None:
     available = Available(layout(*FIREWALL, 1))
     with pytest.raises(ReportError, match="has to log"):
-        available.durable(0, 0, 3, [Xi(0, (3,), ((3,),)), Xi(1, (3,), ((3,),))])
+        available.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(1, (3,), ((3,),))])
 
 
-@pytest.mark.parametrize("epochs", [(2,), (4, 4), (), (NEVER + 1,)])
-def test_completed_epochs_only_rise(epochs: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("upto", [((2,),), ((4,), (4,)), (), ((NEVER + 1,),), ((4, 0),)])
+def test_completed_epochs_only_rise(upto: tuple[Bound, ...]) -> None:
     available = line()
-    available.complete(0, (3,))
+    available.complete(0, ((3,),))
     with pytest.raises(ReportError):
-        available.complete(0, epochs)
+        available.complete(0, upto)
 
 
 def test_memory_must_fit_the_layout() -> None:
@@ -162,7 +161,7 @@ def test_memory_must_fit_the_layout() -> None:
 
 def test_who_has_completed_less_than_it_has_persisted_is_not_believed() -> None:
     available = line()
-    available.durable(0, 0, 3, [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    available.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
     available.raise_watermarks()
     process = World(layout(*LINE, 1)).processes[0]
     assert process is not None
@@ -182,7 +181,7 @@ def test_a_store_that_lost_what_w_needs_is_named() -> None:
 def test_after_a_decision_old_reports_of_what_stayed_prove_nothing() -> None:
     """An any-processor that stays at ⊤ had completed 8; what is before it goes back, and may send at 5 again."""
     available = line()
-    available.complete(0, (8,))
+    available.complete(0, ((8,),))
     assert available._completed[1] == (8,)
     available.cut((((5,), None, None, None),))
     assert available._completed[1] == (0,)

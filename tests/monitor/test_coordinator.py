@@ -56,13 +56,13 @@ def test_a_start_is_a_round_in_which_nobody_lives() -> None:
 
 def test_a_cut_is_announced_persisted_and_raises_w() -> None:
     coordinator = running()
-    coordinator.hear(Completed(0, 1, (4,)), 1.0)
+    coordinator.hear(Completed(0, 1, ((4,),)), 1.0)
     assert without_events(coordinator) == []
-    coordinator.hear(Completed(1, 1, (3,)), 1.0)
-    assert without_events(coordinator) == [Send(0, Cut(1, 0, 3)), Send(1, Cut(1, 0, 3))]
-    coordinator.hear(Durable(0, 1, 0, 3, xis(3)), 1.0)
+    coordinator.hear(Completed(1, 1, ((3,),)), 1.0)
+    assert without_events(coordinator) == [Send(0, Cut(1, 0, (3,))), Send(1, Cut(1, 0, (3,)))]
+    coordinator.hear(Durable(0, 1, 0, (3,), xis(3)), 1.0)
     assert without_events(coordinator) == []
-    coordinator.hear(Durable(1, 1, 0, 3, xis(3)), 1.0)
+    coordinator.hear(Durable(1, 1, 0, (3,), xis(3)), 1.0)
     assert write(coordinator).records[-1] == KeptWatermarks((((3,), (3,)), ((3,), (3,))))
     changed = tuple((p, w, (3,)) for w in range(2) for p in range(2))
     assert without_events(coordinator) == [Send(0, Watermarks(changed)), Send(1, Watermarks(changed))]
@@ -107,9 +107,9 @@ def test_drained_of_an_earlier_round_does_not_count() -> None:
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        (Completed(1, 1, (5, 5)), "Completed"),
-        (Durable(1, 1, 7, 3, ()), "Durable"),
-        (Durable(1, 1, 0, 3, (Xi(5, (3,), ()),)), "Durable"),
+        (Completed(1, 1, ((5,), (5,))), "Completed"),
+        (Durable(1, 1, 7, (3,), ()), "Durable"),
+        (Durable(1, 1, 0, (3,), (Xi(5, (3,), ()),)), "Durable"),
         (Released(1), "not at its end"),
     ],
 )
@@ -125,11 +125,11 @@ def test_who_says_what_cannot_be_is_fenced(message: Completed | Durable | Releas
 
 def test_messages_of_other_generations_and_incarnations_change_nothing() -> None:
     coordinator = running()
-    coordinator.hear(Completed(0, 0, (9, 9, 9)), 1.0)
-    coordinator.hear(Durable(0, 3, 9, 9, ()), 1.0)
+    coordinator.hear(Completed(0, 0, ((9,), (9,), (9,))), 1.0)
+    coordinator.hear(Durable(0, 3, 9, (9,), ()), 1.0)
     coordinator.hear(Restored(0, 7), 1.0)
     coordinator.hear(Drained(0, 1, ()), 1.0)
-    coordinator.hear(Completed(0, 1, (9, 9, 9)), 1.0, incarnation=0)
+    coordinator.hear(Completed(0, 1, ((9,), (9,), (9,))), 1.0, incarnation=0)
     coordinator.hear(join(0, 0), 1.0)
     coordinator.lost(0, 0, 1.0, "long ago")
     assert coordinator.take() == []
@@ -138,7 +138,7 @@ def test_messages_of_other_generations_and_incarnations_change_nothing() -> None
 
 def test_a_silent_worker_is_fenced() -> None:
     coordinator = running(heartbeat_seconds=5.0)
-    coordinator.hear(Completed(0, 1, (0,)), 4.0)
+    coordinator.hear(Completed(0, 1, ((0,),)), 4.0)
     coordinator.tick(5.0)
     assert without_events(coordinator) == []
     coordinator.tick(5.5)
@@ -272,8 +272,8 @@ def test_a_store_without_what_was_acknowledged_fails_the_job() -> None:
 def test_the_end() -> None:
     coordinator = running()
     for worker in range(2):
-        coordinator.hear(Completed(worker, 1, (NEVER,)), 1.0)
-        coordinator.hear(Durable(worker, 1, 0, NEVER, xis(NEVER)), 1.0)
+        coordinator.hear(Completed(worker, 1, ((NEVER,),)), 1.0)
+        coordinator.hear(Durable(worker, 1, 0, (NEVER,), xis(NEVER)), 1.0)
     write(coordinator)
     coordinator.hear(Released(0), 1.0)
     coordinator.lost(0, 1, 1.0, "killed too early")
@@ -304,9 +304,9 @@ def test_a_finished_job_is_finished() -> None:
 def test_an_interval_may_change_between_runs() -> None:
     moved = msgspec.structs.replace(PLAN, groups=(msgspec.structs.replace(PLAN.groups[0], epochs=100),))
     coordinator = running(Saved(moved))
-    coordinator.hear(Completed(0, 1, (4,)), 1.0)
-    coordinator.hear(Completed(1, 1, (4,)), 1.0)
-    assert Send(0, Cut(1, 0, 4)) in coordinator.take()
+    coordinator.hear(Completed(0, 1, ((4,),)), 1.0)
+    coordinator.hear(Completed(1, 1, ((4,),)), 1.0)
+    assert Send(0, Cut(1, 0, (4,))) in coordinator.take()
     assert coordinator.layout == PLAN
     assert KeptLayout(PLAN) != KeptLayout(moved)
 
@@ -326,11 +326,11 @@ def test_a_number_of_a_round_is_never_used_by_two_monitors() -> None:
 def test_who_is_done_may_be_silent() -> None:
     coordinator = running(heartbeat_seconds=5.0)
     for worker in range(2):
-        coordinator.hear(Completed(worker, 1, (NEVER,)), 1.0)
-        coordinator.hear(Durable(worker, 1, 0, NEVER, xis(NEVER)), 1.0)
+        coordinator.hear(Completed(worker, 1, ((NEVER,),)), 1.0)
+        coordinator.hear(Durable(worker, 1, 0, (NEVER,), xis(NEVER)), 1.0)
     write(coordinator)
     coordinator.hear(Released(0), 1.0)
-    coordinator.hear(Completed(1, 1, (NEVER,)), 9.0)
+    coordinator.hear(Completed(1, 1, ((NEVER,),)), 9.0)
     coordinator.tick(10.0)
     assert coordinator.phase is Phase.RUNNING
 
@@ -344,11 +344,11 @@ def test_what_is_due_by_the_clock_needs_no_message() -> None:
         write(coordinator)
     for worker in range(2):
         coordinator.hear(Restored(worker, 1), 0.0)
-        coordinator.hear(Completed(worker, 1, (4,)), 1.0)
+        coordinator.hear(Completed(worker, 1, ((4,),)), 1.0)
     coordinator.tick(4.9)
     assert not any(isinstance(effect, Send) and isinstance(effect.message, Cut) for effect in coordinator.take())
     coordinator.tick(5.0)
-    assert Send(1, Cut(1, 0, 4)) in coordinator.take()
+    assert Send(1, Cut(1, 0, (4,))) in coordinator.take()
 
 
 def test_who_joins_twice_without_having_been_lost_is_fenced() -> None:

@@ -30,40 +30,40 @@ from tests.monitor.layouts import FIREWALL, LINE, layout
 
 
 def test_a_cut_is_due_after_its_seconds_and_only_past_the_last() -> None:
-    cuts = Cuts([GroupInfo(None, 1.0)], [[0, 0]], 10.0)
-    assert cuts.due([3], 10.5) == []
-    assert cuts.due([0], 11.0) == []
-    assert cuts.due([3], 11.0) == [(0, 3, [0, 1])]
+    cuts = Cuts([GroupInfo(None, 1.0)], [[(0,), (0,)]], 10.0)
+    assert cuts.due([(3,)], 10.5) == []
+    assert cuts.due([(0,)], 11.0) == []
+    assert cuts.due([(3,)], 11.0) == [(0, (3,), [0, 1])]
 
 
 def test_a_slow_worker_holds_the_next_cut_back() -> None:
-    cuts = Cuts([GroupInfo(1, None)], [[0, 0]], 0.0)
-    assert cuts.due([3], 1.0) == [(0, 3, [0, 1])]
-    assert cuts.durable(0, 1, 3) is None
-    assert cuts.due([7], 2.0) == []
-    assert cuts.durable(0, 0, 3) == 1.0
-    assert cuts.due([7], 3.0) == [(0, 7, [0, 1])]
+    cuts = Cuts([GroupInfo(1, None)], [[(0,), (0,)]], 0.0)
+    assert cuts.due([(3,)], 1.0) == [(0, (3,), [0, 1])]
+    assert cuts.durable(0, 1, (3,)) is None
+    assert cuts.due([(7,)], 2.0) == []
+    assert cuts.durable(0, 0, (3,)) == 1.0
+    assert cuts.due([(7,)], 3.0) == [(0, (7,), [0, 1])]
 
 
 def test_by_epochs_and_by_seconds_whichever_is_first() -> None:
-    cuts = Cuts([GroupInfo(5, 60.0)], [[2]], 0.0)
-    assert cuts.due([6], 1.0) == []
-    assert cuts.due([7], 1.0) == [(0, 7, [0])]
-    cuts.durable(0, 0, 7)
-    assert cuts.due([8], 61.0) == [(0, 8, [0])]
+    cuts = Cuts([GroupInfo(5, 60.0)], [[(2,)]], 0.0)
+    assert cuts.due([(6,)], 1.0) == []
+    assert cuts.due([(7,)], 1.0) == [(0, (7,), [0])]
+    cuts.durable(0, 0, (7,))
+    assert cuts.due([(8,)], 61.0) == [(0, (8,), [0])]
 
 
 def test_the_end_is_cut_at_once_and_once() -> None:
-    cuts = Cuts([GroupInfo(None, 3600.0)], [[0]], 0.0)
-    assert cuts.due([NEVER], 0.0) == [(0, NEVER, [0])]
-    cuts.durable(0, 0, NEVER)
-    assert cuts.due([NEVER], 9999.0) == []
+    cuts = Cuts([GroupInfo(None, 3600.0)], [[(0,)]], 0.0)
+    assert cuts.due([(NEVER,)], 0.0) == [(0, (NEVER,), [0])]
+    cuts.durable(0, 0, (NEVER,))
+    assert cuts.due([(NEVER,)], 9999.0) == []
 
 
 def test_who_is_further_already_is_left_out() -> None:
-    cuts = Cuts([GroupInfo(1, None)], [[2, 9]], 0.0)
-    assert cuts.due([4], 0.0) == [(0, 4, [0])]
-    assert cuts.durable(0, 0, 4) == 0.0
+    cuts = Cuts([GroupInfo(1, None)], [[(2,), (9,)]], 0.0)
+    assert cuts.due([(4,)], 0.0) == [(0, (4,), [0])]
+    assert cuts.durable(0, 0, (4,)) == 0.0
 
 
 def test_what_comes_during_a_write_goes_into_the_next_together() -> None:

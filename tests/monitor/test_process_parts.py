@@ -119,9 +119,9 @@ def test_a_worker_outlives_the_connection_to_its_monitor(tmp_path: Path) -> None
 
     selector, first = serve()
     assert hear(selector) == [(Join(0, 1, 0, False, layout, ()), 1)]
-    first.send(0, Cut(1, 0, 5))
-    first.send(1, Cut(1, 0, 6))  # who is not there hears nothing
-    assert link.poll() == ([Cut(1, 0, 5)], False)
+    first.send(0, Cut(1, 0, (5,)))
+    first.send(1, Cut(1, 0, (6,)))  # who is not there hears nothing
+    assert link.poll() == ([Cut(1, 0, (5,))], False)
     assert heard_before
     link.send(Released(0))
     assert hear(selector) == [(Released(0), 1)]

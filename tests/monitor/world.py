@@ -15,7 +15,7 @@ from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send
 from monitor.phase import Phase
 from monitor.records import KeptDecision, KeptWatermarks, Record, Saved, decode_record, encode_record
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, Xi, at_epoch, nothing, project
+from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, nothing, project
 from recovery.protocol import (
     Completed,
     Cut,
@@ -123,7 +123,7 @@ class Process:
             self.say(Drained(self.worker, message.round, self.memory()))
         elif isinstance(message, Cut):
             if message.generation == self.generation:
-                assert self.epochs[message.group] >= message.epoch, "a cut at what is not complete"
+                assert (self.epochs[message.group],) >= message.at, "a cut at what is not complete"
                 self.cuts.append(message)
         elif isinstance(message, Watermarks):
             for p, w, bound in message.changed:
@@ -179,7 +179,7 @@ class Process:
 
     def report(self) -> None:
         if self.generation and not self.paused:
-            self.say(Completed(self.worker, self.generation, tuple(self.epochs)))
+            self.say(Completed(self.worker, self.generation, tuple((epoch,) for epoch in self.epochs)))
 
     def work(self, group: int, upto: int) -> None:
         """Complete an epoch. Epochs of a group end only when those before it are over on every worker."""
@@ -198,7 +198,7 @@ class Process:
         for p in self.layout.members(cut.group):
             info = self.layout.processors[p]
             if info.chain:
-                bound = at_epoch(cut.epoch, info.depth)
+                bound = at_cut(cut.at, info.depth)
                 edges = [self.layout.edges[index] for index in outgoing[p]]
                 discards = tuple(
                     nothing(edge.summary.result_depth) if edge.logged else project(edge.summary, bound)
@@ -206,7 +206,7 @@ class Process:
                 )
                 xis.append(Xi(p, bound, discards))
         self.disk.xis.update({(xi.processor, xi.bound): xi for xi in xis})
-        self.say(Durable(self.worker, cut.generation, cut.group, cut.epoch, tuple(xis), 10, 0.01))
+        self.say(Durable(self.worker, cut.generation, cut.group, cut.at, tuple(xis), 10, 0.01))
 
     def release(self) -> None:
         done = all(low == info.everything for low, info in zip(self.low, self.layout.processors))

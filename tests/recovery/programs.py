@@ -63,6 +63,72 @@ def nested_loop() -> Dataflow:
     return flow
 
 
+def long_loop() -> Dataflow:
+    """Few epochs of many iterations in a region that logs its outputs: cuts fall between iterations, too.
+
+    The loop has state that runs on over its iterations, exchanges, and messages that skip iterations.
+    """
+    flow = Dataflow("long loop")
+    numbers = [(i * 37) % 101 for i in range(24)]
+
+    def rounds(inner: Stream) -> tuple[Stream, Stream]:
+        less = inner.map(lambda n: n - 2).filter(lambda n: n > 0).exchange(by=lambda n: n)
+        skip = less.unary("skip", _Delay, notifies=False)
+        seen = skip.key_by(lambda n: n % 7).count(name="seen").records()
+        return skip.distinct(name="once"), seen
+
+    with flow.region("loop", policy=Lazy(every=0.1, log_outputs=True)):
+        source = flow.source("in", Iterable(partitioned=[numbers, numbers[::-1]], batch=4, epoch_every=12))
+        found = source.iterate(rounds, name="down")
+    found.capture("rounds")
+    found.key_by(lambda pair: pair[0]).max(name="most").records().capture("out")
+    return flow
+
+
+def fed_loop() -> Dataflow:
+    """A long loop with a loop in it, behind an ephemeral front and a logged region, with a history and a request inside."""
+    flow = Dataflow("fed loop")
+    numbers = [(i * 29) % 61 for i in range(20)]
+    with flow.region("front", policy=Ephemeral()):
+        source = flow.source("in", Iterable(partitioned=[numbers, numbers[5:]], batch=3, epoch_every=10))
+        front = source.map(lambda n: n + 1).exchange(by=lambda n: n % 4)
+    with flow.region("other", policy=Lazy(every=0.3, log_outputs=True)):
+        doubled = front.map(lambda n: (n % 3, n)).keyed().sum(name="sums").records().map(lambda pair: pair[1] % 50)
+
+    def outer(stream: Stream) -> Stream:
+        inside = stream.iterate(
+            lambda inner: inner.map(lambda x: x - 9).filter(lambda x: x > 0).exchange(by=lambda x: x % 3), name="inner"
+        )
+        best = inside.key_by(lambda x: x % 5).max(name="best").policy(LogHistory(every=0.1, log_outputs=True))
+        return best.records().map(lambda pair: pair[1] - 1).filter(lambda x: x > 0)
+
+    with flow.region("loop", policy=Lazy(every=0.1, log_outputs=True)):
+        rounds = front.concat(doubled).iterate(outer, name="outer", limit=12)
+    rounds.key_by(lambda x: x).count(name="count").records().capture("out")
+    return flow
+
+
+def two_loops() -> Dataflow:
+    """A loop that feeds an output and another loop, each cut between its iterations; the other keeps and exchanges nothing."""
+    flow = Dataflow("two loops")
+    numbers = [(i * 41) % 83 for i in range(24)]
+
+    def down(inner: Stream) -> Stream:
+        return inner.map(lambda n: n - 3).filter(lambda n: n > 0).exchange(by=lambda n: n).distinct(name="less")
+
+    def halve(inner: Stream) -> Stream:
+        return inner.map(lambda n: n // 2).filter(bool)
+
+    with flow.region("first", policy=Lazy(every=0.1, log_outputs=True)):
+        source = flow.source("in", Iterable(partitioned=[numbers, numbers[::-1]], batch=4, epoch_every=12))
+        first = source.iterate(down, name="downs")
+    with flow.region("second", policy=Lazy(every=0.1, log_outputs=True)):
+        second = first.concat(source).iterate(halve, name="halves")
+    second.key_by(lambda n: n % 9).count(name="count").records().capture("out")
+    first.capture("downs-out")
+    return flow
+
+
 def mixed() -> Dataflow:
     """An ephemeral front, a logged batch region, a lazily saved one, a full history, and outputs of each."""
     flow = Dataflow("mixed")
@@ -391,6 +457,9 @@ def buffers() -> Dataflow:
 
 
 PROGRAMS: dict[str, Callable[[], Dataflow]] = {
+    "long loop": long_loop,
+    "fed loop": fed_loop,
+    "two loops": two_loops,
     "acyclic": acyclic,
     "loop": loop,
     "nested_loop": nested_loop,

@@ -21,9 +21,9 @@ from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
 from falkirk.simulate.world import World
 from recovery.agent import Agent
-from recovery.metadata import at_epoch
+from recovery.metadata import at_cut
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
-from tests.recovery.programs import Gathering, Holds
+from tests.recovery.programs import Gathering, Holds, fed_loop, long_loop, two_loops
 from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
 from timely.io import Iterable
@@ -103,7 +103,7 @@ class WatchedWorld(World):
             def check(processor: int, *rest: Any) -> None:
                 info, time = infos[processor], rest[time_at]
                 reported = (
-                    info.nothing if agent._completed is None else at_epoch(agent._completed[info.group], info.depth)
+                    info.nothing if agent._completed is None else at_cut(agent._completed[info.group], info.depth)
                 )
                 if time < max(reported, agent._settled[processor]):
                     raise NotComplete(f"{info.name} handles {time}, after it had completed {reported}")
@@ -178,7 +178,7 @@ def job(program: str, workers: int, far: int = 3) -> WatchedWorld:
         world.step()
         agents = [process.session.agent for process in world._processes if process and process.session]
         if len(agents) == workers and all(
-            agent.running and agent._completed and min(agent._completed) >= far and not agent.waits_for_store()
+            agent.running and agent._completed and min(agent._completed) >= (far,) and not agent.waits_for_store()
             for agent in agents
         ):
             for agent in agents:
@@ -322,4 +322,7 @@ def holding() -> Dataflow:
     return flow
 
 
-RULE_PROGRAMS = {each.__name__: each for each in (tight, logs, stateless, ahead, rounds, ordered, holding)}
+RULE_PROGRAMS = {
+    each.__name__: each
+    for each in (tight, logs, stateless, ahead, rounds, ordered, holding, long_loop, fed_loop, two_loops)
+}

@@ -79,7 +79,7 @@ def reports() -> list[str]:
     refused = []
     for second in ([Xi(0, (4,), ((2,),))], [Xi(0, (4,), ((4,),)), Xi(0, (5,), ((3,),))]):
         available = Available(layout("read source, out any", "read>out", 1))
-        available.durable(0, 0, 3, [Xi(0, (3,), ((6,),))])
+        available.durable(0, 0, (3,), [Xi(0, (3,), ((6,),))])
         try:
             available.join(0, [Xi(0, (3,), ((6,),)), *second])
         except ReportError as error:
@@ -149,7 +149,7 @@ rule(
     "an unlogged structured operator has D̄(e, g) = ↓σ(g), never φ(e)(g)",
     let_out,
     OUT,
-    Change(WorkerRecorder, "discards", "image(edge.summary, bound)", "project(edge.summary, bound)"),
+    Change(WorkerRecorder, "discards", "image(edge.discarding, bound)", "project(edge.summary, bound)"),
 )
 rule(
     "exact discards",
@@ -171,7 +171,7 @@ rule(
     "σ⁻¹(h) of an egress leaves out (a, 0)",
     half_an_epoch,
     [(3, 0), (3,)],
-    Change(recovery.fixed_point.solve._Descent, "_spread", "inverse(edge.summary, held)", "self.bound[r]"),
+    Change(recovery.fixed_point.solve._Descent, "_spread", "inverse(edge.backwards, held)", "self.bound[r]"),
 )
 
 
@@ -235,7 +235,7 @@ for _name, _change in {
 def reported() -> Any:
     """All failed; the source has persisted 4 and 6, and the stateless processor behind it had reported 4."""
     available = Available(layout("read source, q any", "read>q", 1))
-    available.complete(0, (4,))
+    available.complete(0, ((4,),))
     available.join(0, [Xi(0, (4,), ((4,),)), Xi(0, (6,), ((6,),))])
     return available.decide({})
 

@@ -133,11 +133,11 @@ for _name, _says, _change in (
         COMPLETE,
         Change(Agent, "_upto", "for event in runtime.ctx.pending:", "for event in ():"),
     ),
-    ("queues are outstanding", COMPLETE, Change(Agent, "_upto", "for time in local:", "for time in ():")),
+    ("queues are outstanding", COMPLETE, Change(Agent, "_upto", "for op, time in local:", "for op, time in ():")),
     (
         "settled",
         "frontiers may regress; N̄ makes that safe",
-        Change(Agent, "_upto", "self._settled[p], ", ""),
+        Change(Agent, "_upto", "least = max(least, self._settled[p])", "pass"),
     ),
 ):
     rule(_name, _says, complete_here, (True, True, True, (9,)), _change)

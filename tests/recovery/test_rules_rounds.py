@@ -41,7 +41,7 @@ def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes
 def of_earlier_generations() -> Any:
     """In the third generation, messages of the first arrive that were long under way."""
     coordinator = running()
-    late = [Completed(0, 1, (9,)), Durable(1, 1, 0, 3, xis(3)), Restored(1, 1), Drained(1, 1, memory())]
+    late = [Completed(0, 1, ((9,),)), Durable(1, 1, 0, (3,), xis(3)), Restored(1, 1), Drained(1, 1, memory())]
     found: list[Any] = []
     respawned(coordinator, 2)
     write(coordinator)
@@ -54,7 +54,7 @@ def of_earlier_generations() -> Any:
     for message in late:
         coordinator.hear(message, 1.0)
     found += [seat.memory is None for seat in coordinator.seats]
-    return *found, list(coordinator._available.epochs), [len(chain) for chain in coordinator._available.chains]
+    return *found, list(coordinator._available.upto), [len(chain) for chain in coordinator._available.chains]
 
 
 EARLIER = "journal records and messages carry the generation: what comes from an older one is dropped"
@@ -83,8 +83,8 @@ def released_before() -> Any:
     """A worker said that it is done for good, then the other failed; only what is said after the round counts."""
     coordinator = running()
     for worker in range(2):
-        coordinator.hear(Completed(worker, 1, (NEVER,)), 1.0)
-        coordinator.hear(Durable(worker, 1, 0, NEVER, xis(NEVER)), 1.0)
+        coordinator.hear(Completed(worker, 1, ((NEVER,),)), 1.0)
+        coordinator.hear(Durable(worker, 1, 0, (NEVER,), xis(NEVER)), 1.0)
     write(coordinator)
     coordinator.hear(Released(1), 1.0)
     coordinator.lost(0, 1, 1.0, "killed")
@@ -130,15 +130,15 @@ def of_earlier_incarnations() -> Any:
     for worker in range(2):
         coordinator.hear(Restored(worker, 2), 1.0, 2 - worker)
     coordinator.take()
-    coordinator.hear(Completed(0, 2, (3,)), 1.0, 1)
+    coordinator.hear(Completed(0, 2, ((3,),)), 1.0, 1)
     coordinator.lost(0, 1, 1.0, "killed")
     coordinator.hear(join(0, 1, 2), 1.0)
-    found.append((coordinator.phase, coordinator._available.epochs[0], coordinator.seats[0].presence))
+    found.append((coordinator.phase, coordinator._available.upto[0], coordinator.seats[0].presence))
     coordinator.lost(0, 2, 2.0, "killed")
     coordinator.take()
-    coordinator.hear(Completed(0, 2, (3,)), 2.0, 2)
+    coordinator.hear(Completed(0, 2, ((3,),)), 2.0, 2)
     coordinator.hear(join(0, 2, 2), 2.0)
-    found.append((coordinator.phase, coordinator._available.epochs[0], coordinator.seats[0].presence))
+    found.append((coordinator.phase, coordinator._available.upto[0], coordinator.seats[0].presence))
     found.append((coordinator.phase, coordinator.seats[0].presence, coordinator.seats[0].failures))
     coordinator.lost(0, 2, 2.0, "killed")
     found.append((coordinator.phase, coordinator.seats[0].presence, coordinator.seats[0].failures))
@@ -210,23 +210,23 @@ rule(
 def after_a_decision() -> Any:
     """Checkpoints at 3 and 5, all completed up to 8; the decision: a to 3, b and q stay, c to 5."""
     available = Available(layout("a source, q any, b chain, c chain", "a|q, q|b, b|c", 1))
-    available.complete(0, (8, 8, 8, 8))
+    available.complete(0, ((8,), (8,), (8,), (8,)))
     for group, p in ((0, 0), (2, 2), (3, 3)):
         for epoch in (3, 5):
             discards = () if p == 3 else ((0,),)
-            available.durable(0, group, epoch, [Xi(p, (epoch,), discards)])
+            available.durable(0, group, (epoch,), [Xi(p, (epoch,), discards)])
     available.raise_watermarks()
     available = Available(available.layout)  # W is what it was at the start
     for group, p in ((0, 0), (2, 2), (3, 3)):
         for epoch in (3, 5):
-            available.durable(0, group, epoch, [Xi(p, (epoch,), () if p == 3 else ((0,),))])
-    available.complete(0, (8, 8, 8, 8))
+            available.durable(0, group, (epoch,), [Xi(p, (epoch,), () if p == 3 else ((0,),))])
+    available.complete(0, ((8,), (8,), (8,), (8,)))
     available.cut((((3,), LIVE, LIVE, (4,)),))
     known = [[option[0][0] for option in chain] for chain in available.chains]
     minimum = available.minimum()
     available.raise_watermarks()
     low = available.watermarks[0]
-    available.complete(0, (4, 4, 4, 4))
+    available.complete(0, ((4,), (4,), (4,), (4,)))
     available.raise_watermarks()
     return known, minimum, low, available.watermarks[0]
 
@@ -235,14 +235,14 @@ CUT = "after a decision F*' = {f' ⊆ f(p)}: what lies outside belongs to a hist
 for _name, _change in {
     "checkpoints outside a decision": Change(Available, "cut", "if option[0] <= bound", ""),
     "checkpoints of what stayed": Change(Available, "cut", "if bound is not None:", "if (bound := bound or (3,)):"),
-    "epochs of an old generation": Change(Available, "cut", "self.epochs = [None] * self.layout.workers", "pass"),
+    "epochs of an old generation": Change(Available, "cut", "self.upto = [None] * self.layout.workers", "pass"),
     "completed in an old history": Change(Available, "cut", "self._cut_completed(decided)", "pass"),
 }.items():
     rule(
         _name,
         CUT,
         after_a_decision,
-        ([[3], [], [3, 5], [3]], [0] * 4, ((3,), (0,), (0,), (0,)), ((3,), (3,), (3,), (3,))),
+        ([[3], [], [3, 5], [3]], [(0,)] * 4, ((3,), (0,), (0,), (0,)), ((3,), (3,), (3,), (3,))),
         _change,
     )
 
@@ -250,13 +250,13 @@ for _name, _change in {
 def solved_before() -> Any:
     """W was being kept up to date when a decision made void what it may rise to next."""
     available = Available(layout("a source, b chain", "a|b", 1))
-    available.durable(0, 0, 5, [Xi(0, (5,), ((0,),))])
-    available.durable(0, 1, 3, [Xi(1, (3,), ())])
+    available.durable(0, 0, (5,), [Xi(0, (5,), ((0,),))])
+    available.durable(0, 1, (3,), [Xi(1, (3,), ())])
     available.raise_watermarks()
-    available.durable(0, 1, 7, [Xi(1, (7,), ())])
+    available.durable(0, 1, (7,), [Xi(1, (7,), ())])
     available.raise_watermarks()
     available.cut((((5,), (3,)),))
-    available.durable(0, 0, 9, [Xi(0, (9,), ((0,),))])
+    available.durable(0, 0, (9,), [Xi(0, (9,), ((0,),))])
     available.raise_watermarks()
     return available.watermarks
 

@@ -20,6 +20,7 @@ from monitor.watermarks import LowWatermarks
 from recovery.agent import Agent
 from recovery.checkpoints import Checkpoints
 from recovery.fixed_point.solve import _Descent
+from recovery.groups import Group
 from recovery.layout import EdgeInfo
 from recovery.recorder import WorkerRecorder
 from recovery.rollback import Rollback
@@ -86,7 +87,12 @@ FRONTIERS = {
     ),
     "arrivals": rule(
         "f is complete when no input pointstamp in f can still be there",
-        Change(Agent, "_places_of", "places.update(self._plan.arrivals[processor.nodes[0].index])", "pass"),
+        Change(
+            Group,
+            "__init__",
+            "for place, summaries in plan.arrivals[processor.nodes[0].index].items():",
+            "for _ in ():",
+        ),
     ),
     "exchange": rule(
         "an exchange is W×W physical edges",
@@ -163,7 +169,7 @@ ROUNDS = {
     ),
     "announced again": rule(
         "durable Ξ ⊆ f(p) are announced again",
-        Change(Agent, "join", "self._durable()", "()"),
+        Change(Agent, "join", "self.checkpoints.durable()", "()"),
     ),
     "Ξ before it is durable": rule(
         "Ξ is reported when it is durable",

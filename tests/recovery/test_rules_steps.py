@@ -13,6 +13,7 @@ from monitor.effects import Fence, Send
 from monitor.phase import Phase
 from monitor.records import KeptDecision, Saved
 from recovery.agent import Agent
+from recovery.groups import Group
 from recovery.metadata import Xi
 from recovery.protocol import (
     Completed,
@@ -131,7 +132,7 @@ def too_early() -> Any:
     write(coordinator)
     coordinator.hear(Restored(1, 2), 1.0)
     for worker in range(2):
-        coordinator.hear(Durable(worker, 2, 0, 3, xis(3)), 1.0)
+        coordinator.hear(Durable(worker, 2, 0, (3,), xis(3)), 1.0)
     early = coordinator._available.watermarks
     coordinator.hear(Restored(0, 2), 1.0)
     return early, coordinator._available.watermarks
@@ -150,8 +151,8 @@ def idle() -> Any:
     """All that is persisted reaches 5; what keeps nothing, and has nothing to do, stands in between."""
     available = Available(layout("a chain, q any, b chain", "a|q, q|b", 1))
     for group, p in ((0, 0), (2, 2)):
-        available.durable(0, group, 5, [Xi(p, (5,), ((0,),) if p == 0 else ())])
-    available.complete(0, (6, 6, 6))
+        available.durable(0, group, (5,), [Xi(p, (5,), ((0,),) if p == 0 else ())])
+    available.complete(0, ((6,), (6,), (6,)))
     available.raise_watermarks()
     return available.watermarks
 
@@ -179,7 +180,7 @@ def idle_worker() -> Any:
     agent.receive(Frame(0, world.generation, [], [(place, (time[0] + 2,), 1), (place, time, -1)]))
     world.run()
     agent.turn(quiet=True, now=1e6)
-    told = [message.epochs for message in agent.messages if isinstance(message, Completed)]
+    told = [message.upto for message in agent.messages if isinstance(message, Completed)]
     return bool(told) and all(new > old for new, old in zip(told[-1][:1], before))
 
 
@@ -229,12 +230,12 @@ def late_cuts() -> Any:
     """A cut that was announced in an earlier generation, one that comes while links are drained, and one before that."""
     agent = agent_of(job("tight", 2), 0)
     generation = agent.worker.generation
-    agent.hear(Cut(generation - 1, 0, 100))
+    agent.hear(Cut(generation - 1, 0, (100,)))
     found = [len(agent._due)]
-    agent.hear(Cut(generation, 0, 100))
+    agent.hear(Cut(generation, 0, (100,)))
     agent.hear(Pause(agent.round + 1, (0, 1)))
     found.append(len(agent._due))
-    agent.hear(Cut(generation, 0, 100))
+    agent.hear(Cut(generation, 0, (100,)))
     return *found, len(agent._due), len(agent._waiting)
 
 
@@ -287,13 +288,14 @@ def held_here() -> Any:
     agent._settled = [info.nothing for info in agent.layout.processors]
     agent._completed = None
     agent.worker.tracker.update(place, (2,), +1)
-    return agent._upto(p)[0] <= 2, agent._epoch(agent._places_of(agent.layout.processors[p].group)) <= 2
+    group = Group(agent._plan, agent.layout, agent.layout.processors[p].group)
+    return agent._upto(p)[0] <= 2, agent._complete(group, [])[0] <= 2
 
 
 HELD = "f is complete when no held capability in f can still be there"
 for _name, _change in {
     "held capabilities": Change(Agent, "_upto", "times += tracker.leaving(runtime.processor.place)", "pass"),
-    "held capabilities in a group": Change(Agent, "_places_of", "places.add(processor.place)", "pass"),
+    "held capabilities in a group": Change(Group, "__init__", "places[processor.place, None] = None", "pass"),
 }.items():
     rule(_name, HELD, held_here, (True, True), _change)
 
@@ -301,3 +303,27 @@ for _name, _change in {
 @pytest.mark.parametrize("name", RULES)
 def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
     RULES[name].check()
+
+
+# ---------------------------------------------------------------------------------- what a worker says
+
+
+def test_a_checkpoint_that_is_asked_for_again_is_still_offered_to_a_new_monitor() -> None:
+    """A cut within an epoch lists checkpoints outside the loop that the next cut, at the end of the epoch, lists once more."""
+    agent = agent_of(job("long_loop", 2, far=1), 0)
+    (group,) = {agent.layout.processors[named(agent, name)].group for name in ("in", "down-leave")}
+    before = agent.checkpoints.durable()
+    last = max(xi.bound for xi in before if xi.processor == named(agent, "down-leave"))
+    agent.hear(Cut(agent.worker.generation, group, last))
+    agent.save(at_once=True)
+    assert agent.waits_for_store()
+    assert agent.checkpoints.durable() == before
+
+
+def test_a_worker_that_has_been_busy_ever_since_a_rollback_says_that_it_is_alive() -> None:
+    agent = agent_of(job("tight", 2), 0)
+    agent._completed = None
+    agent.turn(quiet=False, now=1e6)
+    (message,) = agent.messages
+    assert isinstance(message, Completed)
+    assert set(message.upto) == {(0,)}

@@ -16,7 +16,7 @@ from recovery.records import Applied, Checkpoint, Happened, Logged, record_of
 from recovery.store import identity, reading, segments
 from recovery.store.interface import StoreError
 from recovery.store.journal import Journal
-from recovery.store.segments import SegmentMeta, encode_segment, segment_name
+from recovery.store.segments import FORMAT, SegmentMeta, encode_segment, segment_name
 from tests.monitor.layouts import layout
 from tests.recovery.rules_support import Change, Rule
 from tests.recovery.store.owners import OWNER, STORE, Owner, contents, memory_disk, section
@@ -57,7 +57,7 @@ def read_again() -> Any:
         found.append(Happened(0, number, NOTIFICATION, (event,), b"", (9,), generation))
     checkpoints.load([(record, b"") for record in found])
     return (
-        [(xi.processor, xi.bound[0]) for xi in checkpoints.durable()],
+        [(xi.processor, xi.bound[0]) for xi in (saved.checkpoint.xi for saved in checkpoints.saved())],
         [entry.event[0] for entry in recorder.logs.get((0, 0), ())],
         [event.time[0] for event in recorder.histories[0]],
     )
@@ -131,7 +131,7 @@ def decided_twice() -> Any:
     _, checkpoints = _checkpoints(journal)
     checkpoints.open()
     for epoch in (3, 5):
-        assert checkpoints.advance(checkpoints.cut(1, epoch, lambda p: None, lambda p, epoch: ()))
+        assert checkpoints.advance(checkpoints.cut(1, (epoch,), lambda p: None, lambda p, epoch: ()))
     _write(disk, journal)
     for generation, bound in ((2, (3,)), (3, None), (4, None)):
         checkpoints.apply(generation, (None, bound))
@@ -145,7 +145,7 @@ def decided_twice() -> Any:
             for each in several
         ]
     )
-    return [xi.bound for xi in again.durable()]
+    return [xi.bound for xi in (saved.checkpoint.xi for saved in again.saved())]
 
 
 rule(
@@ -302,7 +302,7 @@ def whose() -> Any:
     """What a folder is that is empty, a store, something else, a store of another version, or of a damaged name."""
     found: list[Any] = []
     texts = [b"", b'{"type":"falkirk-store","version":99,"id":"MDEyMzQ1Njc4OWFiY2RlZg=="}', b"{}"]
-    texts.append(b'{"type":"falkirk-store","version":1,"id":"MDEyMw=="}')
+    texts.append(b'{"type":"falkirk-store","version":%d,"id":"MDEyMw=="}' % FORMAT)
     for text in texts:
         disk = memory_disk()
         disk.put(identity.NAME if text else "holiday.jpg", [text])
@@ -379,11 +379,11 @@ def collected() -> Any:
     journal.resume()
     _, checkpoints = _checkpoints(journal)
     for epoch in range(1, 6):
-        assert checkpoints.advance(checkpoints.cut(1, epoch, lambda p: None, lambda p, epoch: ()))
+        assert checkpoints.advance(checkpoints.cut(1, (epoch,), lambda p: None, lambda p, epoch: ()))
         _write(disk, journal)
     checkpoints.collect(1, (4,))
     return (
-        [xi.bound[0] for xi in checkpoints.durable()],
+        [xi.bound[0] for xi in (saved.checkpoint.xi for saved in checkpoints.saved())],
         [epoch for epoch in range(1, 6) if ("cut", 1, (epoch,)) in journal],
     )
 

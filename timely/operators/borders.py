@@ -20,17 +20,17 @@ class Enter(Operator):
     """
 
     def __init__(self, at: Callable[[Any], int] | None = None) -> None:
-        self._at = at
+        self.at = at
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        if self._at is None:
+        if self.at is None:
             ctx.out.append((0, (*time, 0), batch))
             return
         if is_columns(batch) or not isinstance(batch, list):
             raise OperatorError(f"{ctx.name!r} ({ctx.site}): enter(at=...) takes records; use to_records() first")
         parts: dict[int, list[Any]] = {}
         for record in batch:
-            coordinate = index(self._at(record))
+            coordinate = index(self.at(record))
             if coordinate < 0:
                 raise ValueError(f"enter(at=...) must give coordinates from 0 up, not {coordinate} for {record!r:.200}")
             parts.setdefault(coordinate, []).append(record)

@@ -2,7 +2,7 @@
 
 import { ask } from "./live.js";
 import { choose, state } from "./state.js";
-import { bound, bytes, clock, count, html, seconds, some } from "./words.js";
+import { bound, bytes, clock, count, html, moment, seconds, some } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error"]);
 const KINDS = {
@@ -13,9 +13,9 @@ const KINDS = {
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
   restored: (event) => `all is restored, ${seconds(event.seconds)} after the failure`,
   resumed: () => "a new monitor has taken over; nothing was rolled back",
-  cut: (event) => `checkpoint of group ${event.group} at epoch ${count(event.epoch)} begins`,
-  durable: (event) => `worker ${event.worker} has saved epoch ${count(event.epoch)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
-  checkpoint: (event) => `checkpoint at epoch ${count(event.epoch)} is complete, after ${seconds(event.seconds)}`,
+  cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
+  durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
+  checkpoint: (event) => `checkpoint at ${moment(event)} is complete, after ${seconds(event.seconds)}`,
   checkpoints: (event) => `${some(event.count, "checkpoint")}, up to epoch ${count(event.epoch)}; the slowest took ${seconds(event.longest)}`,
   watermarks: (event) => `${some(event.risen, "low-watermark")} rose: what lies below is collected`,
   finished: () => "the job is finished",

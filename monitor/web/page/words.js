@@ -48,6 +48,11 @@ export function epoch(value, inner = 0) {
   return inner ? `${text}.${inner}` : text;
 }
 
+/** Where a checkpoint is: before an epoch, or before an iteration in it. */
+export function moment(event) {
+  return `epoch ${count(event.epoch)}${event.iteration ? `, iteration ${count(event.iteration)}` : ""}`;
+}
+
 /** A bound or a time, as the interface gives it: [3], [3, 2], [-1]. */
 export function bound(value) {
   if (!value) return "–";

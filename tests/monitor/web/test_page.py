@@ -136,7 +136,7 @@ def test_what_if_shows_what_the_solver_answers(tab: Tab) -> None:
             bound = at_epoch(5 + info.group, info.depth)
             job.available.chains[flat] = [(bound, tuple((0,) if layout.edges[e].logged else bound for e in ports))]
     for worker in range(layout.workers):
-        job.available.complete(worker, tuple(5 + group for group in range(len(layout.groups))))
+        job.available.complete(worker, tuple((5 + group,) for group in range(len(layout.groups))))
     with serving(job, moves=False) as url:
         answer = ask(url, "/api/whatif", {"failed": ["worker:1"]})
         least: dict[str, Any] = {}

@@ -1,0 +1,64 @@
+"""Which loops can be cut between two iterations: where a failure in the midst of a long epoch leaves the iterations before.
+
+A cut of a group lies between epochs, or before iteration i of epoch e. Then all that is in the loop keeps epoch e up to that
+iteration, and everything outside the loop keeps the epoch whole: what leads into the loop has entered. What goes round is sent
+in one iteration for the next, so what crosses a cut is persisted with it, and nothing else of what goes round.
+
+What has left the loop in epoch e belongs to an epoch that is not over behind it. Nobody there keeps it, so it must be logged: a
+loop can be cut within epochs if it is in a region that logs its outputs. (If what is behind it is in its group all the same,
+by another way, the epoch is over there when it is over in the loop, and there are no such cuts.) See Isard and Abadi, *Falkirk
+Wheel*, Figure 7(c), where a loop is restored in the midst of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import networkx as nx
+
+from timely.graph import Node
+from timely.operators.borders import Enter
+from timely.plan import Plan
+from timely.runtime import build_operator
+
+WITHIN = 2
+"""Coordinates of times in a loop that is in no other."""
+
+
+def cut_within_epochs(plan: Plan, group: Collection[int], unlogged: nx.DiGraph[int], ephemeral: Sequence[bool]) -> bool:
+    """Whether the cuts of a group may lie between iterations.
+
+    Args:
+        group: its processors.
+        unlogged: all edges of the dataflow that are not logged, between processors.
+        ephemeral: for each processor, whether its policy is that.
+    """
+    nodes = {p: plan.processors[p].node for p in group}
+    inside = {p for p, node in nodes.items() if node.shift.depth >= WITHIN}
+    outside = nodes.keys() - inside
+    if len({nodes[p].scope.path()[1] for p in inside}) != 1:
+        return False  # none, or several loops that are not in step
+    return (
+        all(unlogged.out_degree(p) == 0 for p in inside if nodes[p].shift.result_depth < WITHIN)
+        and not any(_enters_anywhere(plan, p) for p in outside)
+        and not any(_unfit(nodes[p], ephemeral[p]) for p in inside)
+    )
+
+
+def _enters_anywhere(plan: Plan, p: int) -> bool:
+    """Whether it brings records into a loop at other iterations than the first."""
+    processor = plan.processors[p]
+    if processor.node.kind != "enter":
+        return False
+    operator = build_operator(processor, [])
+    return not isinstance(operator, Enter) or operator.at is not None
+
+
+def _unfit(node: Node, ephemeral: bool) -> bool:
+    """Whether it hands over outputs in the midst of a loop, or may keep something from one iteration to the next unsaved."""
+    if node.sink is not None or node.kind in ("capture", "source"):
+        return True
+    if node.kind == "feedback":
+        return ephemeral
+    asks = node.kind in ("unary", "binary") and (node.notifies or node.holds)
+    return asks and (ephemeral or not node.ahead)

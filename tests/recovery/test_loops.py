@@ -1,0 +1,239 @@
+"""Cuts between the iterations of a loop: where they may be, when they are made, and what goes wrong without their rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+import recovery.checkpoints
+import recovery.rollback
+from falkirk.simulate.faults import Rates
+from monitor.available import Available
+from monitor.cuts import Cuts
+from recovery.checkpoints import Checkpoints
+from recovery.groups import Group
+from recovery.layout import EdgeInfo, GroupInfo, Layout, lay_out
+from recovery.metadata import Bound
+from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
+from recovery.protocol import InMemory
+from tests.recovery.rules_support import Change, Faults, changed, simulated
+from timely.dataflow import Dataflow
+from timely.io import Iterable, Memory
+from timely.operators.base import Context, Operator
+from timely.order import Time
+from timely.plan import compile_plan
+from timely.stream import Stream
+
+# Where cuts may be
+
+LOGS = Lazy(every=1.0, log_outputs=True)
+
+
+class _Asks(Operator):
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        ctx.notify_at((time[0], time[1] + 3))
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        ctx.send([1])
+
+
+def looped(
+    policy: Policy = LOGS, body: Callable[[Stream], Stream] = lambda inner: inner, before: Policy | None = None
+) -> Layout:
+    """A source, a loop in a region, and an output behind it."""
+    flow = Dataflow("looped")
+    with flow.region("before", policy=before or Lazy()):
+        source = flow.source("in", Iterable(range(10)))
+    with flow.region("loop", policy=policy):
+        out = source.iterate(lambda inner: body(inner.distinct(name="new")), name="round")
+    out.to(Memory(), name="out")
+    return lay_out(compile_plan(flow.graph, 2))
+
+
+def depth_of(layout: Layout, name: str) -> int:
+    """The coordinates of the cuts of an operator's group."""
+    return next(layout.groups[info.group].depth for info in layout.processors if info.name == name)
+
+
+@pytest.mark.parametrize("before", [Lazy(), Ephemeral(), Batch(log_outputs=True)])
+@pytest.mark.parametrize("policy", [LOGS, LogHistory(log_outputs=True)])
+def test_a_loop_that_logs_its_outputs_is_cut_between_iterations(policy: Policy, before: Policy) -> None:
+    layout = looped(policy, before=before)
+    assert depth_of(layout, "new") == depth_of(layout, "round-leave") == 2
+    assert depth_of(layout, "out") == 1
+    (back,) = [edge for edge in layout.edges if layout.processors[edge.source].kind == "feedback"]
+    assert back.ahead
+    assert layout.processors[back.source].chain
+    assert depth_of(layout, "in") == (1 if before == Batch(log_outputs=True) else 2)
+
+
+def entering_anywhere(flow: Dataflow) -> None:
+    source = flow.source("in", Iterable(range(10)))
+    scope = flow.scope("anywhere")
+    with flow.region("loop", policy=LOGS):
+        inside = source.enter(scope, at=lambda n: n).distinct(name="new").leave()
+    inside.to(Memory(), name="out")
+
+
+def two_at_once(flow: Dataflow) -> None:
+    with flow.region("loops", policy=LOGS):
+        source = flow.source("in", Iterable(range(10)))
+        one = source.iterate(lambda inner: inner.distinct(name="new"), name="one")
+        two = source.iterate(lambda inner: inner.distinct(name="other"), name="two")
+    one.to(Memory(), name="first")
+    two.to(Memory(), name="second")
+
+
+def output_inside(flow: Dataflow) -> None:
+    def body(inner: Stream) -> Stream:
+        new = inner.distinct(name="new")
+        new.capture("seen")
+        return new
+
+    with flow.region("loop", policy=LOGS):
+        flow.source("in", Iterable(range(10))).iterate(body).to(Memory(), name="out")
+
+
+@pytest.mark.parametrize("build", [entering_anywhere, two_at_once, output_inside])
+def test_loops_whose_iterations_are_not_all_there_is_to_a_cut_are_cut_between_epochs(
+    build: Callable[[Dataflow], None],
+) -> None:
+    flow = Dataflow("other")
+    build(flow)
+    assert depth_of(lay_out(compile_plan(flow.graph, 2)), "new") == 1
+
+
+@pytest.mark.parametrize("policy", [Lazy(), LogHistory(), Batch(log_outputs=False)])
+def test_a_loop_that_logs_nothing_is_cut_between_epochs(policy: Policy) -> None:
+    if isinstance(policy, Batch):
+        flow = Dataflow("stateless")
+        with flow.region("loop", policy=policy):
+            flow.source("in", Iterable(range(10))).iterate(lambda inner: inner.filter(bool, name="new")).capture("out")
+        assert depth_of(lay_out(compile_plan(flow.graph, 2)), "new") == 1
+    else:
+        assert depth_of(looped(policy), "new") == 1
+
+
+@pytest.mark.parametrize(("stateful", "depth"), [(True, 2), (False, 1)])
+def test_an_operator_that_may_wait_for_later_iterations_must_say_so(stateful: bool, depth: int) -> None:
+    layout = looped(body=lambda inner: inner.unary("asks", _Asks, stateful=stateful))
+    assert depth_of(layout, "new") == depth
+
+
+# When they are made
+
+
+def test_an_epoch_that_is_over_is_cut_at_its_end_and_one_that_lasts_within() -> None:
+    cuts = Cuts([GroupInfo(None, 1.0, 2)], [[(0, 0), (0, 0)]], 0.0)
+    assert cuts.due([(0, 4)], 0.9) == []
+    assert cuts.due([(0, 4)], 1.0) == [(0, (0, 4), [0, 1])]
+    assert cuts.durable(0, 0, (0, 4)) is None
+    assert cuts.durable(0, 1, (0, 4)) == 1.0
+    assert cuts.due([(0, 4)], 9.0) == []
+    assert cuts.due([(1, 7)], 9.0) == [(0, (1, 0), [0, 1])]
+
+
+def test_cuts_by_a_number_of_epochs_are_between_epochs() -> None:
+    cuts = Cuts([GroupInfo(1, None, 2)], [[(3, 0)]], 0.0)
+    assert cuts.due([(3, 99)], 9999.0) == []
+    assert cuts.due([(4, 1)], 9999.0) == [(0, (4, 0), [0])]
+
+
+# What they are good for, and what they need
+
+KILLS = Faults(Rates(until=2.0, kill=0.008))
+PROGRAMS = ("long_loop", "fed_loop", "two_loops")
+RUNS = [(program, workers, seed) for program in PROGRAMS for workers in (1, 2) for seed in range(8)]
+
+
+def tally(runs: Sequence[tuple[str, int, int]]) -> tuple[Counter[str], list[str]]:
+    """What happened in the midst of epochs, and what went wrong."""
+    found: Counter[str] = Counter()
+    durable, decide = Available.durable, Available.decide
+
+    def counting(self: Available, worker: int, group: int, at: Bound, xis: Any) -> None:
+        found["cuts"] += any(at[1:])
+        durable(self, worker, group, at, xis)
+
+    def watching(self: Available, memory: Mapping[int, Sequence[InMemory]], failed: Any = ()) -> Any:
+        decided = decide(self, memory, failed)
+        found["restored"] += any(
+            bound is not None and any(bound[1:]) and worker not in memory
+            for worker, bounds in enumerate(decided)
+            for bound in bounds
+        )
+        found["safe"] += any(
+            any(bound[1:]) and info.kind == "leave"
+            for bounds in self.watermarks
+            for info, bound in zip(self.layout.processors, bounds)
+        )
+        return decided
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Available, "durable", counting)
+        patch.setattr(Available, "decide", watching)
+        wrong = [what for run in runs if (what := simulated(*run, KILLS)) is not None]
+    return found, wrong
+
+
+def test_iterations_before_a_failure_are_kept_and_nothing_is_lost() -> None:
+    found, wrong = tally(RUNS)
+    assert not wrong
+    assert found["cuts"] > 200
+    assert found["safe"] > 20
+    assert found["restored"] > 10
+
+
+RULES: dict[str, tuple[str, tuple[Change, ...]]] = {
+    "what goes round is persisted where it crosses a cut": (
+        "wrong",
+        (Change(Checkpoints, "_save_logs", "if fresh:", "if fresh and not edge.feedback:"),),
+    ),
+    "what goes round is sent again": (
+        "wrong",
+        (
+            Change(
+                recovery.rollback,
+                "wanted",
+                "if (source is None or entry.event < source)",
+                "if not edge.feedback and (source is None or entry.event < source)",
+            ),
+        ),
+    ),
+    "what comes from another loop comes before all iterations of this one": (
+        "wrong",
+        (
+            Change(
+                Group,
+                "__init__",
+                "places[place, summary if self.depth > 1 else None] = None",
+                "places[place, None] = None",
+            ),
+        ),
+    ),
+    "outside the loop the epoch is kept whole": (
+        "never",
+        (Change(recovery.checkpoints, "at_cut", "at_epoch(cut[0] + any(cut[1:]), depth)", "at_epoch(cut[0], depth)"),),
+    ),
+    "what is logged where it crosses a cut is not discarded": (
+        "never",
+        (Change(EdgeInfo, "discarding", "if self.ahead else", "if False else"),),
+    ),
+}
+"""Each with how its loss is seen: runs go wrong, or nothing in the midst of an epoch is ever safe."""
+
+
+def missed(how: str) -> bool:
+    """Whether somebody misses the rule."""
+    found, wrong = tally(RUNS if how == "wrong" else [("long_loop", 2, seed) for seed in range(8)])
+    return bool(wrong) if how == "wrong" else not found["safe"]
+
+
+@pytest.mark.parametrize("says", RULES)
+def test_without_the_rule_runs_go_wrong_or_nothing_is_gained(says: str) -> None:
+    how, changes = RULES[says]
+    assert changed(changes, partial(missed, how)), f"nobody missed the rule: {says}"
