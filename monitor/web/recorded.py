@@ -141,4 +141,4 @@ def _persisted(store: Store, identity: bytes, layout: Layout, worker: int, recor
     current = [each for meta, records in read for each in records if last[key_of(each[0])] == meta.number]
     checkpoints = Checkpoints(layout, worker, recorder, Journal(owner, identity, 0, found.newest, found.fences))
     checkpoints.load(current)
-    return checkpoints.durable()
+    return tuple(saved.checkpoint.xi for saved in checkpoints.saved())
