@@ -33,7 +33,7 @@ class Topology:
         self.edges: list[Edge] = []
         self.incoming: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
         for index, edge in enumerate(layout.edges):
-            summary, discarding = edge.summary, edge.discarding if edge.ahead else None
+            summary, discarding = edge.summary, edge.discarding
             port = self.outgoing[edge.source].index(index)
             place = into[edge.target].index(index)
             for w in range(self.workers):

@@ -17,7 +17,7 @@ from typing import Any
 
 from monitor.available import Available
 from monitor.topology import Topology
-from recovery.metadata import NEVER, Bound, after, at_cut, at_epoch, inverse, project
+from recovery.metadata import NEVER, Bound, after, at_cut, at_epoch, cut_within, inverse, project
 from recovery.protocol import Closely, Hold, Observed
 from recovery.recorder import image
 from timely.order import INF, Summary, Time
@@ -139,15 +139,14 @@ def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
     ((3, 0), (3, 2))
     >>> least_target(Summary.ingress(1), (3,)), least_target(Summary.ingress(1), (3,), cuts=2)
     ((3, 0), (2, 1))
+    >>> least_target(Summary.ingress(2), (3, 7), cuts=2), least_target(Summary.feedback(3), (3, 7, 0), cuts=2)
+    ((3, 7, 0), (3, 7, 0))
     """
-    whole = at_epoch(bound[0], summary.result_depth)
-    if cuts == 1 and inverse(summary, whole) >= bound:
-        return whole
-    least = image(summary, bound)
-    if summary.append and bound[-1]:  # what entered with the last of these events came to the loop's first iteration
-        entered = after((*bound[:-1], bound[-1] - 1, *summary.append))
-        least = min(least, entered) if inverse(summary, entered) >= bound else least
-    return least
+    if len(bound) < cuts and summary.append and any(bound):  # the last of it came to the loop's first iteration
+        return after((*bound[:-1], bound[-1] - 1, *summary.append))
+    # The end of what is cut as a whole, if that is enough: step by step, what goes round a loop would never come to an end.
+    whole = at_cut(cut_within(bound, cuts), summary.result_depth)
+    return whole if inverse(summary, whole) >= bound else image(summary, bound)
 
 
 def _next(available: Available, flat: int, low: Bound) -> Bound:

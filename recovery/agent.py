@@ -424,7 +424,7 @@ class Agent:
                 least = min(least, cut_within(time if summary is None else summary(time), group.depth))
         for op, time in local:
             if (near := group.near.get(op)) is not None:
-                least = min(least, (*cut_within(time, near), *(0,) * (group.depth - near)))
+                least = min(least, at_cut(cut_within(time, near), group.depth))
         return least
 
     def _all_released(self) -> bool:

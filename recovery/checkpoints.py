@@ -357,7 +357,7 @@ class Checkpoints:
         """The keys that are still of use, after `load`."""
         keys: set[Key] = {("opening",), PUBLISHED}
         keys.update(("applied", generation) for generation in self._applied)
-        keys.update(saved.key for history in self._of for saved in history.saved)
+        keys.update(saved.key for saved in self.saved())
         keys.update(key for key, entries in self._log_keys.items() if entries)
         keys.update(key for key, events in self._event_keys.items() if events)
         return keys

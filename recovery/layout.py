@@ -159,7 +159,7 @@ def lay_out(plan: Plan) -> Layout:
         replace(edge, ahead=True) if edge.feedback and edge.depth == depths[group_of[edge.source]] else edge
         for edge in edges
     )
-    logging = {edge.source for edge in edges if edge.logged or (edge.ahead and edge.feedback)}
+    logging = {edge.source for edge in edges if edge.logged or edge.ahead}
     processors = tuple(
         _info(processor, policies[processor.index], group_of[processor.index], processor.index in logging)
         for processor in plan.processors

@@ -8,6 +8,7 @@ works on; `to_frontier` leads from here to there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -56,7 +57,7 @@ def at_cut(cut: Bound, depth: int) -> Bound:
     """
     if depth < len(cut):  # what enters a loop has entered it, where the loop is in the midst of an epoch
         return at_epoch(cut[0] + any(cut[1:]), depth)
-    return (*cut, *(0,) * (depth - len(cut)))
+    return _filled(cut, depth)
 
 
 def cut_within(bound: Bound, depth: int) -> Bound:
@@ -65,7 +66,7 @@ def cut_within(bound: Bound, depth: int) -> Bound:
     >>> cut_within((3, 7), 1), cut_within((3, 7), 2), cut_within((4,), 2)
     ((3,), (3, 7), (4, 0))
     """
-    return (*bound[:depth], *(0,) * (depth - len(bound)))
+    return _filled(bound[:depth], depth)
 
 
 def after(time: Time) -> Bound:
@@ -111,7 +112,7 @@ def inverse(summary: Summary, bound: Bound) -> Bound:
     return _filled(least, depth)
 
 
-def _filled(coordinates: list[int], depth: int) -> Bound:
+def _filled(coordinates: Sequence[int], depth: int) -> Bound:
     return (*coordinates, *(0,) * (depth - len(coordinates)))
 
 

@@ -335,18 +335,13 @@ def image(summary: Summary, bound: Bound) -> Bound:
 
     >>> image(Summary.egress(2), (3, 1)), image(Summary.egress(2), (3, 0)), image(Summary.identity(1), (3,))
     ((4,), (3,), (3,))
-    >>> image(Summary.ingress(1), (3,)), image(Summary.feedback(2), (3, 1)), image(Summary.feedback(2), (3, 0))
-    ((3, 0), (3, 2), (3, 0))
     """
     if not any(bound):
         return nothing(summary.result_depth)
     if bound[0] > INF:
         return everything(summary.result_depth)
-    projected = project(summary, bound)
-    if projected == bound:
-        return bound
-    candidates = (bound, projected) if len(projected) == len(bound) else (projected,)
-    return next((least for least in candidates if inverse(summary, least) >= bound), after(projected))
+    least = project(summary, bound)
+    return least if inverse(summary, least) >= bound else after(least)
 
 
 def last_of(summary: Summary, bound: Bound) -> Time:

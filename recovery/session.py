@@ -154,8 +154,7 @@ class RecoverableSession(Session):
             worker.acting = None
             if agent.recorder.records != records:
                 agent.worked += self._clock() - began
-        if worker.effects:
-            busy = self._publish() or busy
+        busy = self._publish() or busy
         if agent.running and link is not None:
             for peer, frame in worker.take_frames(quiet, pressed).items():
                 link.send(peer, frame)

@@ -138,6 +138,7 @@ class Child:
         """Say that nothing goes on here, and wait to be ended: who hears it reads what was printed, then takes it away."""
         self.tell(Failed(-1, why, again=True))
         time.sleep(_HEARD_SECONDS)
+        self.leave(1)
 
 
 if __name__ == "__main__":

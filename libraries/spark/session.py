@@ -112,9 +112,8 @@ def settings(options: SparkOptions, folder: Path) -> dict[str, str]:
 def environment(options: SparkOptions, java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of a process that Spark is to run in."""
     made = dict(environ)
-    if any(
-        name.startswith(_STARTED_BY_EXECUTOR) for name in made
-    ):  # a worker on a cluster: its pyspark belongs to the Spark that has started it
+    if any(name.startswith(_STARTED_BY_EXECUTOR) for name in made):
+        # A worker on a cluster: its pyspark belongs to the Spark that has started it.
         for name in [name for name in made if name.startswith(_OF_EXECUTORS)]:
             del made[name]
     else:

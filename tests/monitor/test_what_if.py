@@ -112,9 +112,8 @@ def test_what_is_predicted_happens(program: str, seed: int, monkeypatch: pytest.
 def test_what_is_predicted_in_the_midst_of_an_epoch_happens(
     seed: int, stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = compare(
-        "two_loops", seed, stop, monkeypatch, leaving_out="count"
-    )  # it gets more or fewer sums of the same words
+    # What is counted comes as more or fewer sums of the same words.
+    answer = compare("two_loops", seed, stop, monkeypatch, leaving_out="count")
     assert any(bound is not None and any(bound[1:]) for bounds in answer.bounds for bound in bounds)
 
 

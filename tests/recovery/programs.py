@@ -86,7 +86,7 @@ def long_loop() -> Dataflow:
 
 
 def fed_loop() -> Dataflow:
-    """A long loop with a loop in it, behind an ephemeral front and a logged region, with a history and a request inside."""
+    """A long loop with a loop in it, behind an ephemeral front and a logged region, with a history inside."""
     flow = Dataflow("fed loop")
     numbers = [(i * 29) % 61 for i in range(20)]
     with flow.region("front", policy=Ephemeral()):
