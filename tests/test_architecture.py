@@ -1,4 +1,4 @@
-"""The shape of the source tree: who imports whom, what the pure core may not touch, how long a file is.
+"""The shape of the source tree: who imports whom, and what the pure core may not touch.
 
 Everything is read from the syntax trees: nothing is imported, and a file that cannot run yet is checked too.
 """
@@ -69,8 +69,6 @@ IMPURE_CALLS = re.compile(
 # Code from elsewhere may run only where a program is handed to a process that we started ourselves.
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "shelve", "marshal", "joblib", "cloudpickle"}
 CLOUDPICKLE_ALLOWED = ["timely.drivers.*", "libraries.spark.*"]
-
-MOST_LINES = 500
 
 # Names of import that differ from the name of the distribution in pyproject.toml.
 DISTRIBUTIONS = {"zmq": "pyzmq", "prometheus_client": "prometheus-client"}
@@ -274,15 +272,6 @@ def test_every_third_party_import_is_declared() -> None:
                 continue
             if DISTRIBUTIONS.get(top, top).lower() not in names:
                 problems.append(f"{module.at(node)}: imports {top}: add it to pyproject.toml and run `make lock`")
-    assert not problems, report(problems)
-
-
-def test_no_source_file_is_longer_than_one_idea() -> None:
-    problems = [
-        f"{path.relative_to(ROOT)} has {lines} lines (at most {MOST_LINES}): which second idea does it hold?"
-        for path in files()
-        if path.suffix == ".py" and (lines := len(path.read_text().splitlines())) > MOST_LINES
-    ]
     assert not problems, report(problems)
 
 
