@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from timely.errors import GraphError
+from timely.errors import GraphError, at_line
 
 Every: TypeAlias = int | float | str | dt.timedelta
 """How often to checkpoint: an int counts epochs; a float (seconds), a text such as "500ms", or a timedelta is a duration."""
@@ -50,8 +50,10 @@ def interval(every: Every) -> Interval:
             seconds = float(found[1]) * _UNITS[found[2]]
     if seconds is None or not 0 < seconds < float("inf"):
         raise GraphError(
-            f"every={every!r}: give a positive number of epochs (int), seconds (float), a timedelta, or a text such as "
-            '"500ms", "1s", "5m"'
+            at_line(
+                f"every={every!r}: give a positive number of epochs (int), seconds (float), a timedelta, or a text such as "
+                '"500ms", "1s", "5m"'
+            )
         )
     return Interval(seconds=seconds)
 

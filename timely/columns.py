@@ -12,8 +12,7 @@ from typing import Any, Literal
 import polars as pl
 
 from timely.batch import Batch, as_polars, is_columns
-from timely.errors import GraphError
-from timely.graph import user_site
+from timely.errors import GraphError, user_site
 from timely.keyed import Keyed, Over, check_over
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate, column_aggregate

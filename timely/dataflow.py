@@ -9,8 +9,8 @@ from html import escape
 
 from timely.columns import Columns
 from timely.draw import mermaid
-from timely.errors import GraphError
-from timely.graph import Graph, Output, Region, Scope, user_site
+from timely.errors import GraphError, user_site
+from timely.graph import Graph, Output, Region, Scope
 from timely.io.interface import Source
 from timely.stream import Stream, view
 from timely.wire import add_feedback

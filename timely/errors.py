@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 
 
 class FalkirkError(Exception):
@@ -42,3 +47,35 @@ class Site:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+_ROOT = str(Path(__file__).resolve().parent.parent) + os.sep
+_NOT_THE_USERS = (
+    *(_ROOT + package + os.sep for package in ("timely", "recovery", "monitor", "libraries", "falkirk")),
+    contextlib.__file__,  # `with flow.region(...)`
+)
+_COMMAND_LINE = os.path.join(_ROOT, "falkirk", "cli.py")
+
+
+def user_site() -> Site:
+    """The innermost line of the call stack that is not this project's own."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _file_of(frame).startswith(_NOT_THE_USERS):
+        frame = frame.f_back
+    return Site(frame.f_code.co_filename, frame.f_lineno)
+
+
+def at_line(text: str) -> str:
+    """`text`, about what the user has written, behind his line; alone where the command line itself is what he wrote."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _file_of(frame).startswith(_NOT_THE_USERS):
+        if _file_of(frame) == _COMMAND_LINE:
+            return text
+        frame = frame.f_back
+    return text if frame is None else f"{Site(frame.f_code.co_filename, frame.f_lineno)}: {text}"
+
+
+def _file_of(frame: FrameType) -> str:
+    """The file of the code that runs; for the `__init__` that `dataclass` has written, that of its class."""
+    file = frame.f_code.co_filename
+    return str(frame.f_globals.get("__file__") or file) if file == "<string>" else file

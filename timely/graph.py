@@ -6,36 +6,16 @@ worker executes. Times have one coordinate for each scope that surrounds a node,
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from timely.errors import GraphError, Site
+from timely.errors import GraphError, Site, user_site
 from timely.io.interface import Sink, Source
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Channel
 from timely.operators.stateless import Stage
 from timely.order import Summary
-
-_NOT_THE_USERS = (
-    *(
-        str(Path(__file__).resolve().parent.parent / package) + os.sep
-        for package in ("timely", "recovery", "monitor", "libraries", "falkirk")
-    ),
-    contextlib.__file__,  # `with flow.region(...)`
-)
-
-
-def user_site() -> Site:
-    """The innermost line of the call stack that is not this project's own."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
-        frame = frame.f_back
-    return Site(frame.f_code.co_filename, frame.f_lineno)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,6 +141,8 @@ class Graph:
         Raises GraphError when the name is taken, naming both places.
         """
         site = user_site()
+        if name is not None and (not isinstance(name, str) or not name):
+            raise GraphError(f"{site}: the name of the {kind} is a text of one character or more, not {name!r}")
         if name is not None and name in self._names:
             raise GraphError(
                 f"{site}: the name {name!r} is already that of the {self._names[name]}; names are how operators are "

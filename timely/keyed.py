@@ -6,8 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from timely.errors import GraphError
-from timely.graph import user_site
+from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
 from timely.operators.keyed import Combine, Fold, Join, Reduce, combiner, pairs_of

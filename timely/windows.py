@@ -7,8 +7,8 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from timely.errors import GraphError
-from timely.graph import Node, user_site
+from timely.errors import GraphError, user_site
+from timely.graph import Node
 from timely.operators.base import Operator
 from timely.operators.channels import Broadcast, Exchange
 from timely.operators.keyed import Combine

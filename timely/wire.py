@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from timely.batch import Batch
-from timely.errors import FalkirkError, GraphError, OperatorError
-from timely.graph import Factory, Graph, Input, Node, Output, Scope, user_site
+from timely.errors import FalkirkError, GraphError, OperatorError, user_site
+from timely.graph import Factory, Graph, Input, Node, Output, Scope
 from timely.io.interface import Sink
 from timely.operators.base import Operator
 from timely.operators.borders import Enter, Feedback, Leave
@@ -323,8 +323,8 @@ def add_feedback(graph: Graph, scope: Scope, limit: int | None, name: str | None
     """A feedback node in `scope`, not yet connected."""
     if scope.depth < 2:
         raise GraphError(f"{user_site()}: a loop needs a scope of its own: flow.scope(name), or stream.iterate(body)")
-    if limit is not None and limit < 1:
-        raise GraphError(f"{user_site()}: a loop's limit is a number of iterations from 1 up, not {limit}")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise GraphError(f"{user_site()}: a loop's limit is a number of iterations from 1 up, not {limit!r}")
     return graph.add_node("feedback", scope, name, shift=Summary.feedback(scope.depth), factory=lambda: Feedback(limit))
 
 

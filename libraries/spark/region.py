@@ -17,8 +17,7 @@ from libraries.spark.placement import HOME
 from libraries.spark.session import SparkOptions
 from recovery.policies import Batch, Every, Lazy, interval
 from timely.columns import Columns
-from timely.errors import GraphError
-from timely.graph import user_site
+from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 from timely.stream import Stream, view
 

@@ -28,8 +28,7 @@ from libraries.spark.placement import HOME
 from recovery.policies import Batch as BatchPolicy
 from timely.batch import Batch
 from timely.columns import Columns
-from timely.errors import GraphError, SinkError
-from timely.graph import user_site
+from timely.errors import GraphError, SinkError, user_site
 from timely.io.file_sink import cannot_write
 from timely.order import INF
 from timely.stream import Stream, view

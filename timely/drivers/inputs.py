@@ -10,7 +10,7 @@ from zlib import crc32
 
 from timely.batch import Batch, as_arrow, head, nbytes
 from timely.codec import encode
-from timely.errors import CodecError, FalkirkError, SourceError
+from timely.errors import CodecError, FalkirkError, SourceError, at_line
 from timely.graph import Node
 from timely.io.interface import Chunk, End, Files, Partition, Position, Source, Wait
 from timely.order import INF
@@ -29,8 +29,11 @@ class Limits:
     bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.bytes < 1:
-            raise FalkirkError(f"limits must be at least 1, or nothing could ever be read: {self}")
+        for limit in (self.epochs, self.bytes):
+            if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+                raise FalkirkError(
+                    at_line(f"limits are whole numbers from 1 up, or nothing could ever be read: {self}")
+                )
 
 
 @dataclass(frozen=True, slots=True)

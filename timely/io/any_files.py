@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from timely.errors import SourceError
+from timely.errors import SourceError, at_line
 from timely.io.csv_files import Csv
 from timely.io.file_source import FileSource
 from timely.io.files import Paths
@@ -26,7 +26,8 @@ def Files(path: Paths, **options: Any) -> FileSource:
             return kind(path, **options)
     endings = ", ".join(ending for kind in _KINDS for ending in kind.suffixes)
     raise SourceError(
-        f"{os.fspath(first)}: the format cannot be told from this name. Use a name or glob that ends in one "
-        f"of {endings}, "
-        "or say Csv(...), JsonLines(...) or Parquet(...)."
+        at_line(
+            f"{os.fspath(first)}: the format cannot be told from this name. Use a name or glob that ends in one "
+            f"of {endings}, or say Csv(...), JsonLines(...) or Parquet(...)."
+        )
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from timely.batch import Batch
-from timely.errors import SourceError
+from timely.errors import SourceError, at_line
 from timely.io.counting import EpochEvery, count_of
 from timely.io.interface import Chunk, End, Partition, Position
 
@@ -22,7 +22,9 @@ class Batches:
 
     def __init__(self, batches: Sequence[Batch], *, per_epoch: int | None = 1) -> None:
         if not isinstance(batches, Sequence):
-            raise SourceError(f"Batches takes a sequence of batches, not {type(batches).__name__}")
+            raise SourceError(
+                at_line(f"Batches takes a sequence of batches, such as a list, not {type(batches).__name__}")
+            )
         self._batches = batches
         self._every = EpochEvery(per_epoch)
 

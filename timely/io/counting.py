@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timely.errors import SourceError
+from timely.io.arguments import whole
 from timely.io.interface import Position
 
 
@@ -15,8 +16,8 @@ class EpochEvery:
     n: int | None
 
     def __post_init__(self) -> None:
-        if self.n is not None and (isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1):
-            raise SourceError(f"epoch_every={self.n!r}: must be a number of records, 1 or more.")
+        if self.n is not None:
+            whole(self.n, "epoch_every")
 
     def epoch(self, count: int) -> int:
         """The epoch of record number `count`."""
@@ -38,10 +39,3 @@ def count_of(position: Position, name: str) -> int:
     if isinstance(position, bool) or not isinstance(position, int) or position < 0:
         raise SourceError(f"{name}: {position!r} is not a position of this source. Was the source changed?")
     return position
-
-
-def positive(value: int, what: str) -> int:
-    """`value`, or SourceError if it is not a number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SourceError(f"{what}={value!r}: must be a whole number, 1 or more.")
-    return value

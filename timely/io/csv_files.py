@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from timely.batch import Batch
-from timely.errors import SourceError
+from timely.errors import SourceError, at_line
+from timely.io.arguments import whole
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import Place
 from timely.io.file_source import FileSource, Schema, missing_columns
@@ -50,7 +51,7 @@ class Csv(FileSource):
         super().__init__(path, epoch=epoch, columns=columns, schema=schema, as_records=as_records)
         self.dialect = Dialect(delimiter, quote)
         self.names = None if names is None else list(names)
-        self.block_bytes = block_bytes
+        self.block_bytes = whole(block_bytes, "block_bytes")
         self.allow_unfinished_line = allow_unfinished_line
         self._settled: dict[str, Any] | None = None
 
@@ -86,7 +87,7 @@ class Dialect:
 
     def __init__(self, delimiter: str, quote: str | None) -> None:
         if len(delimiter.encode()) != 1 or (quote is not None and len(quote.encode()) != 1):
-            raise SourceError(f"delimiter={delimiter!r}, quote={quote!r}: each must be one ASCII character.")
+            raise SourceError(at_line(f"delimiter={delimiter!r}, quote={quote!r}: each must be one ASCII character."))
         self.delimiter = delimiter
         self.quote = quote
         self._may_precede = np.zeros(256, dtype=bool)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from timely.batch import Batch, as_arrow, length
-from timely.errors import SourceError
+from timely.errors import SourceError, at_line
 
 EpochSpec = str | int | Callable[[Any], Any]
 """How epochs are given to the rows of a file:
@@ -157,6 +157,8 @@ def check_spec(spec: EpochSpec) -> None:
     wrong_number = isinstance(spec, bool) or (isinstance(spec, int) and spec < 1)
     if wrong_number or not (isinstance(spec, str | int) or callable(spec)):
         raise SourceError(
-            f'epoch={spec!r}: must be "file", "batch", a number of rows (1 or more), the name of a column, '
-            "or a function from a batch to one integer a row."
+            at_line(
+                f'epoch={spec!r}: must be "file", "batch", a number of rows (1 or more), the name of a column, '
+                "or a function from a batch to one integer a row."
+            )
         )

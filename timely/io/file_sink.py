@@ -11,7 +11,8 @@ from typing import BinaryIO, ClassVar, Literal
 import pyarrow as pa
 
 from timely.batch import Batch, length
-from timely.errors import SinkError
+from timely.errors import SinkError, at_line
+from timely.io.arguments import path
 from timely.io.file_formats import Format, make_format
 from timely.order import INF
 
@@ -43,8 +44,8 @@ class FileSink:
         schema: pa.Schema | None = None,
     ) -> None:
         if format not in FORMATS:
-            raise SinkError(f"format={format!r}: must be one of {', '.join(FORMATS)}.")
-        self._folder = Path(folder)
+            raise SinkError(at_line(f"format={format!r}: must be one of {', '.join(FORMATS)}."))
+        self._folder = Path(path(folder, "FileSink", SinkError))
         self._format = format
         self._schema = schema
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 
-from timely.errors import SourceError
+from timely.errors import SourceError, at_line
+from timely.io.arguments import paths
 from timely.io.epochs import EpochRule, EpochSpec, check_spec, epoch_column
 from timely.io.file_partition import BlockReader, FilePartition
 from timely.io.files import Paths, find_files
@@ -41,8 +42,8 @@ class FileSource(ABC):
     ) -> None:
         check_spec(epoch)
         if columns is not None and (isinstance(columns, str) or len(set(columns)) != len(list(columns))):
-            raise SourceError(f"columns={columns!r}: must be a list of names, each once.")
-        self.path = path
+            raise SourceError(at_line(f"columns={columns!r}: must be a list of names, each once."))
+        self.path = paths(path, type(self).__name__)
         self.epoch = epoch
         self.columns = None if columns is None else list(columns)
         self.types: dict[str, Any] = {} if schema is None else {n: schema_type(schema, n) for n in schema_names(schema)}

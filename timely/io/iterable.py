@@ -7,8 +7,9 @@ from collections.abc import Iterable as AnyIterable
 from itertools import islice
 from typing import Any, ClassVar, Literal
 
-from timely.errors import SourceError
-from timely.io.counting import EpochEvery, count_of, positive
+from timely.errors import SourceError, at_line
+from timely.io.arguments import whole
+from timely.io.counting import EpochEvery, count_of
 from timely.io.interface import Chunk, End, Partition, Position
 
 Items = AnyIterable[Any] | Callable[[], AnyIterable[Any]]
@@ -34,9 +35,17 @@ class Iterable:
         epoch_every: int | Literal["batch"] | None = None,
     ) -> None:
         if (items is None) == (partitioned is None):
-            raise SourceError("Iterable: give either items or partitioned=[items, ...].")
+            raise SourceError(at_line("Iterable: give either items or partitioned=[items, ...]."))
         self._parts = [items] if items is not None else list(partitioned or ())
-        self._batch = positive(batch, "batch")
+        for part in self._parts:
+            if not callable(part) and not hasattr(part, "__iter__"):
+                raise SourceError(
+                    at_line(
+                        f"Iterable takes something that can be iterated, or a function that returns it, not {part!r} "
+                        f"({type(part).__name__})."
+                    )
+                )
+        self._batch = whole(batch, "batch")
         self._every = EpochEvery(self._batch if epoch_every == "batch" else epoch_every)
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:

@@ -12,6 +12,7 @@ import pyarrow.json as arrow_json
 
 from timely.batch import Batch, length
 from timely.errors import SourceError
+from timely.io.arguments import whole
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import Place
 from timely.io.file_source import FileSource, Schema
@@ -43,7 +44,7 @@ class JsonLines(FileSource):
         allow_unfinished_line: bool = False,
     ) -> None:
         super().__init__(path, epoch=epoch, columns=columns, schema=schema, as_records=as_records)
-        self.block_bytes = block_bytes
+        self.block_bytes = whole(block_bytes, "block_bytes")
         self.allow_unfinished_line = allow_unfinished_line
         self._settled: pa.Schema | None = None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from timely.errors import SourceError
+from timely.errors import SourceError, at_line
+from timely.io.arguments import above_zero, whole
 
 LONGEST_LINE = 16 << 20
 
@@ -68,9 +69,11 @@ class LineEpochs:
 
     def __init__(self, lines: int | None, seconds: float | None, who: str) -> None:
         if (lines is None) == (seconds is None):
-            raise SourceError(f"{who}: give either epoch_lines= or epoch_seconds=.")
-        if (lines is not None and lines < 1) or (seconds is not None and seconds <= 0):
-            raise SourceError(f"{who}: epoch_lines= and epoch_seconds= must be above 0.")
+            raise SourceError(at_line(f"{who}: give either epoch_lines= or epoch_seconds=."))
+        if lines is not None:
+            whole(lines, "epoch_lines")
+        if seconds is not None:
+            above_zero(seconds, "epoch_seconds")
         self._lines = lines
         self._seconds = seconds
         self._started: float | None = None

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from timely.batch import Batch, as_arrow
 from timely.errors import SinkError
+from timely.io.arguments import function
 
 
 class PendingEpochs:
@@ -113,7 +114,7 @@ class Callback:
     exactly_once: ClassVar[bool] = False
 
     def __init__(self, fn: Callable[[int, Batch], object]) -> None:
-        self._fn = fn
+        self._fn = function(fn, "Callback", SinkError)
 
     def open(self, worker: int, workers: int) -> CallbackWriter:
         """A writer that calls the function."""

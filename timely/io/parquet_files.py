@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from timely.batch import Batch
-from timely.errors import SourceError
+from timely.errors import SourceError, at_line
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import FilePartition, Place
 from timely.io.file_source import FileSource, Schema, missing_columns
@@ -49,9 +49,9 @@ class Parquet(FileSource):
     ) -> None:
         super().__init__(path, epoch=epoch, columns=columns, schema=schema, as_records=as_records)
         if split not in ("files", "row_groups", "epochs"):
-            raise SourceError(f'split={split!r}: must be "files", "row_groups" or "epochs".')
+            raise SourceError(at_line(f'split={split!r}: must be "files", "row_groups" or "epochs".'))
         if split == "epochs" and not isinstance(epoch, int):
-            raise SourceError(f'split="epochs" needs an epoch of so many rows, not epoch={epoch!r}.')
+            raise SourceError(at_line(f'split="epochs" needs an epoch of so many rows, not epoch={epoch!r}.'))
         self.read_dictionary = list(read_dictionary)
         self.split = split
         self.use_threads = use_threads

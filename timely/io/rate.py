@@ -9,6 +9,7 @@ from copy import copy
 from typing import Any, ClassVar
 
 from timely.errors import SourceError
+from timely.io.arguments import above_zero, function, whole
 from timely.io.counting import EpochEvery, count_of
 from timely.io.interface import Chunk, End, Partition, Position, Wait
 
@@ -36,11 +37,9 @@ class Rate:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if not per_second > 0 or not math.isfinite(per_second):
-            raise SourceError(f"per_second={per_second!r}: must be a number above 0.")
-        self._fn = fn
-        self._per_second = float(per_second)
-        self._total = total
+        self._fn = function(fn, "Rate")
+        self._per_second = above_zero(per_second, "per_second")
+        self._total = None if total is None else whole(total, "total", 0)
         self._every = EpochEvery(max(1, round(per_second)) if epoch_every is None else epoch_every)
         self._clock = clock
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from timely.errors import FalkirkError
-from timely.io.counting import EpochEvery, count_of, positive
+from timely.io.arguments import whole
+from timely.io.counting import EpochEvery, count_of
 from timely.io.interface import Chunk, End, Partition, Position, Wait
 
 
@@ -47,7 +48,7 @@ class Scripted:
 
     def __init__(self, script: Sequence[Any], *, batch: int = 1, epoch_every: int | None = 1) -> None:
         self._script = tuple(script)
-        self._batch = positive(batch, "batch")
+        self._batch = whole(batch, "batch")
         self._every = EpochEvery(epoch_every)
         self._used: set[int] = set()
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from timely.errors import SourceError
+from timely.io.arguments import encoding as known_encoding
+from timely.io.arguments import whole
 from timely.io.interface import Chunk, End, Partition, Position, Wait
 from timely.io.lines import LineBuffer, LineEpochs
 
@@ -39,11 +41,11 @@ class Socket:
         encoding: str | None = "utf-8",
         clock: Clock = time.monotonic,
     ) -> None:
-        self._address = (host, port)
+        self._address = (host, whole(port, "port", most=65535))
         self._name = f"{host}:{port}"
         self._epochs = (epoch_lines, epoch_seconds)
         LineEpochs(*self._epochs, self._name)  # complain where the user wrote it
-        self._encoding = encoding
+        self._encoding = known_encoding(encoding)
         self._clock = clock
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
@@ -85,11 +87,11 @@ class Listen:
         clock: Clock = time.monotonic,
     ) -> None:
         self._name = f"{host}:{port}"
-        self._bind = (host, port)
-        self._connections = connections
+        self._bind = (host, whole(port, "port", 0, 65535))
+        self._connections = None if connections is None else whole(connections, "connections")
         self._epochs = (epoch_lines, epoch_seconds)
         LineEpochs(*self._epochs, self._name)
-        self._encoding = encoding
+        self._encoding = known_encoding(encoding)
         self._clock = clock
         self.address: tuple[str, int] | None = None
 

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from timely.batch import Batch, as_arrow
-from timely.errors import SinkError
+from timely.errors import SinkError, at_line
+from timely.io import arguments
 from timely.io.memory import PendingEpochs
 
 _WAL_IS_SOUND = sqlite3.sqlite_version_info >= (3, 51, 3)
@@ -52,14 +53,14 @@ class SqliteSink:
         busy_seconds: float = 30.0,
     ) -> None:
         if isinstance(columns, str) or (columns is not None and not list(columns)):
-            raise SinkError(f"columns={columns!r}: must be a list of names.")
+            raise SinkError(at_line(f"columns={columns!r}: must be a list of names."))
         if table == _EPOCHS or table.lower().startswith("sqlite_"):
-            raise SinkError(f"table={table!r}: this name is reserved. Name another table.")
-        self._path = Path(path)
+            raise SinkError(at_line(f"table={table!r}: this name is reserved. Name another table."))
+        self._path = Path(arguments.path(path, "SqliteSink", SinkError))
         self._table = table
         self._columns = None if columns is None else list(columns)
         self._name = name or table
-        self._busy_seconds = busy_seconds
+        self._busy_seconds = arguments.above_zero(busy_seconds, "busy_seconds", SinkError)
 
     def open(self, worker: int, workers: int) -> SqliteWriter:
         """This worker's connection. Raises SinkError if the database cannot be opened or written."""
