@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from falkirk.simulate.faults import KINDS
-from falkirk.simulate.simulation import Simulation, report
+from falkirk.simulate.simulation import Failure, Simulation, report
 from timely.drivers.program import Program
 
 _LINE_SECONDS = 5.0
@@ -28,7 +28,7 @@ def simulate_command(
     Args:
         keep: only these faults of the (one) seed.
     """
-    simulation = Simulation(program.build, workers, kinds)
+    simulation = Simulation(program.build, workers, kinds, elsewhere=program)
     expected = simulation.expected
     if not expected:
         print(
@@ -48,10 +48,35 @@ def simulate_command(
             print(f"all well in {time.monotonic() - began:.1f} s: {simulation.tally}")
         return 0
     if keep is None:
-        print(f"seed {failure.seed} fails; leaving out faults that are not needed for it ...", file=sys.stderr)
-        failure = simulation.shrink(failure)
+        print(f"seed {failure.seed} on {workers} workers fails: {failure.error}", file=sys.stderr)
+        print(f"replay: {_replay(program, workers, failure.seed, kinds, None)}", file=sys.stderr)
+        failure = _shortened(simulation, failure)
     print(report(failure, _replay(program, failure.workers, failure.seed, kinds, failure.keep)))
     return 1
+
+
+def _shortened(simulation: Simulation, failure: Failure) -> Failure:
+    """The failure by as few faults as could be found. Ctrl-C ends the search, and the shortest so far counts."""
+    print(
+        "leaving out faults that are not needed for it (Ctrl-C: show what is found so far)", file=sys.stderr, flush=True
+    )
+    best, said = failure, time.monotonic()
+
+    def progress(shortest: Failure, tries: int) -> None:
+        nonlocal best, said
+        best = shortest
+        if time.monotonic() - said >= _LINE_SECONDS:
+            said = time.monotonic()
+            print(
+                f"{len(best.faults)} of {len(failure.faults)} faults, at most {tries} runs to go",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    try:
+        return simulation.shrink(failure, progress=progress)
+    except KeyboardInterrupt:
+        return best
 
 
 def _replay(program: Program, workers: int, seed: int, kinds: Sequence[str], keep: Sequence[int] | None) -> str:

@@ -22,6 +22,7 @@ import pytest
 from falkirk.simulate.faults import KINDS
 from falkirk.simulate.simulation import Simulation, Tally, report
 from timely.dataflow import Dataflow
+from timely.drivers.program import Program
 
 
 class Simulate(Protocol):
@@ -36,6 +37,7 @@ class Simulate(Protocol):
         workers: int = 2,
         faults: Sequence[str] = tuple(KINDS),
         keep: Sequence[int] | None = None,
+        elsewhere: bool = True,
     ) -> Tally:
         """Run `build` under `seeds` seeds; what was met in them.
 
@@ -44,6 +46,7 @@ class Simulate(Protocol):
             workers: how many workers.
             faults: kinds of faults (`falkirk.simulate.faults.KINDS`).
             keep: with one seed, only these of its faults, by number.
+            elsewhere: also see that it gives the same in another process, with another PYTHONHASHSEED, when nothing fails.
         """
         ...
 
@@ -60,9 +63,10 @@ def simulate() -> Simulate:
         workers: int = 2,
         faults: Sequence[str] = tuple(KINDS),
         keep: Sequence[int] | None = None,
+        elsewhere: bool = True,
     ) -> Tally:
         __tracebackhide__ = True
-        simulation = Simulation(build, workers, faults)
+        simulation = Simulation(build, workers, faults, Program(flow=build) if elsewhere else None)
         for seed in range(first_seed, first_seed + seeds):
             failure = simulation.run(seed, keep)
             if failure is None:

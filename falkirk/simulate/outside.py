@@ -110,7 +110,7 @@ class Outside:
     def publish(self, name: str, worker: int, time: Time, records: Sequence[Any]) -> None:
         """One time of one exactly-once output of one worker, whole."""
         key = (name, worker, time)
-        content = sorted(records, key=_order)
+        content = sorted(records, key=order_of)
         self._note("published", key, content)
         if key in self.exactly:
             self.repeated += 1
@@ -122,7 +122,7 @@ class Outside:
 
     def commit(self, name: str, worker: int, time: Time, records: Sequence[Any]) -> None:
         """An epoch of an at-least-once output of one worker."""
-        content = sorted(records, key=_order)
+        content = sorted(records, key=order_of)
         self._note("committed", (name, worker, time), content)
         self.commits.setdefault((name, worker, time), []).append(content)
 
@@ -136,7 +136,7 @@ class Outside:
             found.setdefault((name, time), []).extend(content)
         for (name, _, time), commits in self.commits.items():
             found.setdefault((name, time), []).extend(commits[-1])
-        return {key: sorted(content, key=_order) for key, content in sorted(found.items())}
+        return {key: sorted(content, key=order_of) for key, content in sorted(found.items())}
 
     def compare(self, expected: Result) -> None:
         """Hold every output to its promise.
@@ -331,16 +331,16 @@ def _close(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _order(record: Any) -> str:
+def order_of(record: Any) -> str:
     """Equal for what is equal but for the last digits of floats. Sets come in an order of their own."""
     if isinstance(record, float):
         return f"{record:.6g}"
     if isinstance(record, list | tuple):
-        return f"({', '.join(map(_order, record))})"
+        return f"({', '.join(map(order_of, record))})"
     if isinstance(record, dict):
-        return f"{{{', '.join(f'{key!r}: {_order(value)}' for key, value in record.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {order_of(value)}' for key, value in record.items())}}}"
     if isinstance(record, set | frozenset):
-        return f"{{{', '.join(sorted(map(_order, record)))}}}"
+        return f"{{{', '.join(sorted(map(order_of, record)))}}}"
     return repr(record)
 
 
@@ -348,13 +348,13 @@ def _beyond(records: Sequence[Any], others: Sequence[Any], repeats: bool) -> lis
     """The records that are not among `others`, or with `repeats` false not as often."""
     left: dict[Hashable, int] = {}
     for other in others:
-        left[_order(other)] = left.get(_order(other), 0) + 1
+        left[order_of(other)] = left.get(order_of(other), 0) + 1
     found = []
     for record in records:
-        if not left.get(_order(record)):
+        if not left.get(order_of(record)):
             found.append(record)
         elif not repeats:
-            left[_order(record)] -= 1
+            left[order_of(record)] -= 1
     return found
 
 

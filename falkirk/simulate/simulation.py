@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from falkirk.simulate.faults import KINDS, Fault
-from falkirk.simulate.outside import Result, Violation, same, shown
+from falkirk.simulate.outside import Result, Violation
+from falkirk.simulate.reference import SCHEDULES, Elsewhere, Reference, compare, portable, reference
 from falkirk.simulate.world import World
 from timely.dataflow import Dataflow
+from timely.drivers.program import Program
 from timely.errors import FalkirkError
 
 TRIES = 150
 """How many runs may be spent on making a failing one shorter."""
-_REFERENCES = (-1, -2)
-"""The schedules under which the program runs without failures."""
-
-
-class SimulationFailed(FalkirkError):
-    """Under some seed the job did what it must not. The message says how to see it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,9 @@ class Failure:
     log: tuple[str, ...]
     keep: tuple[int, ...] | None = None
     """Which of the seed's own faults are left; None: all of them."""
+
+
+Progress: TypeAlias = Callable[[Failure, int], None]
 
 
 @dataclass(slots=True)
@@ -73,10 +73,19 @@ class Simulation:
         build: makes the dataflow; called for every simulated process.
         workers: how many.
         kinds: of faults.
+        elsewhere: the same program, if it is to be run in another process too: what it gives without failures must not depend
+            on that.
     """
 
-    def __init__(self, build: Callable[[], Dataflow], workers: int = 2, kinds: Collection[str] = tuple(KINDS)) -> None:
+    def __init__(
+        self,
+        build: Callable[[], Dataflow],
+        workers: int = 2,
+        kinds: Collection[str] = tuple(KINDS),
+        elsewhere: Program | None = None,
+    ) -> None:
         self.workers = workers
+        self._elsewhere = elsewhere
         self.tally = Tally()
         self._build = build
         self._kinds = tuple(kinds)
@@ -87,29 +96,35 @@ class Simulation:
         """What the program gives without failures.
 
         Raises:
-            SimulationFailed: if that depends on the schedule.
+            SimulationFailed: if that depends on the schedule, or on the process.
             FalkirkError: of the program itself.
         """
         if self._expected is None:
-            one, other = (self._without_failures(seed) for seed in _REFERENCES)
-            for name, time in sorted(one.keys() | other.keys()):
-                first, second = one.get((name, time), []), other.get((name, time), [])
-                if not same(first, second):
-                    raise SimulationFailed(
-                        f"the program is not deterministic: even without failures, {name!r} gives at time {time} now "
-                        f"{shown(first)} and now {shown(second)}, depending on the order in which messages arrive. What "
-                        "it gives after a failure can then be compared with nothing"
-                    )
-            self._expected = one
+            self._expected = self._without_failures()
         return self._expected
 
-    def _without_failures(self, seed: int) -> Result:
-        world = World(self._build, self.workers, seed, ())
+    def _without_failures(self) -> Result:
+        def here(schedule: int, listen: bool = False) -> Reference:
+            return reference(self._build, self.workers, schedule, listen)
+
+        elsewhere = None if self._elsewhere is None else Elsewhere(self._elsewhere, self.workers)
         try:
-            world.run()
-        except Violation as error:
-            raise SimulationFailed(f"the program does not even run without failures: {error}") from error
-        return world.outside.result()
+            one, other = (here(schedule) for schedule in SCHEDULES)
+            compare(
+                *(one, other, lambda: (here(SCHEDULES[0], True), here(SCHEDULES[1], True))),
+                "the order in which messages arrive, or on something else that is not the same in each run",
+            )
+            if elsewhere is not None:
+                there = elsewhere.wait()
+                compare(
+                    *(replace(one, result=portable(one.result)), there, lambda: (here(SCHEDULES[0], True), there)),
+                    f"the process: in another one, with PYTHONHASHSEED={elsewhere.hash_seed}, sets of texts have another "
+                    "order, objects another id(), and os.getpid() is another",
+                )
+        finally:
+            if elsewhere is not None:
+                elsewhere.stop()
+        return one.result
 
     def run(self, seed: int, keep: Sequence[int] | None = None) -> Failure | None:
         """One run; None if all is well.
@@ -151,8 +166,13 @@ class Simulation:
         log = tuple(f"{at:8.3f} s  {kind}{_in_words(data)}" for at, kind, data in world.log)
         return Failure(seed, self.workers, error, tuple(world.injector.happened), log, keep)
 
-    def shrink(self, failure: Failure, tries: int = TRIES) -> Failure:
-        """The same failure, or another one of the same seed, by fewer faults, and fewer workers if that is possible."""
+    def shrink(self, failure: Failure, tries: int = TRIES, progress: Progress = lambda failure, tries: None) -> Failure:
+        """The same failure, or another one of the same seed, by fewer faults, and fewer workers if that is possible.
+
+        Args:
+            tries: how many runs this may take.
+            progress: is told after each run the shortest failure so far, and how many runs are left.
+        """
         for fewer in range(1, self.workers):
             smaller = Simulation(self._build, fewer, self._kinds)
             try:
@@ -160,7 +180,7 @@ class Simulation:
             except FalkirkError:
                 continue
             if found is not None:
-                return smaller.shrink(found, tries)
+                return smaller.shrink(found, tries, progress)
         faults = failure.faults
         kept, best = list(range(len(faults))), failure
         size = max(1, len(kept) // 2)
@@ -174,6 +194,7 @@ class Simulation:
                     at += size
                 else:
                     kept, best, shorter = left, found, True
+                progress(best, tries)
             if size == 1 and not shorter:
                 break
             size = max(1, size // 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -12,8 +13,11 @@ from typing import Any
 import pytest
 
 from falkirk import Dataflow, Iterable
+from falkirk.simulate.command import simulate_command
 from falkirk.simulate.faults import KINDS, kinds_of
-from falkirk.simulate.simulation import Simulation, SimulationFailed
+from falkirk.simulate.reference import SimulationFailed
+from falkirk.simulate.simulation import Failure, Simulation
+from timely.drivers.program import Program
 from timely.errors import FalkirkError
 
 pytest_plugins = ["falkirk.simulate.fixtures"]
@@ -21,6 +25,8 @@ pytest_plugins = ["falkirk.simulate.fixtures"]
 ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = '''
+import os
+
 from falkirk import Dataflow, FileSink, Iterable, Listen, Operator
 
 
@@ -68,6 +74,32 @@ def racy():
     return flow
 
 
+WORDS = ["to", "be", "or", "not", "that", "is", "the", "question"] * 4
+THING = object()
+
+
+def hashes():
+    flow = Dataflow("hashes")
+    words = flow.source("words", Iterable(WORDS, batch=4, epoch_every=8))
+    picked = words.exchange(by=len).map(lambda word: list({word, "some", "other", "words"})[0], name="pick")
+    picked.key_by(lambda word: word).count(name="count").records().capture("out")
+    return flow
+
+
+def processes():
+    flow = Dataflow("processes")
+    words = flow.source("words", Iterable(WORDS, batch=4, epoch_every=8))
+    words.map(lambda word: (word, os.getpid()), name="stamp").capture("out")
+    return flow
+
+
+def objects():
+    flow = Dataflow("objects")
+    words = flow.source("words", Iterable(WORDS, batch=4, epoch_every=8))
+    words.map(lambda word: (word, id(THING)), name="name").capture("out")
+    return flow
+
+
 def deaf():
     flow = Dataflow("deaf")
     flow.source("numbers", Listen(0, epoch_lines=1)).capture("out")
@@ -112,6 +144,55 @@ def test_a_program_that_is_not_deterministic_is_told_so(folder: Path) -> None:
     assert done.returncode == 1
     assert "not deterministic" in done.stderr
     assert "'sizes'" in done.stderr
+
+
+@pytest.mark.parametrize(("program", "operator"), [("hashes", "pick"), ("processes", "stamp"), ("objects", "name")])
+def test_a_program_that_depends_on_its_process_is_told_so(folder: Path, program: str, operator: str) -> None:
+    done = falkirk("simulate", f"app.py:{program}", "--seeds", "2", cwd=folder)
+    assert done.returncode == 1
+    assert "not deterministic" in done.stderr
+    assert "'out' gives at time" in done.stderr
+    assert re.search(rf"first that sends something else is the .*'{operator}'.* \(.*app.py:\d+\)", done.stderr)
+
+
+def test_the_fixture_finds_a_program_that_depends_on_the_hashes_of_texts(simulate: Any) -> None:
+    def build() -> Dataflow:
+        flow = Dataflow("hashes")
+        words = flow.source("words", Iterable([f"w{n}" for n in range(20)], epoch_every=5))
+        words.map(lambda word: (word, hash(word)), name="hash").capture("out")
+        return flow
+
+    with pytest.raises(SimulationFailed, match=r"another process, |in another one, with PYTHONHASHSEED"):
+        simulate(build, seeds=1)
+    assert simulate(build, seeds=1, elsewhere=False).runs == 1
+
+
+def test_a_failing_seed_is_told_before_it_is_made_shorter(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = Program(str(folder / "app.py"), "forgetful")
+    said = []
+
+    def shrink(self: Simulation, failure: Failure, **_: Any) -> Failure:
+        said.append((failure, capsys.readouterr().err))
+        raise KeyboardInterrupt  # whoever runs it is content with what it says by now
+
+    monkeypatch.setattr(Simulation, "shrink", shrink)
+    assert simulate_command(program, 50, 0, ("kill", "disk"), 2, None, quiet=True) == 1
+    [(failure, before)] = said
+    assert f"seed {failure.seed} on 2 workers fails: {failure.error}" in before
+    assert "replay: falkirk simulate" in before
+    assert str(failure.error) in capsys.readouterr().out
+
+
+def test_making_a_failure_shorter_says_how_far_it_is(folder: Path) -> None:
+    runs = Simulation(Program(str(folder / "app.py"), "forgetful").build, 2, ("kill", "disk"))
+    failure = next(found for seed in range(50) if (found := runs.run(seed)) is not None)
+    steps: list[tuple[int, int]] = []
+    shortest = runs.shrink(failure, progress=lambda best, tries: steps.append((len(best.faults), tries)))
+    assert steps
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1][0] == len(shortest.faults)
 
 
 def test_a_source_that_cannot_be_read_again_is_an_error_that_names_it(folder: Path) -> None:
@@ -190,3 +271,16 @@ def test_kinds_are_read_from_a_text() -> None:
         with pytest.raises(FalkirkError, match="there are:") as caught:
             kinds_of(wrong)
         assert all(kind in str(caught.value) for kind in KINDS)
+
+
+def test_a_program_that_does_not_run_in_another_process_is_told_why(simulate: Any) -> None:
+    here = os.getpid()
+
+    def build() -> Dataflow:
+        if os.getpid() != here:
+            print("much is said " * 50_000, file=sys.stderr)
+            raise ValueError("not here")
+        return sound()
+
+    with pytest.raises(SimulationFailed, match=r"another process .*ValueError: not here"):
+        simulate(build, seeds=1)

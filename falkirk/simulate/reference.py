@@ -1,0 +1,233 @@
+"""Runs without failures: what a program gives, and which of its operators is the first that gives something else elsewhere.
+
+A program whose output is another under another schedule, or in another process, cannot be compared with anything after a
+failure. In another process texts have other hashes, so sets of them another order; objects have other identities, and the
+process another id.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from falkirk.simulate.outside import Result, Violation, order_of, same, shown
+from falkirk.simulate.process import Process
+from falkirk.simulate.world import World
+from timely.batch import Batch
+from timely.codec import decode, encode
+from timely.dataflow import Dataflow
+from timely.drivers.processes import environment
+from timely.drivers.program import Program, packed, unpacked
+from timely.errors import CodecError, FalkirkError
+from timely.io.memory import rows_of
+from timely.order import Time
+
+SCHEDULES = (-1, -2)
+"""The schedules under which a program runs without failures."""
+
+_SUM = 1 << 64
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class SimulationFailed(FalkirkError):
+    """Under some seed the job did what it must not. The message says how to see it again."""
+
+
+@dataclass(slots=True)
+class Reference:
+    """One run without failures.
+
+    `sent`: for each operator (or chain of them that is one processor) and time a sum over all records that it has sent, the
+    same in whatever order they were sent. `operators`: their names and lines.
+    """
+
+    result: Result
+    sent: dict[tuple[int, Time], int] = field(default_factory=dict)
+    operators: dict[int, str] = field(default_factory=dict)
+
+
+class _ListeningWorld(World):
+    """Hears what every operator sends."""
+
+    def __init__(self, build: Callable[[], Dataflow], workers: int, seed: int) -> None:
+        super().__init__(build, workers, seed, ())
+        self.sent: dict[tuple[int, Time], int] = {}
+        self.operators: dict[int, str] = {}
+
+    def _open(self, process: Process) -> None:
+        super()._open(process)
+        if process.session is None:
+            return
+        recorder = process.session.agent.recorder
+        told = recorder.sent
+        for p, processor in enumerate(process.session.plan.processors):
+            names = ", ".join(f"{node.kind} {node.name!r}" for node in processor.nodes)
+            self.operators[p] = f"{names} ({processor.node.site})"
+
+        def sent(processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
+            key = processor, time
+            self.sent[key] = (self.sent.get(key, 0) + _sum(batch)) % _SUM
+            told(processor, port, event, time, batch)
+
+        recorder.sent = sent  # type: ignore[method-assign]
+
+
+def _sum(batch: Batch) -> int:
+    total = 0
+    for record in rows_of(batch):
+        text = _ADDRESS.sub("", order_of(record))
+        total += int.from_bytes(blake2b(text.encode(errors="replace"), digest_size=8).digest())
+    return total
+
+
+def portable(result: Result) -> Result:
+    """The result as it can go from process to process: records that cannot are texts."""
+    found: Result = {}
+    for key, records in result.items():
+        try:
+            encode(records)
+            found[key] = records
+        except CodecError:
+            found[key] = [_ADDRESS.sub("", order_of(record)) for record in records]
+    return found
+
+
+def reference(build: Callable[[], Dataflow], workers: int, schedule: int, listen: bool = False) -> Reference:
+    """What the program gives without failures, here.
+
+    Args:
+        listen: note what every operator sends.
+
+    Raises:
+        SimulationFailed: if it does not get so far.
+        FalkirkError: of the program itself.
+    """
+    world = _ListeningWorld(build, workers, schedule) if listen else World(build, workers, schedule, ())
+    try:
+        world.run()
+    except Violation as error:
+        raise SimulationFailed(f"the program does not even run without failures: {error}") from error
+    if isinstance(world, _ListeningWorld):
+        return Reference(world.outside.result(), world.sent, world.operators)
+    return Reference(world.outside.result())
+
+
+def compare(one: Reference, other: Reference, listen: Callable[[], tuple[Reference, Reference]], why: str) -> None:
+    """That both give the same.
+
+    Args:
+        listen: both again, with what every operator has sent. Only asked when they differ.
+        why: on what the output depends if they do.
+
+    Raises:
+        SimulationFailed: naming output, time, and the first operator that differs.
+    """
+    for name, time in sorted(one.result.keys() | other.result.keys()):
+        first, second = one.result.get((name, time), []), other.result.get((name, time), [])
+        if not same(first, second):
+            raise SimulationFailed(
+                f"the program is not deterministic: even without failures, {name!r} gives at time {time} now "
+                f"{shown(first)} and now {shown(second)}, depending on {why}.{_first(*listen())} What it gives after a "
+                "failure can then be compared with nothing"
+            )
+
+
+def _first(one: Reference, other: Reference) -> str:
+    for processor, time in sorted(one.sent.keys() | other.sent.keys()):
+        if one.sent.get((processor, time)) != other.sent.get((processor, time)):
+            named = one.operators.get(processor) or other.operators[processor]
+            return f" The first that sends something else is the {named}, at time {time}."
+    return ""
+
+
+# In another process
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    program: Program
+    workers: int
+
+
+class Elsewhere:
+    """The same run in a process of its own, under another PYTHONHASHSEED; it begins at once."""
+
+    def __init__(self, program: Program, workers: int) -> None:
+        self.hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+        task = packed(_Task(program, workers))
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # it is closed with the process
+        file, theirs = os.pipe()
+        self._answer = os.fdopen(file, "rb")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "falkirk.simulate.reference", str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                pass_fds=[theirs],
+                env={**environment(1), "PYTHONHASHSEED": self.hash_seed},
+            )
+        finally:
+            os.close(theirs)
+        assert self._process.stdin is not None
+        with suppress(OSError), self._process.stdin as stream:  # one that is dead already says why
+            stream.write(task)
+
+    def wait(self) -> Reference:
+        """What it gave. Raises SimulationFailed if it gave nothing."""
+        data = self._answer.read()
+        self._process.wait()
+        self._said.seek(0)
+        said = self._said.read().decode(errors="replace").strip()
+        if not data:
+            raise SimulationFailed(
+                f"the program does not run in another process (PYTHONHASHSEED={self.hash_seed}): "
+                f"{said.splitlines()[-1] if said else 'it ended without a word'}"
+            )
+        error, result, sent, operators = decode(data)
+        if error:
+            raise SimulationFailed(
+                f"the program fails in another process (PYTHONHASHSEED={self.hash_seed}), even without failures: {error}"
+            )
+        return Reference(
+            {(name, time): rows for name, time, rows in result},
+            {(processor, time): total for processor, time, total in sent},
+            dict(operators),
+        )
+
+    def stop(self) -> None:
+        """It is not wanted any more."""
+        self._process.kill()
+        self._process.wait()
+        self._answer.close()
+        self._said.close()
+
+
+def _main() -> int:
+    task: _Task = unpacked(sys.stdin.buffer.read())
+    answer: Any
+    try:
+        found = reference(task.program.build, task.workers, SCHEDULES[0], listen=True)
+        answer = (
+            "",
+            [(name, time, rows) for (name, time), rows in portable(found.result).items()],
+            [(processor, time, total) for (processor, time), total in found.sent.items()],
+            list(found.operators.items()),
+        )
+    except FalkirkError as error:
+        answer = (str(error), [], [], [])
+    with os.fdopen(int(sys.argv[1]), "wb") as file:
+        file.write(encode(answer))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
