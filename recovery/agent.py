@@ -220,7 +220,7 @@ class Agent:
                 continue
             self.low[worker][p] = bound
             for edge in self.layout.edges:
-                if (edge.logged or edge.ahead) and edge.target == p and (edge.spread or worker == self.index):
+                if edge.resends and edge.target == p and (edge.spread or worker == self.index):
                     self.checkpoints.collect_log(edge.edge, worker, bound)
             if worker == self.index:
                 self._let_go(p, bound)
@@ -254,7 +254,8 @@ class Agent:
         self._due.clear()
         self.save(at_once=True)  # what was begun; nothing may change before it is done
         self._peers = tuple(worker for worker in message.alive if worker != self.index)
-        for worker, frame in self.worker.take_frames(quiet=True).items():
+        # What the others are told of progress must hold: what waits here may still cause something.
+        for worker, frame in self.worker.take_frames(quiet=rewind.quiet(self.worker)).items():
             self.frames.append((worker, frame))
         for worker in self._peers:
             self.frames.append((worker, Frame(self.index, self.worker.generation, ends=self.round)))
@@ -286,13 +287,17 @@ class Agent:
         return tuple(
             InMemory(
                 upto := self._upto(p),
-                upto,
+                self._acted_on(p, upto),
                 self.recorder.delivered_bounds(p),
                 self.recorder.sent_bounds(p),
                 self._stored_at[p],
             )
             for p in range(len(self.layout.processors))
         )
+
+    def _acted_on(self, p: int, upto: Bound) -> Bound:
+        """N̄(p, ⊤): all that was taken for complete at a processor of this worker. Work that waits here does not lower it."""
+        return max(upto, self.recorder.notified_bound(p))
 
     def _upto(self, p: int) -> Bound:
         """What is complete at a processor of this worker."""

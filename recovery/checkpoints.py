@@ -131,9 +131,10 @@ class Checkpoints:
         draft = Draft(group, at)
         for p in self._layout.members(group):
             info = self._layout.processors[p]
+            bound = at_cut(at, info.depth)
+            self._recorder.acted(p, bound)
             if not info.chain:
                 continue
-            bound = at_cut(at, info.depth)
             known = self.at(p, bound)
             if known is not None:  # a new monitor asks again for what is on its way
                 draft.xis.append(known.xi)
@@ -322,7 +323,7 @@ class Checkpoints:
                         record.edge, record.receiver, record.number, record.event, record.time, record.header, payload
                     )
                     entry.durable = True
-                    self._recorder.logs.setdefault((record.edge, record.receiver), []).append(entry)
+                    self._recorder.recall(entry)
                     self._log_keys.setdefault(key, []).append(entry)
                 case Happened() if self._keeps(record.processor, record.generation, record.time):
                     what = None

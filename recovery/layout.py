@@ -81,6 +81,11 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     ahead: bool = False
     """What is sent there at later times than that of the event is logged, if a cut lies between: nobody sends it again."""
 
+    @property
+    def resends(self) -> bool:
+        """Whether messages of this edge are logged, all of them or some: `logs` says of each one."""
+        return self.logged or self.ahead
+
     def logs(self, event: Time, time: Time) -> bool:
         """Whether a message that the event at `event` sent, at `time`, is logged."""
         return self.logged or (self.ahead and time != event)
@@ -159,7 +164,7 @@ def lay_out(plan: Plan) -> Layout:
         replace(edge, ahead=True) if edge.feedback and edge.depth == depths[group_of[edge.source]] else edge
         for edge in edges
     )
-    logging = {edge.source for edge in edges if edge.logged or edge.ahead}
+    logging = {edge.source for edge in edges if edge.resends}
     processors = tuple(
         _info(processor, policies[processor.index], group_of[processor.index], processor.index in logging)
         for processor in plan.processors

@@ -246,7 +246,7 @@ class Observer:
             if (state := runtime.operator.state) is not None:
                 size = state.size()
                 self._sizes[0, p], self._sizes[1, p] = size.rows, size.bytes
-        sender = {edge.edge: edge.source for edge in self._agent.layout.edges if edge.logged}
+        sender = {edge.edge: edge.source for edge in self._agent.layout.edges if edge.resends}
         for (edge, _), entries in self._agent.recorder.logs.items():
             p = sender[edge]
             self._sizes[2, p] += len(entries)

@@ -80,7 +80,7 @@ class WorkerRecorder:
         self._outgoing = layout.outgoing()
         self._incoming = layout.incoming()
         self._edges = {edge.edge: edge for edge in layout.edges}
-        self.logged = frozenset(edge.edge for edge in layout.edges if edge.logged or edge.ahead)
+        self.logged = frozenset(edge.edge for edge in layout.edges if edge.resends)
         self._reach: dict[tuple[int, int], bool] = {}
         """Outputs where not all is logged, unless they change times unlogged: whether what goes to later times is."""
         self.logs: dict[tuple[int, int], list[Entry]] = {}
@@ -97,6 +97,11 @@ class WorkerRecorder:
         self._received: list[Bound] = [info.nothing for info in layout.processors]
         """Of each processor: everything before this has been received, and what is sent again of it is not wanted."""
         self._local_number = 0
+        """Of the newest logged message that stayed within this worker, in any of its processes."""
+        self._notified: list[Time] = [()] * len(layout.processors)
+        """Of each processor: the greatest time, as tuples, of which it was notified; () for none."""
+        self._acted: list[Bound] = [info.nothing for info in layout.processors]
+        """Of each processor: the greatest bound that something else than a notification has taken for complete."""
         self._of: list[_Memory] = []
         self._local: dict[tuple[int, int], list[int]] = {}
         """The logged edges that leave (processor, port) and do not leave the worker."""
@@ -108,7 +113,7 @@ class WorkerRecorder:
                 edge = layout.edges[e]
                 if not edge.logged and edge.discarding == Summary.identity(edge.depth):
                     self._reach[p, edge.port] = edge.ahead
-                if (edge.logged or edge.ahead) and (layout.workers == 1 or not edge.spread):
+                if edge.resends and (layout.workers == 1 or not edge.spread):
                     self._local.setdefault((p, edge.port), []).append(edge.edge)
 
     # What the engine tells
@@ -149,6 +154,8 @@ class WorkerRecorder:
 
     def notified(self, processor: int, time: Time) -> None:
         """A notification is about to be handled."""
+        if time > self._notified[processor]:
+            self._notified[processor] = time
         if processor in self.histories:
             self._happened(processor, NOTIFICATION, time, None)
 
@@ -201,6 +208,12 @@ class WorkerRecorder:
             Entry(edge, self._index, self._local_number, event, time, batch=batch)
         )
 
+    def recall(self, entry: Entry) -> None:
+        """A message is in the log of an earlier process of this worker. Numbers tell the order of sending, so they go on."""
+        self.logs.setdefault((entry.edge, entry.receiver), []).append(entry)
+        if entry.receiver == self._index:
+            self._local_number = max(self._local_number, entry.number)
+
     def taken(self, sender: int, message: Message) -> bool:
         """Whether a logged message is here for the first time.
 
@@ -231,6 +244,15 @@ class WorkerRecorder:
         )
 
     # What recovery asks
+
+    def acted(self, processor: int, bound: Bound) -> None:
+        """The processor was taken to be complete up to `bound`, as for a checkpoint."""
+        self._acted[processor] = max(bound, self._acted[processor])
+
+    def notified_bound(self, processor: int) -> Bound:
+        """N̄(p, ⊤): all that the processor has acted on as complete."""
+        notified, acted = self._notified[processor], self._acted[processor]
+        return max(after(notified), acted) if notified else acted
 
     def delivered_bounds(self, processor: int) -> tuple[Bound, ...]:
         """M̄(d, ⊤) of each in-edge."""
@@ -278,6 +300,7 @@ class WorkerRecorder:
         memory = self._of[processor]
         self.handled[processor] = {at: n for at, n in self.handled[processor].items() if at < bound[: len(at)]}
         self._received[processor] = bound if requests is not None else min(bound, self._received[processor])
+        self._notified[processor], self._acted[processor] = (), bound  # its frontier is complete, and no more than that
         last = _last(bound)
         memory.delivered = [min(time, last) if last is not None else () for time in memory.delivered]
         if requests is not None:

@@ -19,7 +19,7 @@ from timely.state.interface import Run
 class _Silent:
     """An engine that lets an operator ask for anything, and does nothing."""
 
-    def request(self, op: int, event: Time, time: Time) -> None:
+    def request(self, op: int, event: Time, time: Time, again: bool = False) -> None:
         """It asked already, in its first life: what is outstanding is armed again by the worker."""
 
     def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:

@@ -13,6 +13,7 @@ from recovery.checkpoints import Checkpoints
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
 from recovery.protocol import Decision
+from recovery.queues import goes_again, stays
 from recovery.recorder import Entry, WorkerRecorder
 from recovery.records import SourcePosition
 from recovery.replay import replay
@@ -135,11 +136,7 @@ class Rollback:
         def keeps(index: int, sender: int, event: Time, time: Time) -> bool:
             edge = ends[index]
             source, target = decision.bounds[sender][edge.source], mine[edge.target]
-            if not remembers or sender in decision.failed:
-                return False
-            if edge.logs(event, time) and target is not None and sender == self._worker.index:
-                return False  # it comes from the log
-            return (source is None or event < source) and (target is None or time >= target)
+            return remembers and stays(edge, source, target, sender not in decision.failed, event, time)
 
         return keeps
 
@@ -171,10 +168,7 @@ def wanted(
     for (number, receiver), entries in recorder.logs.items():
         edge = ends[number]
         source, target = bounds[index][edge.source], bounds[receiver][edge.target]
-        if target is None and remembers(edge.source):
-            continue
+        lives = remembers(edge.source)
         for entry in entries:
-            if not edge.logged and source is not None and entry.time < source:
-                continue  # a receiver that stays as it is had all of it
-            if (source is None or entry.event < source) and (target is None or entry.time >= target):
+            if goes_again(edge, source, target, lives, entry.event, entry.time):
                 yield entry

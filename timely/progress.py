@@ -162,7 +162,9 @@ class Progress(Protocol):
 
 def frontier_at(tracker: Progress, reach: Reach) -> Antichain:
     """The minimal times that may still arrive where `reach` leads; for points that have no watch."""
-    return minimal(summary(time) for place, summary in reach for time in tracker.leaving(place))
+    return minimal(
+        summary(time) for place, summary in reach for time in tracker.leaving(place) if summary.carries(time)
+    )
 
 
 def culprits(tracker: Progress, topology: Topology, reach: Reach) -> Iterator[tuple[int, Time, int]]:
@@ -173,7 +175,7 @@ def culprits(tracker: Progress, topology: Topology, reach: Reach) -> Iterator[tu
         for least in frontier_at(tracker, reach)
         for place, summary in reach
         for time in tracker.leaving(place)
-        if summary(time) == least
+        if summary(time) == least and summary.carries(time)
     ]
     while todo:
         place, time = todo.pop()
@@ -187,7 +189,7 @@ def culprits(tracker: Progress, topology: Topology, reach: Reach) -> Iterator[tu
             for arc in topology.arcs
             if arc.target == place
             for earlier in tracker.leaving(arc.source)
-            if arc.summary(earlier) == time
+            if arc.summary(earlier) == time and arc.summary.carries(earlier)
         ]
 
 
@@ -308,10 +310,12 @@ class Tracker(Pointstamps):
         come = [time for time in frontier if time not in sent]
         self._sent[place] = list(frontier)
         for target, summary in arcs:
-            for time in come:
-                self._push(target, time if summary is None else summary(time), +1)
-            for time in gone:
-                self._push(target, time if summary is None else summary(time), -1)
+            for times, diff in ((come, +1), (gone, -1)):
+                for time in times:
+                    if summary is None:
+                        self._push(target, time, diff)
+                    elif summary.carries(time):
+                        self._push(target, summary(time), diff)
 
     def _push(self, place: int, time: Time, diff: int) -> None:
         diffs = self._diffs

@@ -118,6 +118,11 @@ def look(worker: Worker) -> list[tuple[int, Time]]:
     return [(op, time) for _, _, op, time in worker._ready]
 
 
+def quiet(worker: Worker) -> bool:
+    """Whether nothing waits to be handled here: then what this worker tells the others of progress holds without it."""
+    return not look(worker)
+
+
 def listen(worker: Worker, recorder: Recorder | None) -> None:
     """From now on `recorder` hears of events in place of the one before; of messages that leave that one still does."""
     worker._recorder = recorder
@@ -237,7 +242,7 @@ def _cause(arrivals: Origins, time: Time) -> tuple[int, Time]:
         for summary in summaries:
             kept = tuple(at - by if at < FINITE else at for at, by in zip(time, summary.add))
             before = (*kept, *(0,) * (summary.depth - summary.keep))
-            if min(before) >= 0 and leq(summary(before), time):
+            if min(before) >= 0 and summary.carries(before) and leq(summary(before), time):
                 candidate = (summary(before), place, before)
                 best = candidate if best is None else max(best, candidate)
     assert best is not None  # nothing waits where nothing can come from a source

@@ -117,6 +117,14 @@ class Summary:
             )
         return (*(at + by if at < FINITE else at for at, by in zip(time, add)), *self.append)
 
+    def carries(self, time: Time) -> bool:
+        """Whether anything at `time` goes along this path: at the end of a loop nothing goes round once more.
+
+        >>> Summary.feedback(2).carries((4, 7)), Summary.feedback(2).carries((4, INF)), Summary.egress(2).carries((4, INF))
+        (True, False, True)
+        """
+        return not self._shifts or all(at < INF or not by for at, by in zip(time, self.add))
+
     def then(self, after: Summary) -> Summary:
         """This path and then `after`: `s.then(r)(t) == r(s(t))`.
 

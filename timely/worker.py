@@ -352,8 +352,8 @@ class Worker:
 
     # What operators ask for (timely.operators.base.Engine)
 
-    def request(self, op: int, event: Time, time: Time) -> None:
-        """Operator `op` wants to be notified of `time`."""
+    def request(self, op: int, event: Time, time: Time, again: bool = False) -> None:
+        """Operator `op` wants to be notified of `time`. `again`: it will be, because a later event asked for it."""
         runtime = self.runtimes[op]
         processor = runtime.processor
         watch = processor.watch
@@ -361,6 +361,8 @@ class Worker:
             raise OperatorError(f"{processor.node} asked for a notification but was made with notifies=False")
         if self._recorder is not None:
             self._recorder.requested(op, event, time)
+        if again:
+            return
         if processor.place is not None and self._peers > 1:
             self._delta(processor.place, time, +1)
         item = (order_key(time, runtime.rank), NOTIFY, op, time)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.outside import Violation
 from falkirk.simulate.process import Process
 from monitor.records import KeptDecision, KeptWatermarks, Record
-from recovery.metadata import Bound
-from recovery.protocol import Decision, ToWorker, Watermarks
+from recovery.layout import Layout
+from recovery.metadata import Bound, at_cut
+from recovery.protocol import Completed, Decision, Drained, ToMonitor, ToWorker, Watermarks
 from recovery.session import RecoverableSession
 from recovery.store.interface import Buffer
 from timely.batch import Batch
 from timely.messages import Captured, CommitSink, Effect
-from timely.order import Time
+from timely.order import Time, leq, maximal
 
 _Output = tuple[int, Time]
 """An exactly-once output of a worker at a time: (node, time)."""
@@ -23,12 +24,68 @@ _FENCE = 1024
 """More than a fence takes, and what a small segment takes beyond its sections."""
 
 
+class Closed:
+    """What the processors of one process have been told, or have said, to be complete.
+
+    Args:
+        layout: of the job.
+        worker: whose process it is.
+        decisions: all that were sent, by generation, rising.
+    """
+
+    def __init__(self, layout: Layout, worker: int, decisions: Mapping[int, Sequence[Sequence[Bound | None]]]) -> None:
+        self._layout = layout
+        self._worker = worker
+        self._decisions = decisions
+        self._generation = 0
+        self._said: list[Bound] = [info.nothing for info in layout.processors]
+        self._notified: list[tuple[Time, ...]] = [()] * len(layout.processors)
+        """The maximal times of which each processor was notified."""
+
+    def at(self, generation: int) -> None:
+        """The process is in this generation: what it was taken back by is open again, and what it keeps is complete."""
+        if generation == self._generation:
+            return
+        for number in [number for number in self._decisions if self._generation < number <= generation]:
+            for p, bound in enumerate(self._decisions[number][self._worker]):
+                if bound is not None:
+                    self._said[p] = bound
+                    self._notified[p] = ()  # within the bound that says nothing new, and outside it holds no more
+        self._generation = generation
+
+    def notified(self, processor: int, time: Time) -> None:
+        """A notification is delivered."""
+        self._notified[processor] = maximal((*self._notified[processor], time))
+
+    def heard(self, message: ToMonitor) -> None:
+        """The process says something."""
+        if isinstance(message, Completed) and message.generation == self._generation:
+            for p, info in enumerate(self._layout.processors):
+                self._say(p, at_cut(message.upto[info.group], info.depth))
+        elif isinstance(message, Drained):
+            for p, held in enumerate(message.memory):
+                self._say(p, held.upto)
+
+    def _say(self, processor: int, bound: Bound) -> None:
+        self._said[processor] = max(bound, self._said[processor])
+
+    def said(self, processor: int, time: Time) -> bool:
+        """Whether the process has said that `time` is complete."""
+        return time < self._said[processor]
+
+    def was_notified(self, processor: int, time: Time) -> bool:
+        """Whether the processor was notified of `time`, or of a later one."""
+        return any(leq(time, known) for known in self._notified[processor])
+
+
 class Checks:
     """Knows all that was announced, decided and made durable in one job.
 
     - W never falls, was durable before it was announced, and no decision lies below it.
     - A decision was durable before it was sent, is one and the same for all who hear it, and numbers only rise.
     - A processor that stays as it is keeps its operator; one that goes back handles nothing inside of what it goes back to.
+    - Nothing comes to a processor at a time of which it was notified, or that its worker has said to be complete there, in this
+      generation or in one before it that it was not taken back by.
     - An epoch that a process had published before it sealed a segment is not published again by those who read that segment.
     - The store holds no more than a constant times what is live.
     """
@@ -101,17 +158,36 @@ class Checks:
         """Look at every event of a session from now on."""
         recorder, worker, index = session.agent.recorder, session.worker, session.index
         delivered, notified = recorder.delivered, recorder.notified
+        layout, link = session.agent.layout, session._monitor
+        names = [f"{info.name!r} of worker {index}" for info in layout.processors]
+        closed = Closed(layout, index, self.decisions)
+        send = link.send
 
         def on_delivered(processor: int, port: int, time: Time, batch: Batch) -> None:
+            closed.at(worker.generation)
             self._handled(index, worker.generation, processor, time, "a batch")
+            if closed.was_notified(processor, time):
+                raise Violation(f"{names[processor]} gets a batch at {time}, and was notified that this is complete")
+            if closed.said(processor, time):
+                raise Violation(f"{names[processor]} gets a batch at {time}, and has said that this is complete")
             delivered(processor, port, time, batch)
 
         def on_notified(processor: int, time: Time) -> None:
+            closed.at(worker.generation)
             self._handled(index, worker.generation, processor, time, "a notification")
+            if closed.said(processor, time):
+                raise Violation(f"{names[processor]} is notified of {time}, and has said that this is complete")
+            closed.notified(processor, time)
             notified(processor, time)
+
+        def on_send(message: ToMonitor) -> None:
+            closed.at(worker.generation)
+            closed.heard(message)
+            send(message)
 
         recorder.delivered = on_delivered  # type: ignore[method-assign]
         recorder.notified = on_notified  # type: ignore[method-assign]
+        link.send = on_send  # type: ignore[method-assign]
 
     def _handled(self, worker: int, generation: int, processor: int, time: Time, what: str) -> None:
         bound = self.decisions[generation][worker][processor]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import polars as pl
@@ -13,7 +14,7 @@ from timely.io import Batches, Callback, Iterable, Memory
 from timely.operators import agg
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.window_shapes import Epochs, Session
-from timely.order import Time
+from timely.order import INF, Time
 from timely.state import KeyedState, Parts, TimedBatches
 from timely.stream import Stream
 
@@ -147,15 +148,16 @@ def mixed() -> Dataflow:
 
 
 def logged_exchange() -> Dataflow:
-    """Regions that log what they send to other workers, in a chain."""
+    """Regions that log what they send to other workers, in a chain: the exchange is on the border itself."""
     flow = Dataflow("logged")
     source = words(flow)
     with flow.region("first", policy=Lazy(every=1, log_outputs=True)):
-        counts = source.key_by(lambda w: w).count(name="first_count").records()
+        counts = source.key_by(lambda w: w).count(name="first_count").records().map(lambda pair: pair[1] % 4)
     with flow.region("second", policy=Lazy(every=3, log_outputs=True)):
-        lengths = counts.key_by(lambda pair: pair[1] % 4).count(name="second_count").records()
+        lengths = counts.exchange(by=lambda n: n).key_by(lambda n: n).count(name="second_count").records()
+        lengths = lengths.map(lambda pair: pair[1] % 3)
     with flow.region("third", policy=Lazy(every=0.3)):
-        totals = lengths.key_by(lambda pair: pair[1] % 3).count(name="third_count").records()
+        totals = lengths.exchange(by=lambda n: n).key_by(lambda n: n).count(name="third_count").records()
     counts.capture("counts")
     totals.capture("out")
     return flow
@@ -176,6 +178,77 @@ class Gathering(Operator):
     def gathered(self, time: Time) -> list[Any]:
         """The records of the epoch that is over."""
         return [value for batch in self._now.pop(time) for value in batch]
+
+
+class Arrivals(Gathering):
+    """Says at the end of an epoch what came of each key from each partition, in the order in which it came."""
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        came: dict[tuple[int, int], list[int]] = {}
+        for key, partition, number in self.gathered(time):
+            came.setdefault((key, partition), []).append(number)
+        ctx.send([(*where, tuple(numbers)) for where, numbers in sorted(came.items())])
+
+
+def _tagged(flow: Dataflow, size: int = 48, epoch: int = 8, keys: int = 5) -> Stream:
+    """Three partitions of (key, partition, number), read one by one."""
+    parts = [[(n * (n + at) % keys, at, n) for n in range(size)] for at in range(3)]
+    return flow.source("in", Iterable(partitioned=parts, batch=1, epoch_every=epoch))
+
+
+def order_of_logs() -> Dataflow:
+    """What is sent again to another worker: every edge in the order of sending, behind a region and between epochs."""
+    flow = Dataflow("order of logs")
+    with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
+        front = _tagged(flow).map(lambda record: record)
+    with flow.region("back", policy=Lazy(every=2)):
+        arrivals = front.exchange(by=lambda record: record[0]).unary("arrivals", Arrivals)
+        arrivals.capture("orders")
+        arrivals.key_by(lambda record: record[1]).count(name="count").records().capture("out")
+    return flow
+
+
+def one_way() -> Dataflow:
+    """Behind a quick region that logs, long loops, each worker for itself: where one dies, others refuse and keep messages."""
+    flow = Dataflow("one way")
+    with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
+        front = _tagged(flow, size=30, epoch=6).map(lambda record: record)
+    with flow.region("back", policy=Lazy(every=4)):
+        arrivals = front.exchange(by=lambda record: record[0]).unary("arrivals", Arrivals)
+        steps = arrivals.map(lambda record: (record[0], record[1], 25 + record[2][0]))
+        steps.iterate(_countdown, name="down").distinct(over="time").capture("out")
+    arrivals.capture("orders")
+    return flow
+
+
+def _countdown(inner: Stream) -> Stream:
+    return inner.map(lambda record: (*record[:2], record[2] - 3)).filter(lambda record: record[2] > 0)
+
+
+class _Ahead(Operator):
+    """Sends every third record at once into the epoch after the next."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        for record in batch:
+            if record[2] % 3:
+                ctx.send([record])
+            else:
+                ctx.send_at((time[0] + 2,), [record])
+
+
+def order_ahead() -> Dataflow:
+    """The same of messages into later epochs: on an edge that logs these only, and on one that logs all."""
+    flow = Dataflow("order ahead")
+    with flow.region("front", policy=Lazy(every=1)):
+        ahead = _tagged(flow, size=36, epoch=6).unary("ahead", _Ahead, notifies=False)
+        ahead.exchange(by=lambda record: record[0]).unary("here", Arrivals).capture("orders")
+    with flow.region("middle", policy=Lazy(every=1, log_outputs=True)):
+        again = ahead.unary("again", _Ahead, notifies=False)
+    with flow.region("back", policy=Lazy(every=3)):
+        arrivals = again.exchange(by=lambda record: record[0]).unary("there", Arrivals)
+        arrivals.capture("more orders")
+        arrivals.key_by(lambda record: record[1]).count(name="count").records().capture("out")
+    return flow
 
 
 class _Later(Gathering):
@@ -341,6 +414,131 @@ def delayed() -> Dataflow:
     return flow
 
 
+class _Words(Gathering):
+    """Sends the records of an epoch when it is over."""
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        ctx.send(sorted(self.gathered(time)))
+
+
+class _Ticks(_Words):
+    """Asks in each epoch for the end of the next: it acts on the ends of epochs that bring it nothing."""
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        super().on_notify(ctx, time)
+        if time[0] < _UNSTEADY_EPOCHS:
+            ctx.notify_at((time[0] + 1,))
+
+
+class _Blocks(Gathering):
+    """Sends the records of four epochs in the last of them, asking for that whenever something comes."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        super().on_batch(ctx, port, time, batch)
+        ctx.notify_at((self.due(time),))
+
+    @staticmethod
+    def due(time: Time) -> int:
+        return time[0] // 4 * 4 + 3
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        due = self.due(time)
+        records = self._kept.read(time).get(due, []) + self.gathered(time)
+        if time[0] < due:
+            self._kept.write(time, {due: sorted(records)})
+        else:
+            ctx.send(sorted(records))
+
+
+def _unsteady() -> Callable[[Any], int]:
+    """Some records go to one worker, the next ones to another: never the same ones when something is done again."""
+    asked = count()
+    return lambda _: next(asked) // 4 % 7
+
+
+_UNSTEADY_EPOCHS = 24
+
+
+def _restless(flow: Dataflow) -> Stream:
+    """Few records an epoch, from a front that sends them elsewhere whenever it is done again."""
+    numbers = [i * i for i in range(2 * _UNSTEADY_EPOCHS)]
+    with flow.region("front", policy=Ephemeral()):
+        return flow.source("in", Iterable(numbers, batch=1, epoch_every=2)).map(lambda n: n)
+
+
+def unsteady() -> Dataflow:
+    """Where records go is another matter whenever it is done again; what comes of them in the end is not."""
+    flow = Dataflow("unsteady")
+    front = _restless(flow)
+    with flow.region("middle", policy=Lazy(every=1, log_outputs=True)):
+        each = front.exchange(by=_unsteady()).unary("each", _Ticks)
+    each.exchange(by=lambda n: n % 5).key_by(lambda n: n % 3).count(name="count").records().capture("out")
+    return flow
+
+
+def unsteady_blocks() -> Dataflow:
+    """The same, with requests for later epochs that come in any order, and in no other way again."""
+    flow = Dataflow("unsteady blocks")
+    front = _restless(flow)
+    with flow.region("middle", policy=Lazy(every=3, log_outputs=True)):
+        blocks = front.exchange(by=_unsteady()).unary("blocks", _Blocks)
+    blocks.key_by(lambda n: n % 3).count(name="count").records().capture("out")
+    return flow
+
+
+def unsteady_loop() -> Dataflow:
+    """The same in a loop, whose operators are notified of early iterations of an epoch before late ones of another."""
+    flow = Dataflow("unsteady loop")
+    numbers = [(i * 37) % 41 for i in range(24)]
+    source = flow.source("in", Iterable(partitioned=[numbers, numbers[::-1], numbers[5:]], batch=2, epoch_every=4))
+
+    def rounds(inner: Stream) -> Stream:
+        less = inner.map(lambda n: n - 4).filter(lambda n: n > 0)
+        return less.exchange(by=_unsteady()).unary("gather", _Words)
+
+    with flow.region("loop", policy=Lazy(every=2)):
+        found = source.iterate(rounds, name="down")
+    found.key_by(lambda n: n % 5).count(name="count").records().capture("out")
+    return flow
+
+
+class _AtTheEnd(Gathering):
+    """Lets numbers go round until they are small, and says when the loop is over how many came and how large they were."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        super().on_batch(ctx, port, time, batch)
+        ctx.notify_at((*time[:-1], INF))
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        seen = self._kept.read(time)
+        totals = {key: seen.get(key, (0, 0)) for key in range(3)}
+        if time[-1] == INF:
+            ctx.send([(key, *total) for key, total in totals.items() if any(total)], port=1)
+            return
+        numbers = self.gathered(time)
+        for n in numbers:
+            total, number = totals[n % 3]
+            totals[n % 3] = (total + n, number + 1)
+        self._kept.write(time, {key: total for key, total in totals.items() if any(total)})
+        ctx.send([n - 5 for n in numbers if n > 5])
+
+
+def loop_end() -> Dataflow:
+    """A notification of the end of a loop, on its cycle: its results leave, and nothing goes round any more."""
+    flow = Dataflow("loop end")
+    numbers = [(i * 37) % 61 for i in range(36)]
+    source = flow.source("in", Iterable(partitioned=[numbers, numbers[::-1]], batch=3, epoch_every=6))
+
+    def rounds(inner: Stream) -> tuple[Stream, Stream]:
+        ends = inner.exchange(by=lambda n: n % 3).unary("end", _AtTheEnd, outputs=2)
+        return ends, ends.output(1)
+
+    ends = source.iterate(rounds, name="down")
+    ends.capture("ends")
+    ends.key_by(lambda pair: pair[1] % 3).count(name="count").records().capture("out")
+    return flow
+
+
 class Holds(Operator):
     """Says two epochs later what an epoch had, by capabilities that are kept, moved on, and found again after a rollback."""
 
@@ -465,6 +663,9 @@ PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "nested_loop": nested_loop,
     "mixed": mixed,
     "logged_exchange": logged_exchange,
+    "order_of_logs": order_of_logs,
+    "order_ahead": order_ahead,
+    "one_way": one_way,
     "future": future,
     "sessions": sessions,
     "joined": joined,
@@ -473,6 +674,10 @@ PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "columns": columns,
     "column_join": column_join,
     "sparse": sparse,
+    "unsteady": unsteady,
+    "unsteady_blocks": unsteady_blocks,
+    "unsteady_loop": unsteady_loop,
+    "loop_end": loop_end,
     "jobs": jobs,
     "delayed": delayed,
     "capabilities": capabilities,

@@ -77,7 +77,21 @@ class Change:
         patch.setattr(self.owner, self.name, wrap(made))
 
 
-def changed(changes: Sequence[Change], run: Callable[[], Any]) -> Any:
+@dataclass(frozen=True)
+class Instead:
+    """In `owner.name` stands another function: for rules that have one of their own."""
+
+    owner: Any
+    name: str
+    function: Callable[..., Any]
+
+    def make(self, patch: pytest.MonkeyPatch) -> None:
+        """Change the product until `patch` is undone."""
+        assert callable(getattr(self.owner, self.name)), f"{self.owner}.{self.name} is no function"
+        patch.setattr(self.owner, self.name, self.function)
+
+
+def changed(changes: Sequence[Change | Instead], run: Callable[[], Any]) -> Any:
     """What `run` gives while the product is changed."""
     with pytest.MonkeyPatch.context() as patch:
         for change in changes:
@@ -129,7 +143,7 @@ class Rule:
     says: str
     scenario: Callable[[], Any]
     right: Any
-    changes: tuple[Change, ...]
+    changes: tuple[Change | Instead, ...]
 
     def holds(self) -> bool:
         """Whether the scenario comes out right."""

@@ -20,7 +20,8 @@ from recovery.layout import EdgeInfo, GroupInfo, Layout, lay_out
 from recovery.metadata import Bound
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
 from recovery.protocol import InMemory
-from tests.recovery.rules_support import Change, Faults, changed, simulated
+from recovery.queues import goes_again
+from tests.recovery.rules_support import Change, Faults, Instead, changed, simulated
 from timely.dataflow import Dataflow
 from timely.io import Iterable, Memory
 from timely.operators.base import Context, Operator
@@ -188,21 +189,14 @@ def test_iterations_before_a_failure_are_kept_and_nothing_is_lost() -> None:
     assert found["restored"] > 10
 
 
-RULES: dict[str, tuple[str, tuple[Change, ...]]] = {
+RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
     "what goes round is persisted where it crosses a cut": (
         "wrong",
         (Change(Checkpoints, "_save_logs", "if fresh:", "if fresh and not edge.feedback:"),),
     ),
     "what goes round is sent again": (
         "wrong",
-        (
-            Change(
-                recovery.rollback,
-                "wanted",
-                "if (source is None or entry.event < source)",
-                "if not edge.feedback and (source is None or entry.event < source)",
-            ),
-        ),
+        (Instead(recovery.rollback, "goes_again", lambda edge, *rest: not edge.feedback and goes_again(edge, *rest)),),
     ),
     "what comes from another loop comes before all iterations of this one": (
         "wrong",

@@ -56,10 +56,11 @@ from recovery.metadata import Xi
 from recovery.protocol import InMemory
 from recovery.recorder import WorkerRecorder
 from tests.monitor.layouts import FIREWALL, LINE, LOOP, layout
-from tests.recovery.rules_support import Change, Rule
+from tests.recovery.rules_support import Change, Instead, Rule, agent_of, job
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context
-from timely.order import Summary
+from timely.order import Summary, Time
+from timely.worker import Worker
 
 SAME = Summary.identity(1)
 
@@ -67,7 +68,7 @@ SAME = Summary.identity(1)
 RULES: dict[str, Rule] = {}
 
 
-def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change) -> None:
+def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change | Instead) -> None:
     RULES[name] = Rule(says, scenario, right, changes)
 
 
@@ -227,6 +228,38 @@ for _name, _change in {
     ),
 }.items():
     rule(_name, REQUESTS, requests, (((1,), (3,)),), _change)
+
+
+def asked_twice() -> Any:
+    """A later event asks for a notification first, an earlier one then, and one that comes between the two."""
+    world = job("logs", 1)
+    agent = agent_of(world, 0)
+    p = next(p for p, each in enumerate(agent._plan.processors) if each.watch is not None)
+    ctx = agent.worker.runtimes[p].ctx
+    agent.recorder._of[p].requests.clear()
+    waiting = len(agent.worker.pending())
+    for event in (103, 101, 102):
+        ctx.time = (event,)
+        ctx.notify_at((110,))
+    known = [list(agent.recorder.requests(p, (bound,))) for bound in (101, 102, 104)]
+    return known, len(agent.worker.pending()) - waiting, ctx.pending[(110,)]
+
+
+def only_the_first(
+    self: Worker, op: int, event: Time, time: Time, again: bool = False, request: Any = Worker.request
+) -> None:
+    if not again:
+        request(self, op, event, time)
+
+
+ASKED = ([[], [((101,), (110,))], [((103,), (110,)), ((101,), (110,))]], 1, (101,))
+rule(
+    "asked by an earlier event as well",
+    "a request that a later event has made already is made within f all the same",
+    asked_twice,
+    ASKED,
+    Instead(Worker, "request", only_the_first),
+)
 
 
 # ---------------------------------------------------------------------------------- what there is to roll back to

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+import recovery.queues
 import recovery.rollback
 from recovery.agent import Agent, Phase
 from recovery.fixed_point.solve import LIVE
 from recovery.protocol import Decision, Drained, Pause
+from recovery.queues import stays
 from recovery.recorder import Entry, WorkerRecorder
 from recovery.rollback import Rollback
 from tests.monitor.layouts import FIREWALL, layout
-from tests.recovery.rules_support import Change, Rule, agent_of, job, named
+from tests.recovery.rules_support import Change, Instead, Rule, agent_of, job, named
+from timely import rewind
 from timely.messages import Frame, Message
 from timely.order import Summary
 from timely.progress_line import tracker_for
@@ -26,7 +29,7 @@ SAME = Summary.identity(1)
 RULES: dict[str, Rule] = {}
 
 
-def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change) -> None:
+def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change | Instead) -> None:
     RULES[name] = Rule(says, scenario, right, changes)
 
 
@@ -44,7 +47,7 @@ def pause() -> Any:
     generation = agent.worker.generation
     agent.hear(Pause(agent.round + 1, (0, 1)))
     flushed, marked = agent.frames[0][1], agent.frames[-1][1]
-    before = (bool(flushed.messages), marked.ends, agent.running, agent.phase)
+    before = (bool(flushed.messages), bool(flushed.progress), marked.ends, agent.running, agent.phase)
     edge = next(edge for edge in agent.layout.edges if edge.spread)
     queued = agent.worker.queued_bytes
     agent.receive(Frame(0, generation, [Message(edge.edge, 1, at, at, b"header", [b"payload"])]))
@@ -53,18 +56,15 @@ def pause() -> Any:
         *before,
         agent.worker.queued_bytes > queued,
         [type(message).__name__ for message in agent.messages],
-        all(each.notified >= each.upto for each in agent.messages[-1].memory)
-        if isinstance(agent.messages[-1], Drained)
-        else False,
+        isinstance(agent.messages[-1], Drained),
     )
 
 
 @cache
 def paused() -> tuple[Any, ...]:
-    return (True, 2, False, Phase.DRAINING, True, ["Drained"], True)
+    return (True, False, 2, False, Phase.DRAINING, True, ["Drained"], True)
 
 
-ACTS = "N̄(p, ⊤) includes every frontier that it has acted on as complete"
 for _name, _says, _change in (
     ("stops", "every live worker stops scheduling", Change(Agent, "_pause", "self.phase = Phase.DRAINING", "pass")),
     (
@@ -73,7 +73,7 @@ for _name, _says, _change in (
         Change(
             Agent,
             "_pause",
-            "for worker, frame in self.worker.take_frames(quiet=True).items():",
+            "for worker, frame in self.worker.take_frames(quiet=rewind.quiet(self.worker)).items():",
             "for worker, frame in ():",
         ),
     ),
@@ -95,12 +95,39 @@ for _name, _says, _change in (
         ),
     ),
     (
-        "acted on",
-        ACTS,
-        Change(Agent, "_memory", "self._upto(p),\n            upto,", "self._upto(p),\n            (0,) * len(upto),"),
+        "what waits may still cause something",
+        "progress is told by a worker that is quiet, in a pause as well: others would take times for complete that are not",
+        Instead(rewind, "quiet", lambda worker: True),
     ),
 ):
     rule(_name, _says, pause, paused(), _change)
+
+
+def acted_on() -> Any:
+    """N̄(p, ⊤) of processors that were notified, or cut, or only complete; and then of those taken back or brought back."""
+    agent = agent_of(job("logs", 2), 1)
+    recorder = agent.recorder
+    first, second, third = (named(agent, name) for name in ("first", "second", "third"))
+    recorder.notified(first, (50,))
+    recorder.notified(first, (40,))
+    group = agent.layout.processors[second].group
+    agent.checkpoints.cut(group, (60,), agent._state, lambda p, epoch: ())
+    agent._settled[third] = (70,)
+    now = [agent._memory()[p].notified for p in (first, second, third)]
+    recorder.restored(first, (45,), None)
+    recorder.restored(second, (30,), (), ())
+    return now, [recorder.notified_bound(p) for p in (first, second)]
+
+
+for _name, _change in {
+    "acted on": Instead(Agent, "_acted_on", lambda self, p, upto: (0,)),
+    "notified": Instead(WorkerRecorder, "notified", lambda self, processor, time: None),
+    "cut": Instead(WorkerRecorder, "acted", lambda self, processor, bound: None),
+    "not lowered by what waits": Instead(Agent, "_acted_on", lambda self, p, upto: upto),
+    "never less than complete": Instead(Agent, "_acted_on", lambda self, p, upto: self.recorder.notified_bound(p)),
+}.items():
+    _says = "N̄(p, ⊤) includes every frontier that it has acted on as complete"
+    rule(_name, _says, acted_on, ([(51,), (60,), (70,)], [(45,), (30,)]), _change)
 
 
 def complete_here() -> Any:
@@ -165,7 +192,7 @@ TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]
 
 
 def keeps() -> Any:
-    """Which batches stay in a queue of worker 1, of those that came from worker 0 (and last: its own, on a logged edge)."""
+    """Which batches stay in a queue of worker 1, of worker 0's (and last: its and its own, on a logged edge)."""
     agent = agent_of(job("tight", 2), 1)
     edge = next(edge for edge in agent.layout.edges if edge.spread)
     source, target = (agent.layout.processors[p].name for p in (edge.source, edge.target))
@@ -178,7 +205,8 @@ def keeps() -> Any:
     logged = next(edge for edge in logs.layout.edges if edge.spread and edge.logged)
     bounds = {logs.layout.processors[logged.target].name + "_1": (2,)}
     keep = rollback(logs)._keeps(decision(logs, 2, **bounds), True)
-    found.append([(e[0], t[0]) for e, t in TIMES if keep(logged.edge, 1, e, t)])
+    for sender in (0, 1):
+        found.append([(e[0], t[0]) for e, t in TIMES if keep(logged.edge, sender, e, t)])
     return found
 
 
@@ -189,25 +217,28 @@ KEPT = [
     *([(e, t) for e, t in ALL if t >= 2], []),
     *([(e, t) for e, t in ALL if e < 2], []),
     *([(e, t) for e, t in ALL if e < 3 and t >= 2], []),
-    [],
+    *([], []),
 ]
 for _name, _says, _change in (
     (
         "the sender lived",
         KEEPS,
-        Change(Rollback, "_keeps", "not remembers or sender in decision.failed", "not remembers"),
+        Instead(recovery.rollback, "stays", lambda edge, s, t, lives, *m: stays(edge, s, t, True, *m)),
     ),
-    ("kept within the source", KEEPS, Change(Rollback, "_keeps", "(source is None or event < source) and", "")),
-    ("kept outside the target", KEEPS, Change(Rollback, "_keeps", "and (target is None or time >= target)", "")),
     (
-        "unless kept",
-        "add each logged message unless kept",
-        Change(
-            Rollback,
-            "_keeps",
-            "if edge.logs(event, time) and target is not None and sender == self._worker.index:",
-            "if False:",
-        ),
+        "kept within the source",
+        KEEPS,
+        Instead(recovery.queues, "owed", lambda s, t, event, time: t is None or time >= t),
+    ),
+    (
+        "kept outside the target",
+        KEEPS,
+        Instead(recovery.queues, "owed", lambda s, t, event, time: s is None or event < s),
+    ),
+    (
+        "unless it comes from the log",
+        "add each logged message unless kept; each edge in the order of sending",
+        Instead(recovery.queues, "from_log", lambda edge, target, lives, event, time: False),
     ),
 ):
     rule(_name, _says, keeps, KEPT, _change)
@@ -238,20 +269,20 @@ for _name, _says, _change in (
     (
         "⊤ / ⊤",
         "keep all, resend nothing",
-        Change(recovery.rollback, "wanted", "target is None and remembers(edge.source)", "False"),
+        Instead(recovery.queues, "from_log", lambda edge, target, lives, *times: edge.logs(*times)),
     ),
     (
         "g failed / ⊤",
         "resend logged ones not yet delivered",
-        Change(recovery.rollback, "wanted", "target is None and remembers(edge.source)", "target is None"),
+        Instead(recovery.queues, "from_log", lambda edge, target, lives, *times: target is not None),
     ),
     (
         "resent to others",
         RESENDS,
         Change(Rollback, "_resend", "remote.append((entry.receiver, entry.message()))", "pass"),
     ),
-    ("τ ∈ f(src)", RESENDS, Change(recovery.rollback, "wanted", "(source is None or entry.event < source) and", "")),
-    ("t ∉ f(dst)", RESENDS, Change(recovery.rollback, "wanted", "and (target is None or entry.time >= target)", "")),
+    ("τ ∈ f(src)", RESENDS, Instead(recovery.queues, "owed", lambda s, t, event, time: t is None or time >= t)),
+    ("t ∉ f(dst)", RESENDS, Instead(recovery.queues, "owed", lambda s, t, event, time: s is None or event < s)),
 ):
     rule(_name, _says, resent, RESENT, _change)
 

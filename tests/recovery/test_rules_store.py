@@ -11,20 +11,20 @@ import pytest
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.checkpoints import Checkpoints
 from recovery.metadata import Xi
-from recovery.recorder import NOTIFICATION, WorkerRecorder
+from recovery.recorder import NOTIFICATION, Entry, WorkerRecorder
 from recovery.records import Applied, Checkpoint, Happened, Logged, record_of
 from recovery.store import identity, reading, segments
 from recovery.store.interface import StoreError
 from recovery.store.journal import Journal
 from recovery.store.segments import FORMAT, SegmentMeta, encode_segment, segment_name
 from tests.monitor.layouts import layout
-from tests.recovery.rules_support import Change, Rule
+from tests.recovery.rules_support import Change, Instead, Rule
 from tests.recovery.store.owners import OWNER, STORE, Owner, contents, memory_disk, section
 
 RULES: dict[str, Rule] = {}
 
 
-def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change) -> None:
+def rule(name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change | Instead) -> None:
     RULES[name] = Rule(says, scenario, right, changes)
 
 
@@ -61,6 +61,33 @@ def read_again() -> Any:
         [entry.event[0] for entry in recorder.logs.get((0, 0), ())],
         [event.time[0] for event in recorder.histories[0]],
     )
+
+
+def numbered_on() -> Any:
+    """The log of three processes of a worker, each of which sends once to itself for epoch 5."""
+    found: list[Any] = []
+    for process in range(3):
+        recorder, checkpoints = _checkpoints()
+        checkpoints.load([(record, b"") for record in found])
+        recorder.kept(0, (process,), (5,), [process])
+        entry = recorder.logs[0, 0][-1]
+        found.append(Logged(0, 0, entry.number, entry.event, entry.time, b"", (9,), process))
+    recorder, checkpoints = _checkpoints()
+    checkpoints.load([(record, b"") for record in found])
+    return [entry.event[0] for entry in recorder.logs[0, 0]], len({record.number for record in found})
+
+
+def as_by_a_new_one(self: WorkerRecorder, entry: Entry) -> None:
+    self.logs.setdefault((entry.edge, entry.receiver), []).append(entry)
+
+
+rule(
+    "numbers of what stays within a worker",
+    "logs keep the order of sending, over all processes of a worker",
+    numbered_on,
+    ([0, 1, 2], 3),
+    Instead(WorkerRecorder, "recall", as_by_a_new_one),
+)
 
 
 READ = ([(0, 4), (0, 6), (0, 7), (1, 8)], [3, 5, 6], [3, 5, 6])

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from falkirk.simulate.checks import Checks
+from falkirk.simulate.checks import Checks, Closed
 from falkirk.simulate.outside import Contradiction, Outside, RecordingSink, Violation, WatchedSource, same
 from falkirk.simulate.process import Killed
 from falkirk.simulate.world import World
 from monitor.records import KeptDecision, KeptWatermarks
-from recovery.protocol import Decision, Watermarks
+from recovery.protocol import Completed, Decision, Drained, InMemory, Watermarks
 from recovery.published import PublishedBounds
+from tests.monitor.layouts import layout
 from tests.recovery.programs import PROGRAMS
 from timely.io import Iterable
 from timely.io.interface import Chunk, End
@@ -72,6 +73,42 @@ class TestTheMonitor:
         decided(checks, decision(2, (2,)))
         with pytest.raises(Violation, match="comes after"):
             decided(checks, decision(1, (2,)))
+
+
+class TestWhatIsComplete:
+    """Of a worker with one group of a processor that has epochs, and one within a loop."""
+
+    @staticmethod
+    def closed(decisions: dict[int, Any]) -> Closed:
+        return Closed(layout("a chain, i chain2", "a>in>i", 1), 0, decisions)
+
+    def test_nothing_comes_at_a_time_of_which_it_was_notified(self) -> None:
+        closed = self.closed({})
+        closed.notified(1, (5, 0))
+        closed.notified(1, (4, 7))
+        found = [closed.was_notified(1, time) for time in ((5, 0), (4, 7), (3, 2), (4, 8), (5, 1), (6, 0))]
+        assert found == [True, True, True, False, False, False]
+
+    def test_what_was_said_to_be_complete_stays_so_for_what_stays_as_it_is(self) -> None:
+        closed = self.closed({3: [[None, (2, 0)]], 4: [[(1,), None]]})
+        closed.heard(Completed(0, 0, ((4,),)))
+        assert (closed.said(0, (3,)), closed.said(0, (4,)), closed.said(1, (3, 9))) == (True, False, True)
+        closed.at(3)
+        assert (closed.said(0, (3,)), closed.said(1, (2, 0)), closed.said(1, (1, 9))) == (True, False, True)
+        closed.heard(Completed(0, 0, ((9,),)))  # of an earlier generation
+        held = [InMemory(upto, upto, (), ()) for upto in ((6,), (5, 0))]
+        closed.heard(Drained(0, 4, tuple(held)))
+        assert (closed.said(0, (5,)), closed.said(1, (4, 9))) == (True, True)
+        closed.at(4)
+        assert (closed.said(0, (0,)), closed.said(0, (1,)), closed.said(1, (4, 9))) == (True, False, True)
+
+    def test_what_is_taken_back_may_be_notified_again(self) -> None:
+        closed = self.closed({2: [[(3,), None]]})
+        closed.notified(0, (2,))
+        closed.notified(0, (5,))
+        closed.at(2)
+        assert [closed.was_notified(0, (epoch,)) for epoch in (2, 3, 5)] == [False] * 3
+        assert [closed.said(0, (epoch,)) for epoch in (2, 3, 5)] == [True, False, False]
 
 
 class TestExactlyOnce:

@@ -64,7 +64,7 @@ class JobContext(Protocol):
 class Engine(Protocol):
     """What a context needs of the worker that runs its operator."""
 
-    def request(self, op: int, event: Time, time: Time) -> None: ...
+    def request(self, op: int, event: Time, time: Time, again: bool = False) -> None: ...
 
     def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None: ...
 
@@ -179,6 +179,7 @@ class Context:
             self.engine.request(self.op, self.time, time)
         elif self.time < first:
             self.pending[time] = self.time
+            self.engine.request(self.op, self.time, time, again=True)
 
     def retain(self, time: Time | None = None) -> Capability:
         """Keep the right to send at `time` (default: the event's own) beyond this event."""
@@ -217,7 +218,7 @@ class _Restoring:
             "notifications, in an event"
         )
 
-    def request(self, op: int, event: Time, time: Time) -> None:
+    def request(self, op: int, event: Time, time: Time, again: bool = False) -> None:
         raise self._error
 
     def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:

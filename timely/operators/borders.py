@@ -9,7 +9,7 @@ from typing import Any
 from timely.batch import Batch, is_columns
 from timely.errors import OperatorError
 from timely.operators.base import Context, Operator
-from timely.order import Time
+from timely.order import INF, Time
 
 
 class Enter(Operator):
@@ -46,12 +46,15 @@ class Leave(Operator):
 
 
 class Feedback(Operator):
-    """Sends a stream round again, one iteration later. What would begin iteration `limit` is dropped."""
+    """Sends a stream round again, one iteration later.
+
+    What would begin iteration `limit` is dropped, and what is sent when the loop is over, at iteration INF: it only leaves.
+    """
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         after = time[-1] + 1
-        if self._limit is None or after < self._limit:
+        if after <= INF and (self._limit is None or after < self._limit):
             ctx.out.append((0, (*time[:-1], after), batch))
