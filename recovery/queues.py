@@ -1,11 +1,11 @@
 """What becomes of a message in a rollback: it stays in the queue of its receiver, it is sent again, or it is void.
 
 This is Q'(e) of *Falkirk Wheel*, end of section 3.6, with messages in flight taken into account. All of it follows from the
-edge, from f(src) and f(dst) (None: ⊤), from whether the sender `lives`, with its memory, and from its two times: its
-own, and that of the event that sent it.
+edge, from f(src) and f(dst) (None: ⊤), from whether the sender `lives`, with its memory, and from the message's two
+times: its own, and that of the event that sent it.
 
-A queue holds the messages of an edge in the order of sending. So what is logged comes from one place only, its queue or its log:
-if earlier messages have to be sent again, later ones that wait in the queue are dropped and sent again as well, behind them.
+A queue holds the messages of an edge in the order of sending. So what is logged comes from one place only, queue or log: if
+earlier messages have to be sent again, later ones that wait in the queue are dropped and sent again as well, behind them.
 """
 
 from __future__ import annotations
