@@ -212,11 +212,11 @@ def one_way() -> Dataflow:
     """Behind a quick region that logs, long loops, each worker for itself: where one dies, others refuse and keep messages."""
     flow = Dataflow("one way")
     with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
-        front = _tagged(flow, size=30, epoch=6).map(lambda record: record)
+        front = _tagged(flow, size=60, epoch=4).filter(lambda record: record[2] // 4 % 3 == 0)
     with flow.region("back", policy=Lazy(every=4)):
         arrivals = front.exchange(by=lambda record: record[0]).unary("arrivals", Arrivals)
-        steps = arrivals.map(lambda record: (record[0], record[1], 25 + record[2][0]))
-        steps.iterate(_countdown, name="down").distinct(over="time").capture("out")
+        steps = arrivals.map(lambda record: (record[0], record[1], 12 + record[2][0] % 7))
+        steps.iterate(_countdown, name="down").capture("out")
     arrivals.capture("orders")
     return flow
 

@@ -10,6 +10,7 @@ from zlib import crc32
 
 from timely.batch import Batch, as_arrow, head, nbytes
 from timely.codec import encode
+from timely.drivers.kept import KeptPartition
 from timely.errors import CodecError, FalkirkError, SourceError, at_line
 from timely.graph import Node
 from timely.io.interface import Chunk, End, Files, Partition, Position, Source, Wait
@@ -116,10 +117,13 @@ class SourceDriver:
         self._node = node
         self._worker = worker
         self._clock = clock
-        self._readers = [_Reader(partition) for partition in self._open(source, files)]
-        self._live = list(self._readers)
         self._rereads = rereads
         self._rereadable = getattr(source, "rereadable", True)
+        opened = self._open(source, files)
+        if rereads and not self._rereadable:
+            opened = [KeptPartition(partition) for partition in opened]
+        self._readers = [_Reader(partition) for partition in opened]
+        self._live = list(self._readers)
         self.records = 0
         self.bytes = 0
         if not self._live and not rereads:
@@ -289,7 +293,7 @@ class SourceDriver:
             at: Position = None
             if positions is not None:
                 place = positions.get(name, Place(name, None, False))
-                at = place.position
+                at = place.position if self._rereadable else None  # of this process all, of others nothing
                 reader.positions.clear()
                 reader.settled = Mark(-1, at)
                 if epoch is not None and place.fingerprint and self._rereadable:
@@ -303,7 +307,7 @@ class SourceDriver:
             reader.ended = epoch is None
             reader.epoch = epoch or 0
             reader.wake, reader.fileno = 0.0, None
-            if epoch is not None and self._rereadable:
+            if epoch is not None:
                 try:
                     reader.partition.seek(at)
                 except FalkirkError as error:
