@@ -117,6 +117,8 @@ class Checkpoints:
         """Of the last decision that was applied."""
         self.piece_rows = PIECE_ROWS
         """How many rows of state the next piece of a cut should have: for the driver, which has a clock, to set."""
+        self.most_events = MOST_EVENTS
+        """For the simulation, whose histories are short."""
         self.saved_rows = 0
         """How many rows of state were saved so far."""
 
@@ -148,7 +150,7 @@ class Checkpoints:
         queue = info.role in ("sink", "capture")
         keeps = state is not None
         if info.history:  # its events are its state, until there are so many that state takes their place
-            keeps = whole = keeps and len(self._recorder.histories[p]) > MOST_EVENTS
+            keeps = whole = keeps and len(self._recorder.histories[p]) > self.most_events
         else:
             whole = not queue and (
                 not history.saved

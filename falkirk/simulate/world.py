@@ -30,6 +30,7 @@ from falkirk.simulate.process import (
     SimulatedStore,
 )
 from monitor.effects import Answered, Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
+from recovery.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
 from recovery.protocol import ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.session import ATTEND_SECONDS, TURN, RecoverableSession
@@ -88,6 +89,7 @@ class World:
         self._patience = self._random.choice((0.5, 1.0, 4.0))
         self._attend_seconds = ATTEND_SECONDS if seed % 8 == 7 else 0.0  # the less often, the fewer orders of events
         self._events = {3: 1, 5: 20}.get(seed % 8, TURN)
+        self._most_events = {4: 3, 6: 12}.get(seed % 8, MOST_EVENTS)
         self._small = self._random.choice((256, 2048, 1 << 16))
         self._hurry = self._random.choice((1.0, 0.1, 0.01))
         disk = Random(f"disk {seed}")
@@ -233,6 +235,7 @@ class World:
         except Killed:
             self._kill(process, "killed at I/O")
             return
+        process.session.agent.checkpoints.most_events = self._most_events
         process.session._outputs._pool = SimulatedPool(process)  # type: ignore[assignment]
         self.checks.watch(process.session)
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []

@@ -15,6 +15,7 @@ from timely.operators import agg
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.window_shapes import Epochs, Session
 from timely.order import INF, Time
+from timely.routing import stable_hash
 from timely.state import KeyedState, Parts, TimedBatches
 from timely.stream import Stream
 
@@ -223,6 +224,29 @@ def one_way() -> Dataflow:
 
 def _countdown(inner: Stream) -> Stream:
     return inner.map(lambda record: (*record[:2], record[2] - 3)).filter(lambda record: record[2] > 0)
+
+
+class InOrder(Gathering):
+    """Sends the records of an epoch in the order in which they came, with a chain of all epochs before."""
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        values = self.gathered(time)
+        link = stable_hash((self._kept.read(time).get(0), *values))
+        self._kept.write(time, {0: link})
+        ctx.send([(link, *values)])
+
+
+def ordered_histories() -> Dataflow:
+    """Histories that are replayed in order, from one sender to the next; they give way to state where they are long."""
+    flow = Dataflow("ordered histories")
+    numbers = [(i * i * 3 + i) % 97 for i in range(70)]
+    with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
+        source = flow.source("in", Iterable(numbers, batch=1, epoch_every=4)).map(lambda x: x + 1)
+    with flow.region("middle", policy=LogHistory(every=2, log_outputs=True)):
+        links = source.exchange(by=lambda x: 1).unary("first", InOrder)
+    with flow.region("back", policy=LogHistory(every=4)):
+        links.flat_map(list).exchange(by=lambda x: 0).unary("second", InOrder).capture("out")
+    return flow
 
 
 class _Ahead(Operator):
@@ -666,6 +690,7 @@ PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "order_of_logs": order_of_logs,
     "order_ahead": order_ahead,
     "one_way": one_way,
+    "ordered_histories": ordered_histories,
     "future": future,
     "sessions": sessions,
     "joined": joined,

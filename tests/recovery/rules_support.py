@@ -23,13 +23,12 @@ from falkirk.simulate.world import World
 from recovery.agent import Agent
 from recovery.metadata import at_cut
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
-from tests.recovery.programs import Gathering, Holds, fed_loop, long_loop, two_loops
+from tests.recovery.programs import Gathering, Holds, InOrder, fed_loop, long_loop, two_loops
 from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
 from timely.io import Iterable
 from timely.operators.base import Context
 from timely.order import Time
-from timely.routing import stable_hash
 from timely.stream import Stream
 
 STEPS = 12_000
@@ -242,16 +241,6 @@ class Ahead(Gathering):
         due = self._kept.read(time).get(time[0])
         if due is not None:
             ctx.send([("later", due)])
-
-
-class InOrder(Gathering):
-    """Sends the records of an epoch in the order in which they came, with a chain of all epochs before."""
-
-    def on_notify(self, ctx: Context, time: Time) -> None:
-        values = self.gathered(time)
-        link = stable_hash((self._kept.read(time).get(0), *values))
-        self._kept.write(time, {0: link})
-        ctx.send([(link, *values)])
 
 
 def tight() -> Dataflow:

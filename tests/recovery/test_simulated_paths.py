@@ -12,6 +12,7 @@ import pytest
 
 from falkirk.simulate.faults import Rates
 from falkirk.simulate.world import World
+from recovery.checkpoints import Checkpoints
 from recovery.metadata import Bound
 from recovery.protocol import Decision
 from recovery.recorder import WorkerRecorder
@@ -36,6 +37,7 @@ class Counted:
         self._around(Rollback, "_restore", self._restored)
         self._around(Rollback, "_keeps", self._kept)
         self._around(WorkerRecorder, "taken", self._taken)
+        self._around(Checkpoints, "_collect_events", self._collected)
 
     def _around(self, owner: type, name: str, count: Callable[..., None]) -> None:
         inner = getattr(owner, name)
@@ -75,6 +77,9 @@ class Counted:
 
         return keeps
 
+    def _collected(self, of: Checkpoints, found: int, p: int, low: Bound, last: int) -> None:
+        self.counts["a history gives way to state"] += any(of.base(p, low))
+
     def _taken(self, of: WorkerRecorder, found: bool, *_: Any) -> None:
         self.counts["refused"] += not found
 
@@ -106,6 +111,8 @@ WAYS = {
     ),
     "order_of_logs": ("again by one that lives to one that lives", "another's message stays", "another's message goes"),
     "order_ahead": ("again to itself", "again by one that lives to one that lives", "another's message goes"),
+    "mixed": ("a history gives way to state",),
+    "ordered_histories": ("a history gives way to state", "again to itself"),
     "unsteady": ("lower the second time", "lower than it came back from its store", "refused"),
 }
 
