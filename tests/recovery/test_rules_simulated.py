@@ -22,9 +22,10 @@ from recovery.checkpoints import Checkpoints
 from recovery.fixed_point.solve import _Descent
 from recovery.groups import Group
 from recovery.layout import EdgeInfo
+from recovery.queues import from_log, goes_again, owed
 from recovery.recorder import WorkerRecorder
 from recovery.rollback import Rollback
-from tests.recovery.rules_support import Change, Faults, changed, expected, simulated
+from tests.recovery.rules_support import Change, Faults, Instead, changed, expected, simulated
 from timely import rewind
 from timely.worker import Worker
 
@@ -48,10 +49,10 @@ class Rule:
     """`says`: the rule, in short. `changes`: its loss."""
 
     says: str
-    changes: tuple[Change, ...]
+    changes: tuple[Change | Instead, ...]
 
 
-def rule(says: str, *changes: Change) -> Rule:
+def rule(says: str, *changes: Change | Instead) -> Rule:
     return Rule(says, changes)
 
 
@@ -177,12 +178,16 @@ ROUNDS = {
     ),
     "resent within the source": rule(
         "a logged message is resent if τ ∈ f(src)",
-        Change(recovery.rollback, "wanted", "(source is None or entry.event < source) and", ""),
+        Instead(recovery.rollback, "goes_again", lambda edge, source, *rest: goes_again(edge, None, *rest)),
         Change(WorkerRecorder, "restored", "[entry for entry in entries if entry.event < bound]", "entries"),
     ),
     "resent outside the target": rule(
         "a logged message is resent if t ∉ f(dst)",
-        Change(recovery.rollback, "wanted", "and (target is None or entry.time >= target)", ""),
+        Instead(
+            recovery.rollback,
+            "goes_again",
+            lambda edge, source, *rest: from_log(edge, *rest) and owed(source, None, *rest[2:]),
+        ),
     ),
     "resent at all": rule(
         "L(e, f): what is logged is resent",
