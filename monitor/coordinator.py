@@ -16,8 +16,9 @@ from collections.abc import Iterable
 from monitor.available import Available
 from monitor.commit import GroupCommit
 from monitor.cuts import Cuts, cut_event
-from monitor.effects import Answered, Effect, Event, Fail, Fence, Finished, Respawn, Send, Settings
+from monitor.effects import Answered, Effect, Event, Fail, Fence, Finished, Note, Respawn, Send, Settings
 from monitor.handshake import refusal
+from monitor.intervals import Intervals
 from monitor.phase import Phase
 from monitor.records import KeptDecision, KeptEvent, KeptFinished, KeptLayout, Saved, Value
 from monitor.rounds import RoundNumbers
@@ -251,6 +252,7 @@ class Coordinator:
         self._available = Available(layout, saved.watermarks, decided)
         self._watermarks = LowWatermarks(self._available, self._commit, self._announce)
         self._cuts = Cuts(layout.groups, self._available.last_cuts(), self._now)
+        self._intervals = Intervals(layout)
 
     def _assemble(self) -> None:
         """Once it is known who is there: go on as before if all are, otherwise begin a round."""
@@ -405,6 +407,7 @@ class Coordinator:
             seat.heard = self._now
         self._behind = last = self._available.last_cuts()
         self._cuts = Cuts(self._available.layout.groups, last, self._now)
+        self._intervals = Intervals(self._available.layout)
         self._raise_watermarks()
         self._close()
 
@@ -424,6 +427,7 @@ class Coordinator:
             return
         for group, at, workers in self._cuts.due(self._available.minimum(), self._now):
             self._event("cut", cut_event(group, at))
+            self._intervals.announced(group, at, self._now)
             for worker in workers:
                 self._effects.append(Send(worker, Cut(self.generation, group, at)))
 
@@ -436,6 +440,10 @@ class Coordinator:
         self._event("durable", {"worker": seat.worker, **cut, "bytes": message.bytes, "writing": message.seconds})
         if began is not None:
             self._event("checkpoint", {**cut, "seconds": self._now - began})
+            note = self._intervals.durable(message.group, seat.worker, self._now - began, self._now)
+            if note is not None:
+                self._event("slow", {**cut, "worker": seat.worker, "seconds": self._now - began})
+                self._effects.append(Note(note))
         self._raise_watermarks()
         self._cut()
 
@@ -445,6 +453,9 @@ class Coordinator:
 
     def _announce(self, changed: Changes) -> None:
         self._event("watermarks", {"risen": len(changed)})
+        for safe in self._intervals.contained(self._watermarks.durable, self._now):
+            interval: dict[str, Value] = {} if safe.since_last is None else {"interval": safe.since_last}
+            self._event("safe", {**cut_event(safe.group, safe.at), "seconds": safe.seconds, **interval})
         for seat in self.seats:
             seat.failures = 0
         for seat in self.seats.alive():

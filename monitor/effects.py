@@ -70,6 +70,13 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the user should know, in words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The job is done, and its journal says so. Workers may be told to exit."""
 
@@ -110,4 +117,4 @@ class Answered:
     answer: Answer | str
 
 
-Effect: TypeAlias = Send | Persist | Respawn | Fence | Event | Finished | Fail | Answered
+Effect: TypeAlias = Send | Persist | Respawn | Fence | Event | Note | Finished | Fail | Answered

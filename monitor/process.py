@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from monitor.coordinator import Coordinator
-from monitor.effects import Answered, Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
+from monitor.effects import Answered, Event, Fail, Fence, Finished, Note, Persist, Respawn, Send, Settings
 from monitor.layouts import layout_changes
 from monitor.process_journal import MonitorJournal
 from monitor.process_workers import WorkerConnections
@@ -178,6 +178,8 @@ class MonitorProcess:
                         self._tell(Happened(kind, at, data))
                     if self._page is not None:
                         self._page.happened(effect)
+                case Note(text):
+                    self._tell(Warned(text))
                 case Answered() if self._page is not None:
                     self._page.answered(effect)
                 case Finished():

@@ -390,6 +390,12 @@ class Agent:
         """Whether a piece of a cut can be made now: then the next turn should come soon."""
         return self.running and (self._draft is not None or bool(self._due))
 
+    @property
+    def cut_every(self) -> float | None:
+        """How many seconds should be between two cuts of those that are due; None if nobody said."""
+        numbers = [cut.group for cut in self._due] + ([self._draft.group] if self._draft is not None else [])
+        return min((every for n in numbers if (every := self.layout.groups[n].seconds) is not None), default=None)
+
     def save(self, at_once: bool = False) -> None:
         """Make the next piece of the cuts that are due, or all of them. To be called when the worker has had its turn."""
         while self._draft is not None or self._due:

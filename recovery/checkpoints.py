@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import msgspec
+import pyarrow as pa
 
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi, at_cut, nothing, to_frontier
@@ -35,6 +36,7 @@ from recovery.records import (
 )
 from recovery.store.journal import Journal
 from recovery.store.segments import Section
+from timely.batch import Batch, concat, slice_
 from timely.codec import decode, decode_batch, encode
 from timely.order import Time
 from timely.state.interface import Run, State
@@ -44,6 +46,9 @@ MOST_EVENTS = 1000
 
 PIECE_ROWS = 4096
 """So much state is saved at once, between two turns of the worker, while nothing is known of how long that takes."""
+
+_RUN_ROWS = 4
+"""A run counts for at least so many rows of a piece: it costs something, however small."""
 
 _SMALL = 1 << 16
 """State of so many bytes is saved as a whole rather than in many small increments."""
@@ -82,6 +87,8 @@ class Draft:
     """The processors that are still to be saved, with what is left of their state."""
     pieces: list[Section] = field(default_factory=list)
     """Of the first of them, made already."""
+    next_run: Run | None = None
+    """Taken from its state, and not yet in a piece."""
 
 
 @dataclass(slots=True)
@@ -181,18 +188,34 @@ class Checkpoints:
         """Make the next piece of a cut. True when all of it is in the journal."""
         while draft.states:
             p, saved, pieces = draft.states[0]
-            run = next(pieces, None)
-            if run is not None:
-                header, payload = save_batch(run.batch)
-                record = Piece(p, saved.bound, run.time, run.part, header)
-                draft.pieces.append(section(record, payload))
+            runs = self._gather(draft, pieces)
+            if runs:
+                header, payload = save_batch(concat([run.batch for run in runs]))
+                told = tuple((run.time, run.part, len(run.batch)) for run in runs)
+                draft.pieces.append(section(Piece(p, saved.bound, told, header), payload))
                 saved.size += memoryview(payload).nbytes
-                self.saved_rows += len(run.batch)
+                self.saved_rows += sum(rows for _, _, rows in told)
                 return False
             del draft.states[0]
             self._end(p, saved, draft.pieces)
             draft.pieces = []
         return True
+
+    def _gather(self, draft: Draft, pieces: Iterator[Run]) -> list[Run]:
+        """The runs of the next piece: as many as have the rows of a piece, and can be one batch."""
+        runs: list[Run] = []
+        rows = 0
+        while rows < self.piece_rows:
+            run = draft.next_run or next(pieces, None)
+            draft.next_run = None
+            if run is None:
+                break
+            if runs and not _alike(runs[0].batch, run.batch):
+                draft.next_run = run
+                break
+            runs.append(run)
+            rows += max(len(run.batch), _RUN_ROWS)
+        return runs
 
     def _end(self, p: int, saved: Saved, pieces: list[Section]) -> None:
         history = self._of[p]
@@ -317,7 +340,9 @@ class Checkpoints:
                 case Checkpoint() if self._holds(record.xi.processor, record.generation, record.xi.bound):
                     current[key] = Saved(record, key, 0)
                     self._of[record.xi.processor].saved.append(current[key])
-                case Piece() if key in current and not self.published.holds(record.processor, record.time):
+                case Piece() if key in current and any(
+                    not self.published.holds(record.processor, time) for time, _, _ in record.runs
+                ):
                     current[key].runs.append((record, payload))
                     current[key].size += memoryview(payload).nbytes
                 case Logged() if self._keeps(self._sender[record.edge], record.generation, record.event):
@@ -384,10 +409,11 @@ class Checkpoints:
         upto = [saved for saved in history.saved if saved.bound <= bound]
         first = max((at for at, saved in enumerate(upto) if saved.checkpoint.whole), default=0)
         return [
-            Run(piece.time, decode_batch(piece.header, payload), piece.part)
+            run
             for saved in upto[first:]
             for piece, payload in saved.runs
-            if not self.published.holds(p, piece.time)
+            for run in _runs_of(piece, payload)
+            if not self.published.holds(p, run.time)
         ]
 
     def came_back(self, p: int, bound: Bound) -> None:
@@ -479,3 +505,23 @@ class Checkpoints:
             self._add(saved.checkpoint)
         else:
             self._whole_next.add(p)
+
+
+def _alike(one: Batch, other: Batch) -> bool:
+    """Whether two batches can be saved as one, and be told apart again."""
+    if isinstance(one, list):
+        return isinstance(other, list)
+    return (
+        isinstance(one, pa.Table)
+        and isinstance(other, pa.Table)
+        and one.schema.equals(other.schema, check_metadata=True)
+        and not any(pa.types.is_dictionary(kind) for kind in one.schema.types)
+    )
+
+
+def _runs_of(piece: Piece, payload: Any) -> Iterator[Run]:
+    batch = decode_batch(piece.header, payload)
+    start = 0
+    for time, part, rows in piece.runs:
+        yield Run(time, batch if rows == len(batch) else slice_(batch, start, rows), part)
+        start += rows

@@ -1,17 +1,27 @@
-"""When a worker's driver makes the pieces of a cut, and how large: so that nothing else has to wait for long.
+"""When a worker's driver makes the pieces of a cut, how large, and for how long: so that nothing else has to wait for long.
 
-The core has no clock, so the driver measures. It makes at most one piece a turn. A piece that would not be over by the
-time at which a source has its next input is put off until that input was handled, once.
+The core has no clock, so the driver measures. After each turn it makes pieces for as long as half a turn takes, within limits.
+The longer a cut lasts, the more: one that takes as long as the interval that was asked for gets half of the worker's time, and
+a source that gives more than can be saved is slowed down by that. A piece that would not be over by the time at which a
+source has its next input is put off until that input was handled, once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from recovery.checkpoints import PIECE_ROWS
 
 SHORTEST, LONGEST = 0.0005, 0.002
-"""A piece should take half of what a turn of the worker takes, but no fewer and no more seconds than these."""
+"""A piece, and all pieces of a turn, should take half of what a turn of the worker takes, but no fewer and no more seconds."""
+
+LATEST = 0.05
+"""The pieces of a turn take no more seconds, however late a cut is."""
 
 _FEWEST, _MOST = 16, 1 << 17
+
+_IN_TIME = 0.25
+"""A cut is in time for this share of the interval."""
 
 
 class Pace:
@@ -25,6 +35,7 @@ class Pace:
         """What a piece may take: the longest of late. Memory that was never used before can make one ten times as long."""
         self._turn = 0.0
         self._put_off = False
+        self._cut_since: float | None = None
 
     def worked(self, seconds: float) -> None:
         """A turn in which there was something to do took so long, pieces apart."""
@@ -44,7 +55,52 @@ class Pace:
             self._per_row = each
         else:  # a piece in which the machine did something else must not count for much
             self._per_row += (min(each, 4 * self._per_row) - self._per_row) / 8
-        self.rows = min(max(int(min(max(SHORTEST, self._turn / 2), LONGEST) / self._per_row), _FEWEST), _MOST)
+        self.rows = min(max(int(self.usual / self._per_row), _FEWEST), _MOST)
+
+    @property
+    def usual(self) -> float:
+        """Seconds that pieces should take after a turn."""
+        return min(max(SHORTEST, self._turn / 2), LONGEST)
+
+    def budget(self, now: float, every: float) -> float:
+        """Seconds for the pieces of this turn. `every`: how many should be between two cuts."""
+        if self._cut_since is None:
+            self._cut_since = now
+        late = (now - self._cut_since) / max(every, LATEST)
+        return self.usual if late < _IN_TIME else min(max(self.usual, self._turn * late), LATEST)
+
+    def make(
+        self,
+        began: float,
+        every: float,
+        more: Callable[[], bool],
+        piece: Callable[[int], int],
+        clock: Callable[[], float],
+        spent: Callable[[], float],
+    ) -> float:
+        """Make pieces for as long as this turn may last; the time after that.
+
+        Args:
+            began: the time now.
+            every: seconds that should be between two cuts.
+            more: whether there is something to make.
+            piece: makes a piece of about so many rows, and returns how many there were.
+            clock, spent: the time, and the seconds of processor time that this thread has used.
+        """
+        budget, now = self.budget(began, every), began
+        while more():
+            start, used = now, spent()
+            rows = piece(self.rows)
+            now = clock()
+            self.saved(rows, now - start, spent() - used)
+            # Another one that takes as long would not be over in time; by a clock that stands still nobody can tell.
+            if now == start or 2 * now - start - began > budget:
+                break
+        return now
+
+    def over(self) -> None:
+        """All cuts that were asked for are made."""
+        self._cut_since = None
 
     def puts_off(self, left: float | None) -> bool:
         """Whether the next piece should wait, if input comes in `left` seconds (None: nobody knows when)."""

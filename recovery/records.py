@@ -55,12 +55,11 @@ class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True)
 
 
 class Piece(msgspec.Struct, tag="piece", array_like=True, frozen=True):
-    """A run of the state of a checkpoint."""
+    """Runs of the state of a checkpoint, their rows one after the other in one batch: the time, part and rows of each."""
 
     processor: int
     bound: Bound
-    time: Time
-    part: int
+    runs: tuple[tuple[Time, int, int], ...]
     header: bytes
 
 

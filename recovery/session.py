@@ -162,7 +162,9 @@ class RecoverableSession(Session):
         now = self._clock()
         if busy:
             self._pace.worked(now - start)
-        if agent.saving and not self._pace.puts_off(self._due_in(now)):
+        if not agent.saving:
+            self._pace.over()
+        elif not self._pace.puts_off(self._due_in(now)):
             now = self._save(now)
             attends = busy = True
         if attends:
@@ -227,14 +229,16 @@ class RecoverableSession(Session):
         return min((wake - now for wake in wakes if wake is not None), default=None)
 
     def _save(self, began: float) -> float:
-        """Make the next piece of a cut; the time after that."""
+        """Make pieces of cuts, for as long as this turn may last; the time after that."""
+        agent = self.agent
+        every = agent.cut_every or 1.0
+        return self._pace.make(began, every, lambda: agent.saving, self._piece, self._clock, self._spent)
+
+    def _piece(self, rows: int) -> int:
         checkpoints = self.agent.checkpoints
-        checkpoints.piece_rows = self._pace.rows
-        before, spent = checkpoints.saved_rows, self._spent()
+        checkpoints.piece_rows, before = rows, checkpoints.saved_rows
         self.agent.save()
-        now = self._clock()
-        self._pace.saved(checkpoints.saved_rows - before, now - began, self._spent() - spent)
-        return now
+        return checkpoints.saved_rows - before
 
     def _publish(self) -> bool:
         """Carry out what the worker asks for; before the journal says that what it released is not needed any more."""

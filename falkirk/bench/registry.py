@@ -159,6 +159,15 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "cuts",
+        "95th percentile of the time between cuts where 0.5 s is asked; to W, restoring after a kill, peak memory",
+        "s",
+        1,
+        "jobs",
+        tuple(Variant(part, "cuts.py", part) for part in ("flights", "tiny_epochs", "state_128mb", "state_1gb")),
+        higher_is_better=False,
+    ),
+    Bench(
         "monitor_tick",
         "all processors report a checkpoint and every low-watermark rises; 20 in-edges each",
         "ms",

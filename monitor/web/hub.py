@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monitor.effects import Event
+from monitor.web.cut_times import CutTimes
 from monitor.web.fold import Folding, Group, fold, group_tree
 from monitor.web.graph_page import graph_page
 from monitor.web.view import FIELDS, Observation, Row, View, changes
@@ -50,6 +51,7 @@ class Hub:
         """The operators that pages look at closely, by page."""
         self.events: deque[tuple[int, Event]] = deque(maxlen=MOST_EVENTS)
         self.points: deque[dict[str, Any]] = deque(maxlen=MOST_POINTS)
+        self.cut_times = CutTimes()
         self._number = 0
         self._changed = asyncio.Event()
         self._drawn: OrderedDict[tuple[frozenset[str], frozenset[str]], asyncio.Task[Drawn]] = OrderedDict()
@@ -79,6 +81,7 @@ class Hub:
         for event in events:
             self._number += 1
             self.events.append((self._number, event))
+            self.cut_times.happened(event)
         self._wake()
 
     def _wake(self) -> None:

@@ -39,6 +39,7 @@ class _Job:
         for kind, count in sorted(counted.items()):
             events.add_metric([kind], count)
         yield events
+        yield from hub.cut_times.metrics()
         if seen is None or hub.layout is None:
             return
         yield GaugeMetricFamily("falkirk_generation", "How many rounds of rollback there were.", value=seen.generation)

@@ -32,7 +32,7 @@ import msgspec
 from recovery.store.interface import Buffer, StoreCorrupt, StoreVersion
 from recovery.store.memory import ALIGNMENT
 
-FORMAT = 2
+FORMAT = 3
 LARGE = 1024
 """Payloads from this size on are aligned to `ALIGNMENT`, and are not copied when they are written; others to 8 bytes."""
 

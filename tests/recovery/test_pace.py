@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recovery.checkpoints import PIECE_ROWS
-from recovery.pace import LONGEST, SHORTEST, Pace
+from recovery.pace import LATEST, LONGEST, SHORTEST, Pace
 
 
 @pytest.mark.parametrize("each", [1e-8, 2e-7, 1e-5])
@@ -60,3 +60,58 @@ def test_a_piece_waits_for_input_that_comes_before_it_would_be_over_but_only_onc
     assert not pace.puts_off(None)
     assert not pace.puts_off(0.01)
     assert [pace.puts_off(0.002) for _ in range(4)] == [True, False, True, False]
+
+
+class _Pieces:
+    """So many pieces to make, each of which takes `seconds` by the clock."""
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self.left = count
+        self.seconds = seconds
+        self.now = 100.0
+
+    def make(self, rows: int) -> int:
+        self.left -= 1
+        self.now += self.seconds
+        return rows
+
+    def turn(self, pace: Pace, every: float = 0.5) -> int:
+        """A turn: how many pieces were made."""
+        before = self.left
+        clock = lambda: self.now  # noqa: E731
+        assert pace.make(self.now, every, lambda: self.left > 0, self.make, clock, clock) == self.now
+        return before - self.left
+
+
+def test_a_turn_makes_as_many_pieces_as_its_budget_has_room_for() -> None:
+    pace, pieces = Pace(), _Pieces(1000, SHORTEST / 8)
+    assert pieces.turn(pace) == 8
+    for _ in range(100):
+        pace.worked(1.0)
+    assert pieces.turn(pace) == pytest.approx(8 * LONGEST / SHORTEST, abs=1)
+
+
+def test_a_piece_that_is_too_long_is_the_only_one_of_its_turn() -> None:
+    pace, pieces = Pace(), _Pieces(1000, 1.0)
+    assert pieces.turn(pace, every=1e6) == 1
+
+
+def test_what_is_there_is_all_that_is_made() -> None:
+    assert _Pieces(3, 1e-6).turn(Pace()) == 3
+
+
+def test_with_a_clock_that_stands_still_a_turn_makes_one_piece() -> None:
+    assert _Pieces(1000, 0.0).turn(Pace()) == 1
+
+
+def test_a_cut_that_is_late_gets_more_of_each_turn_up_to_a_limit_and_the_next_one_begins_anew() -> None:
+    pace = Pace()
+    for _ in range(100):
+        pace.worked(0.02)
+    assert pace.budget(10.0, 0.5) == pytest.approx(LONGEST)
+    assert pace.budget(10.1, 0.5) == pytest.approx(LONGEST)
+    assert pace.budget(10.5, 0.5) == pytest.approx(0.02, rel=0.05)
+    assert pace.budget(11.0, 0.5) == pytest.approx(0.04, rel=0.05)
+    assert pace.budget(99.0, 0.5) == LATEST
+    pace.over()
+    assert pace.budget(99.0, 0.5) == pytest.approx(LONGEST)

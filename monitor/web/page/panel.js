@@ -18,6 +18,8 @@ const KINDS = {
   checkpoint: (event) => `checkpoint at ${moment(event)} is complete, after ${seconds(event.seconds)}`,
   checkpoints: (event) => `${some(event.count, "checkpoint")}, up to epoch ${count(event.epoch)}; the slowest took ${seconds(event.longest)}`,
   watermarks: (event) => `${some(event.risen, "low-watermark")} rose: what lies below is collected`,
+  safe: (event) => `checkpoint at ${moment(event)} is safe, after ${seconds(event.seconds)}: no failure goes back behind it`,
+  slow: (event) => `checkpoints take longer than they should: that at ${moment(event)} took ${seconds(event.seconds)}, on worker ${event.worker} above all`,
   finished: () => "the job is finished",
 };
 
@@ -35,7 +37,7 @@ export function isBad(event) {
 function gathered(events) {
   const found = [];
   for (const event of events) {
-    if (["cut", "durable", "watermarks"].includes(event.kind)) continue;
+    if (["cut", "durable", "watermarks", "safe"].includes(event.kind)) continue;
     const last = found[found.length - 1];
     if (event.kind === "checkpoint" && last?.kind === "checkpoints") {
       last.count += 1;

@@ -1,0 +1,49 @@
+"""How long cuts take, counted for /metrics: histograms of the time between two cuts, and from a cut until W contains it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from prometheus_client.core import HistogramMetricFamily, Metric
+
+from monitor.effects import Event
+
+BUCKETS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Upper ends, in seconds."""
+
+_FAMILIES = {
+    "interval": ("falkirk_cut_interval_seconds", "Seconds between two cuts of a group."),
+    "seconds": ("falkirk_cut_to_low_watermark_seconds", "Seconds from a cut until the low-watermarks contain it."),
+}
+
+
+class CutTimes:
+    """Since this monitor began, by group."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, int], list[int]] = {}
+        self._sums: dict[tuple[str, int], float] = {}
+
+    def happened(self, event: Event) -> None:
+        """An event of the timeline."""
+        if event.kind != "safe":
+            return
+        for field in _FAMILIES:
+            value = event.data.get(field)
+            if isinstance(value, int | float):
+                key = field, int(str(event.data["group"]))
+                counts = self._counts.setdefault(key, [0] * (len(BUCKETS) + 1))
+                counts[bisect_left(BUCKETS, value)] += 1
+                self._sums[key] = self._sums.get(key, 0.0) + value
+
+    def metrics(self) -> Iterator[Metric]:
+        """As Prometheus wants them."""
+        for field, (name, what) in _FAMILIES.items():
+            family = HistogramMetricFamily(name, what, labels=["group"])
+            for (of, group), counts in sorted(self._counts.items()):
+                if of == field:
+                    sums = [sum(counts[: place + 1]) for place in range(len(counts))]
+                    buckets = list(zip([*map(str, BUCKETS), "+Inf"], map(float, sums)))
+                    family.add_metric([str(group)], buckets=buckets, sum_value=self._sums[of, group])
+            yield family
