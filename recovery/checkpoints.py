@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from recovery.layout import Layout
-from recovery.metadata import Bound, Xi, at_cut, nothing, to_frontier
+from recovery.metadata import Bound, Xi, at_cut, to_frontier
 from recovery.published import PublishedBounds
 from recovery.recorder import NOTIFICATION, Entry, Event, WorkerRecorder
 from recovery.records import (
@@ -39,7 +39,7 @@ from recovery.store.segments import Section
 from timely.batch import Batch, concat, slice_
 from timely.codec import decode, decode_batch, encode
 from timely.order import Time
-from timely.state.interface import Run, State
+from timely.state.interface import Run, Scan, Scannable, State
 
 MOST_EVENTS = 1000
 """A full history of more events is replaced by the operator's state, if it keeps that in `state`."""
@@ -50,8 +50,17 @@ PIECE_ROWS = 4096
 _RUN_ROWS = 4
 """A run counts for at least so many rows of a piece: it costs something, however small."""
 
+_MANY, _MOST = 64, 4096
+"""So many checkpoints of small, and of large state are replaced by one."""
+
 _SMALL = 1 << 16
 """State of so many bytes is saved as a whole rather than in many small increments."""
+
+SCAN_PIECES = 16
+"""A cut saves so many pieces of a large state anew, or as much as is new, whichever is more."""
+
+RETAINED = 1 << 23
+"""So many bytes of small checkpoints are kept in memory, to be carried to where small segments are joined."""
 
 Positions = Callable[[int, int], tuple[SourcePosition, ...]]
 """Where the partitions of a source, by processor, go on after all epochs before the given one."""
@@ -68,8 +77,11 @@ class Saved:
     checkpoint: Checkpoint
     key: Key
     size: int
+    rows: int = 0
     runs: list[tuple[Piece, Any]] = field(default_factory=list)
     """What was read of the store, until it has been restored."""
+    sections: list[Section] = field(default_factory=list)
+    """What was written, while it is small."""
 
     @property
     def bound(self) -> Bound:
@@ -96,10 +108,14 @@ class _History:
     """The checkpoints of one processor, ascending."""
 
     saved: list[Saved] = field(default_factory=list)
-    since_whole: int = 0
-    whole_size: int = 0
     since: Bound | None = None
     """The bound at which it came back from the store; None once it can never go below that."""
+    scan: Scan | None = None
+    """A walk over its state, which is saved anew a little with each cut."""
+    scan_since: Bound = ()
+    """The cut with which that began."""
+    unwieldy: bool = False
+    """Its old checkpoints keep segments alive in which hardly anything else is."""
 
 
 class Checkpoints:
@@ -116,7 +132,8 @@ class Checkpoints:
         self._applied: dict[int, Applied] = {}
         self._applied_at: dict[int, int] = {}
         """The segment from which on nothing is void by a decision."""
-        self._whole_next: set[int] = set()
+        self._retained: dict[Key, Saved] = {}
+        self._retained_size = 0
         self._opening = Opening(layout)
         self.published = PublishedBounds(journal)
         self._sender = {edge.edge: edge.source for edge in layout.edges}
@@ -153,22 +170,19 @@ class Checkpoints:
 
     def _begin(self, p: int, bound: Bound, state: State | None, positions: Positions, draft: Draft) -> Xi:
         info, history = self._layout.processors[p], self._of[p]
-        before = history.saved[-1].bound if history.saved else info.nothing
-        queue = info.role in ("sink", "capture")
-        keeps = state is not None
+        last = history.saved[-1] if history.saved else None
         if info.history:  # its events are its state, until there are so many that state takes their place
-            keeps = whole = keeps and len(self._recorder.histories[p]) > self.most_events
+            whole = state is not None and len(self._recorder.histories[p]) > self.most_events
+            keeps = whole
         else:
-            whole = not queue and (
-                not history.saved
-                or not keeps
-                or p in self._whole_next
-                or history.since_whole > max(history.whole_size, _SMALL)
+            keeps = state is not None
+            whole = info.role not in ("sink", "capture") and (
+                last is None or state is None or self._replaces(history, bound, state)
             )
         checkpoint = Checkpoint(
             xi=Xi(p, bound, self._recorder.discards(p, bound)),
             generation=self.generation,
-            whole=whole,
+            since=bound if whole else last.checkpoint.since if last is not None else info.nothing,
             pieces=0,
             requests=self._recorder.requests(p, bound),
             held=self._recorder.held_at(p, bound),
@@ -179,10 +193,54 @@ class Checkpoints:
         pieces: Iterator[Run] = iter(())
         if keeps:
             assert state is not None
-            after = nothing(info.depth) if whole else before
-            pieces = state.pieces(to_frontier(bound), to_frontier(after), lambda: self.piece_rows)
+            if whole:
+                history.scan = None
+            pieces = self._pieces(history, state, bound, info.nothing if whole or last is None else last.bound)
         draft.states.append((p, saved, pieces))
         return checkpoint.xi
+
+    def _replaces(self, history: _History, bound: Bound, state: State) -> bool:
+        """Whether all of a state is to be saved with this cut, in place of what is stored. Begins a scan where that is much."""
+        if history.scan is not None:
+            return False
+        count, rows, size = self._stored(history)
+        small = size <= 2 * _SMALL
+        if not history.unwieldy and count < (_MANY if small else _MOST) and (small or rows <= 2 * state.size().rows):
+            return False
+        history.unwieldy = False
+        if not small and isinstance(state, Scannable):
+            history.scan, history.scan_since = state.scan(to_frontier(bound)), bound
+        return history.scan is None
+
+    @staticmethod
+    def _stored(history: _History) -> tuple[int, int, int]:
+        """What makes up the state of the last checkpoint: how many checkpoints, rows, and bytes."""
+        since = history.saved[-1].checkpoint.since
+        count = rows = size = 0
+        for saved in reversed(history.saved):
+            if saved.bound < since:
+                break
+            count += 1
+            rows += saved.rows
+            size += saved.size
+        return count, rows, size
+
+    def _pieces(self, history: _History, state: State, bound: Bound, after: Bound) -> Iterator[Run]:
+        """What a cut saves of a state: what is new, and some of what is to be saved anew."""
+        upto, new = to_frontier(bound), 0
+        for run in state.pieces(upto, to_frontier(after), self._rows):
+            new += len(run.batch)
+            yield run
+        if history.scan is not None:
+            left = max(new, SCAN_PIECES * self.piece_rows)
+            for run in history.scan.pieces(upto, self._rows):
+                yield run
+                left -= len(run.batch)
+                if left <= 0:
+                    break
+
+    def _rows(self) -> int:
+        return self.piece_rows
 
     def advance(self, draft: Draft) -> bool:
         """Make the next piece of a cut. True when all of it is in the journal."""
@@ -193,8 +251,10 @@ class Checkpoints:
                 header, payload = save_batch(concat([run.batch for run in runs]))
                 told = tuple((run.time, run.part, len(run.batch)) for run in runs)
                 draft.pieces.append(section(Piece(p, saved.bound, told, header), payload))
+                rows = sum(rows for _, _, rows in told)
                 saved.size += memoryview(payload).nbytes
-                self.saved_rows += sum(rows for _, _, rows in told)
+                saved.rows += rows
+                self.saved_rows += rows
                 return False
             del draft.states[0]
             self._end(p, saved, draft.pieces)
@@ -218,18 +278,30 @@ class Checkpoints:
         return runs
 
     def _end(self, p: int, saved: Saved, pieces: list[Section]) -> None:
-        history = self._of[p]
-        saved.checkpoint = msgspec.structs.replace(saved.checkpoint, pieces=len(pieces))
-        for each in (section(saved.checkpoint), *pieces):
-            self._journal.add(saved.key, each)
-        if saved.checkpoint.whole:
-            history.since_whole, history.whole_size = 0, saved.size
-            self._whole_next.discard(p)
-        else:
-            history.since_whole += saved.size
+        history, since = self._of[p], saved.checkpoint.since
+        if history.scan is not None and history.scan.over:  # with what was written meanwhile, that is all
+            history.scan, since = None, history.scan_since
+        saved.checkpoint = msgspec.structs.replace(saved.checkpoint, pieces=len(pieces), since=since)
+        saved.sections = [section(saved.checkpoint), *pieces]
+        self._write(saved)
+        self._retain(saved)
         self._save_logs(p, saved.bound)
         if self._layout.processors[p].history:
             self._save_events(p, saved.bound)
+
+    def _write(self, saved: Saved) -> None:
+        for each in saved.sections:
+            self._journal.add(saved.key, each)
+
+    def _retain(self, saved: Saved) -> None:
+        """Keep what was written, if it is so small that it is to be joined with others, and there is room."""
+        if saved.size >= self._journal.small:
+            saved.sections = []
+            return
+        self._retained[saved.key] = saved
+        self._retained_size += saved.size
+        while self._retained_size > RETAINED:
+            self._release(next(iter(self._retained)))
 
     def _save_logs(self, p: int, bound: Bound) -> None:
         edges = {edge.edge: edge for edge in self._layout.edges if edge.source == p}
@@ -292,12 +364,8 @@ class Checkpoints:
                 continue
             history = self._of[p]
             while history.saved and history.saved[-1].bound > bound:
-                gone = history.saved.pop()
-                self._journal.dead(gone.key)
-                if not gone.checkpoint.whole:
-                    history.since_whole -= gone.size
-                else:
-                    history.since_whole, history.whole_size = self._sizes(history)
+                self._let_go(history.saved.pop())
+            history.scan = None  # it may have gone past what is kept
             for key in [key for key in self._log_keys if self._sender[key[1]] == p]:
                 self._narrow(self._log_keys, key, [e for e in self._log_keys[key] if e.event < bound])
             for key in [key for key in self._event_keys if key[1] == p]:
@@ -310,14 +378,16 @@ class Checkpoints:
             del keys[key]
             self._journal.dead(key)
 
-    @staticmethod
-    def _sizes(history: _History) -> tuple[int, int]:
-        since = 0
-        for saved in reversed(history.saved):
-            if saved.checkpoint.whole:
-                return since, saved.size
-            since += saved.size
-        return since, 0
+    def _let_go(self, saved: Saved) -> None:
+        self._journal.dead(saved.key)
+        self._release(saved.key)
+
+    def _release(self, key: Key) -> None:
+        """Forget what was written under a key."""
+        saved = self._retained.pop(key, None)
+        if saved is not None:
+            self._retained_size -= saved.size
+            saved.sections = []
 
     # Restoring
 
@@ -345,6 +415,7 @@ class Checkpoints:
                 ):
                     current[key].runs.append((record, payload))
                     current[key].size += memoryview(payload).nbytes
+                    current[key].rows += sum(rows for _, _, rows in record.runs)
                 case Logged() if self._keeps(self._sender[record.edge], record.generation, record.event):
                     entry = Entry(
                         record.edge, record.receiver, record.number, record.event, record.time, record.header, payload
@@ -364,7 +435,6 @@ class Checkpoints:
                     self._event_keys.setdefault(key, []).append(event)
         for history in self._of:
             history.saved.sort(key=lambda saved: saved.bound)
-            history.since_whole, history.whole_size = self._sizes(history)
         for entries in self._recorder.logs.values():
             entries.sort(key=lambda entry: entry.number)
         for events in self._recorder.histories.values():
@@ -401,16 +471,20 @@ class Checkpoints:
 
     def at(self, p: int, bound: Bound) -> Checkpoint | None:
         """The checkpoint of processor `p` at `bound`; None for ∅ and where none was needed."""
-        return next((saved.checkpoint for saved in self._of[p].saved if saved.bound == bound), None)
+        found = self._saved_at(p, bound)
+        return found.checkpoint if found is not None else None
+
+    def _saved_at(self, p: int, bound: Bound) -> Saved | None:
+        return next((saved for saved in reversed(self._of[p].saved) if saved.bound == bound), None)
 
     def runs(self, p: int, bound: Bound) -> list[Run]:
         """S(p, `bound`), from what was read of the store."""
-        history = self._of[p]
-        upto = [saved for saved in history.saved if saved.bound <= bound]
-        first = max((at for at, saved in enumerate(upto) if saved.checkpoint.whole), default=0)
+        found = self._saved_at(p, bound)
+        since = bound if found is None else found.checkpoint.since
         return [
             run
-            for saved in upto[first:]
+            for saved in self._of[p].saved
+            if since <= saved.bound <= bound
             for piece, payload in saved.runs
             for run in _runs_of(piece, payload)
             if not self.published.holds(p, run.time)
@@ -442,10 +516,10 @@ class Checkpoints:
             if info.history:
                 first = self._collect_events(p, low, first)
             elif info.role not in ("sink", "capture"):
-                while first > 0 and not history.saved[first].checkpoint.whole:
-                    first -= 1
+                since = history.saved[first].checkpoint.since
+                first = next(at for at, saved in enumerate(history.saved) if saved.bound >= since)
             for saved in history.saved[:first]:
-                self._journal.dead(saved.key)
+                self._let_go(saved)
             del history.saved[:first]
 
     def _collect_events(self, p: int, low: Bound, last: int) -> int:
@@ -480,8 +554,10 @@ class Checkpoints:
                 self._journal.dead(("applied", generation))
 
     def carry(self) -> None:
-        """Write again what keeps old segments of the journal alive; state that is large is rather saved anew."""
-        for key in cast(list[Key], self._journal.carry()):
+        """Write again what keeps old segments of the journal alive."""
+        keys = cast(list[Key], self._journal.carry())
+        crowded = bool(keys) and self._journal.size > 4 * self._journal.live + 2 * _SMALL
+        for key in keys:
             kind = key[0]
             if kind == "opening":
                 self._add(self._opening)
@@ -494,17 +570,20 @@ class Checkpoints:
             elif key in self._event_keys:
                 self._add_events(key)
             elif kind == "cut":
-                self._carry_cut(key)
+                self._carry_cut(key, crowded)
 
-    def _carry_cut(self, key: Any) -> None:
+    def _carry_cut(self, key: Any, crowded: bool) -> None:
+        """State that is not at hand any more is saved anew, if what is not needed takes much more room than what is."""
         _, p, bound = key
-        saved = next((saved for saved in self._of[p].saved if saved.bound == bound), None)
+        saved = self._saved_at(p, bound)
         if saved is None:
             self._journal.dead(key)
+        elif saved.sections:
+            self._write(saved)
         elif not saved.checkpoint.pieces:
             self._add(saved.checkpoint)
-        else:
-            self._whole_next.add(p)
+        elif crowded:
+            self._of[p].unwieldy = True
 
 
 def _alike(one: Batch, other: Batch) -> bool:

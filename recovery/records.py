@@ -42,16 +42,24 @@ class SourcePosition(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True):
-    """Ξ(p, f) with what S(p, f) has beside runs. Its `Piece`s follow: those since the checkpoint before, or all if `whole`."""
+    """Ξ(p, f) with what S(p, f) has beside runs. Its `Piece`s follow: what is new since the checkpoint before, or all.
+
+    The state at f is in the pieces of all checkpoints from the one at `since` up to this one.
+    """
 
     xi: Xi
     generation: int
-    whole: bool
+    since: Bound
     pieces: int
     requests: tuple[tuple[Time, Time], ...]
     positions: tuple[SourcePosition, ...]
     held: tuple[tuple[Time, int], ...] = ()
     """Capabilities for times outside f: time and how many."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether its own pieces are all of the state."""
+        return self.since == self.xi.bound
 
 
 class Piece(msgspec.Struct, tag="piece", array_like=True, frozen=True):

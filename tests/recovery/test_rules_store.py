@@ -42,7 +42,7 @@ def _checkpoints(journal: Journal | None = None) -> tuple[WorkerRecorder, Checkp
 
 
 def _saved(p: int, bound: int, generation: int) -> Checkpoint:
-    return Checkpoint(Xi(p, (bound,), ((0,),) if p == 0 else ()), generation, True, 0, (), ())
+    return Checkpoint(Xi(p, (bound,), ((0,),) if p == 0 else ()), generation, (bound,), 0, (), ())
 
 
 def read_again() -> Any:
@@ -418,7 +418,7 @@ def collected() -> Any:
 COLLECTED = "collect S(p, f') for f' ⊂ W(p): garbage goes, and what may be needed stays"
 for _name, _old, _new in (
     ("garbage goes", "del history.saved[:first]", "pass"),
-    ("garbage goes from the journal", "self._journal.dead(saved.key)", "pass"),
+    ("garbage goes from the journal", "self._let_go(saved)", "pass"),
     ("what W rests on stays", "first = inside[-1]", "first = inside[-1] + 1"),
 ):
     rule(_name, COLLECTED, collected, ([4, 5], [4, 5]), Change(Checkpoints, "collect", _old, _new))

@@ -195,7 +195,7 @@ class ColumnIndex:
 
     def nbytes(self) -> int:
         """Bytes of the keys, roughly."""
-        return 64 * len(self._small) if self._table is None else int(whole(self.values()).nbytes) + 16 * len(self)
+        return 64 * len(self._small) if self._table is None else self._table.nbytes()
 
 
 def _distinct_codes(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:

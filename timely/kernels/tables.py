@@ -101,6 +101,10 @@ class StringTable:
         self._count += 1
         return self._count - 1
 
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._slots.nbytes + self._heads.nbytes + self._offsets.nbytes + self._bytes.nbytes
+
     def values(self) -> pa.Array:
         """All strings in id order: a view, which later additions do not disturb."""
         return pa.StringArray.from_buffers(
@@ -149,6 +153,10 @@ class IntTable:
         self._keys[self._count] = 0
         self._count += 1
         return self._count - 1
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._slots.nbytes + self._keys.nbytes
 
     def values(self) -> npt.NDArray[np.int64]:
         """All integers in id order: a view, which later additions do not disturb."""

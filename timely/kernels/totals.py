@@ -201,6 +201,7 @@ class Totals:
         self.keys = list(keys)
         self.parts = list(parts)
         self.index = KeyIndex(len(keys), expected)
+        self._expected = expected
         self._arrays: list[Numbers] = []
         self._kinds: list[pa.DataType] = []
 
@@ -218,7 +219,7 @@ class Totals:
             self._widen(kinds)
         count = len(self.index)
         if count > len(self._arrays[0]):
-            size = max(64, 2 * count)
+            size = max(64, 2 * count, self._expected)
             for i, (part, array) in enumerate(zip(self.parts, self._arrays, strict=True)):
                 larger = np.full(size, _identity(part.kind, array.dtype), array.dtype)
                 larger[: len(array)] = array
@@ -267,10 +268,18 @@ class Totals:
         for array, new in zip(self._arrays, values, strict=True):
             array[ids] = new
 
-    def clear(self, ids: Ids) -> None:
-        """Let `ids` start from nothing again."""
+    def put_table(self, ids: Ids, table: pa.Table) -> None:
+        """Set the parts of `ids`, all different, to those of the partial `table`."""
+        first, count = (int(ids[0]), len(ids)) if len(ids) else (0, 0)
+        rising = count > 0 and int(ids[-1]) == first + count - 1 and bool((np.diff(ids) == 1).all())
+        where: Ids | slice = slice(first, first + count) if rising else ids
         for part, array in zip(self.parts, self._arrays, strict=True):
-            array[ids] = _identity(part.kind, array.dtype)
+            column = whole(table[part.name])
+            if column.null_count:  # a group that had no values
+                array[where] = _identity(part.kind, array.dtype)
+                array[ids[column.is_valid().to_numpy(zero_copy_only=False)]] = numbers(column.drop_null())
+            else:
+                array[where] = numbers(column)
 
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` keys."""

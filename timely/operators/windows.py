@@ -205,6 +205,9 @@ class OpenWindows(KeyedState):
         for run in super().pieces(upto, after, rows):
             yield Run(run.time, list(map(_in_shard_of_key, run.batch)), run.part)
 
+    def scan(self, upto: Frontier) -> None:
+        """None: windows close before long."""
+
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold."""
         super().restore(runs)

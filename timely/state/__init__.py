@@ -1,6 +1,6 @@
 """State of operators: what each keeps, in versions by time. `timely.state.interface` says what recovery asks of it."""
 
-from timely.state.interface import Run, State, StateSize, is_transient
+from timely.state.interface import Run, Scan, Scannable, State, StateSize, is_transient
 from timely.state.keyed import KeyedState
 from timely.state.parts import Parts
 from timely.state.runs import RunState
@@ -12,6 +12,8 @@ __all__ = [
     "Parts",
     "Run",
     "RunState",
+    "Scan",
+    "Scannable",
     "State",
     "StateSize",
     "TimedBatches",

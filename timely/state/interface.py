@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from timely.batch import Batch
 from timely.order import Frontier, Time
@@ -41,6 +41,29 @@ Rows = Callable[[], int]
 
 WHOLE = 1 << 62
 """More rows than any state has: one piece."""
+
+
+class Scan(Protocol):
+    """A walk over all that a state held when it began, spread over snapshots at rising frontiers.
+
+    With all that was written since it began, its runs make up the whole state, once it is over: so a large state is saved anew
+    a little at a time. Void when the state is restored, or rolled back (`keep`).
+    """
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+
+    def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
+        """What comes next, as it is in `upto`, in runs of about `rows()` rows. The walk goes on behind the last one taken."""
+
+
+@runtime_checkable
+class Scannable(Protocol):
+    """A `State` that can be walked over."""
+
+    def scan(self, upto: Frontier) -> Scan | None:
+        """A walk that begins with a snapshot at `upto`; None if what is held now cannot be walked over."""
 
 
 class State(Protocol):

@@ -11,7 +11,7 @@ from timely.batch import nbytes
 from timely.order import Frontier, Time
 from timely.routing import shard_of, stable_hash
 from timely.state.interface import Rows, Run
-from timely.state.scopes import Scope, Scopes
+from timely.state.scopes import Scope, Scopes, ScopeScan
 
 Change = tuple[dict[Any, Any], dict[Any, Any]]
 """What a time wrote, and what that replaced."""
@@ -73,6 +73,9 @@ class _Keyed(Scope[Change]):
         if left := {key: value for key, value in removed.items() if value is not ABSENT}:
             yield Run(time, _records(left))
 
+    def scan(self, upto: Frontier) -> ScopeScan:
+        return _KeyedScan(self, upto)
+
     def _replaced(
         self, upto: Frontier, since: tuple[Time, Change] | None, before: dict[Any, Any]
     ) -> tuple[Time, Change] | None:
@@ -120,6 +123,33 @@ class _Keyed(Scope[Change]):
         each = nbytes(sample) // len(sample) if sample else 0
         rows = len(self.values) + sum(len(change[0]) for _, change in self.log)
         return rows, rows * each
+
+
+class _KeyedScan(ScopeScan):
+    def __init__(self, scope: _Keyed, upto: Frontier) -> None:
+        self._scope = scope
+        removed = [key for _, change in scope.later(upto) for key in change[1] if key not in scope.values]
+        self._keys = [*scope.values, *dict.fromkeys(removed)]
+        self._next = 0
+
+    @property
+    def over(self) -> bool:  # type: ignore[override]
+        return self._next >= len(self._keys)
+
+    def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
+        scope = self._scope
+        before: dict[Any, Any] = {}
+        seen: tuple[Time, Change] | None = None
+        time = scope.newest(upto)
+        while time is not None and not self.over:
+            keys = self._keys[self._next : self._next + rows()]
+            self._next += len(keys)
+            seen = scope._replaced(upto, seen, before)
+            get = scope.values.get
+            now = {key: before[key] if key in before else get(key, ABSENT) for key in keys}
+            # What is not there any more was removed since the walk began: that is written down where it happened.
+            if records := _records({key: value for key, value in now.items() if value is not ABSENT}):
+                yield Run(time, records)
 
 
 def _first(values: dict[Any, Any], count: int) -> list[tuple[Any, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from timely.order import Frontier
-from timely.state.interface import Rows, Run, State, StateSize, is_transient
+from timely.state.interface import Rows, Run, Scan, Scannable, State, StateSize, is_transient
 
 
 class Parts:
@@ -27,6 +27,17 @@ class Parts:
         for number, part in enumerate(self._parts):
             for run in part.pieces(upto, after, rows):
                 yield replace(run, part=number)
+
+    def scan(self, upto: Frontier) -> Scan | None:
+        """A walk over every part, one after the other; None if one of them cannot be walked over."""
+        scans: list[tuple[int, Scan]] = []
+        for number, part in enumerate(self._parts):
+            if not is_transient(part):
+                scan = part.scan(upto) if isinstance(part, Scannable) else None
+                if scan is None:
+                    return None
+                scans.append((number, scan))
+        return _PartsScan(scans)
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold."""
@@ -50,3 +61,17 @@ class Parts:
         """How much all parts hold."""
         sizes = [part.size() for part in self._parts]
         return StateSize(sum(s.rows for s in sizes), sum(s.bytes for s in sizes), sum(s.runs for s in sizes))
+
+
+class _PartsScan:
+    def __init__(self, scans: list[tuple[int, Scan]]) -> None:
+        self._scans = scans
+
+    @property
+    def over(self) -> bool:
+        return all(scan.over for _, scan in self._scans)
+
+    def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
+        for number, scan in self._scans:
+            for run in scan.pieces(upto, rows):
+                yield replace(run, part=number)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Generic, TypeVar
 
 from timely.order import INF, Frontier, Time
-from timely.state.interface import WHOLE, Rows, Run, StateSize
+from timely.state.interface import WHOLE, Rows, Run, Scan, StateSize
 
 Change = TypeVar("Change")
 
@@ -38,6 +38,17 @@ class Scope(Generic[Change]):
     def whole(self, upto: Frontier, time: Time, rows: Rows) -> Iterator[Run]:
         """All that is there without the entries outside `upto`, in runs of about `rows()` rows at `time`."""
         raise NotImplementedError
+
+    def scan(self, upto: Frontier) -> ScopeScan:
+        """A walk over all that is there."""
+        raise NotImplementedError
+
+    def newest(self, upto: Frontier) -> Time | None:
+        """The newest time in `upto` that was written."""
+        for time, _ in reversed(self.log):
+            if time in upto:
+                return time
+        return self.settled
 
     def later(self, upto: Frontier, since: tuple[Time, Change] | None = None) -> list[tuple[Time, Change]]:
         """The entries of the log outside `upto` that came after `since`, or were changed since then; the oldest first."""
@@ -68,6 +79,16 @@ class Scope(Generic[Change]):
                 f"state was written at {last} and now at {time}: it runs on along the last coordinate; "
                 "write it when a time is complete"
             )
+
+
+class ScopeScan:
+    """A walk over a scope (`timely.state.interface.Scan`)."""
+
+    over = False
+
+    def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
+        """See `Scan`."""
+        raise NotImplementedError
 
 
 S = TypeVar("S", bound=Scope)  # type: ignore[type-arg]
@@ -116,6 +137,10 @@ class Scopes(Generic[S]):
             yield from scope.whole(upto, scope.log[end - 1][0] if end else settled, rows)
         elif first < end:
             yield from scope.changes(list(islice(scope.log, first, end)), upto, rows)
+
+    def scan(self, upto: Frontier) -> Scan | None:
+        """A walk over what is held, unless that is in several scopes, which come and go."""
+        return self._scopes[()].scan(upto) if self._scopes.keys() == {()} else None
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold, in order of time."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from timely.kernels.totals import Part, Totals, repeats, union
 from timely.order import Frontier, Time
 from timely.routing import hash_columns, shards_of
 from timely.state.interface import Rows, Run
-from timely.state.scopes import Scope, Scopes
+from timely.state.scopes import Scope, Scopes, ScopeScan
 
 SHARD = "shard()"
 """The column of a run that holds the shard of each key (uint16)."""
@@ -32,9 +32,9 @@ Change = tuple[int, Ids, list[Numbers]]
 
 
 class _Totals(Scope[Change]):
-    def __init__(self, keys: Sequence[str], parts: Sequence[Part]) -> None:
+    def __init__(self, keys: Sequence[str], parts: Sequence[Part], expected: int) -> None:
         super().__init__()
-        self.totals = Totals(keys, parts)
+        self.totals = Totals(keys, parts, expected)
 
     def add(self, time: Time, tables: Sequence[pa.Table]) -> tuple[Ids, list[Numbers]]:
         self.check_order(time)
@@ -60,9 +60,15 @@ class _Totals(Scope[Change]):
         return self._runs(_distinct(touched, len(self.totals), rows), upto, entries[-1][0])
 
     def whole(self, upto: Frontier, time: Time, rows: Rows) -> Iterator[Run]:
+        return self._runs(_ranges(0, self._known(upto), rows), upto, time)
+
+    def scan(self, upto: Frontier) -> ScopeScan:
+        return _TotalsScan(self, self._known(upto))
+
+    def _known(self, upto: Frontier) -> int:
+        """How many keys there are in `upto`."""
         later = self.later(upto)
-        count = later[0][1][0] if later else len(self.totals)  # the oldest says how many keys there were before all
-        return self._runs(_ranges(count, rows), upto, time)
+        return later[0][1][0] if later else len(self.totals)  # the oldest says how many there were before all
 
     def _runs(self, pieces: Iterator[Ids], upto: Frontier, time: Time) -> Iterator[Run]:
         """A run for each piece of rising ids, all in `upto`, with the parts that they had there."""
@@ -84,17 +90,33 @@ class _Totals(Scope[Change]):
 
     def load(self, run: Run) -> None:
         assert isinstance(run.batch, pa.Table)
-        known = len(self.totals)
-        ids = self.totals.ids(run.batch)
-        before = self.totals.gather(ids)
-        self.totals.clear(ids)
-        self.totals.add(ids, run.batch, unique=True)
-        self.log.append((run.time, (known, ids, before)))
+        self.totals.put_table(self.totals.ids(run.batch), run.batch)
+        self.settled = run.time  # whoever goes back below what was restored restores once more
 
     def measure(self) -> tuple[int, int]:
         changed = sum(len(change[1]) for _, change in self.log)
         width = 8 * (1 + len(self.totals.parts))
         return len(self.totals) + changed, self.totals.nbytes() + changed * width
+
+
+class _TotalsScan(ScopeScan):
+    """By id: keys keep theirs, and new ones get later ones."""
+
+    def __init__(self, scope: _Totals, count: int) -> None:
+        self._scope = scope
+        self._next = 0
+        self._count = count
+
+    @property
+    def over(self) -> bool:  # type: ignore[override]
+        return self._next >= self._count
+
+    def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
+        time = self._scope.newest(upto)
+        if time is not None:
+            for run in self._scope._runs(_ranges(self._next, self._count, rows), upto, time):
+                self._next += len(run.batch)
+                yield run
 
 
 class _Replaced:
@@ -131,9 +153,8 @@ class _Replaced:
                 array[at[met]] = old[first + met]
 
 
-def _ranges(count: int, rows: Rows) -> Iterator[Ids]:
-    """The ids below `count`, in pieces of `rows()`."""
-    start = 0
+def _ranges(start: int, count: int, rows: Rows) -> Iterator[Ids]:
+    """The ids from `start` to below `count`, in pieces of `rows()`."""
     while start < count:
         end = min(start + rows(), count)
         yield np.arange(start, end)
@@ -143,7 +164,7 @@ def _ranges(count: int, rows: Rows) -> Iterator[Ids]:
 def _distinct(many: Sequence[Ids], count: int, rows: Rows) -> Iterator[Ids]:
     """The distinct ids, all below `count`, in order and in pieces of at most `rows()`."""
     if count > _SPARSE * sum(map(len, many)):
-        yield from _cut(np.array(sorted({i for ids in many for i in ids.tolist()}), np.intp), rows)
+        yield from _cut(np.unique(np.concatenate([*many, np.zeros(0, np.intp)])), rows)
         return
     present = np.zeros(count, np.bool_)
     for ids in many:
@@ -170,9 +191,18 @@ class TotalsState(Scopes[_Totals]):
         super().__init__()
         self._keys = list(keys)
         self._parts = list(parts)
+        self._expected = 0
 
     def _new(self) -> _Totals:
-        return _Totals(self._keys, self._parts)
+        return _Totals(self._keys, self._parts, self._expected)
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Replace everything held by what `runs` hold, in order of time."""
+        runs = list(runs)
+        self._scopes = {}  # before what takes its place is there
+        self._expected = sum(len(run.batch) for run in runs) // 2  # keys may come again: some of them, and at most all
+        super().restore(runs)
+        self._expected = 0
 
     def add(self, time: Time, tables: Sequence[pa.Table]) -> pa.Table:
         """Add partial tables at `time`; the keys that they touch, with their new totals.
