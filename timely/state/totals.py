@@ -164,7 +164,8 @@ def _ranges(start: int, count: int, rows: Rows) -> Iterator[Ids]:
 def _distinct(many: Sequence[Ids], count: int, rows: Rows) -> Iterator[Ids]:
     """The distinct ids, all below `count`, in order and in pieces of at most `rows()`."""
     if count > _SPARSE * sum(map(len, many)):
-        yield from _cut(np.unique(np.concatenate([*many, np.zeros(0, np.intp)])), rows)
+        ids = np.sort(np.concatenate([*many, np.zeros(0, np.intp)]))
+        yield from _cut(ids[np.flatnonzero(np.diff(ids, prepend=-1))], rows)
         return
     present = np.zeros(count, np.bool_)
     for ids in many:

@@ -359,5 +359,5 @@ def test_what_is_no_store_or_of_another_version_is_refused(store: LocalStore) ->
     with pytest.raises(StoreCorrupt, match="does not say which store"):
         store_id(store)
     (store.folder / "store").write_text('{"type":"falkirk-store","version":7,"id":"YWFhYWFhYWFhYWFhYWFhYQ=="}')
-    with pytest.raises(StoreVersion, match="format 7, and this version reads format 2"):
+    with pytest.raises(StoreVersion, match="format 7, and this version reads format 3"):
         store_id(store)

@@ -138,7 +138,7 @@ def test_another_version_is_named_with_ours(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(format_, "FORMAT", 9)
     data = in_memory(META, SMALL_SEGMENT)
     monkeypatch.undo()
-    with pytest.raises(StoreVersion, match="a is in format 9, and this version reads format 2; use the newer version"):
+    with pytest.raises(StoreVersion, match="a is in format 9, and this version reads format 3; use the newer version"):
         decode_segment(data, "a", STORE)
 
 
