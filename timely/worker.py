@@ -281,19 +281,23 @@ class Worker:
         try:
             if len(out) > 1:
                 for port, time, batch in out:
-                    for way, _, _, route in runtime.routes[port]:
+                    for way, target, _, route in runtime.routes[port]:
                         if way:
                             self._queue(route, ctx.time, time, batch)
+                        elif runtimes[target].mail and self._overtakes(route, time):
+                            self._enqueue_own(route, ctx.time, time, batch)
                 out.reverse()
                 for port, time, batch in out:
-                    for way, target, target_port, _ in runtime.routes[port]:
-                        if not way:
+                    for way, target, target_port, route in runtime.routes[port]:
+                        if not way and not (runtimes[target].mail and self._overtakes(route, time)):
                             self._stack.append((runtimes[target], target_port, time, batch))
             else:
                 for port, time, batch in out:
                     for way, target, target_port, route in runtime.routes[port]:
                         if way:
                             self._queue(route, ctx.time, time, batch)
+                        elif runtimes[target].mail and self._overtakes(route, time):
+                            self._enqueue_own(route, ctx.time, time, batch)
                         else:
                             self._stack.append((runtimes[target], target_port, time, batch))
         except IndexError:
@@ -304,7 +308,7 @@ class Worker:
 
     def _queue(self, route: Route, event: Time, time: Time, batch: Batch) -> None:
         if route.way == Way.QUEUE:
-            self._enqueue(route.processor, route.port, time, (route.edge.index, self.index, event, batch))
+            self._enqueue_own(route, event, time, batch)
             return
         place = route.place
         assert place is not None
@@ -321,6 +325,14 @@ class Worker:
                 self._enqueue(route.processor, route.port, time, (route.edge.index, worker, event, part))
             elif self._outbox.add(worker, route, event, time, part):
                 self._count(place, time, +1)
+
+    def _overtakes(self, route: Route, time: Time) -> bool:
+        """Whether earlier batches of this time still wait at the end of a route that has no queue: sent again after a rollback."""
+        waiting = self.runtimes[route.processor].mail.get((route.port, time), ())
+        return any(letter[0] == route.edge.index for letter in waiting)
+
+    def _enqueue_own(self, route: Route, event: Time, time: Time, batch: Batch) -> None:
+        self._enqueue(route.processor, route.port, time, (route.edge.index, self.index, event, batch))
 
     def _enqueue(self, op: int, port: int, time: Time, letter: Letter) -> None:
         runtime = self.runtimes[op]

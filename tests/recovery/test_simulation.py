@@ -173,6 +173,15 @@ def test_kinds_of_faults_can_be_chosen(kind: str) -> None:
     assert set() < set(runs.tally.faults) <= allowed[kind]
 
 
+def test_nothing_overtakes_what_is_sent_again() -> None:
+    """Where an edge has no queue, as on one worker, what is sent again waits all the same, and new records come behind it."""
+    for seed in (11, 51, 59, 67, 107):
+        world = World(PROGRAMS["order_ahead"], 1, seed)
+        world._events = 1
+        world.run()
+        world.outside.compare(simulation("order_ahead", 1).expected)
+
+
 def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory holds one run for all times up to there, and sources know no earlier position: both come from the store."""
     monkeypatch.setattr(checkpoints, "_SMALL", -1)  # save whole states often
