@@ -6,6 +6,7 @@ from monitor.layouts import layout_changes
 from monitor.records import KeptDecision
 from recovery.layout import Layout
 from recovery.protocol import Join
+from timely.errors import ProtocolError
 
 
 def refusal(join: Join, workers: int, layout: Layout | None, decision: KeptDecision | None) -> str | None:
@@ -18,7 +19,11 @@ def refusal(join: Join, workers: int, layout: Layout | None, decision: KeptDecis
         decision: the last one in the monitor's journal.
     """
     worker = join.worker
-    if layout is not None and (changes := layout_changes(layout, join.layout)):
+    try:
+        changes = layout_changes(layout, join.layout) if layout is not None else []
+    except ProtocolError as error:
+        return f"worker {worker} cannot take part: {error}"
+    if changes:
         lines = "\n  ".join(changes)
         return (
             f"worker {worker} runs another program than the one that the store, or another worker, knows:\n  {lines}\n"

@@ -5,10 +5,8 @@ Where an operator stands in the user's file, and how often it is checkpointed, m
 
 from __future__ import annotations
 
-import json
-
 from recovery.layout import Layout
-from timely.fingerprint import differences
+from timely.fingerprint import differences, read_outline
 
 _FIELDS = {
     "policy": "its policy",
@@ -30,7 +28,7 @@ def layout_changes(before: Layout, after: Layout) -> list[str]:
             f"it was run by {before.workers} worker(s) and is now by {after.workers}: another -w without a savepoint is "
             f"not possible, because state is where its keys were; run it with -w {before.workers}"
         )
-    lines += differences(json.loads(before.outline), json.loads(after.outline))
+    lines += differences(read_outline(before.outline), read_outline(after.outline))
     old = {info.name: info for info in before.processors}
     for info in after.processors:
         was = old.pop(info.name, None)

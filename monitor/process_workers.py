@@ -9,6 +9,7 @@ from contextlib import suppress
 from recovery.child_control import cut, frame
 from recovery.greeting import Greeting, tune
 from recovery.protocol import Join, ToMonitor, ToWorker, decode_to_monitor, encode_message
+from timely.errors import ProtocolError
 
 _CHUNK = 1 << 18
 
@@ -91,7 +92,13 @@ class WorkerConnections:
             ended = True
         heard = []
         for data in cut(connection.buffer):
-            message = decode_to_monitor(data)
+            try:
+                message = decode_to_monitor(data)
+            except ProtocolError:
+                if connection.worker >= 0:
+                    raise
+                self._forget(connection)  # nobody whom this job knows
+                return []
             if isinstance(message, Join):
                 connection.worker, connection.incarnation = message.worker, message.incarnation
                 newest = self._newest.get(message.worker)

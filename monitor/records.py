@@ -15,6 +15,7 @@ import msgspec
 
 from recovery.layout import Layout
 from recovery.metadata import Bound
+from timely.codec.typed import Typed
 
 Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
 """Plain data, as in JSON."""
@@ -65,7 +66,7 @@ class KeptFinished(msgspec.Struct, tag="finished", frozen=True):
 Record: TypeAlias = KeptLayout | KeptWatermarks | KeptDecision | KeptRounds | KeptEvent | KeptFinished
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Record)
+_decoder: Typed[Record] = Typed("a record in the journal of the monitor", Record)
 
 
 def encode_record(record: Record) -> bytes:
@@ -74,9 +75,8 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes | memoryview) -> Record:
-    """The record again. Raises msgspec.DecodeError or ValidationError for anything else."""
-    record: Record = _decoder.decode(data)
-    return record
+    """The record again. Raises ProtocolError for anything else."""
+    return _decoder.decode(data)
 
 
 def slot(record: Record) -> str | None:

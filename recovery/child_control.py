@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import msgspec
 
 from recovery.layout import Layout
+from timely.codec.typed import Typed
 from timely.drivers.control import CapturedBatch, Stats
 from timely.errors import FalkirkError
 
@@ -164,8 +165,8 @@ FromChild: TypeAlias = Beat | Here | Needed | Fenced | Happened | Over | Unable 
 Heard = TypeVar("Heard")
 
 _encoder = msgspec.msgpack.Encoder()
-TO_CHILD: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
-FROM_CHILD: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)
+TO_CHILD: Typed[ToChild] = Typed("what the supervisor says", ToChild)
+FROM_CHILD: Typed[FromChild] = Typed("what a process of the job says", FromChild)
 
 
 def tell(sock: socket.socket, message: ToChild | FromChild, files: Sequence[socket.socket] = ()) -> None:
@@ -211,7 +212,7 @@ def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:
 class Control(Generic[Heard]):
     """One end of such a connection, for reading."""
 
-    def __init__(self, sock: socket.socket, decoder: msgspec.msgpack.Decoder[Heard]) -> None:
+    def __init__(self, sock: socket.socket, decoder: Typed[Heard]) -> None:
         self.sock = sock
         self.ended = False
         """The other side is gone, and everything that it said has been read."""

@@ -27,12 +27,13 @@ And while somebody looks at the page: Observe, and Observed in answer, which cha
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi
+from timely.codec.typed import Typed
 from timely.order import Time
 
 LIVE = None
@@ -252,8 +253,8 @@ class Observe(msgspec.Struct, tag=True, frozen=True):
 ToWorker: TypeAlias = Cut | Watermarks | Pause | Decision | Refused | Ask | Suppose | Observe
 
 _encoder = msgspec.msgpack.Encoder()
-_to_monitor: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToMonitor)
-_to_worker: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(ToWorker)
+_to_monitor: Typed[ToMonitor] = Typed("a message of a worker", ToMonitor)
+_to_worker: Typed[ToWorker] = Typed("a message of the monitor", ToWorker)
 
 
 def encode_message(message: ToMonitor | ToWorker) -> bytes:
@@ -262,12 +263,10 @@ def encode_message(message: ToMonitor | ToWorker) -> bytes:
 
 
 def decode_to_monitor(data: bytes | memoryview) -> ToMonitor:
-    """A message of a worker. Raises msgspec.DecodeError or ValidationError for anything else."""
-    message: ToMonitor = _to_monitor.decode(data)
-    return message
+    """A message of a worker. Raises ProtocolError for anything else."""
+    return _to_monitor.decode(data)
 
 
 def decode_to_worker(data: bytes | memoryview) -> ToWorker:
-    """A message of the monitor. Raises msgspec.DecodeError or ValidationError for anything else."""
-    message: ToWorker = _to_worker.decode(data)
-    return message
+    """A message of the monitor. Raises ProtocolError for anything else."""
+    return _to_worker.decode(data)

@@ -14,7 +14,7 @@ from typing import Any
 from recovery.layout import Layout
 from recovery.metadata import Bound, after, everything, inverse, nothing, project
 from timely.batch import Batch
-from timely.codec import decode_batch
+from timely.codec import check_columns, decode_batch
 from timely.errors import OperatorError
 from timely.messages import Message
 from timely.order import INF, Summary, Time
@@ -38,7 +38,11 @@ class Entry:
     durable: bool = False
 
     def message(self) -> Message:
-        """The message to send again."""
+        """The message to send again. Whoever gets it trusts this process, and this process does not trust the store.
+
+        Raises CodecError if the store has damaged it.
+        """
+        check_columns(self.header, self.payload)
         return Message(self.edge, self.number, self.event, self.time, self.header, [self.payload])
 
     def content(self) -> Batch:

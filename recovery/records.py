@@ -5,6 +5,7 @@ Everything is MessagePack with types, and the engine's own codec for batches: no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,6 +15,8 @@ from recovery.metadata import Bound, Xi
 from recovery.store.segments import Section
 from timely.batch import Batch
 from timely.codec import encode_batch
+from timely.codec.typed import Typed
+from timely.errors import ProtocolError
 from timely.order import Time
 
 
@@ -110,7 +113,7 @@ PUBLISHED = ("published",)
 """The key of `Published`: each takes the place of the one before."""
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Record)
+_decoder: Typed[Record] = Typed("a record in the journal of a worker", Record)
 
 
 def key_of(record: Record) -> tuple[Any, ...]:
@@ -132,15 +135,52 @@ def key_of(record: Record) -> tuple[Any, ...]:
             return PUBLISHED
 
 
+def check_fit(record: Record, layout: Layout, senders: Mapping[int, int]) -> None:
+    """See that a record speaks of what is in `layout`: its checksum says only that it is what somebody wrote.
+
+    `senders` has the processor that sends on each edge.
+
+    Raises:
+        ProtocolError: if it does not.
+    """
+    if not _fits(record, layout, senders):
+        raise ProtocolError(
+            f"a record in the journal of a worker does not fit the program: {type(record).__name__} of what is not there. "
+            "Run the program that wrote the store, bring back a copy of the store, or choose another one"
+        )
+
+
+def _fits(record: Record, layout: Layout, senders: Mapping[int, int]) -> bool:
+    depths = [info.depth for info in layout.processors]
+
+    def known(p: int, *times: Time | None) -> bool:
+        return 0 <= p < len(depths) and all(time is None or len(time) == depths[p] for time in times)
+
+    match record:
+        case Opening():
+            return True
+        case Applied():
+            return len(record.bounds) == len(depths) and all(known(p, bound) for p, bound in enumerate(record.bounds))
+        case Checkpoint():
+            return known(record.xi.processor, record.xi.bound)
+        case Piece():
+            return known(record.processor, record.bound, record.time)
+        case Logged():
+            return known(senders.get(record.edge, -1), record.event) and 0 <= record.receiver < layout.workers
+        case Happened():
+            return known(record.processor, record.time) and layout.processors[record.processor].history
+        case Published():
+            return all(known(p, bound) for p, bound in record.bounds)
+
+
 def section(record: Record, payload: bytes | memoryview = b"") -> Section:
     """A record as a section."""
     return Section(_encoder.encode(record), payload)
 
 
 def record_of(head: bytes | memoryview) -> Record:
-    """The record in a section's head. Raises msgspec.DecodeError or ValidationError for what is none."""
-    record: Record = _decoder.decode(head)
-    return record
+    """The record in a section's head. Raises ProtocolError for what is none."""
+    return _decoder.decode(head)
 
 
 def save_batch(batch: Batch) -> tuple[bytes, bytes]:

@@ -22,6 +22,10 @@ class CodecError(FalkirkError):
     """A value that must cross an exchange, a log or a checkpoint is of a type that the codec does not carry."""
 
 
+class ProtocolError(FalkirkError):
+    """What came from another process, or stands in a store, is nothing that this version of the project writes."""
+
+
 class SourceError(FalkirkError):
     """Input cannot be read: missing, cut off, or not what it was said to be."""
 

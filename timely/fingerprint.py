@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from typing import Any
 
+import msgspec
+
+from timely.codec.typed import shown
+from timely.errors import ProtocolError
 from timely.graph import Graph
 
 
@@ -44,7 +50,22 @@ def fingerprint(graph: Graph, default: object = None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def differences(before: dict[str, object], after: dict[str, object]) -> list[str]:
+_outlines = msgspec.json.Decoder(dict[str, dict[str, Any]])
+
+
+def read_outline(text: str) -> dict[str, dict[str, Any]]:
+    """An outline that was written as JSON, by another process perhaps.
+
+    Raises:
+        ProtocolError: if it is none.
+    """
+    try:
+        return _outlines.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"the outline of a dataflow cannot be read: {shown(error)}") from None
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """What changed between two outlines, an operator a line; empty when nothing did."""
     lines = [f"operator {name!r} is gone" for name in before if name not in after]
     lines += [f"operator {name!r} is new" for name in after if name not in before]

@@ -24,6 +24,8 @@ class Message:
     time: Time
     header: bytes
     payload: list[Any]
+    trusted: bool = False
+    """It came straight from a process of this job on this host: its columns are as Arrow made them."""
 
     @property
     def nbytes(self) -> int:

@@ -100,4 +100,4 @@ class Outbox:
 def decode_message(message: Message) -> Batch:
     """The batch of a received message; it may view into the message's buffers."""
     payload = message.payload
-    return decode_batch(message.header, payload[0] if len(payload) == 1 else b"".join(payload))
+    return decode_batch(message.header, payload[0] if len(payload) == 1 else b"".join(payload), message.trusted)

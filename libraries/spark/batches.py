@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
+
+from libraries.spark.errors import SparkError
 
 CHECKPOINT = "checkpoint"
 """Spark's own part of the folder."""
@@ -64,8 +67,11 @@ def set_end(folder: Path, last: int) -> None:
 
 
 def end(folder: Path) -> int | None:
-    """The last batch of a query that has ended; None if it has not."""
+    """The last batch of a query that has ended; None if it has not. Raises SparkError if the file that says so is damaged."""
     try:
-        return int((folder / _END).read_text())
+        text = (folder / _END).read_bytes()
     except FileNotFoundError:
         return None
+    if not re.fullmatch(rb"-?\d{1,18}", text):
+        raise SparkError(f"{folder / _END} should hold the number of the last batch, and holds {text[:50]!r}")
+    return int(text)

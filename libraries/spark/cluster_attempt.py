@@ -102,5 +102,5 @@ def read_ending(text: str) -> Ending:
         frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
         return Ending("\n".join(lines[frames[-1] + 1 :] if frames else lines[-1:]).strip(), raised=True)
     lost = re.search(r"(?:ExecutorLostFailure.* Reason: |[\w.]+Exception: )(.*)", text)
-    reason = lost[1] if lost is not None else text.splitlines()[0]
+    reason = lost[1] if lost is not None else (text.splitlines() or [""])[0]
     return Ending(reason.split(" Consider setting")[0].strip(" ."), raised="PythonException" in text)

@@ -15,6 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
+from libraries.spark.errors import SparkError
+from timely.codec.typed import shown
 from timely.order import FINITE, Frontier
 from timely.state import TimedBatches
 
@@ -143,9 +147,15 @@ class Manifest(TimedBatches):
 
 
 def entries_of(batch: Any) -> Iterable[Entry]:
-    """The entries in a batch, which may have come from another worker or from the store."""
-    assert isinstance(batch, list)
-    return (Entry(*entry) for entry in batch)
+    """The entries in a batch, which may have come from another worker or from the store.
+
+    Raises:
+        SparkError: if these are none.
+    """
+    try:
+        return msgspec.convert(batch, list[Entry], from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise SparkError(f"a list of files cannot be read: {shown(error)}") from None
 
 
 def _magnitude(rows: int) -> int:

@@ -26,6 +26,7 @@ from libraries.spark import files
 from libraries.spark.errors import SparkError
 from libraries.spark.manifest import Calendar, Entry, Manifest, Manifested, entries_of
 from libraries.spark.placement import home, keys_of
+from libraries.spark.schemas import read_schema, write_schema
 from libraries.spark.settled import LeftOut, Settled
 from libraries.spark.sweeping import Named, Sweep, named
 from timely.batch import Batch, is_columns, nbytes
@@ -105,7 +106,7 @@ class Spill(Operator):
         folder = self._folder or context.folder(f"{self._region}/in")
         durable = context.durable or self._folder is not None
         path = files.write_input(folder, self._name, epoch, worker, tables, durable)
-        return [Entry(self._name, path, rows, os.stat(path).st_size, schema.serialize().to_pybytes())]
+        return [Entry(self._name, path, rows, os.stat(path).st_size, write_schema(schema))]
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         if result is not None:
@@ -138,7 +139,7 @@ class Gather(Operator):
             epoch, other = known.setdefault(name, (time[0], schema))
             if other != schema:  # files of an earlier epoch may be written later
                 (_, was), (when, now) = sorted([(epoch, other), (time[0], schema)])
-                what = changed(name, _schema(was), _schema(now), f"at epoch {when}")
+                what = changed(name, read_schema(was), read_schema(now), f"at epoch {when}")
                 raise SparkError(f"{ctx.name} ({ctx.site}): {what}")
         self._manifest.add(time, batch)
         ctx.notify_at((self._calendar.due(time[0]),))
@@ -348,7 +349,3 @@ def _columns(batch: Batch, name: str) -> Batch:
     if is_columns(batch):
         return batch
     raise SparkError(f"input {name!r} holds records; turn them into columns before: stream.to_columns(...)")
-
-
-def _schema(serialized: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(serialized))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from timely.codec.typed import Typed
+
 
 class Start(msgspec.Struct, tag=True, frozen=True):
     """To the child, first: start Spark with these settings. `folder` is the child's own, and removed at its end."""
@@ -109,5 +111,5 @@ ToSpark = Start | Run | Follow | Consumed | Cancel
 FromSpark = Ready | Progress | Done | Failed
 
 encode = msgspec.msgpack.Encoder().encode
-TO_SPARK: msgspec.msgpack.Decoder[ToSpark] = msgspec.msgpack.Decoder(ToSpark)
-FROM_SPARK: msgspec.msgpack.Decoder[FromSpark] = msgspec.msgpack.Decoder(FromSpark)
+TO_SPARK: Typed[ToSpark] = Typed("what the job says to Spark's process", ToSpark)
+FROM_SPARK: Typed[FromSpark] = Typed("what Spark's process says", FromSpark)

@@ -14,6 +14,7 @@ from libraries.spark.files import carried_schema
 from libraries.spark.manifest import Calendar, Over
 from libraries.spark.operators import Compute, Gather, Read, Runner, Spill
 from libraries.spark.placement import HOME
+from libraries.spark.schemas import write_schema
 from libraries.spark.session import SparkOptions
 from recovery.policies import Batch, Every, Lazy, interval
 from timely.columns import Columns
@@ -76,7 +77,7 @@ def batch(
             raise GraphError(
                 f"{user_site()}: schemas= takes a pyarrow.Schema for the name of an input, not {each!r}: {schema!r}"
             )
-        declared[each] = _carried(schema).serialize().to_pybytes()
+        declared[each] = write_schema(_carried(schema))
     if runner is None:
         from libraries.spark.runner import SparkRunner
 

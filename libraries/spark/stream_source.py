@@ -22,6 +22,7 @@ from libraries.spark.host import SparkHost, host_of
 from libraries.spark.placement import home
 from libraries.spark.protocol import Follow
 from libraries.spark.runner import pack
+from libraries.spark.schemas import read_schema, write_schema
 from libraries.spark.session import SparkOptions
 from timely.errors import SourceError
 from timely.io.interface import Chunk, End, Files, Partition, Position, Wait
@@ -98,7 +99,7 @@ class Stream:
         Raises SourceError for a column that Spark cannot read.
         """
         try:
-            columns = carried_schema(schema).serialize().to_pybytes()
+            columns = write_schema(carried_schema(schema))
         except SparkError as error:
             raise SourceError(f"Stream.files: {error}") from error
         return cls(_opener(os.fspath(path), columns, format, per_batch), **arguments)
@@ -253,7 +254,7 @@ def _opener(path: str, columns: bytes, format: str, per_batch: int | None) -> Ca
     def opened(session: SparkSession) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        schema = from_arrow_schema(pa.ipc.read_schema(pa.py_buffer(columns)), prefer_timestamp_ntz=True)
+        schema = from_arrow_schema(read_schema(columns), prefer_timestamp_ntz=True)
         reader = session.readStream.format(format).schema(schema)
         if per_batch is not None:
             reader = reader.option("maxFilesPerTrigger", per_batch)

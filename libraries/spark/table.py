@@ -18,13 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
-
 from libraries.spark.errors import SparkError
 from libraries.spark.files import epoch_of, sync_folder
 from libraries.spark.manifest import Entry, entries_of
 from libraries.spark.operators import Spill, changed
 from libraries.spark.placement import HOME
+from libraries.spark.schemas import read_schema
 from recovery.policies import Batch as BatchPolicy
 from timely.batch import Batch
 from timely.columns import Columns
@@ -149,14 +148,14 @@ class _TableWriter:
     def _check(self, schema: bytes, epoch: int) -> None:
         """The table's columns are those of its first epoch."""
         path = self._hidden / "schema"
-        arrow = pa.ipc.read_schema(pa.py_buffer(schema))
+        arrow = read_schema(schema)
         if self._column in arrow.names:
             raise SinkError(f"there is a column {self._column!r} already: name the one for the epoch with column=...")
         if not path.exists():
             unfinished = path.with_name("schema.part")
             unfinished.write_bytes(schema)
             unfinished.replace(path)
-        known = pa.ipc.read_schema(pa.py_buffer(path.read_bytes()))
+        known = read_schema(path.read_bytes())
         if not known.equals(arrow):
             raise SparkError(changed(self._path.name, known, arrow, f"at epoch {epoch}"))
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import (
@@ -25,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
 from libraries.spark.errors import SparkError
 from libraries.spark.protocol import Frames, Run
+from libraries.spark.schemas import read_schema
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
 """What is wrong with a query will be wrong with it the next time, too."""
@@ -166,7 +166,7 @@ def _group(number: int) -> str:
 
 def _read(session: SparkSession, frames: Frames) -> DataFrame:
     """The files of an input. Their schema is known, so Spark need not open one to learn it."""
-    arrow = pa.ipc.read_schema(pa.py_buffer(frames.schema))
+    arrow = read_schema(frames.schema)
     schema = from_arrow_schema(arrow, prefer_timestamp_ntz=True)
     if not frames.files:
         return session.createDataFrame([], schema)

@@ -35,7 +35,7 @@ def store_id(store: Store) -> bytes | None:
         ) from None
     try:
         identity = _decoder.decode(bytes(data))
-    except msgspec.DecodeError as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise StoreCorrupt(NAME, 0, f"it does not say which store this is ({error})") from error
     if identity.version != FORMAT:
         raise StoreVersion(NAME, identity.version, FORMAT)

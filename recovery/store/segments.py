@@ -31,6 +31,8 @@ import msgspec
 
 from recovery.store.interface import Buffer, StoreCorrupt, StoreVersion
 from recovery.store.memory import ALIGNMENT
+from timely.codec.typed import Typed
+from timely.errors import ProtocolError
 
 FORMAT = 3
 LARGE = 1024
@@ -87,7 +89,7 @@ class Section:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(SegmentMeta).decode
+_decode = Typed[SegmentMeta]("its head", SegmentMeta).decode
 
 
 def as_bytes(data: Buffer) -> memoryview:
@@ -190,8 +192,8 @@ def decode_segment(
     at += fill
     try:
         meta = _decode(described[:head_length])
-    except msgspec.DecodeError as error:
-        raise StoreCorrupt(name, _START, f"its head cannot be read ({error})") from error
+    except ProtocolError as error:
+        raise StoreCorrupt(name, _START, str(error)) from error
     sections = []
     for place, (length, crc, size) in enumerate(_ROW.iter_unpack(described[head_length:])):
         start = at + length

@@ -6,7 +6,7 @@ type is carried; `tables` carries columns as Arrow IPC. `hashing` is the stable 
 rest on.
 """
 
-from timely.codec.batches import decode, decode_batch, encode, encode_batch
+from timely.codec.batches import check_columns, decode, decode_batch, encode, encode_batch
 from timely.codec.classes import carry, register
 
-__all__ = ["carry", "decode", "decode_batch", "encode", "encode_batch", "register"]
+__all__ = ["carry", "check_columns", "decode", "decode_batch", "encode", "encode_batch", "register"]

@@ -1,19 +1,19 @@
 """How the user's classes are carried: by name and fields, never by code.
 
 Dataclasses, NamedTuples, msgspec Structs and enums are known by their fields; any other class is *registered*
-with a pair of functions. What is read names a class as `module:qualname`. Only a class of those kinds is ever
-taken for it, and a dataclass is filled without calling code of its own, so that bytes from a socket or a disk
-can do nothing but make values.
+with a pair of functions. What is read names a class as `module:qualname`. Only a class of those kinds, in a module that the
+program has imported already, is ever taken for it, and a dataclass is filled without calling code of its own, so that bytes
+from a socket or a disk can do nothing but make values. Every process builds the program before it reads any.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum, Flag
 from operator import attrgetter
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -183,19 +183,25 @@ def _advice(cls: type) -> str:
     return "make it a dataclass, or register it with timely.codec.register(cls, encode, decode)"
 
 
-def find_class(name: str) -> type:
+def _printable(name: str) -> str:
+    return repr(name[:200])[1:-1]
+
+
+def find_class(name: Any) -> type:
     """The class that is called `name` here.
 
     Raises:
         CodecError: if there is none, or it is not of a kind that is carried.
     """
+    if type(name) is not str:
+        raise CodecError("damaged value: a class without a name")
     cls = _classes.get(name)
     if cls is None:
         cls = _imported(name) or _loaded(name)
         if cls is None:
             raise CodecError(
-                f"class {name} is not known in this process; move it to the top of a module that every "
-                "worker imports, or decorate it with timely.codec.carry"
+                f"class {_printable(name)} is not known in this process; move it to the top of a module that the "
+                "program imports at its own top, or decorate it with timely.codec.carry"
             )
         if not issubclass(cls, Enum):
             maker_of(cls)
@@ -204,16 +210,13 @@ def find_class(name: str) -> type:
 
 
 def _imported(name: str) -> type | None:
+    """A class at its address, if the module is here. Looks only at what is there: `getattr` may import."""
     module_name, _, path = name.partition(":")
-    module = sys.modules.get(module_name)
-    if module is None and module_name != "__main__":
-        try:
-            module = importlib.import_module(module_name)
-        except Exception:
-            return None
-    found: Any = module
+    found: Any = sys.modules.get(module_name)
     for part in path.split("."):
-        found = getattr(found, part, None)
+        if not isinstance(found, ModuleType | type):
+            return None
+        found = object.__getattribute__(found, "__dict__").get(part)
     return found if isinstance(found, type) and class_name(found) == name else None
 
 
@@ -253,7 +256,7 @@ def _read_objects(column: Column) -> list[Any]:
     _, name, fields, rows = column
     cls = find_class(name)
     known, make = maker_of(cls)
-    if list(known) != fields:
+    if list(known) != fields or rows[0] != len(known):
         raise CodecError(
             f"{name} was written with the fields {fields} and now has {list(known)}; "
             "read this store with the program that wrote it, or register the class with a decode for both"

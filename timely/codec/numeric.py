@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -30,10 +31,24 @@ def _read_scalars(column: Column) -> list[Any]:
 
 
 def _dtype(description: Any) -> np.dtype[Any]:
+    _check_dtype(description)
     dtype = np.lib.format.descr_to_dtype(description)
     if dtype.hasobject:
         raise CodecError("damaged value: an array of Python objects")
     return dtype
+
+
+_PLAIN_DTYPE = re.compile(r"[<>|][biufcmMSUV]\d{1,9}(\[\d{0,9}[a-zA-Z]{1,2}\])?")
+
+
+def _check_dtype(description: Any) -> None:
+    """Only what `dtype_to_descr` writes: NumPy understands far more in place of a type."""
+    if isinstance(description, str):
+        if not _PLAIN_DTYPE.fullmatch(description):
+            raise CodecError(f"damaged value: {description[:50]!r} is no type of an array")
+    else:
+        for field in description:
+            _check_dtype(field[1])
 
 
 def _pack_arrays(writer: Writer, values: Sequence[np.ndarray[Any, Any]]) -> Column:
@@ -98,7 +113,7 @@ carries(
     np.bytes_,
     NUMPY_BYTES,
     lambda _, values: [NUMPY_BYTES, list(map(bytes, values))],
-    lambda column: list(map(np.bytes_, column[1])),
+    lambda column: [np.bytes_(memoryview(data)) for data in column[1]],
 )
 carries(np.ndarray, ARRAY, _pack_arrays, _read_arrays)
 carries(

@@ -130,15 +130,17 @@ class Writer:
 
 
 def read_rows(parts: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
-    """The rows, as tuples."""
+    """The rows, as tuples. There are never more items than `parts` holds, whatever its numbers say."""
     width, count, flat, *columns = parts
     if flat is None:
+        if len(columns) != width or not columns:
+            raise CodecError(f"damaged value: {len(columns)} columns where there should be {width}")
         return zip(*map(read, columns), strict=True)
     if width == 0:
         return [()] * len(flat)
     if isinstance(flat, dict):
         flat = read(flat["column"])
-    if len(flat) != width * count:
+    if width < 0 or not flat or len(flat) != width * count:
         raise CodecError("damaged value: a row is cut short")
     return zip(*[iter(flat)] * width)
 
@@ -172,7 +174,11 @@ def _read_odd_text(column: Column) -> list[str]:
 
 
 def read(column: Column) -> Sequence[Any]:
-    """The values of a column."""
+    """The values of a column.
+
+    Whatever a hostile column says, reading it takes time and memory in proportion to its bytes. What is wrong with it shows as
+    some exception; `timely.codec.batches` makes a CodecError of any.
+    """
     return _unpackers[column[0]](column)
 
 
@@ -185,7 +191,10 @@ def _read_values(column: Column) -> Sequence[Any]:
 
 def _read_mixed(column: Column) -> list[Any]:
     groups: list[Iterator[Any]] = [iter(read(part)) for part in column[2:]]
-    return [next(groups[code]) for code in column[1]]
+    try:
+        return [next(groups[code]) for code in column[1]]
+    except StopIteration:
+        raise CodecError("damaged value: fewer values of a type than there should be") from None
 
 
 understands(VALUES, _read_values)
@@ -218,12 +227,13 @@ def _read_tuples(column: Column) -> list[tuple[Any, ...]]:
 
 def cut(lengths: Sequence[int], items: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Cut `items` into pieces of these lengths."""
+    # First: lengths that go back and forth would give each item again and again.
+    if sum(lengths) != len(items) or (lengths and min(lengths) < 0):
+        raise CodecError("damaged value: lengths do not match")
     end = 0
     for length in lengths:
         start, end = end, end + length
         yield items[start:end]
-    if end != len(items) or (lengths and min(lengths) < 0):
-        raise CodecError("damaged value: lengths do not match")
 
 
 def _read_uneven_tuples(column: Column) -> list[tuple[Any, ...]]:

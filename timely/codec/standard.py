@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
@@ -121,6 +122,18 @@ def _zones(_: Writer, values: Sequence[ZoneInfo]) -> Column:
     return [ZONE, keys]
 
 
+def _zone(key: Any) -> ZoneInfo:
+    if not _ZONE_NAME.fullmatch(key):  # the data of zones is imported by name where the system has none
+        raise CodecError(f"there is no time zone {key[:100]!r}")
+    try:
+        return ZoneInfo(key)
+    except (OSError, LookupError, ValueError) as error:
+        raise CodecError(f"this computer has no time zone {key[:100]!r}") from error
+
+
+_ZONE_NAME = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+
+
 def _offsets(writer: Writer, values: Sequence[dt.timezone]) -> Column:
     return [OFFSET, writer.column([value.__getinitargs__() for value in values])]  # type: ignore[attr-defined]
 
@@ -141,7 +154,7 @@ def _simple(cls: type, tag: int, pack: Callable[[Any], Any], unpack: Callable[[A
 
 carries(dt.datetime, DATETIME, _datetimes, _read_datetimes)
 carries(dt.time, TIME, _times, _read_times)
-carries(ZoneInfo, ZONE, _zones, lambda column: list(map(ZoneInfo, column[1])))
+carries(ZoneInfo, ZONE, _zones, lambda column: list(map(_zone, column[1])))
 carries(dt.timezone, OFFSET, _offsets, lambda column: [dt.timezone(*args) for args in read(column[1])])
 carries(
     dt.timedelta,
@@ -153,7 +166,7 @@ _simple(dt.date, DATE, dt.date.toordinal, dt.date.fromordinal)
 _simple(Decimal, DECIMAL, str, Decimal)
 _simple(UUID, UUID_, attrgetter("bytes"), lambda data: UUID(bytes=data))
 _simple(complex, COMPLEX, lambda value: [value.real, value.imag], lambda parts: complex(*parts))
-_simple(bytearray, BYTEARRAY, bytes, bytearray)
+_simple(bytearray, BYTEARRAY, bytes, lambda data: bytearray(memoryview(data)))  # not of a number: so many zeros
 
 
 def _through(cls: type, tag: int, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:

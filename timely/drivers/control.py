@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from timely.codec.typed import Typed
 from timely.order import Time
 
 
@@ -73,7 +74,7 @@ ToParent = Hello | Stats | CapturedBatch | Returned | Failed
 
 _LENGTH = struct.Struct("<I")
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParent)
+_decoder: Typed[ToParent] = Typed("what a worker process says", ToParent)
 
 GO = b"go"
 """The one message to a worker after its program: everybody is here, begin."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from timely.codec.typed import Typed
 from timely.dataflow import Dataflow
 from timely.drivers.explain import print_report
 from timely.drivers.host_file import HostEntry, HostFile, create_host_files
@@ -26,7 +27,7 @@ from timely.drivers.workspace import Workspace
 from timely.drivers.zmq_link import ZmqLink
 from timely.drivers.zmq_sockets import Timing
 from timely.errors import FalkirkError
-from timely.fingerprint import differences, fingerprint, outline
+from timely.fingerprint import differences, fingerprint, outline, read_outline
 from timely.plan import compile_plan
 
 _NO_FILES = (
@@ -37,12 +38,26 @@ _NO_FILES = (
 __all__ = ["HostEntry", "HostFile", "Timing", "create_host_files", "run_host"]
 
 
-class _Greeting(msgspec.Struct):
+class Greeting(msgspec.Struct, frozen=True):
     """What workers tell each other when they meet."""
 
     workers: int
     fingerprint: str
     outline: str
+
+    def encode(self) -> bytes:
+        """It as bytes."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Greeting:
+        """What another worker said. Raises ProtocolError for anything else."""
+        greeting = _greetings.decode(data)
+        read_outline(greeting.outline)
+        return greeting
+
+
+_greetings: Typed[Greeting] = Typed("the greeting of another worker", Greeting)
 
 
 def run_host(
@@ -88,10 +103,10 @@ def run_host(
 
 def _meet(link: ZmqLink, hosts: HostFile, index: int, flow: Dataflow) -> None:
     """Wait until all workers are there, and have built the same graph."""
-    mine = _Greeting(len(hosts.workers), fingerprint(flow.graph), json.dumps(outline(flow.graph)))
+    mine = Greeting(len(hosts.workers), fingerprint(flow.graph), json.dumps(outline(flow.graph)))
 
     def check(worker: int, greeting: bytes) -> None:
-        theirs = msgspec.msgpack.decode(greeting, type=_Greeting)
+        theirs = Greeting.decode(greeting)
         if theirs.workers != mine.workers:
             raise FalkirkError(
                 f"worker {worker} has a host file of {theirs.workers} workers, worker {index} one of {mine.workers}: give "
@@ -99,11 +114,11 @@ def _meet(link: ZmqLink, hosts: HostFile, index: int, flow: Dataflow) -> None:
             )
         if theirs.fingerprint != mine.fingerprint:
             (first, before), (second, after) = sorted({index: mine, worker: theirs}.items())
-            changes = differences(json.loads(before.outline), json.loads(after.outline))
+            changes = differences(read_outline(before.outline), read_outline(after.outline))
             raise FalkirkError(
                 f"worker {second} built another dataflow than worker {first}, so they cannot work together; give every "
                 "host the same program and arguments, and build without regard to the worker, to chance or to time:\n  "
                 + "\n  ".join(changes)
             )
 
-    link.meet(msgspec.msgpack.encode(mine), check)
+    link.meet(mine.encode(), check)

@@ -6,7 +6,6 @@ lets them go, and waits. When one fails or dies, it stops the others and says wh
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import signal
@@ -38,7 +37,7 @@ from timely.drivers.job import Drive, OnStats
 from timely.drivers.program import Program, packed
 from timely.drivers.workspace import Workspace
 from timely.errors import FalkirkError
-from timely.fingerprint import differences
+from timely.fingerprint import differences, read_outline
 from timely.order import Time
 
 _GRACE_SECONDS = 3.0
@@ -199,7 +198,7 @@ class ProcessGroup:
         first = next((o for o in self._children if o.hello is not None and o is not child), child)
         assert first.hello is not None
         if child.hello.fingerprint != first.hello.fingerprint:
-            changes = differences(json.loads(first.hello.outline), json.loads(child.hello.outline))
+            changes = differences(read_outline(first.hello.outline), read_outline(child.hello.outline))
             raise FalkirkError(
                 f"worker {child.index} built another dataflow than worker {first.index}, so they cannot work together; "
                 "building must not depend on the worker, on chance or on time:\n  " + "\n  ".join(changes)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from timely.drivers.wire_format import GOODBYE, LENGTH, decode_frame, encode_frame
-from timely.errors import WorkerLost
+from timely.errors import ProtocolError, WorkerLost
 from timely.messages import Frame
 
 _HEAD = 1 << 14
@@ -74,7 +74,12 @@ class _Peer:
                 continue
             there = min(length, end - at)
             # Batches will be views into this memory: Arrow's pool has it at hand, where fresh memory costs page faults.
-            body = memoryview(pa.allocate_buffer(length)).cast("B")
+            try:
+                body = memoryview(pa.allocate_buffer(length)).cast("B")
+            except MemoryError:
+                raise ProtocolError(
+                    f"worker {self.worker} sends {length:,} bytes at once, for which there is no memory"
+                ) from None
             body[:there] = head[at : at + there]
             at += there
             if there < length:
@@ -195,7 +200,7 @@ class SocketLink:
 
     def _receive(self, peer: _Peer, frames: list[Frame]) -> None:
         bodies, ended = peer.receive()
-        frames += map(decode_frame, bodies)
+        frames += [decode_frame(body, trusted=True) for body in bodies]  # of a process that our own parent has started
         if ended:
             self._drop(peer)
             if not peer.goodbye and not self._survives:

@@ -11,26 +11,29 @@ A length of 0 is the goodbye of a worker that is done.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from timely.codec.typed import Typed
+from timely.errors import ProtocolError
 from timely.messages import Frame, Message
 
 PREFIX = struct.Struct("<II")
 LENGTH = struct.Struct("<I")
 GOODBYE = LENGTH.pack(0)
 
+_Size = Annotated[int, msgspec.Meta(ge=0)]
 _Head = tuple[
     int,
     int,
     bool,
     int,
     list[tuple[int, tuple[int, ...], int]],
-    list[tuple[int, int, tuple[int, ...], tuple[int, ...], int, list[int]]],
+    list[tuple[int, int, tuple[int, ...], tuple[int, ...], _Size, list[_Size]]],
 ]
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Head)
+_decoder: Typed[_Head] = Typed("the head of a frame", _Head)
 
 
 def encode_frame(frame: Frame) -> list[Any]:
@@ -51,11 +54,13 @@ def encode_frame(frame: Frame) -> list[Any]:
     return [PREFIX.pack(total, len(head)) + head, *blocks]
 
 
-def decode_frame(body: memoryview) -> Frame:
+def decode_frame(body: memoryview, trusted: bool = False) -> Frame:
     """The frame in `body`, which is what follows the first length. Payloads are views into it.
 
-    Raises msgspec.DecodeError or ValidationError for what is not a frame.
+    `trusted`: it came straight from a process of this job on this host. Raises ProtocolError for what is not a frame.
     """
+    if len(body) < LENGTH.size:
+        raise ProtocolError(f"a frame of {len(body)} bytes cannot be")
     (length,) = LENGTH.unpack_from(body)
     at = LENGTH.size + length
     sender, generation, pressed, ends, progress, heads = _decoder.decode(body[LENGTH.size : at])
@@ -67,5 +72,7 @@ def decode_frame(body: memoryview) -> Frame:
         for part in lengths:
             payload.append(body[at : at + part])
             at += part
-        messages.append(Message(edge, number, event, time, header, payload))
+        messages.append(Message(edge, number, event, time, header, payload, trusted))
+    if at != len(body):
+        raise ProtocolError(f"a frame says that it has {at:,} bytes, and has {len(body):,}")
     return Frame(sender, generation, messages, progress, pressed, ends)

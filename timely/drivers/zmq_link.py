@@ -48,6 +48,9 @@ _ZERO_COPY = 1 << 20
 _TURN = 1000
 """Messages that one `poll` takes at most."""
 
+_LAST_WORDS = 10_000
+"""Bytes of the reason why a worker fails, at most."""
+
 _LOOK_SECONDS = 0.05
 """How often a worker that never waits looks at its connections."""
 
@@ -217,7 +220,7 @@ class ZmqLink:
         text = str(error) if isinstance(error, FalkirkError) else f"{type(error).__name__}: {error}"
         if isinstance(error, KeyboardInterrupt):
             text = "it was stopped by Ctrl-C"
-        words = (self._verdict or f"{self._name} failed: {text}")[:10_000].encode()
+        words = (self._verdict or f"{self._name} failed: {text}").encode(errors="replace")[:_LAST_WORDS]
         for peer in self._peers.values():
             with suppress(zmq.ZMQError):
                 peer.push.send(self._header(peer, FAILED, 0) + words, zmq.NOBLOCK)
@@ -321,7 +324,7 @@ class ZmqLink:
         if kind == HELLO:
             self._welcome(peer, life, bytes(body))
         elif kind == FAILED:
-            self._verdict = bytes(body).decode()
+            self._verdict = bytes(body[:_LAST_WORDS]).decode(errors="replace") or f"{peer} failed"
             raise WorkerLost(self._verdict)
         elif life == peer.life:
             if kind != TAKEN:

@@ -180,9 +180,13 @@ class CsvBlocks:
         self._header_lines = header.count(b"\n")
         try:
             table = arrow_csv.read_csv(pa.BufferReader(header), parse_options=self._parsing([]))
-        except pa.ArrowInvalid as error:
+            return list(table.column_names)
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"{path}, line 1: the column names are not text in UTF-8. Convert the file to UTF-8."
+            ) from error
+        except pa.ArrowException as error:
             raise SourceError(f"{path}, line 1: this is not a line of column names: {error}.") from error
-        return list(table.column_names)
 
     def refuse_others(self, known: Container[str]) -> None:
         """Raise SourceError if the file has a column that is not among `known`."""

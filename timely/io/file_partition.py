@@ -103,6 +103,10 @@ class FilePartition:
         """Queue the chunks of the next block, without those that end within its first `skip` rows."""
         data, first_row, after = reader.read(self._place)
         rows, here, before = length(data), self._place, self._before
+        if skip > rows:
+            raise SourceError(
+                f"{self.name}: the position to read on from is {skip - rows} rows behind the end of a block."
+            )
         pieces = self._rule.pieces(Block(data, here.index, first_row, reader.ended(after)), before)
         for piece in pieces:
             step = RECORDS_A_CHUNK if self._as_records else max(rows, 1)
@@ -154,7 +158,7 @@ class FilePartition:
                 "row": int(row),
                 "skip": int(skip),
                 "before": int(before),
-            }:
+            } if min(index, at, row, skip, before) >= 0:
                 pass
             case _:
                 raise SourceError(f"{self.name}: {position!r} is not a position of a file. Was the source changed?")

@@ -98,7 +98,7 @@ class Parquet(FileSource):
             )
         except FileNotFoundError as error:
             raise cannot_read(file, error) from error
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise _damaged(file, error) from error
 
     def _schema_of(self, path: Path, file: pq.ParquetFile) -> pa.Schema:

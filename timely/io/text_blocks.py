@@ -52,6 +52,8 @@ class TextBlocks:
 
     def read(self, at: int) -> tuple[bytes, int]:
         """The rows from byte `at` on, and the byte after them."""
+        if at > self.size:
+            raise SourceError(f"{self.path}: byte {at} is behind the end of the file, which has {self.size}.")
         want = self._block_bytes
         while True:
             data = self._pread(want, at)

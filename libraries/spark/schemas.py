@@ -1,0 +1,27 @@
+"""The columns of files, as they travel to Spark's process and stand beside a table: a serialized Arrow schema."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from libraries.spark.errors import SparkError
+from timely.codec.typed import shown
+
+
+def write_schema(schema: pa.Schema) -> bytes:
+    """A schema as bytes."""
+    return bytes(schema.serialize())
+
+
+def read_schema(data: bytes) -> pa.Schema:
+    """The schema that `write_schema` was given.
+
+    Raises:
+        SparkError: if it is none.
+    """
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(data))
+        str(schema)  # names are decoded where they are first looked at
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise SparkError(f"the schema of a file cannot be read: {shown(error)}") from None
+    return schema
