@@ -39,6 +39,7 @@ from recovery.store.journal import Journal
 from recovery.store.segments import Section
 from timely.batch import Batch, concat, slice_
 from timely.codec import decode, decode_batch, encode
+from timely.errors import ProtocolError
 from timely.order import Time
 from timely.state.interface import Run, Scan, Scannable, State
 
@@ -607,6 +608,8 @@ def _alike(one: Batch, other: Batch) -> bool:
 
 def _runs_of(piece: Piece, payload: Any) -> Iterator[Run]:
     batch = decode_batch(piece.header, payload)
+    if sum(rows for _, _, rows in piece.runs) != len(batch) or any(rows < 0 for _, _, rows in piece.runs):
+        raise ProtocolError(f"a piece of state in the journal of a worker has {len(batch)} rows, and says otherwise")
     start = 0
     for time, part, rows in piece.runs:
         yield Run(time, batch if rows == len(batch) else slice_(batch, start, rows), part)

@@ -162,9 +162,9 @@ def _fits(record: Record, layout: Layout, senders: Mapping[int, int]) -> bool:
         case Applied():
             return len(record.bounds) == len(depths) and all(known(p, bound) for p, bound in enumerate(record.bounds))
         case Checkpoint():
-            return known(record.xi.processor, record.xi.bound)
+            return known(record.xi.processor, record.xi.bound, record.since)
         case Piece():
-            return known(record.processor, record.bound, record.time)
+            return known(record.processor, record.bound, *(time for time, _, _ in record.runs))
         case Logged():
             return known(senders.get(record.edge, -1), record.event) and 0 <= record.receiver < layout.workers
         case Happened():
