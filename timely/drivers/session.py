@@ -16,7 +16,6 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,6 +34,7 @@ from timely.drivers.link import Link
 from timely.drivers.outputs import OutputDriver
 from timely.drivers.workspace import Workspace
 from timely.errors import FalkirkError, OperatorError
+from timely.io.waiting import wait_readable
 from timely.order import Time, leq
 from timely.plan import Plan, compile_plan
 from timely.progress import Antichain
@@ -311,7 +311,7 @@ class Session:
         elif not self._may_wake and block is None:
             raise FalkirkError("this session waits for input that only the caller can give: see InputHandle")
         else:
-            select.select(files, [], [], block)
+            wait_readable(files, block)
         self._drain_wake()
 
     def _drain_wake(self) -> None:

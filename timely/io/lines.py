@@ -18,11 +18,22 @@ class LineBuffer:
         self._encoding = encoding
         self._rest = bytearray()
         self._count = 0
+        self.wrong: SourceError | None = None
+        """The error that follows the lines that `feed` gave last."""
+
+    @property
+    def waiting(self) -> int:
+        """Bytes of a line whose end has not come."""
+        return len(self._rest)
 
     def feed(self, data: bytes) -> list[str] | list[bytes]:
-        """The lines that `data` completes. Raises SourceError for a line that is too long or not in the
-        encoding.
+        """The lines that `data` completes, up to one that is wrong.
+
+        Raises SourceError for a line that is too long or not in the encoding: at once, or at the next call if other lines
+        came before it.
         """
+        if self.wrong is not None:
+            raise self.wrong
         searched = len(self._rest)
         self._rest += data
         end = self._rest.rfind(b"\n", searched) + 1
@@ -39,24 +50,23 @@ class LineBuffer:
         first, self._count = self._count + 1, self._count + len(lines)
         if self._encoding is None:
             return lines
+        found: list[str] = []
         try:
-            return [line.decode(self._encoding) for line in lines]
-        except UnicodeDecodeError:
-            raise self._not_text(lines, first) from None
-
-    def _not_text(self, lines: list[bytes], first: int) -> SourceError:
-        for number, line in enumerate(lines, start=first):
-            try:
-                line.decode(self._encoding or "")
-            except UnicodeDecodeError as error:
-                return SourceError(
-                    f"{self._who}, line {number}: not {self._encoding}: {error.reason} at byte "
-                    f"{error.start}. Give the right encoding=, or encoding=None for bytes."
-                )
-        raise AssertionError("some line could not be decoded")
+            for line in lines:
+                found.append(line.decode(self._encoding))
+        except UnicodeDecodeError as error:
+            self.wrong = SourceError(
+                f"{self._who}, line {first + len(found)}: not {self._encoding}: {error.reason} at byte {error.start}. "
+                "Give the right encoding=, or encoding=None for bytes."
+            )
+            if not found:
+                raise self.wrong from None
+        return found
 
     def finish(self) -> None:
-        """The stream is over. Raises SourceError if it ended within a line."""
+        """The stream is over. Raises SourceError if it ended within a line, or a line was wrong."""
+        if self.wrong is not None:
+            raise self.wrong
         if self._rest:
             raise SourceError(
                 f"{self._who}, line {self._count + 1}: the connection ended within this line "

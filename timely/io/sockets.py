@@ -1,22 +1,38 @@
-"""Lines over TCP as input. Nothing that came over a socket can be read again."""
+"""Lines over TCP as input. Nothing that came over a socket can be read again.
+
+`Socket` depends on its sender: where that fails, lines are lost, and the job must not go on as if they had not been sent.
+`Listen` depends on none of those who connect: what one of them does wrong ends that one's connection, and nothing else.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import selectors
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from timely.errors import SourceError
+from timely.io.acceptor import Acceptor
 from timely.io.arguments import encoding as known_encoding
 from timely.io.arguments import whole
 from timely.io.interface import Chunk, End, Partition, Position, Wait
 from timely.io.lines import LineBuffer, LineEpochs
 
 _RECEIVE = 1 << 18
+_LEAST = 1 << 12
+"""Bytes that are read from one connection at a time: the more there are, the less."""
+
+MOST_OPEN = 256
+"""Connections to one `Listen` at a time. Its process needs descriptors for its store and for other workers too."""
+
+MOST_UNFINISHED = 64 << 20
+"""Bytes of lines without an end, of all connections to one `Listen`."""
+
+_MOST_NOTES = 20
 
 Clock = Callable[[], float]
 
@@ -61,7 +77,8 @@ class Socket:
         with contextlib.suppress(BlockingIOError, ConnectionError):  # `read` will see the failure
             connection.connect(address)
         epochs = LineEpochs(*self._epochs, self._name)
-        return [LinePartition(self._name, ClientLines(self._name, connection, self._encoding), epochs, self._clock)]
+        lines = ClientLines(self._name, connection, self._encoding, "Lines sent meanwhile are lost; start again.")
+        return [LinePartition(self._name, lines, epochs, self._clock)]
 
 
 class Listen:
@@ -71,6 +88,10 @@ class Listen:
     otherwise. With `connections=n` the input is over when n connections have come and gone; otherwise it goes
     on for good. Lines of one connection stay in order. Epochs, encoding and clock are as for `Socket`, and
     nothing can be read again either.
+
+    A connection that breaks, ends within a line, or sends a line that is too long or not in the encoding is over: its
+    lines before that count, what came of the next is dropped, and a note on standard error says so. Of more than
+    `most_open` callers at a time the rest wait until one has gone.
     """
 
     rereadable: ClassVar[bool] = False
@@ -81,6 +102,7 @@ class Listen:
         *,
         host: str = "127.0.0.1",
         connections: int | None = None,
+        most_open: int = MOST_OPEN,
         epoch_lines: int | None = None,
         epoch_seconds: float | None = None,
         encoding: str | None = "utf-8",
@@ -89,6 +111,7 @@ class Listen:
         self._name = f"{host}:{port}"
         self._bind = (host, whole(port, "port", 0, 65535))
         self._connections = None if connections is None else whole(connections, "connections")
+        self._most_open = whole(most_open, "most_open")
         self._epochs = (epoch_lines, epoch_seconds)
         LineEpochs(*self._epochs, self._name)
         self._encoding = known_encoding(encoding)
@@ -108,10 +131,9 @@ class Listen:
                 f"{self._name}: cannot listen here: {error.strerror or error}. Is the port in use? Port 0 "
                 "takes a free one."
             ) from error
-        server.setblocking(False)
         self.address = server.getsockname()[:2]
         epochs = LineEpochs(*self._epochs, self._name)
-        lines = ServerLines(self._name, server, self._connections, self._encoding)
+        lines = ServerLines(self._name, server, self._connections, self._encoding, self._most_open)
         return [LinePartition(self._name, lines, epochs, self._clock)]
 
 
@@ -158,10 +180,13 @@ class LinePartition:
 
 
 class ClientLines:
-    """Lines of one connection that we opened."""
+    """Lines of one connection. `broken` says what to do when it breaks."""
 
-    def __init__(self, name: str, connection: socket.socket, encoding: str | None) -> None:
+    def __init__(
+        self, name: str, connection: socket.socket, encoding: str | None, broken: str = "Only this connection is over."
+    ) -> None:
         self._name = name
+        self._broken = broken
         self._connection = connection
         self._buffer = LineBuffer(name, encoding)
         self._over = False
@@ -170,20 +195,34 @@ class ClientLines:
         """What to wait on."""
         return self._connection.fileno()
 
-    def receive(self) -> Sequence[str | bytes] | None:
-        """Lines that have come; none if there are none yet; None when the connection is over."""
+    @property
+    def waiting(self) -> int:
+        """Bytes of a line whose end has not come."""
+        return self._buffer.waiting
+
+    @property
+    def wrong(self) -> SourceError | None:
+        """Why the next call of `receive` will raise, if that is known already."""
+        return self._buffer.wrong
+
+    def receive(self, most: int = _RECEIVE) -> Sequence[str | bytes] | None:
+        """Lines that have come; none if there are none yet; None when the connection is over.
+
+        Raises SourceError when it broke, or said what it must not.
+        """
         if self._over:
             return None
+        if self.wrong is not None:
+            raise self.wrong
         try:
-            data = self._connection.recv(_RECEIVE)
+            data = self._connection.recv(most)
         except BlockingIOError:
             return []
         except ConnectionRefusedError as error:
             raise SourceError(f"{self._name}: nobody listens there. Start the sender first.") from error
         except OSError as error:
             raise SourceError(
-                f"{self._name}: the connection broke: {error.strerror or error}. Lines sent meanwhile are "
-                "lost; start again."
+                f"{self._name}: the connection broke: {error.strerror or error}. {self._broken}"
             ) from error
         if data:
             return self._buffer.feed(data)
@@ -199,16 +238,21 @@ class ClientLines:
 class ServerLines:
     """Lines of all connections that others opened."""
 
-    def __init__(self, name: str, server: socket.socket, expected: int | None, encoding: str | None) -> None:
+    def __init__(
+        self, name: str, server: socket.socket, expected: int | None, encoding: str | None, most_open: int = MOST_OPEN
+    ) -> None:
         self._name = name
-        self._server = server
+        self._acceptor = Acceptor(server)
         self._expected = expected
         self._encoding = encoding
+        self._most_open = most_open
         self._accepted = 0
+        self._notes = 0
         self._open: dict[socket.socket, ClientLines] = {}
         # A selector has a descriptor of its own, readable when any of its sockets is.
         self._selector = selectors.DefaultSelector()
         self._selector.register(server, selectors.EVENT_READ)
+        self._accepting = True
 
     def fileno(self) -> int | None:
         """What to wait on; None where the system's selector has no descriptor."""
@@ -218,35 +262,70 @@ class ServerLines:
     def receive(self) -> Sequence[str | bytes] | None:
         """Lines that have come on any connection; None when all expected connections are over."""
         lines: list[str | bytes] = []
+        most = max(_LEAST, _RECEIVE // max(1, len(self._open)))
         for key, _ in self._selector.select(timeout=0):
-            if key.fileobj is self._server:
-                self._accept()
-                continue
             connection = key.fileobj
             assert isinstance(connection, socket.socket)
-            more = self._open[connection].receive()
-            if more is None:
-                self._selector.unregister(connection)
-                self._open.pop(connection).close()
-            else:
-                lines.extend(more)
+            if connection is self._acceptor.listener:
+                self._accept()
+            elif connection in self._open:
+                lines.extend(self._receive(connection, most))
         if not lines and self._accepted == self._expected and not self._open:
             return None
         return lines
 
-    def _accept(self) -> None:
+    def _receive(self, connection: socket.socket, most: int) -> Sequence[str | bytes]:
+        client = self._open[connection]
+        wrong: SourceError | None
         try:
-            connection, peer = self._server.accept()
-        except (BlockingIOError, ConnectionError):  # it gave up before we came
+            more = client.receive(most)
+            wrong = client.wrong
+        except SourceError as error:
+            more, wrong = None, error
+        if wrong is not None:
+            self._note(str(wrong))
+        if more is None or wrong is not None:
+            self._hang_up(connection)
+            return more or ()
+        while sum(each.waiting for each in self._open.values()) > MOST_UNFINISHED:
+            longest = max(self._open, key=lambda sock: self._open[sock].waiting)
+            self._note(
+                f"{self._name}: {len(self._open)} connections have sent {MOST_UNFINISHED >> 20} MiB of lines without an end; "
+                "the one with the longest is over."
+            )
+            self._hang_up(longest)
+        return more
+
+    def _hang_up(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        self._open.pop(connection).close()
+        if not self._accepting and self._accepted != self._expected:
+            self._accepting = True
+            self._selector.register(self._acceptor.listener, selectors.EVENT_READ)
+
+    def _accept(self) -> None:
+        found = self._acceptor.accept()
+        if found is None:
             return
+        connection, peer = found
         connection.setblocking(False)
         self._accepted += 1
         who = f"{self._name}, connection {self._accepted} from {peer[0]}:{peer[1]}"
         self._open[connection] = ClientLines(who, connection, self._encoding)
         self._selector.register(connection, selectors.EVENT_READ)
-        if self._accepted == self._expected:
-            self._selector.unregister(self._server)
-            self._server.close()
+        over = self._accepted == self._expected
+        if over or len(self._open) >= self._most_open:
+            self._accepting = False
+            self._selector.unregister(self._acceptor.listener)
+        if over:
+            self._acceptor.close()
+
+    def _note(self, text: str) -> None:
+        self._notes += 1
+        if self._notes <= _MOST_NOTES:
+            print(f"note: {text}", file=sys.stderr)
+        if self._notes == _MOST_NOTES:
+            print(f"note: {self._name}: no more is said of connections that end like these", file=sys.stderr)
 
     def close(self) -> None:
         """Close the listening socket and all connections."""
@@ -254,4 +333,4 @@ class ServerLines:
         for lines in self._open.values():
             lines.close()
         self._open.clear()
-        self._server.close()
+        self._acceptor.close()

@@ -32,7 +32,7 @@ def next_of(partition: Any) -> Any:
         if not isinstance(result, Wait):
             return result
         assert result.fileno is not None
-        select.select([result.fileno], [], [], 5 if result.seconds is None else result.seconds)
+        select.select([result.fileno], [], [], 0.5 if result.seconds is None else result.seconds)
     raise AssertionError("nothing came")
 
 
@@ -126,7 +126,8 @@ def test_nobody_listening_is_said(server: socket.socket) -> None:
 def test_bytes_that_are_not_text_name_the_line(server: socket.socket) -> None:
     partition, peer = connect(server, epoch_lines=9)
     with peer:
-        peer.sendall(b"ok\n\xff\xfe\n")
+        peer.sendall(b"ok\n\xff\xfe\nok\n")
+        assert next_of(partition).data == ["ok"]
         with pytest.raises(SourceError, match="line 2: not utf-8"):
             next_of(partition)
     partition.close()

@@ -1,0 +1,14 @@
+"""Waiting for files to become readable, whatever their numbers: `select.select` refuses those from 1024 on."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterable
+
+
+def wait_readable(files: Iterable[int], seconds: float | None = None) -> list[int]:
+    """Those of `files` that can be read, or have ended, as soon as there are any; none if that takes longer than `seconds`."""
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return [file for file, _ in poll.poll(None if seconds is None else seconds * 1000)]
