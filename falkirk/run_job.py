@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Any
@@ -15,6 +14,7 @@ from timely.dataflow import Dataflow
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats, Result
 from timely.drivers.program import Program
+from timely.drivers.scratch import Scratch
 from timely.errors import FalkirkError
 from timely.run import run as run_without_store
 
@@ -68,7 +68,8 @@ def run(
     if ui and drive is not None:
         raise FalkirkError("a job whose inputs are fed by hand (drive=...) cannot have a store, and the page needs one")
     if store is None and ui:
-        with tempfile.TemporaryDirectory(prefix="falkirk-store-") as folder:
+        with closing(Scratch("store")) as scratch:
+            folder = scratch.path
             note(f"the page needs a store: this run uses {folder}, which is removed at its end; give one with store=")
             return run(
                 program, workers, limits, drive, on_stats, folder, on_note, heartbeat_timeout, monitor, ui, events

@@ -10,15 +10,21 @@ import fcntl
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
+
 from monitor.process import MonitorProcess
 from recovery.child_control import TO_CHILD, Control, Over, ToChild, Watch
+from recovery.greeting import GREETING_SECONDS
 from recovery.heartbeat import Heartbeat, Voice
 from recovery.store.local import LocalStore
 from timely.errors import FalkirkError
+from timely.io.acceptor import Acceptor
+from timely.io.waiting import wait_readable
 
 SOCKET = ".monitor"
 
@@ -64,11 +70,18 @@ def serve(
     """
     with LocalStore(folder) as store:
         place = os.fspath(store.folder)
+        note = store.make_private()
+        if note is not None:
+            on_note(note)
     with _listening(address or address_of(place)) as listener:
         on_note(f"the monitor of {place} listens at {listener.getsockname()}")
+        acceptor = Acceptor(listener)
         while True:
-            sock, _ = listener.accept()
-            with sock, suppress(OSError):  # a job that has given up this connection by now
+            wait_readable([listener.fileno()])
+            found = acceptor.accept()
+            if found is None:
+                continue
+            with found[0] as sock, suppress(OSError):  # a job that has given up this connection by now
                 _process_of(sock)
                 _watch_over(sock, place, on_note)
 
@@ -77,7 +90,10 @@ def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]
     """Be the monitor of the job behind a connection, until that is closed."""
     control: Control[ToChild] = Control(sock, TO_CHILD)
     voice = Voice(sock)
-    said = control.read(wait=True)
+    try:
+        said = _first_words(control)
+    except msgspec.DecodeError:  # it is no job
+        return
     if not said or not isinstance(watch := said[0], Watch):
         return
     with control.files(1)[0] as listener:
@@ -96,7 +112,20 @@ def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]
         except FalkirkError as error:
             voice.confess(error)
             on_note(f"{error}")
+        except Exception as error:  # the job asks again, and finds a monitor that has read its journal anew
+            voice.confess(error)
+            on_note(f"the monitor failed, and begins anew: {type(error).__name__}: {error}")
     on_note("the job has gone")
+
+
+def _first_words(control: Control[ToChild]) -> list[ToChild]:
+    """What a job says first; nothing if it says nothing for long: others wait for their turn."""
+    deadline = time.monotonic() + GREETING_SECONDS
+    said: list[ToChild] = []
+    while not said and not control.ended and time.monotonic() < deadline:
+        wait_readable([control.sock.fileno()], max(0.0, deadline - time.monotonic()))
+        said = control.read()
+    return said
 
 
 @contextmanager

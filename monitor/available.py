@@ -99,6 +99,14 @@ class Available:
             chain = found.get(flat, [])
             low = self._low[flat]
             if info.chain and low > info.nothing and all(bound != low for bound, _ in chain):
+                if chain and chain[0][0] > low:  # nobody collects below what the monitor's journal said was safe
+                    return (
+                        "the journal of the monitor (the folder monitor of the store) has lost its end, or is an older copy: "
+                        f"by it {self.topology.name(flat)} on worker {worker} may go back to {low}, and that worker had been "
+                        f"told that it never will, and has kept nothing below {chain[0][0]}. The journal of the worker is as "
+                        "it was, and nothing that was published is lost. Bring the folder of the monitor back as it was, or "
+                        "start anew with an empty store"
+                    )
                 there = f"what is there ends at {chain[-1][0]}" if chain else "there is none"
                 return (
                     f"the store of worker {worker} has lost data that was acknowledged: {self.topology.name(flat)} needs its "

@@ -43,6 +43,7 @@ from recovery.protocol import (
     Restored,
     Supposed,
     ToMonitor,
+    Unanswered,
     Watermarks,
 )
 
@@ -118,7 +119,7 @@ class Coordinator:
             self._on_restored(seat, message)
         elif isinstance(message, Released):
             self._on_released(seat)
-        elif isinstance(message, Held | Supposed) and message.generation == self.generation:
+        elif isinstance(message, Held | Supposed | Unanswered) and message.generation == self.generation:
             self._questions.hear(message)
 
     def lost(self, worker: int, incarnation: int, now: float, reason: str) -> None:

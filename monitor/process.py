@@ -97,7 +97,9 @@ class MonitorProcess:
         self._tick = min(max(shortest / 10, _SHORTEST_TICK), _LONGEST_TICK)
         self._coordinator = Coordinator(self._now(), saved, settings)
         self._selector = selectors.DefaultSelector()
-        self._workers = WorkerConnections(self._selector, listener, watch.token)
+        self._workers = WorkerConnections(
+            self._selector, listener, watch.token, watch.layout.workers, lambda text: self._tell(Warned(text))
+        )
         self._selector.register(control.sock, selectors.EVENT_READ, None)
         for file in self._journal.files():
             self._selector.register(file, selectors.EVENT_READ, None)
@@ -112,22 +114,21 @@ class MonitorProcess:
     def _open_page(
         self, browsers: socket.socket, page: Page, layout: Layout, before: Sequence[KeptEvent], events: int
     ) -> list[tuple[ToMonitor, int]]:
-        from monitor.web.app import Access  # what a monitor without a page does not need
-        from monitor.web.live import LivePage
+        from monitor.web.live import LivePage  # what a monitor without a page does not need
+        from monitor.web.wire import Serve
 
         if page.hidden:
             self._selector.unregister(browsers)
         self._page = LivePage(
+            self._selector,
             browsers,
-            Access(page.token),
-            page.title,
-            layout,
+            Serve(page.title, page.token, layout),
             self._coordinator,
             self._workers.send,
             self._now,
+            lambda text: self._tell(Warned(text)),
             before,
         )
-        self._selector.register(self._page.wake, selectors.EVENT_READ, self._page.answer)
         return []
 
     def run(self, said: list[ToChild]) -> None:
@@ -153,6 +154,7 @@ class MonitorProcess:
             if time.monotonic() >= due:
                 due = time.monotonic() + self._tick
                 self._coordinator.tick(self._now())
+                self._workers.tick()
             if self._page is not None:
                 self._page.turn()
             if time.monotonic() >= greeting:
@@ -191,7 +193,7 @@ class MonitorProcess:
         if not self._over:
             self._over = True
             if self._page is not None:
-                self._page.turn(at_once=True)  # soon there is nobody who could show how it ended
+                self._page.finish()
             self._tell(Over(reason, self._before, lost))
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +49,7 @@ from timely.drivers.control import CapturedBatch, Stats
 from timely.drivers.inputs import Limits
 from timely.drivers.job import OnStats, Result, explaining
 from timely.drivers.program import Program, packed
+from timely.drivers.scratch import Scratch
 from timely.errors import FalkirkError, WorkerLost
 from timely.plan import compile_plan
 
@@ -69,8 +69,9 @@ _AWAY_SECONDS = 0.5
 _NOTE_SECONDS = 1.0
 """How long the monitor has to note the error that ends the job."""
 
-_SHORT_LIVES, _SHORT_SECONDS = 10, 2.0
-"""A monitor that has died so often in a row, each time so soon, will not live."""
+_SHORT_LIVES, _SHORT_SECONDS, _FAILED_SECONDS = 10, 2.0, 60.0
+"""A monitor that has died so often in a row, each time so soon, will not live. One that failed for a reason of its own may
+have taken longer to come to the same end again."""
 
 
 class Job:
@@ -116,6 +117,8 @@ class Job:
         self._monitor: Child | None = None
         self._monitor_began = float("-inf")
         self._short_lives = 0
+        self._last_failure = ""
+        """What the last monitor said that ended for a reason of its own."""
         self._page = page
         self._apart = address_of(monitor) if monitor is not None else None
         self._away_until: float | None = None
@@ -134,14 +137,15 @@ class Job:
 
     def _open(self, program: Program, workers: int, folder: Path, limits: Limits) -> None:
         resources = self._resources
-        self._store = JobStore(resources, folder, workers)
-        private = self._children.private = tempfile.mkdtemp(prefix="falkirk-")
-        resources.callback(shutil.rmtree, private, ignore_errors=True)
+        self._store = JobStore(resources, folder, workers, self._on_note)
+        private = self._children.private = str(resources.enter_context(closing(Scratch("job"))).path)
         self._listener = resources.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         address = os.path.join(private, MONITOR_SOCKET)
         self._listener.bind(address)
+        os.chmod(address, 0o600)
         self._listener.listen(4 * workers + 16)
-        self._task = resources.enter_context(open(os.path.join(private, TASK_FILE), "w+b"))  # noqa: SIM115
+        task = os.open(os.path.join(private, TASK_FILE), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._task = resources.enter_context(open(task, "w+b"))  # noqa: SIM115
         patience = self._children.liveness.timeout
         self._task.write(packed(Task(program, workers, limits, str(folder), self._store.id, address, patience)))
         self._task.flush()
@@ -296,6 +300,8 @@ class Job:
                     self._over = self._over or message
                 case Warned(text):
                     self._on_note(text)
+                case Unable() if child is self._monitor and not message.known:
+                    self._note_failure(message)
                 case Unable():
                     child.failed = True
                     if child not in self._spares and self._error is None:
@@ -305,6 +311,15 @@ class Job:
                         if child.module == WORKER and self._monitor is not None:
                             self._monitor.tell(Broke(child.worker, str(self._error)))
                             self._noted_by = time.monotonic() + _NOTE_SECONDS
+
+    def _note_failure(self, failure: Unable) -> None:
+        """The monitor ends for a reason of its own: it is replaced like one that was killed."""
+        if failure.trace != self._last_failure:
+            self._last_failure = failure.trace
+            self._on_note(
+                "the monitor failed, and is replaced; the job goes on. This is a fault of Falkirk: please report it.\n"
+                f"{failure.trace}"
+            )
 
     def _gone(self, child: Child) -> None:
         """A process has ended by itself, or was killed by somebody else."""
@@ -329,11 +344,13 @@ class Job:
 
     def _start_monitor(self) -> None:
         now = time.monotonic()
-        self._short_lives = self._short_lives + 1 if now - self._monitor_began < _SHORT_SECONDS else 0
+        short = _FAILED_SECONDS if self._last_failure else _SHORT_SECONDS
+        self._short_lives = self._short_lives + 1 if now - self._monitor_began < short else 0
         if self._short_lives >= _SHORT_LIVES:
+            why = f"; it said last:\n{self._last_failure}" if self._last_failure else ""
             self._error = WorkerLost(
-                f"the monitor has died {_SHORT_LIVES} times in a row, each within {_SHORT_SECONDS:.0f} s of its start; what is "
-                "in the store is safe: run the job again"
+                f"the monitor has died {_SHORT_LIVES} times in a row, each within {short:.0f} s of its start; what is "
+                f"in the store is safe: run the job again{why}"
             )
             return
         self._monitor_began = now

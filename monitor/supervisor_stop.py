@@ -37,5 +37,5 @@ def stop_job(folder: str | os.PathLike[str], seconds: float = 60.0) -> bool:
                     ) from None
             if not there:
                 there = True
-                asked.touch()
+                asked.touch(0o600)
             time.sleep(0.05)

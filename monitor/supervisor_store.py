@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -16,15 +16,20 @@ from recovery.store.reading import survey
 
 
 class JobStore:
-    """Opens, or makes, the store in `folder`, and keeps it until `resources` are closed.
+    """Opens, or makes, the store in `folder`, for this user alone, and keeps it until `resources` are closed.
+
+    `on_note` is called with what the user should know.
 
     Raises:
         StoreBusy: if another job uses the store; other StoreErrors if it is none, or cannot be written.
     """
 
-    def __init__(self, resources: ExitStack, folder: Path, workers: int) -> None:
+    def __init__(self, resources: ExitStack, folder: Path, workers: int, on_note: Callable[[str], None]) -> None:
         self.folder = folder
         store = resources.enter_context(LocalStore(folder))
+        note = store.make_private()
+        if note is not None:
+            on_note(note)
         resources.enter_context(store.lock())
         self.id = make_store_id(store, secrets.token_bytes(16))
         surveys = [survey(store, owner, self.id) for owner in (OWNER, *(f"worker-{w:03d}" for w in range(workers)))]

@@ -15,7 +15,7 @@ from monitor.effects import Answer, Answered, Effect, Send
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
 from recovery.metadata import Bound
-from recovery.protocol import Ask, Held, InMemory, Suppose, Supposed
+from recovery.protocol import Ask, Held, InMemory, Suppose, Supposed, Unanswered
 from timely.errors import FalkirkError
 
 PATIENCE_SECONDS = 5.0
@@ -44,16 +44,25 @@ class Questions:
         self._open[number] = question = _Question(available, tuple(sorted(set(failed))), now + PATIENCE_SECONDS)
         self._send(question, Ask(number))
 
-    def hear(self, message: Held | Supposed) -> None:
-        """What a worker says."""
+    def hear(self, message: Held | Supposed | Unanswered) -> None:
+        """What a worker says. Whatever goes wrong here is of no consequence but to the question."""
         question = self._open.get(message.question)
         if question is None:
+            return
+        try:
+            self._take(question, message)
+        except Exception as error:
+            self._answer(message.question, f"the question cannot be answered: {type(error).__name__}: {error}")
+
+    def _take(self, question: _Question, message: Held | Supposed | Unanswered) -> None:
+        if isinstance(message, Unanswered):
+            self._answer(message.question, f"worker {message.worker} cannot answer: {message.reason}")
             return
         workers = question.available.layout.workers
         if isinstance(message, Held):
             try:
                 question.available.memory(message.worker, message.memory)
-            except ReportError as error:  # of no consequence but to the question
+            except ReportError as error:
                 self._answer(message.question, f"worker {message.worker} does not answer as it should: {error}")
                 return
             question.memory[message.worker] = message.memory
@@ -125,7 +134,7 @@ def targets(layout: Layout, names: Sequence[str]) -> tuple[tuple[int, int], ...]
             found.update((p, _worker(layout, number, name)) for p in range(len(layout.processors)))
             continue
         workers: Iterable[int] = range(layout.workers)
-        if at and worker.isdigit():
+        if at and _is_number(worker):
             workers = [_worker(layout, worker, name)]
         else:
             operator = name
@@ -140,6 +149,11 @@ def targets(layout: Layout, names: Sequence[str]) -> tuple[tuple[int, int], ...]
 
 
 def _worker(layout: Layout, number: str, name: str) -> int:
-    if not number.isdigit() or int(number) >= layout.workers:
+    if not _is_number(number) or int(number) >= layout.workers:
         raise FalkirkError(f"{name!r}: the workers of this job are numbered 0 to {layout.workers - 1}")
     return int(number)
+
+
+def _is_number(text: str) -> bool:
+    """Whether this can be the number of a worker. Digits of other scripts are none, nor are thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) < 10

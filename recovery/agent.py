@@ -32,6 +32,7 @@ from recovery.protocol import (
     Suppose,
     ToMonitor,
     ToWorker,
+    Unanswered,
     Watermarks,
 )
 from recovery.recorder import WorkerRecorder
@@ -203,16 +204,19 @@ class Agent:
                 self._decide(message)
             case Refused():
                 self.refused = message.reason
-            case Ask():
+            case Ask() | Suppose():
                 if self.running:
-                    held = Held(self.index, self.worker.generation, message.question, self._memory())
-                    self.messages.append(held)
-            case Suppose():
-                if self.running:
-                    generation = self.worker.generation
-                    self.messages.append(
-                        suppose(message, self.layout, self.recorder, self.index, generation, self.worked)
-                    )
+                    self.messages.append(self._answer(message))
+
+    def _answer(self, question: Ask | Suppose) -> ToMonitor:
+        """The answer to a question of somebody who looks at the job; nothing but the question may fail by it."""
+        generation = self.worker.generation
+        try:
+            if isinstance(question, Ask):
+                return Held(self.index, generation, question.question, self._memory())
+            return suppose(question, self.layout, self.recorder, self.index, generation, self.worked)
+        except Exception as error:
+            return Unanswered(self.index, generation, question.question, f"{type(error).__name__}: {error}")
 
     def _raise(self, changed: tuple[tuple[int, int, Bound], ...]) -> None:
         for p, worker, bound in changed:

@@ -23,6 +23,7 @@ from recovery.child_control import (
     End,
     Peer,
     ToChild,
+    Warned,
     end_with,
 )
 from recovery.child_warm import warm_up
@@ -132,6 +133,7 @@ class WorkerProcess:
             found.read(),
             task.limits,
             on_capture=capturing(plan, self._tell),
+            say=lambda text: self._tell(Warned(text)),
             patience=task.patience,
             workspace=Workspace(Path(task.folder) / FILES, durable=True),
         )

@@ -23,6 +23,7 @@ import msgspec
 from recovery.layout import Layout
 from timely.codec.typed import Typed
 from timely.drivers.control import CapturedBatch, Stats
+from timely.drivers.scratch import OWNER
 from timely.errors import FalkirkError
 
 _LENGTH = struct.Struct("<I")
@@ -267,7 +268,7 @@ def end_with(sock: socket.socket, private: str) -> None:
     while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll()):
         pass
     with suppress(OSError):
-        for name in (MONITOR_SOCKET, PAGE_SOCKET, TASK_FILE):
+        for name in (MONITOR_SOCKET, PAGE_SOCKET, TASK_FILE, OWNER):
             Path(private, name).unlink(missing_ok=True)
         os.rmdir(private)
     os._exit(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable
 
@@ -18,6 +17,7 @@ from timely.codec import encode_batch
 from timely.drivers.control import CapturedBatch
 from timely.drivers.job import STATS_SECONDS, session_stats
 from timely.errors import CodecError
+from timely.io.waiting import wait_readable
 from timely.order import Time
 from timely.plan import Plan
 
@@ -48,7 +48,7 @@ def work(
         heartbeat.turn()
         session.step(STATS_SECONDS)
         if session.done and not ended():  # until all others are, too: it may be needed again
-            select.select(files(), [], [], STATS_SECONDS)
+            wait_readable(files(), STATS_SECONDS)
         if (now := time.monotonic()) >= due:
             due = now + STATS_SECONDS
             tell(session_stats(session))

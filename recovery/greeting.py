@@ -10,8 +10,15 @@ import hmac
 import secrets
 import socket
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 TOKEN_BYTES = 32
+
+MOST_STRANGERS = 64
+"""Connections at a time whose other side has not said who it is."""
+
+GREETING_SECONDS = 10.0
+"""How long the secret may take to come: it is said at once, by who knows it."""
 
 _CONNECT_SECONDS = 5.0
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 5, 2, 4
@@ -66,3 +73,32 @@ class Greeting:
                 return False
             self._said += data
         return hmac.compare_digest(bytes(self._said), self._token)
+
+
+Key = TypeVar("Key")
+
+
+class Strangers(Generic[Key]):
+    """Connections whose other side has not said who it is: a few, and not for long. Their owner closes them."""
+
+    def __init__(self, most: int = MOST_STRANGERS) -> None:
+        self._most = most
+        self._since: dict[Key, float] = {}
+
+    def come(self, one: Key, now: float) -> list[Key]:
+        """Another one; those who have to go for it, the longest there first: who belongs here has long said so."""
+        self._since[one] = now
+        return self._drop([each for each, _ in zip(self._since, range(len(self._since) - self._most))])
+
+    def know(self, one: Key) -> None:
+        """It is a stranger no more, or has gone."""
+        self._since.pop(one, None)
+
+    def overdue(self, now: float) -> list[Key]:
+        """Those who have had their time."""
+        return self._drop([each for each, since in self._since.items() if now >= since + GREETING_SECONDS])
+
+    def _drop(self, those: list[Key]) -> list[Key]:
+        for each in those:
+            del self._since[each]
+        return those

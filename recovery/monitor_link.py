@@ -84,7 +84,8 @@ class SocketMonitorLink:
             return False
         self._ready.register(self._sock, select.POLLIN)
         self._out += self._token
-        return True
+        self._push()  # at once: who says nothing is a stranger
+        return self._sock is not None
 
     def _receive(self) -> None:
         while self._sock is not None:

@@ -2,12 +2,14 @@
 
 `Observed.numbers` is a table of 64-bit integers, one row for each name in `ROWS`, one column a processor. A worker counts
 records and time only from the first look on, by listening in on what the engine tells the recorder. Nothing here has an
-influence on what the worker does.
+influence on what the worker does: an error in looking is told once, and ends nothing.
 """
 
 from __future__ import annotations
 
+import os
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Container
 from typing import Any, Protocol
@@ -112,7 +114,10 @@ class Counting:
 
 
 class Observer:
-    """Answers `Observe`. `session` is the driver; `clock` in seconds, `spent` those of the processor's time."""
+    """Answers `Observe`. `session` is the driver; `clock` in seconds, `spent` those of the processor's time.
+
+    `say` gets what the user should know.
+    """
 
     def __init__(
         self,
@@ -120,8 +125,11 @@ class Observer:
         session: Sources,
         clock: Callable[[], float],
         spent: Callable[[], float] = time.thread_time,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._spent = spent
+        self._say = say
+        self._failed = False
         self._agent = agent
         self._session = session
         self._clock = clock
@@ -170,11 +178,27 @@ class Observer:
             return
         if self._agent.worker.awaited:
             return  # between two generations: nothing is known of frontiers
-        self._time_epochs(now)
+        try:
+            self._time_epochs(now)
+        except Exception as error:
+            self._fail(error)
         if now >= self._due:
             began = self._spent()
-            self._agent.messages.append(self._look(asked, counting))
+            try:
+                self._agent.messages.append(self._look(asked, counting))
+            except Exception as error:
+                self._fail(error)
             self._due = now + max(asked.every, (self._spent() - began) / _SHARE)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed:
+            self._failed = True
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self._say(
+                f"worker {self._agent.index} cannot tell the page how it is doing: {type(error).__name__}: {error} "
+                f"({os.path.basename(where.filename)}:{where.lineno}). The job goes on. This is a fault of Falkirk: please "
+                "report it"
+            )
 
     def _newest(self) -> int | None:
         times = [self._agent.worker.input_time(node) for node in self._inputs]

@@ -22,6 +22,7 @@ What would happen is asked in the same way, without stopping anybody:
       Held            ->
                       <-   Suppose              and if this were decided?
       Supposed        ->                        these messages would be sent again, that much be done again
+      Unanswered      ->                        or, to either, why there is no answer
 And while somebody looks at the page: Observe, and Observed in answer, which change nothing.
 """
 
@@ -149,6 +150,15 @@ class Supposed(msgspec.Struct, tag=True, frozen=True):
     redone: tuple[Redone, ...]
 
 
+class Unanswered(msgspec.Struct, tag=True, frozen=True):
+    """The answer to `Ask` or `Suppose` of a worker that cannot answer: nothing but the question fails."""
+
+    worker: int
+    generation: int
+    question: int
+    reason: str
+
+
 class Hold(msgspec.Struct, frozen=True, array_like=True):
     """Why a progress frontier is where it is: `count` things of kind `what` at `processor`, at `time`, on any worker."""
 
@@ -184,7 +194,9 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     closely: tuple[Closely, ...] = ()
 
 
-ToMonitor: TypeAlias = Join | Completed | Durable | Drained | Restored | Released | Held | Supposed | Observed
+ToMonitor: TypeAlias = (
+    Join | Completed | Durable | Drained | Restored | Released | Held | Supposed | Unanswered | Observed
+)
 
 
 class Cut(msgspec.Struct, tag=True, frozen=True):

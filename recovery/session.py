@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from timely.drivers.inputs import Limits, Place
 from timely.drivers.link import Link
 from timely.drivers.session import Session
 from timely.drivers.workspace import Workspace
+from timely.io.waiting import wait_readable
 from timely.order import Time
 from timely.plan import Plan
 
@@ -73,7 +73,7 @@ class RecoverableSession(Session):
     """Worker `index`, whose job survives its death.
 
     `journal` and `segments` come from `recovery.store.reading.take_over`; `limits` as for `Session`; `spent`
-    tells the seconds of processor time that the calling thread has used.
+    tells the seconds of processor time that the calling thread has used; `say` gets what the user should know.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class RecoverableSession(Session):
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
         on_capture: Callable[[int, Time, Batch], None] | None = None,
+        say: Callable[[str], None] = lambda text: None,
         workspace: Workspace | None = None,
         patience: float = 10.0,
         attend_seconds: float = ATTEND_SECONDS,
@@ -113,7 +114,7 @@ class RecoverableSession(Session):
             on_capture=on_capture,
             workspace=workspace,
         )
-        self._observer = Observer(self.agent, self, clock)
+        self._observer = Observer(self.agent, self, clock, say=say)
         self._by_node = {
             node.index: source for node, source in zip(plan.graph.of_kind("source"), self.sources, strict=True)
         }
@@ -317,7 +318,7 @@ class RecoverableSession(Session):
             for frame in self._link.poll(block, files):
                 self.agent.receive(frame)
         else:
-            select.select(files, [], [], block)
+            wait_readable(files, block)
         self._drain_wake()
 
     def close(self) -> None:

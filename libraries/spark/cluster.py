@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -53,6 +52,7 @@ from timely.drivers.control import CapturedBatch, Stats
 from timely.drivers.inputs import Limits
 from timely.drivers.job import OnStats, Result
 from timely.drivers.program import Program, packed
+from timely.drivers.scratch import Scratch
 from timely.errors import FalkirkError, WorkerLost
 from timely.plan import compile_plan
 
@@ -140,12 +140,12 @@ class ClusterJob:
         resources = self._resources
         try:
             where = _folder(folder)
-            self._store = JobStore(resources, where, workers)
+            self._store = JobStore(resources, where, workers, self._on_note)
             self._cluster = Cluster(on)
             resources.callback(self._cluster.close)
             self._token = new_token()
             try:
-                self._calls = Calls(self._cluster.bind, self._token)
+                self._calls = Calls(self._cluster.bind, self._token, workers)
                 resources.callback(self._calls.close)
                 self._listener = resources.enter_context(listen(self._cluster.bind))
             except OSError as error:
@@ -154,8 +154,7 @@ class ClusterJob:
                     f"listen: {error.strerror}"
                 ) from error
             self._children = Children(workers, heartbeat_timeout)
-            self._children.private = tempfile.mkdtemp(prefix="falkirk-")
-            resources.callback(shutil.rmtree, self._children.private, ignore_errors=True)
+            self._children.private = str(resources.enter_context(closing(Scratch("job"))).path)
             door = os.path.join(self._children.private, PAGE_SOCKET)
             self._page = page or resources.enter_context(closing(open_door(self.layout.name, door)))
             resources.enter_context(told(self._page.url, where / PAGE_FILE))
@@ -405,8 +404,13 @@ class ClusterJob:
                     self._on_event(kind, at, data)
             case Warned(text):
                 self._on_note(text)
-            case Unable() if self._error is None:
+            case Unable() if message.known and self._error is None:
                 self._error = error_of(message, "the monitor")
+            case Unable() if not message.known:
+                self._on_note(
+                    "the monitor failed, and is replaced; the job goes on. This is a fault of Falkirk: please report it.\n"
+                    f"{message.trace}"
+                )
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:

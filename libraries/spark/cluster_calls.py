@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from monitor.liveness import Pulse
 from recovery.child_control import FROM_CHILD, Control, FromChild, Here, ToChild, tell
-from recovery.greeting import Greeting, listen, tune
+from recovery.greeting import MOST_STRANGERS, Greeting, Strangers, listen, tune
+from timely.io.acceptor import Acceptor
 
 
 @dataclass(eq=False, slots=True)
@@ -28,24 +29,26 @@ class Caller:
 
 
 class Calls:
-    """Listens at `host` for tasks that know `token`."""
+    """Listens at `host` for the tasks of `workers` workers, which know `token`."""
 
-    def __init__(self, host: str, token: bytes) -> None:
+    def __init__(self, host: str, token: bytes, workers: int) -> None:
         self._token = token
-        self._listener = listen(host)
-        self._listener.setblocking(False)
+        self._acceptor = Acceptor(listen(host))
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._selector.register(self._acceptor.listener, selectors.EVENT_READ, None)
+        self._strangers: Strangers[Caller] = Strangers(MOST_STRANGERS + workers)
         self.callers: list[Caller] = []
 
     @property
     def port(self) -> int:
         """Where tasks connect."""
-        return int(self._listener.getsockname()[1])
+        return int(self._acceptor.listener.getsockname()[1])
 
     def wait(self, seconds: float) -> list[tuple[Caller, FromChild]]:
         """What those who are known have said, in order; waits for news at most so long."""
         said: list[tuple[Caller, FromChild]] = []
+        for late in self._strangers.overdue(time.monotonic()):
+            self.hang_up(late)
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 self._accept()
@@ -56,6 +59,7 @@ class Calls:
     def hang_up(self, caller: Caller) -> None:
         """Close the connection: the task then ends by itself."""
         self.callers.remove(caller)
+        self._strangers.know(caller)
         self._selector.unregister(caller.control.sock)
         caller.control.close()
 
@@ -63,17 +67,22 @@ class Calls:
         """Close everything."""
         for caller in list(self.callers):
             self.hang_up(caller)
-        self._listener.close()
+        self._acceptor.close()
         self._selector.close()
 
     def _accept(self) -> None:
-        with suppress(OSError):
-            sock, _ = self._listener.accept()
+        found = self._acceptor.accept()
+        if found is None:
+            return
+        sock, _ = found
+        with suppress(OSError):  # it may have gone already, which is found out when it is heard
             tune(sock)
-            now = time.monotonic()
-            caller = Caller(Control(sock, FROM_CHILD), Greeting(self._token), Pulse(-1, now, now))
-            self.callers.append(caller)
-            self._selector.register(sock, selectors.EVENT_READ, caller)
+        now = time.monotonic()
+        caller = Caller(Control(sock, FROM_CHILD), Greeting(self._token), Pulse(-1, now, now))
+        self.callers.append(caller)
+        self._selector.register(sock, selectors.EVENT_READ, caller)
+        for oldest in self._strangers.come(caller, now):
+            self.hang_up(oldest)
 
     def _hear(self, caller: Caller) -> list[FromChild]:
         if caller.greeting is not None:
@@ -83,6 +92,7 @@ class Calls:
             if not known:
                 return []
             caller.greeting = None
+            self._strangers.know(caller)
         messages = caller.control.read()
         caller.pulse.heard = time.monotonic()
         for message in messages:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
-import tempfile
 import threading
 import weakref
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
@@ -20,6 +18,7 @@ from libraries.spark import cluster_meeting
 from libraries.spark.errors import SparkError
 from libraries.spark.java import find_java, home_for_spark
 from libraries.spark.session import SparkOptions, check_master, environment, open_session, settings
+from timely.drivers.scratch import Scratch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -91,8 +90,7 @@ class Cluster:
         if SparkSession.getActiveSession() is not None:
             raise SparkError("this process has a Spark session already: give that (on=session), or stop it first")
         check_master(options.master)
-        folder = Path(tempfile.mkdtemp(prefix="falkirk-spark-"))
-        self._resources.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder = self._resources.enter_context(closing(Scratch("spark"))).path
         made = settings(options, folder) | _BARRIER
         variables = environment(options, home_for_spark(find_java(), folder))
         variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", variables["PYSPARK_PYTHON"])
@@ -163,9 +161,9 @@ def _ship(context: SparkContext) -> None:
 
     if context in _shipped:
         return
-    folder = Path(tempfile.mkdtemp(prefix="falkirk-code-"))
-    weakref.finalize(context, shutil.rmtree, folder, ignore_errors=True)
-    file = folder / f"falkirk-{secrets.token_hex(4)}.zip"
+    scratch = Scratch("code")
+    weakref.finalize(context, scratch.close)
+    file = scratch.path / f"falkirk-{secrets.token_hex(4)}.zip"
     root = Path(timely.__file__).parent.parent
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for package in PACKAGES:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recovery.child import FILES
-from recovery.child_control import TO_CHILD, Control, End, Here, ToChild, confession
+from recovery.child_control import TO_CHILD, Control, End, Here, ToChild, Warned, confession
 from recovery.child_work import capturing, open_journal, work
 from recovery.greeting import tune
 from recovery.heartbeat import Heartbeat, Voice, doing
@@ -31,6 +30,7 @@ from recovery.store.local import LocalStore
 from timely.drivers.inputs import Limits
 from timely.drivers.job import session_stats
 from timely.drivers.program import Program, unpacked
+from timely.drivers.scratch import Scratch
 from timely.drivers.workspace import Workspace
 from timely.drivers.zmq_link import ZmqLink
 from timely.drivers.zmq_sockets import Keys
@@ -124,6 +124,7 @@ class _Worker:
             found.read(),
             task.limits,
             on_capture=capturing(plan, voice.tell),
+            say=lambda text: voice.tell(Warned(text)),
             patience=task.patience,
             workspace=Workspace(Path(task.folder) / FILES, durable=True),
         )
@@ -172,7 +173,7 @@ def _program(task: ClusterTask) -> Program:
     with suppress(OSError):
         if path.read_bytes() == task.source:
             return program
-    copy = Path(tempfile.mkdtemp(prefix="falkirk-program-")) / path.name
+    copy = Scratch("program").path / path.name
     copy.write_bytes(task.source)
     return replace(program, path=str(copy))
 

@@ -15,13 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
@@ -43,6 +41,7 @@ from libraries.spark.protocol import (
 )
 from libraries.spark.session import SparkOptions, check_master, environment, settings
 from timely.drivers.control import receive_bytes, send_bytes
+from timely.drivers.scratch import Scratch
 
 _LOOK_SECONDS = 0.1
 _CANCEL_SECONDS = 8.0
@@ -256,7 +255,8 @@ class _SparkProcess:
         self._sending = threading.Lock()
         self._failed: Failed | None = None
         java = find_java()
-        self._folder = Path(tempfile.mkdtemp(prefix="falkirk-spark-"))
+        self._scratch = Scratch("spark")
+        self._folder = self._scratch.path
         self._log = self._folder / "log"
         try:
             home = home_for_spark(java, self._folder)
@@ -272,7 +272,7 @@ class _SparkProcess:
                     start_new_session=True,
                 )
         except OSError as error:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._scratch.close()
             raise SparkError(f"a process for Spark could not be started: {error}") from error
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, self._process.pid, options.nice)
@@ -368,7 +368,7 @@ class _SparkProcess:
         self.up.set()
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.close()
 
 
 _hosts: dict[SparkOptions, SparkHost] = {}

@@ -223,7 +223,7 @@ def sync_tree(folder: Path, known: dict[str, int]) -> None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Hold the folder's lock: the process of a worker that has died may not be gone yet."""
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:

@@ -1,11 +1,13 @@
 """The page by HTTP: files, JSON, a stream of what changes, metrics. docs/page.md documents every address.
 
-Reading only: nothing that is asked here changes the job. At loopback the `Host` of a request must be loopback too, so that no
-other site can lead a browser here under a name of its own; elsewhere every request must carry the token.
+Reading only: nothing that is asked here changes the job, and all that is asked is checked before it goes any further. At
+loopback the `Host` of a request must be loopback too, so that no other site can lead a browser here under a name of its own;
+elsewhere every request must carry the token.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -18,15 +20,16 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from monitor.web.bounded import BODY_SECONDS, most_connections
 from monitor.web.fold import Group
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
-from monitor.web.questions import Ask, Questions, WrongQuestion
+from monitor.web.questions import Ask, OfJob, OfOperator, OfProcessor, WhatIf, Why, WrongQuestion
 from monitor.web.view import BARS
 
 PAGE = Path(__file__).with_name("page")
@@ -41,7 +44,13 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in _TYPES}
 _MOST_ASKED = 65_536
+_MOST_NAMES = 256
+"""Of workers and operators in one question."""
+
+_MOST_DIGITS = 15
+"""Of a number in a question: what has no more is exact in JavaScript too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +71,16 @@ def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
         Route("/api/events", pages.events),
         Route("/api/timeline", pages.timeline),
         Route("/api/charts", pages.charts),
-        Route("/api/operator/{operator:int}", pages.operator),
-        Route("/api/processor/{operator:int}/{worker:int}", pages.processor),
-        Route("/api/why/{operator:int}/{worker:int}", pages.why),
+        Route("/api/operator/{operator}", pages.operator),
+        Route("/api/processor/{operator}/{worker}", pages.processor),
+        Route("/api/why/{operator}/{worker}", pages.why),
         Route("/api/whatif", pages.whatif, methods=["POST"]),
         Route("/metrics", pages.metrics),
     ]
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: _refused,
         WrongQuestion: _wrong,
+        Exception: _failed,
     }
     return Starlette(routes=routes, middleware=[Middleware(_Guard, access=access)], exception_handlers=handlers)
 
@@ -78,8 +88,9 @@ def make_app(hub: Hub, ask: Ask, access: Access, title: str) -> Starlette:
 class _Pages:
     def __init__(self, hub: Hub, ask: Ask, title: str) -> None:
         self._hub = hub
-        self._questions = Questions(ask)
+        self._ask = ask
         self._title = title
+        self._streams = 0
 
     # Files
 
@@ -87,8 +98,8 @@ class _Pages:
         return FileResponse(PAGE / "index.html")
 
     async def file(self, request: Request) -> Response:
-        path = PAGE / request.path_params["name"]
-        if path.parent != PAGE or path.suffix not in _TYPES or not path.is_file():
+        path = _FILES.get(request.path_params["name"])
+        if path is None:
             raise HTTPException(404, "there is no such file")
         return FileResponse(path, media_type=_TYPES[path.suffix])
 
@@ -152,54 +163,84 @@ class _Pages:
         bars = query.get("bars", BARS[0])
         if bars not in BARS:
             raise HTTPException(400, f"bars is one of {', '.join(BARS)}")
-        closely = _number(query, "closely")
-        since = _number(query, "since") or 0
+        closely = self._operator(query.get("closely", ""))
+        since = _number(query.get("since", ""), "since") or 0
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        if self._streams >= most_connections() // 2:
+            raise HTTPException(503, "too many have the page open")
         drawn = await self._hub.drawn(*_folds(query))
 
         async def lines() -> AsyncIterator[bytes]:
-            async for message in self._hub.stream(drawn, bars, closely, since):
-                yield b"data: " + msgspec.json.encode(message) + b"\n\n"
+            self._streams += 1
+            try:
+                async for message in self._hub.stream(drawn, bars, closely, since):
+                    yield b"data: " + msgspec.json.encode(message) + b"\n\n"
+            finally:
+                self._streams -= 1
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
     async def timeline(self, request: Request) -> Response:
-        return _json({"events": self._hub.events_after(_number(request.query_params, "since") or 0)})
+        since = _number(request.query_params.get("since", ""), "since") or 0
+        return _json({"events": self._hub.events_after(since)})
 
     async def charts(self, request: Request) -> Response:
         return _json({"points": list(self._hub.points)})
 
     async def metrics(self, request: Request) -> Response:
-        return Response(metrics(await self._questions.observation(), self._hub), media_type=CONTENT_TYPE)
+        await self._ask(OfJob())
+        return Response(metrics(self._hub), media_type=CONTENT_TYPE)
 
     # One processor
 
     async def operator(self, request: Request) -> Response:
-        return _json(await self._questions.operator(request.path_params["operator"]))
+        return _answer(await self._ask(OfOperator(_part(request, "operator"))))
 
     async def processor(self, request: Request) -> Response:
-        return _json(await self._questions.processor(request.path_params["operator"], request.path_params["worker"]))
+        return _answer(await self._ask(OfProcessor(_part(request, "operator"), _part(request, "worker"))))
 
     async def why(self, request: Request) -> Response:
-        with self._hub.looking(request.path_params["operator"]):
-            return _json(await self._questions.why(request.path_params["operator"], request.path_params["worker"]))
+        operator, worker = _part(request, "operator"), _part(request, "worker")
+        with self._hub.looking(operator):
+            return _answer(await self._ask(Why(operator, worker)))
 
     async def whatif(self, request: Request) -> Response:
         if request.headers.get("content-type", "").split(";")[0].strip() != "application/json":
             raise HTTPException(415, "ask with application/json")
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _MOST_ASKED:
-                raise HTTPException(413, "too long a question")
         try:
-            failed = msgspec.json.decode(body, type=dict[str, list[str]])["failed"]
-        except (msgspec.DecodeError, KeyError) as error:
+            failed = msgspec.json.decode(await _body(request), type=dict[str, list[str]])["failed"]
+        except (msgspec.DecodeError, KeyError, RecursionError, UnicodeDecodeError) as error:
             raise HTTPException(400, 'ask {"failed": ["worker:1", "processor:NAME@1"]}') from error
-        return _json(await self._questions.whatif(failed))
+        if len(failed) > _MOST_NAMES:
+            raise HTTPException(400, f"ask for at most {_MOST_NAMES} names at a time")
+        return _answer(await self._ask(WhatIf(tuple(failed))))
 
     def _known(self) -> None:
         if self._hub.layout is None:
             raise HTTPException(503, "no worker has joined yet")
+
+    def _operator(self, text: str) -> int | None:
+        """The index of an operator; None where none is asked for."""
+        operator, layout = _number(text, "closely"), self._hub.layout
+        if operator is not None and (layout is None or operator >= len(layout.processors)):
+            raise HTTPException(404, f"there is no operator {operator}")
+        return operator
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > _MOST_ASKED:
+                    raise HTTPException(413, "too long a question")
+    except TimeoutError:
+        raise HTTPException(408, "the question did not come to its end", {"connection": "close"}) from None
+    except ClientDisconnect:
+        raise HTTPException(400, "the question did not come to its end") from None
+    return body
 
 
 def _tree(group: Group) -> dict[str, Any]:
@@ -211,11 +252,25 @@ def _folds(query: QueryParams) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(query.getlist("open")), frozenset(query.getlist("close"))
 
 
-def _number(query: QueryParams, name: str) -> int | None:
-    text = query.get(name, "")
-    if text and not text.isdecimal():
-        raise HTTPException(400, f"{name} is a number")
-    return int(text) if text else None
+def _number(text: str, name: str) -> int | None:
+    """What `text` says; None where it says nothing."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
+        raise HTTPException(400, f"{name} is a number, of at most {_MOST_DIGITS} digits")
+    return int(text)
+
+
+def _part(request: Request, name: str) -> int:
+    """A number in the path."""
+    found = _number(request.path_params[name], name)
+    if found is None:
+        raise HTTPException(404, f"{name} is missing")
+    return found
+
+
+def _answer(data: bytes) -> Response:
+    return Response(data, media_type="application/json")
 
 
 def _json(value: Any, status: int = 200) -> Response:
@@ -223,11 +278,17 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:
-    return _json({"error": error.detail}, error.status_code)
+    response = _json({"error": error.detail}, error.status_code)
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _wrong(request: Request, error: WrongQuestion) -> Response:
     return _json({"error": str(error)}, error.status)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return _json({"error": f"this cannot be answered: {type(error).__name__}: {error}"}, 500)
 
 
 class _Guard:
@@ -257,7 +318,7 @@ class _Guard:
         request = Request(scope)
         host = request.headers.get("host", "")
         origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _place(origin) != host:
             return _json({"error": "asked by another site"}, 403)
         if not self._token:
             if _name(host) in LOOPBACK:
@@ -288,3 +349,11 @@ def _name(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     return host.partition(":")[0]
+
+
+def _place(origin: str) -> str | None:
+    """Where a site is that asks; None if that cannot be told."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None

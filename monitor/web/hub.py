@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -40,12 +40,17 @@ class Drawn:
 
 
 class Hub:
-    """See the module. `publish` and `happened` are called in the thread of the event loop, like everything else here."""
+    """See the module. `publish` and `happened` are called in the thread of the event loop, like everything else here.
 
-    def __init__(self, layout: Layout | None = None) -> None:
+    `looked` is called when others look than before.
+    """
+
+    def __init__(self, layout: Layout | None = None, looked: Callable[[], None] = lambda: None) -> None:
+        self._looked = looked
         self.layout: Layout | None = None
         self.view: View | None = None
         self.tree: Group | None = None
+        self._keys: frozenset[str] = frozenset()
         self.viewers = 0
         self.closely: dict[object, int] = {}
         """The operators that pages look at closely, by page."""
@@ -64,6 +69,7 @@ class Hub:
         self.layout = layout
         self.view = View(layout)
         self.tree = group_tree(layout)
+        self._keys = frozenset(group.key for group in (self.tree, *self.tree.groups()))
         self._drawn.clear()
         self._wake()
 
@@ -95,12 +101,12 @@ class Hub:
         layout, tree = self.layout, self.tree
         assert layout is not None
         assert tree is not None
-        key = opened, closed
+        key = opened & self._keys, closed & self._keys
         task = self._drawn.get(key)
         if task is None:
 
             def make() -> Drawn:
-                folding = fold(layout, tree, sorted(opened), sorted(closed))
+                folding = fold(layout, tree, sorted(key[0]), sorted(key[1]))
                 return Drawn(folding, graph_page(layout, folding))
 
             task = self._drawn[key] = asyncio.create_task(asyncio.to_thread(make))
@@ -129,11 +135,13 @@ class Hub:
         self.viewers += 1
         if closely is not None:
             self.closely[token] = closely
+        self._looked()
         try:
             yield
         finally:
             self.viewers -= 1
             self.closely.pop(token, None)
+            self._looked()
 
     async def stream(self, drawn: Drawn, bars: str, closely: int | None, since: int) -> AsyncIterator[dict[str, Any]]:
         """What changes, for one page: at first everything, then what is different, at least once a second something."""

@@ -1,50 +1,64 @@
-"""A running job for its page: lives in the monitor's thread, beside the coordinator.
+"""A running job for its page: lives in the monitor, beside the coordinator; the page itself is a process of its own.
 
-Nothing is gathered while no page is open: then workers are not asked, and a turn costs one comparison.
+Nothing is gathered while no page is open: then workers are not asked, and a turn costs one comparison. What fails here is told
+once, and concerns nobody: the monitor goes on without a page if it must.
 """
 
 from __future__ import annotations
 
+import os
+import selectors
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from monitor.available import Available
 from monitor.coordinator import Coordinator
 from monitor.effects import Answered, Event
 from monitor.records import KeptEvent
-from monitor.web.app import Access
+from monitor.web.beside import PageBeside
 from monitor.web.questions import Done, WrongQuestion
-from monitor.web.server import PageServer
 from monitor.web.view import Observation, SeatView
+from monitor.web.wire import Serve
 from monitor.what_if import targets
-from recovery.layout import Layout
 from recovery.protocol import Observe, Observed, ToWorker
 
 EVERY_SECONDS = 0.25
+_MOST_FAILURES = 10
 _ASK_SECONDS = 1.0
 _LEASE_SECONDS = 3.0
 """Workers stop telling so long after they were last asked: a monitor that has died asks no more."""
 
 
 class LivePage:
-    """See the module. `send` passes a message on to a worker; `listener` is where browsers connect.
+    """See the module.
 
-    `clock` gives seconds since 1970, and does not go back; `before` are events that an earlier monitor has noted.
+    Args:
+        selector: where the monitor waits.
+        listener: where browsers connect.
+        serve: what the page is to know first.
+        coordinator: of the job.
+        send: passes a message on to a worker.
+        clock: gives seconds since 1970, and does not go back.
+        say: gets what the user should know.
+        before: events that an earlier monitor has noted.
     """
 
     def __init__(
         self,
+        selector: selectors.BaseSelector,
         listener: socket.socket,
-        access: Access,
-        title: str,
-        layout: Layout,
+        serve: Serve,
         coordinator: Coordinator,
         send: Callable[[int, ToWorker], None],
         clock: Callable[[], float],
+        say: Callable[[str], None],
         before: Iterable[KeptEvent] = (),
     ) -> None:
-        self._server = PageServer(listener, access, title)
+        self._page = PageBeside(selector, listener, serve, self, say)
+        self._say = say
+        self._failures: set[str] = set()
         self._coordinator = coordinator
         self._send = send
         self._clock = clock
@@ -54,17 +68,6 @@ class LivePage:
         self._events: list[Event] = [Event(kept.kind, kept.at, kept.data) for kept in before]
         self._due = self._ask_due = float("-inf")
         self._asked: tuple[int, ...] = ()
-        self._server.know(layout)
-
-    @property
-    def wake(self) -> int:
-        """A file that is readable when the page has a question: then call `answer`."""
-        return self._server.wake
-
-    def answer(self, events: int) -> list[Any]:
-        """Answer questions of the page."""
-        self._server.answer(self)
-        return []
 
     def hear(self, message: Observed) -> None:
         """What a worker says of how it is doing."""
@@ -72,9 +75,10 @@ class LivePage:
 
     def answered(self, effect: Answered) -> None:
         """The coordinator has the answer to a question."""
-        done = self._questions.pop(effect.number, None)
-        if done is not None:
-            done(effect.answer)
+        with self._contained():
+            done = self._questions.pop(effect.number, None)
+            if done is not None:
+                done(effect.answer)
 
     def happened(self, event: Event) -> None:
         """An event for the timeline."""
@@ -86,26 +90,49 @@ class LivePage:
         if now < self._due and not at_once:
             return
         self._due = now + EVERY_SECONDS
+        with self._contained():
+            self._show(now, at_once)
+
+    def _show(self, now: float, at_once: bool) -> None:
+        self._page.turn()
         if self._events:
-            self._server.happened(self._events)
-            self._events = []
-        if not self._server.viewers and not at_once:
+            events, self._events = self._events, []
+            self._page.happened(events)
+        if not self._page.viewers and not at_once:
             self._ask_due = float("-inf")
             return
-        closely = self._server.closely
+        closely = self._page.closely
         if now >= self._ask_due or closely != self._asked:
             self._ask_due, self._asked = now + _ASK_SECONDS, closely
             for seat in self._coordinator.seats:
                 self._send(seat.worker, Observe(EVERY_SECONDS, _LEASE_SECONDS, closely))
         observation = self.observe()
         if observation is not None:
-            self._server.publish(observation)
-        if at_once:
-            self._server.settle()
+            self._page.publish(observation)
+
+    def finish(self) -> None:
+        """Show how the job ended: soon there is nobody who could."""
+        with self._contained():
+            self.turn(at_once=True)
+            self._page.finish()
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.close()
+        self._page.close()
+
+    @contextmanager
+    def _contained(self) -> Iterator[None]:
+        """What fails inside is told once, and ends nothing."""
+        try:
+            yield
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            failure = f"{type(error).__name__}: {error} ({os.path.basename(where.filename)}:{where.lineno})"
+            if failure not in self._failures and len(self._failures) < _MOST_FAILURES:
+                self._failures.add(failure)
+                self._say(
+                    f"the page cannot show all: {failure}. The job goes on. This is a fault of Falkirk: please report it"
+                )
 
     # For questions (`monitor.web.questions.JobState`)
 

@@ -15,16 +15,16 @@ from recovery.metadata import NEVER
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
-def metrics(observation: Observation | None, hub: Hub) -> bytes:
+def metrics(hub: Hub) -> bytes:
     """In Prometheus' text format. What only workers know is there while somebody has the page open, or had it last."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Job(observation, hub))
+    registry.register(_Job(hub))
     return generate_latest(registry)
 
 
 class _Job:
-    def __init__(self, observation: Observation | None, hub: Hub) -> None:
-        self._seen = observation
+    def __init__(self, hub: Hub) -> None:
+        self._seen = hub.view.observation if hub.view is not None else None
         self._hub = hub
 
     def collect(self) -> Iterator[Metric]:
@@ -57,7 +57,7 @@ class _Job:
             failures.add_metric([str(worker)], seat.failures)
         yield from (alive, failures)
         yield from _frontiers(seen, hub.layout)
-        if hub.view is not None and hub.view.observation is not None:
+        if hub.view is not None and seen.told:
             totals = hub.view.totals()
             yield CounterMetricFamily("falkirk_records_read", "Records that sources have read.", value=totals["read"])
             yield CounterMetricFamily(

@@ -1,14 +1,15 @@
 """The questions that a page asks about single processors, and about failures that have not happened.
 
-They are answered where the job's state is, in the monitor's own thread between two messages (`Ask`); what is expensive there
-is only copied there, and computed here.
+They are answered where the job's state is, between two messages of the job, and travel there as data: what asks, and serves
+strangers, is another process. An answer is JSON, made there. A question that fails is answered too; nothing else fails by it.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from monitor.available import Available
 from monitor.effects import Answer
@@ -18,11 +19,40 @@ from monitor.why import plain_bound, why_progress, why_rollback
 from recovery.protocol import Observed
 from timely.errors import FalkirkError
 
-T = TypeVar("T")
-
 Done = Callable[[Answer | str], None]
 
-_PATIENCE_SECONDS = 15.0
+
+class OfJob(msgspec.Struct, tag=True, frozen=True):
+    """The job as it is now: it is published, and the answer says no more."""
+
+
+class OfOperator(msgspec.Struct, tag=True, frozen=True):
+    """One operator on all workers."""
+
+    operator: int
+
+
+class OfProcessor(msgspec.Struct, tag=True, frozen=True):
+    """One processor: F*(p), Ξ, what it holds."""
+
+    operator: int
+    worker: int
+
+
+class Why(msgspec.Struct, tag=True, frozen=True):
+    """What holds its two frontiers back?"""
+
+    operator: int
+    worker: int
+
+
+class WhatIf(msgspec.Struct, tag=True, frozen=True):
+    """Where would everything roll back to, if these failed?"""
+
+    failed: tuple[str, ...]
+
+
+Question: TypeAlias = OfJob | OfOperator | OfProcessor | Why | WhatIf
 
 
 class JobState(Protocol):
@@ -43,13 +73,6 @@ class JobState(Protocol):
         """What would happen if these failed? `done` is called with the answer, or with why there is none."""
 
 
-class Ask(Protocol):
-    """Has a question answered where the job's state is."""
-
-    def __call__(self, question: Callable[[JobState], T]) -> Awaitable[T]:
-        """The answer. Raises what the question raises."""
-
-
 class WrongQuestion(FalkirkError):
     """There is no such processor, or nothing is known yet. `status` is that of HTTP."""
 
@@ -58,56 +81,58 @@ class WrongQuestion(FalkirkError):
         self.status = status
 
 
-class Questions:
-    """See the module."""
+Reply = Callable[["bytes | WrongQuestion"], None]
+"""Takes the answer, once; perhaps later than the question was put."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
 
-    async def observation(self) -> Observation | None:
-        """The job as it is now."""
-        return await self._ask(lambda job: job.observe())
+class Ask(Protocol):
+    """Has a question answered where the job's state is."""
 
-    async def operator(self, operator: int) -> dict[str, Any]:
-        """One operator on all workers."""
-        return await self._ask(lambda job: operator_detail(_known(job, operator, 0), job.told, operator))
+    def __call__(self, question: Question) -> Awaitable[bytes]:
+        """The answer. Raises WrongQuestion."""
 
-    async def processor(self, operator: int, worker: int) -> dict[str, Any]:
-        """One processor: F*(p), Ξ, what it holds."""
-        return await self._ask(lambda job: processor_detail(_known(job, operator, worker), job.told, operator, worker))
 
-    async def why(self, operator: int, worker: int) -> dict[str, Any]:
-        """What holds its two frontiers back."""
+def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[Observation], None]) -> None:
+    """Answer a question about `job`. Raises nothing."""
+    try:
+        match question:
+            case OfJob():
+                observation = job.observe()
+                if observation is not None:
+                    publish(observation)
+                reply(b"null")
+            case OfOperator(operator):
+                reply(_json(operator_detail(_known(job, operator, 0), job.told, operator)))
+            case OfProcessor(operator, worker):
+                reply(_json(processor_detail(_known(job, operator, worker), job.told, operator, worker)))
+            case Why(operator, worker):
+                reply(_json(_why(job, operator, worker)))
+            case WhatIf(failed):
+                job.what_if(failed, lambda found: reply(_of_failure(found)))
+    except WrongQuestion as error:
+        reply(error)
+    except FalkirkError as error:
+        reply(WrongQuestion(str(error), 400))
+    except Exception as error:
+        reply(WrongQuestion(f"this cannot be answered: {type(error).__name__}: {error}", 500))
 
-        def answer(job: JobState) -> dict[str, Any]:
-            available = _known(job, operator, worker)
-            flat = available.topology.flat(operator, worker)
-            reports = {index: told for index, (_, told) in job.told.items()}
-            return {
-                "rollback": why_rollback(available, flat).as_json(available.topology),
-                "progress": why_progress(available.topology, reports, flat),
-            }
 
-        return await self._ask(answer)
+def _why(job: JobState, operator: int, worker: int) -> dict[str, Any]:
+    available = _known(job, operator, worker)
+    flat = available.topology.flat(operator, worker)
+    reports = {index: told for index, (_, told) in job.told.items()}
+    return {
+        "rollback": why_rollback(available, flat).as_json(available.topology),
+        "progress": why_progress(available.topology, reports, flat),
+    }
 
-    async def whatif(self, failed: Sequence[str]) -> dict[str, Any]:
-        """Where everything would roll back to."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Answer | str] = loop.create_future()
 
-        def done(answer: Answer | str) -> None:
-            loop.call_soon_threadsafe(_settle, future, answer)
+def _of_failure(found: Answer | str) -> bytes | WrongQuestion:
+    return WrongQuestion(found, 503) if isinstance(found, str) else _json(answer_as_json(found))
 
-        try:
-            await self._ask(lambda job: job.what_if(failed, done))
-        except WrongQuestion:
-            raise
-        except FalkirkError as error:
-            raise WrongQuestion(str(error), 400) from error
-        answer = await asyncio.wait_for(future, _PATIENCE_SECONDS)
-        if isinstance(answer, str):
-            raise WrongQuestion(answer, 503)
-        return await asyncio.to_thread(answer_as_json, answer)
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(value)
 
 
 def _known(job: JobState, operator: int, worker: int) -> Available:
@@ -121,11 +146,6 @@ def _known(job: JobState, operator: int, worker: int) -> Available:
             f"{layout.workers} worker(s)"
         )
     return available
-
-
-def _settle(future: asyncio.Future[Answer | str], answer: Answer | str) -> None:
-    if not future.done():
-        future.set_result(answer)
 
 
 def answer_as_json(answer: Answer) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 from collections.abc import Callable, Sequence
 
@@ -33,6 +32,7 @@ from recovery.store.journal import Journal
 from recovery.store.local import LocalStore
 from recovery.store.reading import survey
 from timely.errors import FalkirkError
+from timely.io.waiting import wait_readable
 
 _AT = {name: number for number, name in enumerate(ROWS)}
 
@@ -118,7 +118,7 @@ def serve_store(folder: str | os.PathLike[str], page: PageSocket, on_note: Calla
     on_note(f"the job of {os.fspath(folder)}, as it was left, is at {page.url}; Ctrl-C ends this")
     try:
         while True:
-            select.select([server.wake], [], [])
+            wait_readable([server.wake])
             server.answer(job)
     finally:
         server.close()

@@ -82,11 +82,23 @@ class StoreCorrupt(StoreError):
 
     def __init__(self, name: str, offset: int, what: str, advice: str = "", torn: bool = False) -> None:
         advice = advice or "restore it from a copy of the store, or start anew with an empty one"
-        super().__init__(f"{name} is damaged at byte {offset}: {what}; {advice}")
+        super().__init__(f"{name} is damaged at byte {offset}: {what}. It is {whose(name)}; {advice}")
         self.name = name
         self.offset = offset
         self.what = what
         self.torn = torn
+
+
+def whose(name: str) -> str:
+    """What the blob `name` is a part of, and what is missing without it."""
+    owner, inside, _ = name.partition("/")
+    if not inside:
+        return "what says which store this is"
+    if owner == "monitor":
+        return "part of the monitor's journal, which says what was decided and what is safe"
+    if owner.startswith("worker-") and owner.removeprefix("worker-").isdigit():
+        return f"part of the journal of worker {int(owner.removeprefix('worker-'))}, which has its checkpoints and logs"
+    return f"part of the journal of {owner}"
 
 
 class StoreVersion(StoreError):

@@ -5,6 +5,8 @@ synced. Whoever sees the name sees the whole blob; whatever happens before the l
 
 The folder is kept open: if it is removed or replaced under a running job, that is noticed, and never papered over with a
 new one.
+
+What a job keeps is its user's alone: folders that are made here can be opened by nobody else, nor files, whatever the umask.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import fcntl
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from recovery.store.interface import (
     AlreadyThere,
@@ -33,9 +36,14 @@ from recovery.store.interface import (
 from recovery.store.memory import aligned_memory
 from recovery.store.segments import as_bytes
 
+Done = TypeVar("Done")
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _TEMPORARY = ".writing-"
 _LOCK = ".lock"
+PRIVATE = 0o700
+_PRIVATE_FILE = 0o600
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.05
 _MOST_PARTS = 512  # of one system call; POSIX allows 1,024 on the systems that matter
 
 
@@ -56,7 +64,9 @@ class LocalStore:
             raise StoreUnwritable(f"{self.folder} is a file; a store needs a folder")
         try:
             created = not self.folder.exists()
-            self.folder.mkdir(exist_ok=True)
+            if created:
+                with suppress(FileExistsError):
+                    self.folder.mkdir(PRIVATE)
             self._fds[""] = _open_folder(self.folder)
             if created:
                 _sync_path(self.folder.parent)
@@ -81,15 +91,7 @@ class LocalStore:
         """Write a blob, durably, if there is none of this name. See `Store.put`."""
         below, leaf = self._split(name)
         try:
-            fd = self._folder(below)
-            temporary = f"{_TEMPORARY}{os.getpid()}-{next(self._serial)}-{leaf}"
-            try:
-                _write(temporary, fd, parts)
-                _link(temporary, leaf, fd)
-            finally:
-                with suppress(OSError):
-                    os.unlink(temporary, dir_fd=fd)
-            _sync(fd)
+            _with_descriptors(lambda: self._put(below, leaf, parts))
         except FileExistsError:
             raise AlreadyThere(name) from None
         except OSError as error:
@@ -102,13 +104,7 @@ class LocalStore:
         """
         self._split(name)
         try:
-            with open(self.folder / name, "rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                memory = aligned_memory(size)
-                done = 0
-                while done < size and (read := file.readinto(memory[done:])):
-                    done += read
-                return memory[:done].toreadonly()
+            return _with_descriptors(lambda: _read(self.folder / name))
         except (FileNotFoundError, NotADirectoryError):
             self._check_there()
             raise NotThere(name, str(self.folder)) from None
@@ -153,7 +149,9 @@ class LocalStore:
             StoreBusy: if another job has it.
         """
         try:
-            fd = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666, dir_fd=self._folder(""))
+            fd = os.open(
+                _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE_FILE, dir_fd=self._folder("")
+            )
         except OSError as error:
             self._fail(error, "locking the store")
         try:
@@ -170,6 +168,29 @@ class LocalStore:
         finally:
             os.close(fd)
 
+    def make_private(self) -> str | None:
+        """Close the folder to other users, who could read the data, or keep the lock; what the user should know of that."""
+        here = os.fstat(self._fds[""])
+        mine = os.getuid()
+        if here.st_uid not in (mine, 0):
+            return (
+                f"the folder of the store {self.folder} is another user's (number {here.st_uid}), who can read and change "
+                "all of it; choose a folder of your own"
+            )
+        if not here.st_mode & 0o077:
+            return None
+        try:
+            os.fchmod(self._fds[""], here.st_mode & 0o700)
+        except OSError as error:
+            return (
+                f"other users can open the store {self.folder} (its mode is {here.st_mode & 0o777:o}), and that cannot be "
+                f"changed: {error.strerror}; chmod 700 it, or choose a folder of your own"
+            )
+        if not self.names(""):
+            return None  # it was just made, perhaps with mkdir: nobody can have looked
+        mode = f"{here.st_mode & 0o777:o}"
+        return f"other users could open the store {self.folder} (its mode was {mode}); it is closed to them now"
+
     def remove_leftovers(self, prefix: str = "") -> None:
         """Remove temporary files of writers that died. A writer that is still at it gets a StoreError."""
         for path in self._files():
@@ -185,6 +206,17 @@ class LocalStore:
         below, _, leaf = name.rpartition("/")
         return below, leaf
 
+    def _put(self, below: str, leaf: str, parts: Sequence[Buffer]) -> None:
+        fd = self._folder(below)
+        temporary = f"{_TEMPORARY}{os.getpid()}-{next(self._serial)}-{leaf}"
+        try:
+            _write(temporary, fd, parts)
+            _link(temporary, leaf, fd)
+        finally:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=fd)
+        _sync(fd)
+
     def _folder(self, below: str) -> int:
         """An open descriptor of a folder inside, which is made if this store has not yet seen it."""
         self._check_there()
@@ -193,7 +225,7 @@ class LocalStore:
             parent, _, leaf = below.rpartition("/")
             above = self._folder(parent)
             with suppress(FileExistsError):
-                os.mkdir(leaf, dir_fd=above)
+                os.mkdir(leaf, PRIVATE, dir_fd=above)
             _sync(above)  # also if another process made it: that one may not have come to it yet
             fd = self._fds.setdefault(below, _open_folder(self.folder / below))
         elif below and not _is_open_at(fd, self.folder / below):
@@ -283,8 +315,31 @@ def _is_open_at(fd: int, path: Path) -> bool:
     return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
 
+def _with_descriptors(work: Callable[[], Done]) -> Done:
+    """Do what needs a file descriptor, and again while the process has none left: strangers who hold them all, at one of its
+    sockets, are hung up on soon."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return work()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or time.monotonic() > deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _read(path: Path) -> memoryview:
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        memory = aligned_memory(size)
+        done = 0
+        while done < size and (read := file.readinto(memory[done:])):
+            done += read
+        return memory[:done].toreadonly()
+
+
 def _write(name: str, folder: int, parts: Sequence[Buffer]) -> None:
-    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE_FILE, dir_fd=folder)
     try:
         waiting = [view for part in parts if len(view := as_bytes(part))]
         first = 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from recovery.store.interface import AlreadyThere, NotThere, Store, StoreBusy, StoreCorrupt
+from recovery.store.interface import AlreadyThere, NotThere, Store, StoreBusy, StoreCorrupt, whose
 from recovery.store.journal import Journal
 from recovery.store.segments import Section, SegmentMeta, decode_segment, segment_name, segment_number
 
@@ -164,8 +164,9 @@ def _set_aside(store: Store, name: str) -> str:
             aside = f"{name}.damaged-{extra}"
     store.delete(name)
     return (
-        f"{name} was cut off after {len(data):,} bytes, while it was written, and is now {aside}. Nobody was told that it was "
-        "durable, so nothing is lost but work; still, this should not happen: does the disk keep what it says it has synced?"
+        f"{name} ({whose(name)}) was cut off after {len(data):,} bytes, and is now {aside}. If its writer died before it "
+        "could tell anybody that this was durable, only work is lost, and the job goes on; if not, the next message says what "
+        "is missing. Either should not happen: does the disk keep what it says it has synced?"
     )
 
 

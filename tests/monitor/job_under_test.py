@@ -10,7 +10,7 @@ from typing import Any
 
 from recovery.policies import Lazy
 from timely.dataflow import Dataflow
-from timely.io import FileSink, Rate, SqliteSink
+from timely.io import Chunk, End, FileSink, Rate, SqliteSink, Wait
 
 PER_EPOCH = 50
 
@@ -19,16 +19,68 @@ def word(i: int) -> str:
     return f"w{(i * i * 7 + i // 3) % 101}"
 
 
+GATE = "go-on"
+_BEFORE_GATE = 20
+"""Epochs."""
+
+
+class Gated(Rate):
+    """The same numbers, but after the first epochs none before there is a file: so that a test decides when the job ends."""
+
+    def __init__(self, gate: Path, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._gate = gate
+
+    def partitions(self, worker: int, workers: int) -> list[Any]:
+        return [_GatedPartition(self._gate, each) for each in super().partitions(worker, workers)]
+
+
+class _GatedPartition:
+    def __init__(self, gate: Path, inner: Any) -> None:
+        self.name = inner.name
+        self._gate = gate
+        self._inner = inner
+        self._next: Chunk | None = None
+
+    def read(self) -> Chunk | Wait | End:
+        if self._next is None:
+            found = self._inner.read()
+            if not isinstance(found, Chunk) or found.epoch < _BEFORE_GATE:
+                return found
+            self._next = found
+        if not self._gate.exists():
+            return Wait(0.02)
+        found, self._next = self._next, None
+        return found
+
+    def seek(self, position: Any) -> None:
+        self._next = None
+        self._inner.seek(position)
+
+    def ack(self, position: Any) -> None:
+        self._inner.ack(position)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
 def build(
-    folder: str, records: int = 5000, per_second: float = 2500, every: float = 0.1, operator: str = "count"
+    folder: str,
+    records: int = 5000,
+    per_second: float = 2500,
+    every: float = 0.1,
+    operator: str = "count",
+    gated: bool = False,
 ) -> Dataflow:
     """Counts in `folder`/files and `folder`/counts.db; the words come at worker 0, and are counted on all.
 
-    Two regions: what goes from one to the other is logged.
+    Two regions: what goes from one to the other is logged. With `gated`, most words come when `folder`/`GATE` is there.
     """
     flow = Dataflow("words")
     with flow.region("counting", Lazy(every=every)):
-        words = flow.source("words", Rate(word, per_second, records, epoch_every=PER_EPOCH))
+        gate = [Path(folder) / GATE] if gated else []
+        kind: Any = Gated if gated else Rate
+        words = flow.source("words", kind(*gate, word, per_second, records, epoch_every=PER_EPOCH))
         counts = words.key_by(lambda w: w).count(name=operator).records()
     with flow.region("writing", Lazy(every=every)):
         rows = counts.map(lambda count: {"word": count[0], "count": count[1]})

@@ -187,3 +187,17 @@ def test_after_a_decision_old_reports_of_what_stayed_prove_nothing() -> None:
     assert available._completed[1] == (0,)
     available.cut((((5,), (5,), None, None),))
     assert available._completed[1] == (5,)
+
+
+def test_a_worker_whose_store_begins_after_the_watermark_is_not_the_one_that_lost_something() -> None:
+    """It has collected what it was told to: the monitor's journal is too old."""
+    for ends, blamed in (
+        ((5, 6), "the journal of the monitor"),
+        ((2,), "the store of worker 0"),
+        ((), "the store of worker 0"),
+    ):
+        available = Available(layout(*LINE, 1), (((3,),) * 4,))
+        xis = [Xi(p, (end,), ((end,),) if p < 3 else ()) for p in (0, 2, 3) for end in ends]
+        wrong = available.join(0, xis)
+        assert wrong is not None
+        assert wrong.startswith(blamed), wrong

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -139,12 +140,48 @@ def test_a_damaged_journal_is_never_read_as_if_it_were_whole(
     code, said = run(command(tmp_path))
     if code:
         assert code == 1
-        assert f"{owner}" in said
+        assert f"{owner}/{victim.name} is damaged at byte" in said
+        assert ("the monitor's journal" if owner == "monitor" else "the journal of worker 0") in said
         assert "Traceback" not in said
         is_whole_so_far(tmp_path)
         victim.write_bytes(saved)
         code, said = run(command(tmp_path))
         assert code == 0, said
+    check(tmp_path, RECORDS)
+
+
+def test_a_journal_of_the_monitor_that_is_too_old_is_not_blamed_on_a_worker(tmp_path: Path) -> None:
+    monitor, old = tmp_path / "store" / "monitor", tmp_path / "old"
+
+    def copied() -> bool:
+        with suppress(OSError):  # segments come and go meanwhile
+            shutil.copytree(monitor, old)
+            return True
+        shutil.rmtree(old, ignore_errors=True)
+        return False
+
+    with subprocess.Popen(command(tmp_path), cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+        wait_for(lambda: written(tmp_path) >= 5 or process.poll() is not None)
+        wait_for(copied)
+        before = written(tmp_path)
+        wait_for(lambda: written(tmp_path) >= before + 20 or process.poll() is not None)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.kill()
+    wait_for(lambda: all(gone(int(pid)) for pid in children))
+    monitor.rename(tmp_path / "right")
+    old.rename(monitor)
+    newest = max(monitor.iterdir())
+    data = newest.read_bytes()
+    newest.write_bytes(data[: max(65, len(data) - 8)])  # and the end of that is cut off
+    code, said = run(command(tmp_path))
+    assert code == 1, said
+    assert "the journal of the monitor (the folder monitor of the store) has lost its end, or is an older copy" in said
+    assert "lost data" not in said
+    assert "part of the monitor's journal" in said
+    assert "nothing is lost but" not in said
+    shutil.rmtree(monitor)
+    (tmp_path / "right").rename(monitor)
+    assert run(command(tmp_path))[0] == 0
     check(tmp_path, RECORDS)
 
 

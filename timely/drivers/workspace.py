@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import threading
 import weakref
 from pathlib import Path
 from urllib.parse import quote
 
+from timely.drivers.scratch import Scratch
 from timely.errors import FalkirkError
 
 VARIABLE = "FALKIRK_FILES"
@@ -44,9 +44,10 @@ class Workspace:
         try:
             with self._making:
                 if self._path is None:
-                    self._path = Path(tempfile.mkdtemp(prefix="falkirk-files-", dir=os.environ.get(VARIABLE)))
-                    self._remove = weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)
-            self._path.mkdir(exist_ok=True)
+                    scratch = Scratch("files", os.environ.get(VARIABLE))
+                    self._path = scratch.path
+                    self._remove = weakref.finalize(self, scratch.close)
+            self._path.mkdir(0o700, exist_ok=True)
         except OSError as error:
             where = self._path or os.environ.get(VARIABLE) or tempfile.gettempdir()
             raise FalkirkError(

@@ -106,7 +106,7 @@ def when_ready(url: str, path: str, seconds: float = 60.0) -> Any:
     while True:
         try:
             return ask(url, path)
-        except (AssertionError, OSError):
+        except (AssertionError, OSError, http.client.HTTPException):
             if time.monotonic() > until:
                 raise
             time.sleep(0.1)

@@ -1,0 +1,83 @@
+"""HTTP for strangers: connections have a number that they never pass, and time to say what they want."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST_CONNECTIONS = 128
+"""Fewer where the process may not have that many files open."""
+
+BACKLOG = 32
+"""So many are accepted at once before they are counted."""
+
+ASK_SECONDS = 10.0
+"""For the whole head of a request, from when the connection was made or the answer before was given."""
+
+BODY_SECONDS = 10.0
+STALL_SECONDS = 30.0
+"""Who takes nothing of an answer for so long is hung up on."""
+
+
+def most_connections() -> int:
+    """How many there may be at a time."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(8, min(MOST_CONNECTIONS, soft // 2))
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection. When there are too many, the one that has asked for nothing for longest makes room."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._arm()
+        if len(self.connections) > most_connections():
+            idle = [each for each in self.connections if isinstance(each, BoundedProtocol) and each._waits_until]
+            oldest = min(idle, key=lambda each: each._waits_until, default=self)
+            oldest.transport.abort()
+            self.connections.discard(oldest)  # the transport tells of its end a moment later
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._disarm()
+
+    def on_response_complete(self) -> None:
+        self._arm()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        self._stalled = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+        super().resume_writing()
+
+    @property
+    def _waits_until(self) -> float:
+        """Until when it waits for a request; 0 while there is one."""
+        return self._deadline.when() if self._deadline is not None else 0.0
+
+    def _arm(self) -> None:
+        self._disarm()
+        self._deadline = self.loop.call_later(ASK_SECONDS, self.transport.abort)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None

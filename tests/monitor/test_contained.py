@@ -1,0 +1,105 @@
+"""Faults of our own, put into real processes: the monitor's is survived, one in looking at a job concerns nobody."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from monitor.supervisor import Job
+from monitor.web.address import open_page
+from tests.beside import run_beside
+from tests.monitor.job_under_test import GATE, build, check
+from tests.monitor.test_supervisor import RECORDS, Watched
+from tests.monitor.web.serving import get, streaming, when_ready
+from timely.drivers.program import Program
+from timely.errors import WorkerLost
+
+FAILS = """
+import importlib, os, sys
+if {module!r} in getattr(sys, "orig_argv", ()):
+    owner = importlib.import_module({where!r})
+    *path, name = {what!r}.split(".")
+    for each in path:
+        owner = getattr(owner, each)
+    right = getattr(owner, name)
+    calls = 0
+    def wrong(*arguments, **named):
+        global calls
+        calls += 1
+        if calls > {after} and not ({once!r} and os.path.exists({once!r})):
+            if {once!r}:
+                open({once!r}, "w").close()
+            raise KeyError("put in by a test")
+        return right(*arguments, **named)
+    setattr(owner, name, wrong)
+"""
+"""Run by Python when it starts a process of the job: from the call after so many on, a function of ours fails."""
+
+
+def put_in(monkeypatch: pytest.MonkeyPatch, folder: Path, module: str, place: str, after: int, once: str = "") -> None:
+    where, what = place.split(":")
+    there = folder / "faults"
+    there.mkdir()
+    text = FAILS.format(module=module, where=where, what=what, after=after, once=once)
+    (there / "sitecustomize.py").write_text(text)
+    monkeypatch.syspath_prepend(str(there))  # the processes of a job get this one's path
+
+
+def test_a_monitor_that_fails_for_a_reason_of_its_own_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in(
+        monkeypatch, tmp_path, "monitor.process", "monitor.coordinator:Coordinator.tick", 5, str(tmp_path / "failed")
+    )
+    watched = Watched(tmp_path, 2)
+    check(tmp_path, RECORDS, watched.run(lambda: watched.until(20)).captured("counts"))
+    assert (tmp_path / "failed").exists()
+    (note,) = watched.notes
+    assert "the monitor failed, and is replaced; the job goes on" in note
+    assert "put in by a test" in note
+
+
+def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in(monkeypatch, tmp_path, "monitor.process", "monitor.coordinator:Coordinator.take", 0)
+    watched = Watched(tmp_path, 1)
+    with pytest.raises(WorkerLost, match="the monitor has died 10 times") as raised:
+        watched.run(lambda: None)
+    assert "put in by a test" in str(raised.value)
+    assert len(watched.notes) == 1
+
+
+@pytest.mark.parametrize("place", ["recovery.observe:Observer._measure", "recovery.agent:suppose"])
+def test_an_error_in_looking_at_a_worker_does_not_concern_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    put_in(monkeypatch, tmp_path, "recovery.child", place, 0)
+    notes: list[str] = []
+    with closing(open_page("words", port=0)) as page:
+        program = Program(flow=build, args={"folder": str(tmp_path), "records": RECORDS, "gated": True})
+        job = Job(program, 2, tmp_path / "store", on_note=notes.append, page=page)
+
+        def look() -> None:
+            when_ready(page.url, "/api/processor/0/0")
+            if "Observer" in place:
+                with streaming(page.url, "/api/events?closely=1") as messages:
+                    while len(notes) < 2:
+                        next(messages)
+                (tmp_path / GATE).touch()
+                return
+            answer = b"not running now"
+            while b"not running now" in answer:
+                status, _, answer = get(page.url, "/api/whatif", {"failed": ["worker:1"]})
+                assert status == 503
+            assert b"cannot answer" in answer
+            assert b"put in by a test" in answer
+            (tmp_path / GATE).touch()
+
+        result = run_beside(job.run, look)
+    check(tmp_path, RECORDS, result.captured("counts"))
+    if "Observer" in place:
+        assert sorted(note.split(" cannot")[0] for note in notes) == ["worker 0", "worker 1"]
+        assert all("KeyError: 'put in by a test'" in note for note in notes)
