@@ -81,9 +81,14 @@ def serve(
             found = acceptor.accept()
             if found is None:
                 continue
-            with found[0] as sock, suppress(OSError):  # a job that has given up this connection by now
-                _process_of(sock)
-                _watch_over(sock, place, on_note)
+            with found[0] as sock:
+                try:
+                    _process_of(sock)
+                    _watch_over(sock, place, on_note)
+                except OSError:
+                    pass  # a job that has given up this connection by now
+                except Exception as error:  # of one connection: the next may be better
+                    on_note(f"what connected is no job as it should be: {type(error).__name__}: {error}")
 
 
 def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]) -> None:

@@ -6,6 +6,7 @@ import ipaddress
 import os
 import secrets
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 
 from timely.errors import FalkirkError
@@ -34,7 +35,9 @@ class PageSocket:
         return self.url.startswith(UNIX)
 
     def close(self) -> None:
-        """Nobody listens any more."""
+        """Nobody listens any more, though the process of a page may still have the socket: the next job wants the port."""
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
 
 

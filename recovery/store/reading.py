@@ -164,7 +164,7 @@ def _set_aside(store: Store, name: str) -> str:
             aside = f"{name}.damaged-{extra}"
     store.delete(name)
     return (
-        f"{name} ({whose(name)}) was cut off after {len(data):,} bytes, and is now {aside}. If its writer died before it "
+        f"{name} was cut off after {len(data):,} bytes, and is now {aside}. It is {whose(name)}. If its writer died before it "
         "could tell anybody that this was durable, only work is lost, and the job goes on; if not, the next message says what "
         "is missing. Either should not happen: does the disk keep what it says it has synced?"
     )

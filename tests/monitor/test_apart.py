@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,15 +13,19 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from msgspec.msgpack import encode
 
 from monitor.apart import SOCKET, NoMonitor
 from monitor.supervisor import Job
+from recovery.child_control import Watch, frame
+from recovery.layout import lay_out
 from tests.beside import run_beside
 from tests.monitor.job_under_test import build, check
 from tests.monitor.test_supervisor import RECORDS, ROOT, Watched, gone, wait_for
 from timely.drivers.inputs import Limits
 from timely.drivers.program import Program
 from timely.errors import FalkirkError
+from timely.plan import compile_plan
 
 
 class Monitors:
@@ -135,3 +140,21 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, monitors: Monitors) -> Non
         Job(program, 1, tmp_path / "store", monitor=tmp_path / "other").run()
     second = monitors.start(str(tmp_path / "other"))
     assert second.wait(30) == 1
+
+
+def test_who_is_no_job_does_not_keep_the_monitor_from_one_that_is(tmp_path: Path, monitors: Monitors) -> None:
+    store = tmp_path / "store"
+    monitor = monitors.start(str(store))
+    layout = lay_out(compile_plan(build(str(tmp_path)).graph, 1))
+    without_its_sockets = Watch(str(store), 1, layout, (), False, 1.0)
+    for said in (b"", b"\0\0\0\0", b"\1\0\0\0\xc1", b"GET / HTTP/1.1\r\n\r\n", frame(encode(without_its_sockets))):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect(str(store / SOCKET))
+            stranger.sendall(said)
+    silent = socket.socket(socket.AF_UNIX)
+    silent.connect(str(store / SOCKET))  # and says nothing, for as long as it may
+    with silent:
+        watched = Watched(tmp_path, 1, heartbeat_timeout=60.0, monitor=store, records=200)
+        watched.run(lambda: None)
+    check(tmp_path, 200)
+    assert monitor.poll() is None

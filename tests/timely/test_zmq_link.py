@@ -16,6 +16,7 @@ import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.few_descriptors import few_descriptors
 from timely.drivers.zmq_link import ZmqLink
 from timely.drivers.zmq_sockets import Keys, Timing
 from timely.errors import FalkirkError, WorkerLost
@@ -416,3 +417,21 @@ def test_a_port_that_is_taken_is_named() -> None:
         ZmqLink(0, addresses, keys[0])
     assert addresses[0] in str(caught.value)
     link.fail(FalkirkError("over"))
+
+
+def test_strangers_who_take_all_descriptors_do_not_end_a_link() -> None:
+    strangers = [socket.socket() for _ in range(30)]
+    with pair() as (a, b):
+        _, _, port = b._peers[0].address.rpartition(":")
+        with few_descriptors():
+            for stranger in strangers:
+                stranger.setblocking(False)
+                stranger.connect_ex(("127.0.0.1", int(port)))
+            for number in range(5):
+                a.send(1, frame(number))
+                b.send(0, frame(number, sender=1))
+                time.sleep(0.05)
+            assert len(receive(a, 5)) == 5
+            assert len(receive(b, 5)) == 5
+    for stranger in strangers:
+        stranger.close()

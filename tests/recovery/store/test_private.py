@@ -38,7 +38,7 @@ def open_to_others(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("mask", [0, 0o022, 0o077])
+@pytest.mark.parametrize("mask", [0, 0o077])
 def test_all_that_a_job_keeps_is_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
