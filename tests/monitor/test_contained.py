@@ -65,18 +65,26 @@ def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_in(monkeypatch, tmp_path, "monitor.process", "monitor.coordinator:Coordinator.take", 0)
+    monkeypatch.setattr("monitor.supervisor._SHORT_LIVES", 3)
     watched = Watched(tmp_path, 1)
-    with pytest.raises(WorkerLost, match="the monitor has died 10 times") as raised:
+    with pytest.raises(WorkerLost, match="the monitor has died 3 times") as raised:
         watched.run(lambda: None)
     assert "put in by a test" in str(raised.value)
     assert len(watched.notes) == 1
 
 
-@pytest.mark.parametrize("place", ["recovery.observe:Observer._measure", "recovery.agent:suppose"])
-def test_an_error_in_looking_at_a_worker_does_not_concern_the_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+@pytest.mark.parametrize(
+    ("module", "place", "said"),
+    [
+        ("recovery.child", "recovery.observe:Observer._measure", ["worker 0 cannot tell", "worker 1 cannot tell"]),
+        ("monitor.process", "monitor.web.live:LivePage.observe", ["the page cannot show all: KeyError"]),
+        ("recovery.child", "recovery.agent:suppose", []),
+    ],
+)
+def test_an_error_in_looking_at_a_job_does_not_concern_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, place: str, said: list[str]
 ) -> None:
-    put_in(monkeypatch, tmp_path, "recovery.child", place, 0)
+    put_in(monkeypatch, tmp_path, module, place, 0)
     notes: list[str] = []
     with closing(open_page("words", port=0)) as page:
         program = Program(flow=build, args={"folder": str(tmp_path), "records": RECORDS, "gated": True})
@@ -84,22 +92,22 @@ def test_an_error_in_looking_at_a_worker_does_not_concern_the_worker(
 
         def look() -> None:
             when_ready(page.url, "/api/processor/0/0")
-            if "Observer" in place:
+            if said:
                 with streaming(page.url, "/api/events?closely=1") as messages:
-                    while len(notes) < 2:
+                    while len(notes) < len(said):
                         next(messages)
-                (tmp_path / GATE).touch()
-                return
-            answer = b"not running now"
-            while b"not running now" in answer:
-                status, _, answer = get(page.url, "/api/whatif", {"failed": ["worker:1"]})
-                assert status == 503
-            assert b"cannot answer" in answer
-            assert b"put in by a test" in answer
+            else:
+                answer = b"not running now"
+                while b"not running now" in answer:
+                    status, _, answer = get(page.url, "/api/whatif", {"failed": ["worker:1"]})
+                    assert status == 503
+                assert b"cannot answer" in answer
+                assert b"put in by a test" in answer
             (tmp_path / GATE).touch()
 
         result = run_beside(job.run, look)
     check(tmp_path, RECORDS, result.captured("counts"))
-    if "Observer" in place:
-        assert sorted(note.split(" cannot")[0] for note in notes) == ["worker 0", "worker 1"]
-        assert all("KeyError: 'put in by a test'" in note for note in notes)
+    assert len(notes) == len(said)
+    for note, beginning in zip(sorted(notes), said):
+        assert note.startswith(beginning)
+        assert "put in by a test" in note

@@ -77,7 +77,7 @@ def test_spark_says_why_a_stage_failed() -> None:
 
 def test_only_tasks_that_know_the_secret_are_heard() -> None:
     token = new_token()
-    calls = Calls("127.0.0.1", token)
+    calls = Calls("127.0.0.1", token, 2)
     here = Here(1, 7, "host", 123)
     with connect(("127.0.0.1", calls.port)) as stranger, connect(("127.0.0.1", calls.port)) as task:
         stranger.sendall(bytes(len(token)))
