@@ -165,8 +165,8 @@ def _set_aside(store: Store, name: str) -> str:
     store.delete(name)
     return (
         f"{name} was cut off after {len(data):,} bytes, and is now {aside}. It is {whose(name)}. If its writer died before it "
-        "could tell anybody that this was durable, only work is lost, and the job goes on; if not, the next message says what "
-        "is missing. Either should not happen: does the disk keep what it says it has synced?"
+        "could tell anybody that this was durable, only work is lost. If not, the job goes back further than was promised, or "
+        "refuses to go on and says why. Either should not happen: does the disk keep what it says it has synced?"
     )
 
 
