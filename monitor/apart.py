@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import msgspec
-
 from monitor.process import MonitorProcess
 from recovery.child_control import TO_CHILD, Control, Over, ToChild, Watch
 from recovery.greeting import GREETING_SECONDS
 from recovery.heartbeat import Heartbeat, Voice
 from recovery.store.local import LocalStore
-from timely.errors import FalkirkError
+from timely.errors import FalkirkError, ProtocolError
 from timely.io.acceptor import Acceptor
 from timely.io.waiting import wait_readable
 
@@ -97,7 +95,7 @@ def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]
     voice = Voice(sock)
     try:
         said = _first_words(control)
-    except msgspec.DecodeError:  # it is no job
+    except ProtocolError:  # it is no job
         return
     if not said or not isinstance(watch := said[0], Watch):
         return

@@ -17,13 +17,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from monitor.effects import Event
 from monitor.web.questions import JobState, WrongQuestion, answer
 from monitor.web.view import Observation
 from monitor.web.wire import FROM_PAGE, Answered, Asked, Looking, Sent, Serve, ToPage, encode, passed
 from recovery.child_control import cut, frame
+from timely.errors import ProtocolError
 
 MOST_EVENTS = 4000
 """Of the timeline, kept for a page that is started anew."""
@@ -209,7 +208,7 @@ class PageBeside:
         self._buffer += data
         try:
             said = [FROM_PAGE.decode(each) for each in cut(self._buffer)]
-        except msgspec.DecodeError as error:
+        except ProtocolError as error:
             self._end()
             self._fail(f"said what is no message ({error})")
             return

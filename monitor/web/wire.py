@@ -15,6 +15,7 @@ from monitor.web.view import Observation, SeatView
 from recovery.layout import Layout
 from recovery.metadata import Bound
 from recovery.protocol import Observed
+from timely.codec.typed import Typed
 
 
 class Serve(msgspec.Struct, tag=True, frozen=True):
@@ -69,8 +70,8 @@ class Asked(msgspec.Struct, tag=True, frozen=True):
 ToPage: TypeAlias = Serve | Passed | Seen | Answered
 FromPage: TypeAlias = Looking | Asked
 
-TO_PAGE: msgspec.msgpack.Decoder[ToPage] = msgspec.msgpack.Decoder(ToPage)
-FROM_PAGE: msgspec.msgpack.Decoder[FromPage] = msgspec.msgpack.Decoder(FromPage)
+TO_PAGE: Typed[ToPage] = Typed("what the monitor tells its page", ToPage)
+FROM_PAGE: Typed[FromPage] = Typed("what a page tells its monitor", FromPage)
 encode = msgspec.msgpack.Encoder().encode
 
 
