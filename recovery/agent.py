@@ -400,6 +400,17 @@ class Agent:
         numbers = [cut.group for cut in self._due] + ([self._draft.group] if self._draft is not None else [])
         return min((every for n in numbers if (every := self.layout.groups[n].seconds) is not None), default=None)
 
+    @property
+    def cutting(self) -> bool:
+        """Whether a cut is being made, or is on its way to the store."""
+        return self._draft is not None or bool(self._due) or self.waits_for_store()
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes of cuts that are made and not durable yet, as far as they are made."""
+        made = sum(saved.size for _, saved, _ in self._draft.states) if self._draft is not None else 0
+        return made + self.journal.unwritten
+
     def save(self, at_once: bool = False) -> None:
         """Make the next piece of the cuts that are due, or all of them. To be called when the worker has had its turn."""
         while self._draft is not None or self._due:

@@ -1,4 +1,4 @@
-"""How much of a worker waits for a monitor that is away: logs and staged output, which only a low-watermark lets go."""
+"""How much of a worker waits: for a monitor that is away, logs and staged output; for the store, a large cut that is late."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from timely.batch import nbytes
 from timely.operators.ends import StagedEnd
 
 _LOOK_SECONDS = 0.5
+
+LARGE_CUT = 16 << 20
+"""Sources wait for a late cut of so many bytes: what they gave meanwhile would make the next one larger still."""
 
 
 class Backlog:
@@ -27,6 +30,8 @@ class Backlog:
         self._most = most
         self._patience = patience
         self._heard = self._looked = now
+        self._cutting: float | None = None
+        self._every = 1.0
 
     def heard(self, now: float) -> None:
         """The monitor has said something."""
@@ -39,6 +44,16 @@ class Backlog:
             self._looked = now
             self.full = self.bytes() > self._most
         return self.full
+
+    def is_late(self, now: float) -> bool:
+        """Whether a large cut has taken longer than the interval between two."""
+        agent = self._agent
+        if not agent.cutting:
+            self._cutting = None
+            return False
+        if self._cutting is None:
+            self._cutting, self._every = now, agent.cut_every or 1.0
+        return now - self._cutting > self._every and agent.unwritten > LARGE_CUT
 
     def bytes(self) -> int:
         """What waits, in bytes."""

@@ -103,6 +103,8 @@ class RecoverableSession(Session):
         self._store = store
         self._pace, self._spent = Pace(), spent
         self._turn = turn
+        self._paused = False
+        """Sources wait for the monitor, or for the store."""
         self._attend_seconds, self._attends_at, self._turns_left = attend_seconds, 0.0, 0
         super().__init__(
             plan,
@@ -178,7 +180,7 @@ class RecoverableSession(Session):
             self._turns_left = 0  # before it rests, it attends
             return True
         if block != 0.0 and not self.done:
-            self._sleep(block, pressed or bool(worker.pressed_by) or self._backlog.full)
+            self._sleep(block, pressed or bool(worker.pressed_by) or self._paused)
             self._turns_left = 0
         return False
 
@@ -252,7 +254,8 @@ class RecoverableSession(Session):
         """Read sources, and give results of jobs to the worker."""
         worker, busy = self.worker, False
         crowded = worker.queued_bytes + (self._link.unsent if self._link is not None else 0) > self.limits.bytes
-        if not self._backlog.is_full(now) and not crowded and not worker.pressed_by:
+        self._paused = self._backlog.is_full(now) or self._backlog.is_late(now)
+        if not self._paused and not crowded and not worker.pressed_by:
             for source in self.sources:
                 if source.pump(self.limits):
                     busy = True

@@ -308,6 +308,11 @@ class Journal:
         return sum(self._costs.values())
 
     @property
+    def unwritten(self) -> int:
+        """Cost of what waits for the next segment, and of what is being written."""
+        return self.gathered + (self._sealed.segment.size if self._sealed is not None else 0)
+
+    @property
     def live(self) -> int:
         """Cost of what is live and durable."""
         return sum(segment.live_size for segment in self._segments.values())
