@@ -21,6 +21,8 @@ from recovery.store.interface import AlreadyThere, NotThere, Store, StoreBusy, S
 from recovery.store.journal import Journal
 from recovery.store.segments import Section, SegmentMeta, decode_segment, segment_name, segment_number
 
+_MOST_MISSING = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -106,6 +108,11 @@ def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) ->
             numbers.pop()
     if acknowledged > (newest.number if newest is not None else -1):
         raise StoreCorrupt(segment_name(owner, acknowledged), 0, "the file is missing, and it was durable before")
+    if newest is not None:
+        wanted = sum(last - first + 1 for first, last in newest.needed)
+        if wanted > 2 * len(numbers) + _MOST_MISSING:  # so many cannot be named one by one
+            what = f"it needs {wanted:,} segments, and there are {len(numbers):,}"
+            raise StoreCorrupt(segment_name(owner, newest.number), 0, what)
     fences = _fences(store, owner, store_id, newest)
     kept = {*newest.needed_numbers(), *fences, newest.number} if newest is not None else set()
     leftovers = tuple(segment_name(owner, number) for number in numbers if number not in kept)
@@ -198,4 +205,7 @@ def _read(store: Store, owner: str, store_id: bytes, number: int) -> tuple[Segme
             f"it is segment {meta.number} of {meta.owner}",
             "give the files of the store their old names again",
         )
+    ends = [-1, *(each for pair in meta.needed for each in pair), number]
+    if any(first > last for first, last in meta.needed) or any(a >= b for a, b in zip(ends[::2], ends[1::2])):
+        raise StoreCorrupt(name, 64, "the segments that it needs are not earlier ones in rising order")
     return meta, sections

@@ -33,7 +33,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from timely.drivers.wire_format import LENGTH, decode_frame, encode_frame
 from timely.drivers.zmq_sockets import ADVICE, Gate, Keys, Maker, Timing
-from timely.errors import FalkirkError, WorkerLost
+from timely.errors import FalkirkError, ProtocolError, WorkerLost
 from timely.messages import Frame
 
 PROTOCOL = 1
@@ -334,7 +334,10 @@ class ZmqLink:
                 if peer.parts:
                     body = memoryview(b"".join((*peer.parts, body)))
                     peer.parts.clear()
-                frames.append(decode_frame(body))
+                try:
+                    frames.append(decode_frame(body))
+                except ProtocolError as error:
+                    self._lose(peer, f"has sent what is no frame: {error}")
             elif kind == PART:
                 peer.parts.append(body)
             elif kind == GOODBYE:

@@ -57,6 +57,22 @@ def test_all_damaged_segments_are_named() -> None:
         list(read_all(disk, OWNER, STORE))
 
 
+@pytest.mark.parametrize("needed", [((0, 1 << 60),), ((3, 1),), ((1, 1), (1, 1)), ((-5, 1),), ((1, 1), (2, (1 << 40)))])
+def test_a_head_that_asks_for_the_impossible_is_refused_at_once(needed: tuple[tuple[int, int], ...]) -> None:
+    disk = memory_disk()
+    number = 1 << 50
+    for at, meta in enumerate(
+        (
+            SegmentMeta(owner=OWNER, number=0, generation=0, incarnation=1, fence=0),
+            SegmentMeta(owner=OWNER, number=number, generation=0, incarnation=1, fence=0, needed=needed),
+        )
+    ):
+        disk.put(segment_name(OWNER, meta.number), encode_segment(meta, [], STORE))
+        assert len(disk.names("")) == at + 1
+    with pytest.raises(StoreCorrupt, match="needs"):
+        survey(disk, OWNER, STORE)
+
+
 def test_a_segment_under_the_name_of_another_is_noticed() -> None:
     disk = three_segments()
     data = disk.get(segment_name(OWNER, 3))
