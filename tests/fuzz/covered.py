@@ -10,6 +10,8 @@ COVERED: dict[str, tuple[str, ...]] = {
     "libraries.spark.protocol:TO_SPARK": ("to spark",),
     "libraries.spark.schemas:read_schema": ("schema",),
     "monitor.records:_decoder": ("monitor record", "monitor journal"),
+    "monitor.web.wire:FROM_PAGE": ("from page",),
+    "monitor.web.wire:TO_PAGE": ("to page",),
     "recovery.child_control:FROM_CHILD": ("from child",),
     "recovery.child_control:TO_CHILD": ("to child",),
     "recovery.child_control:cut": ("to child", "from child"),

@@ -38,6 +38,8 @@ from libraries.spark.schemas import read_schema, write_schema
 from monitor import records as kept
 from monitor.handshake import refusal
 from monitor.process_journal import MonitorJournal
+from monitor.web import wire as page
+from monitor.web.questions import WhatIf
 from recovery import child_control, protocol
 from recovery import records as journalled
 from recovery.checkpoints import Checkpoints
@@ -274,6 +276,14 @@ TO_PARENT: list[Any] = [
     control.Returned(encode((1, "x"))),
     control.Failed("SourceError", "text", "trace"),
 ]
+_observed = protocol.Observed(0, 1, bytes(80), 5, 6, 7, (0.5,))
+TO_PAGE: list[Any] = [
+    page.Serve("job", "secret", small()),
+    page.Passed((("failure", 1.5, {"worker": 1}),)),
+    page.Seen(1.5, "runs", 1, ((3,), None), (("alive", 1, 0),), {0: ((3,),)}, {0: (1.0, _observed)}),
+    page.Answered(1, b"{}", "", 200),
+]
+FROM_PAGE: list[Any] = [page.Looking(1, (2,)), page.Asked(1, WhatIf(("worker:1",)))]
 TO_SPARK: list[Any] = [
     spark.Start({"spark.master": "local[*]"}, "folder"),
     spark.Run(1, "region", b"pickle", None, (spark.Frames("a", b"schema", ("f.parquet",)),), b"tables", "out", 100),
@@ -848,6 +858,8 @@ TARGETS = {
             change=length_first,
         ),
         Target("to parent", framed(all_packed(TO_PARENT)), over_a_socket(to_parent), change=length_first),
+        Target("to page", all_packed(TO_PAGE), plain(page.TO_PAGE.decode), msgpack=True),
+        Target("from page", all_packed(FROM_PAGE), plain(page.FROM_PAGE.decode), msgpack=True),
         Target("to spark", all_packed(TO_SPARK), plain(spark.TO_SPARK.decode), msgpack=True),
         Target("from spark", all_packed(FROM_SPARK), plain(spark.FROM_SPARK.decode), msgpack=True),
         Target("greeting", stay(b"secret" * 4), over_a_socket(greeting)),
