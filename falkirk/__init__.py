@@ -11,8 +11,12 @@ Each name is imported when it is first used: the command line answers before Arr
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from timely.drivers.imports import mind_script
+
+mind_script()  # before anything else is imported: beside the script there may be a queue.py
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from libraries import spark
@@ -41,10 +45,12 @@ if TYPE_CHECKING:
     )
     from timely.operators import agg
     from timely.operators.base import Capability, Context, Operator
+    from timely.order import END
     from timely.windows import Epochs, Sliding, Tumbling, Window
     from timely.windows import Session as SessionWindow
 
 __all__ = [
+    "END",
     "Batch",
     "Batches",
     "Callback",
@@ -83,6 +89,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "END": "timely.order",
     "Batch": "recovery.policies",
     "Batches": "timely.io",
     "Callback": "timely.io",

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from falkirk.cli_arguments import parse_arguments, parse_size, spark_options
+from falkirk.cli_arguments import (
+    LARGEST,
+    MOST_SECONDS,
+    MOST_WORKERS,
+    finite,
+    parse_arguments,
+    parse_size,
+    spark_options,
+)
 
 if TYPE_CHECKING:
     from timely.drivers.job import OnStats, Result
@@ -78,10 +86,15 @@ def _falkirk(
 @app.command(epilog=_RUN_EPILOG)
 def run(
     program: ProgramName,
-    workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many worker processes.")] = 1,
+    workers: Annotated[
+        int, typer.Option("-w", "--workers", min=1, max=MOST_WORKERS, help="How many worker processes.")
+    ] = 1,
     arg: Arguments = None,
     max_epochs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many epochs sources may be ahead of the oldest open one.")
+        int,
+        typer.Option(
+            min=1, max=LARGEST, metavar="N", help="How many epochs sources may be ahead of the oldest open one."
+        ),
     ] = 16,
     max_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="How much may wait in queues before sources pause: 64MB, 1GiB, ...")
@@ -93,7 +106,8 @@ def run(
         ),
     ] = None,
     index: Annotated[
-        int | None, typer.Option(min=0, metavar="I", help="Which worker of --hosts this is.", show_default=False)
+        int | None,
+        typer.Option(min=0, max=MOST_WORKERS, metavar="I", help="Which worker of --hosts this is.", show_default=False),
     ] = None,
     store: Annotated[
         str | None,
@@ -107,7 +121,11 @@ def run(
     heartbeat_timeout: Annotated[
         float,
         typer.Option(
-            min=0.1, metavar="SECONDS", help="With --store, replace a process that gives no sign of life for so long."
+            min=0.1,
+            max=MOST_SECONDS,
+            callback=finite,
+            metavar="SECONDS",
+            help="With --store, replace a process that gives no sign of life for so long.",
         ),
     ] = 10.0,
     monitor: Annotated[
@@ -155,7 +173,13 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
         float | None,
-        typer.Option(min=0.1, metavar="SECONDS", help="Between lines of progress. [default: 1 with --json, else 5]"),
+        typer.Option(
+            min=0.1,
+            max=MOST_SECONDS,
+            callback=finite,
+            metavar="SECONDS",
+            help="Between lines of progress. [default: 1 with --json, else 5]",
+        ),
     ] = None,
     traceback: Traceback = False,
 ) -> None:
@@ -303,7 +327,7 @@ def monitor_apart(
 @app.command()
 def keys(
     file: Annotated[str, typer.Argument(metavar="HOSTS.TOML", help="The host file to write.")],
-    workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many workers.")],
+    workers: Annotated[int, typer.Option("-w", "--workers", min=1, max=MOST_WORKERS, help="How many workers.")],
     address: Annotated[
         list[str] | None,
         typer.Option(metavar="tcp://HOST:PORT", help="Where each worker listens, in order.", show_default=False),
@@ -346,15 +370,15 @@ def graph(
 )
 def simulate(
     program: ProgramName,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 100,
-    first_seed: Annotated[int, typer.Option(min=0, metavar="K", help="The first of them.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, max=LARGEST, metavar="N", help="How many seeds.")] = 100,
+    first_seed: Annotated[int, typer.Option(min=0, max=LARGEST, metavar="K", help="The first of them.")] = 0,
     faults: Annotated[
         str,
         typer.Option(
             metavar="KIND,...", help="Kinds of faults: kill, monitor, job, network, zombie, disk. [default: all]"
         ),
     ] = "",
-    workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many simulated workers.")] = 2,
+    workers: Annotated[int, typer.Option("-w", "--workers", min=1, max=64, help="How many simulated workers.")] = 2,
     keep: Annotated[
         str | None,
         typer.Option(metavar="I,...", help="Of the one seed only these faults, or none.", show_default=False),
@@ -383,7 +407,9 @@ def simulate(
 
 @app.command()
 def demo(
-    workers: Annotated[int, typer.Option("-w", "--workers", min=1, help="How many worker processes.")] = 2,
+    workers: Annotated[
+        int, typer.Option("-w", "--workers", min=1, max=MOST_WORKERS, help="How many worker processes.")
+    ] = 2,
     no_kill: Annotated[bool, typer.Option("--no-kill", help="Kill nobody: the plain run.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show the verdict only.")] = False,
     traceback: Traceback = False,
@@ -408,8 +434,13 @@ def bench(context: typer.Context) -> None:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     own.command()(bench_command)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    own(args=context.args, prog_name="falkirk bench")
+
+    def measure() -> int:
+        own(args=context.args, prog_name="falkirk bench")
+        return 0
+
+    signal.signal(signal.SIGINT, _stop_at_once)
+    measure()
 
 
 @app.command()
@@ -427,7 +458,19 @@ def doctor(
 def main() -> None:
     """The entry point of the command `falkirk`."""
     signal.signal(signal.SIGINT, _stop_at_once)
+    _open_standard_streams()
     app()
+
+
+def _open_standard_streams() -> None:
+    """Put something behind streams that the caller has closed (`>&-`): a file opened later would get their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _stop_at_once(number: int, frame: FrameType | None) -> NoReturn:

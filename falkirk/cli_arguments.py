@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,24 @@ import typer
 
 if TYPE_CHECKING:
     from libraries.spark.session import SparkOptions
+
+
+MOST_WORKERS = 1024
+"""Keys are dealt out in so many shards (`timely.routing.SHARDS`): more workers than that would have nothing to do."""
+
+LARGEST = 1 << 53
+"""The largest number that an option takes: beyond it nothing that is counted or timed here could be told apart."""
+
+
+MOST_SECONDS = 365 * 86_400.0
+"""A year: longer than that, the system's clocks and timers need not be able to wait."""
+
+
+def finite(seconds: float | None) -> float | None:
+    """`seconds`, which must be a number: nan passes every comparison of a range."""
+    if seconds is not None and not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is not a number of seconds")
+    return seconds
 
 
 def spark_options(master: str, settings: list[str]) -> SparkOptions:
@@ -38,6 +57,10 @@ def parse_arguments(pairs: list[str]) -> dict[str, Any]:
             raise typer.BadParameter(f"{key!r} is given twice", param_hint="--arg")
         try:
             arguments[key] = json.loads(value)
+        except RecursionError:
+            raise typer.BadParameter(
+                f"the value of {key!r} is nested too deeply: put it into a file", param_hint="--arg"
+            ) from None
         except ValueError:
             arguments[key] = value
     return arguments
@@ -54,6 +77,6 @@ def parse_size(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is not a size such as 64MB or 1GiB", param_hint="--max-bytes")
     number, unit, binary = found.groups()
     size = float(number) * (1024 if binary else 1000) ** (" kmgt".index(unit.lower()) if unit else 0)
-    if size < 1:
-        raise typer.BadParameter("at least one byte must be allowed", param_hint="--max-bytes")
+    if not 1 <= size <= LARGEST:
+        raise typer.BadParameter(f"{text!r} is not from 1 byte to {LARGEST >> 40} TiB", param_hint="--max-bytes")
     return int(size)

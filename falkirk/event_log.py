@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import IO, Any
 
@@ -14,21 +15,32 @@ from timely.errors import FalkirkError
 class EventLog:
     """Writes the events of the timeline (`monitor.effects.Event`): `at` (ISO 8601, UTC), `kind`, and more by kind."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], on_note: Callable[[str], None]) -> None:
         self._file = file
+        self._on_note = on_note
+        self._broken = False
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> EventLog:
-        """Add to the file at `path`. Raises FalkirkError if that cannot be."""
+    def open(cls, path: str | os.PathLike[str], on_note: Callable[[str], None]) -> EventLog:
+        """Add to the file at `path`. `on_note` is told if that stops working. Raises FalkirkError if it cannot be at all."""
         try:
-            return cls(open(path, "ab", buffering=0))  # for as long as the job runs
-        except OSError as error:
-            raise FalkirkError(f"events cannot be written to {os.fspath(path)}: {error.strerror}") from error
+            return cls(open(path, "ab", buffering=0), on_note)  # for as long as the job runs
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise FalkirkError(
+                f"events cannot be written to {os.fspath(path)!r}: {reason}; name another file"
+            ) from error
 
     def __call__(self, kind: str, at: float, data: dict[str, Any]) -> None:
-        """An event. `at`: seconds since 1970."""
+        """An event. `at`: seconds since 1970. A log that cannot be written is no reason to end the job."""
+        if self._broken:
+            return
         when = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-        self._file.write(msgspec.json.encode({"at": when, "kind": kind, **data}) + b"\n")
+        try:
+            self._file.write(msgspec.json.encode({"at": when, "kind": kind, **data}) + b"\n")
+        except OSError as error:
+            self._broken = True
+            self._on_note(f"events are no longer written to {self._file.name}: {error.strerror}; the job goes on")
 
     def close(self) -> None:
         """No more events."""

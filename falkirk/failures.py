@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import linecache
 import os
 import re
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timely.drivers import program as program_module
-from timely.errors import FalkirkError, WorkerLost
+from timely.errors import FalkirkError, WorkerLost, shown, told
 
 FAILED = 1
 USAGE = 2
@@ -62,7 +63,9 @@ def explain(error: BaseException) -> Failure:
         return Failure(kind, f"{error}; its arguments are given as --arg name=value", USAGE)
     frames = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
     what = "the program called sys.exit()" if isinstance(error, SystemExit) else kind
-    text = f"{what}: {error}" if str(error) else what
+    text = told(error).replace(kind, what, 1)
+    if isinstance(error, OSError) and error.errno is not None and _users(frames) is None:
+        return Failure(kind, _refused(error), FAILED)
     if isinstance(error, ModuleNotFoundError) and error.name:
         text += f"; install it in the Python environment that runs falkirk ({sysconfig.get_path('scripts')})"
     return Failure(kind, _located(frames, text), FAILED)
@@ -74,13 +77,41 @@ def _raised_by_lookup(error: BaseException) -> bool:
     return bool(frames) and frames[-1].filename == program_module.__file__
 
 
+def _users(frames: list[tuple[str, int, str]]) -> tuple[str, int, str] | None:
+    """The innermost line of the user's own."""
+    return next((frame for frame in reversed(frames) if not frame[0].startswith(_NOT_THE_USERS)), None)
+
+
+_ADVICE = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "allow more open files on this host",
+    errno.ENOMEM: "free memory",
+    errno.EAGAIN: "allow more processes (ulimit -u)",
+    errno.EACCES: "give this user the right to it, or choose another place",
+    errno.EPERM: "give this user the right to it, or choose another place",
+    errno.EROFS: "choose another place",
+    errno.ENAMETOOLONG: "give a shorter path",
+    errno.ELOOP: "the links lead in a circle: give another path",
+    errno.EIO: "check the disk",
+}
+
+
+def _refused(error: OSError) -> str:
+    """What the system has refused, and what may help: it is no fault of Falkirk's, nor of the program's."""
+    about = shown(error.filename, 200) + ": " if error.filename is not None else "the system says: "
+    advice = _ADVICE.get(error.errno or 0, "check that it is there and may be used")
+    return f"{about}{error.strerror or error}; {advice}, and try again"
+
+
 def _located(frames: list[tuple[str, int, str]], text: str) -> str:
     """The text with the innermost line of the user's own that led to it."""
-    own = [frame for frame in frames if not frame[0].startswith(_NOT_THE_USERS)]
-    if not own:
+    own = _users(frames)
+    if own is None:
         place = f" ({frames[-1][0]}:{frames[-1][1]})" if frames else ""
         return f"{text}{place}\nThis comes from inside Falkirk or a library; --traceback shows how it came to that."
-    file, line, function = own[-1]
+    file, line, function = own
     where = f"{file}:{line}" if function == "<module>" else f"{file}:{line} in {function}"
     source = linecache.getline(file, line).strip()
     return f"{where}: {text}" + (f"\n    {source}" if source else "")

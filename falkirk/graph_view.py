@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from falkirk.tables import fitted
 from timely.draw import mermaid
 from timely.drivers.program import Program
 from timely.graph import Edge, Graph, Node, Scope
@@ -37,7 +38,7 @@ def show_graph(program: Program, form: str) -> int:
         )
         unicode = (console.encoding or "").lower().startswith("utf")
         with console.capture() as drawn:
-            for part in picture(graph, unicode):
+            for part in picture(graph, unicode, console.width):
                 console.print(part, soft_wrap=isinstance(part, Text))
         print(drawn.get(), end="")
     # Only now: whoever has to find a mistake in the graph can look at it.
@@ -81,12 +82,10 @@ def describe(graph: Graph) -> dict[str, Any]:
     }
 
 
-def picture(graph: Graph, unicode: bool = True) -> list[Table | Text]:
+def picture(graph: Graph, unicode: bool = True, width: int = 160) -> list[Table | Text]:
     """The graph as a table, an operator a row: upstream first, what is inside a scope indented below its name."""
     colours = {region.name: _COLOURS[i % len(_COLOURS)] for i, region in enumerate(graph.regions)}
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for name in ("operator", "kind", "reads from", *(["region"] if graph.regions else []), "made at"):
-        table.add_column(name, overflow="fold", ratio=None)
+    rows: list[list[Text]] = []
     order = {index: place for place, index in enumerate(upstream_first(graph))}
     incoming = graph.incoming()
     for guide, entry in _rows(graph, graph.root, order, "", unicode):
@@ -104,15 +103,15 @@ def picture(graph: Graph, unicode: bool = True) -> list[Table | Text]:
                 kind.append(" *", style="bold")
             label = [Text(entry.name, style="bold"), kind, _inputs(graph, incoming[entry.index], unicode), mark]
         first, kind, reads, mark = label
-        cells = [Text.assemble((guide, "dim"), first), kind, reads, *([mark] if graph.regions else []), site]
-        table.add_row(*cells)
+        rows.append([Text.assemble((guide, "dim"), first), kind, reads, mark, site])
     exchanges = sum(edge.channel != PIPELINE for edge in graph.edges)
     head = Text.assemble(
         (graph.name, "bold"),
         f": {_count(len(graph.nodes), 'operator')}, {_count(exchanges, 'exchange')}",
         f", {_count(len(graph.scopes) - 1, 'scope')}" if len(graph.scopes) > 1 else "",
     )
-    parts: list[Table | Text] = [head, Text(), table]
+    headers = ("operator", "kind", "reads from", "region", "made at")
+    parts: list[Table | Text] = [head, Text(), *fitted(headers, rows, width, whole=("operator",))]
     for region in graph.regions:
         policy = "without a policy" if region.policy is None else f"policy {region.policy}"
         parts.append(

@@ -38,6 +38,8 @@ _WINDOW_SECONDS = 3.0
 _MOST_ROWS = 8
 """How many workers get a line of their own in the live view."""
 
+_GAP = 2
+
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -347,23 +349,27 @@ class LiveDisplay:
     def _table(self, reading: Reading) -> RenderableType:
         from rich.table import Table
 
-        table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="dim")
-        for name in ("  worker", "read", "records/s", "written", "oldest open epoch", "queued"):
-            table.add_column(name, justify="right", no_wrap=True)
         rows = reading.workers
         if len(rows) > _MOST_ROWS:
             rows = sorted(rows, key=lambda w: (w.open_epoch is None, w.open_epoch or 0))[:_MOST_ROWS]
-        for w in rows:
-            table.add_row(
-                str(w.worker),
-                f"{w.records:,}",
-                f"{w.records_per_second:,.0f}",
-                f"{w.written:,}",
-                _epoch(w.open_epoch),
-                size_text(w.queued_bytes),
-            )
-        if len(rows) < len(reading.workers):
-            table.add_row("...", "", "", "", f"(the {len(rows)} furthest behind)", "")
+        few = len(rows) < len(reading.workers)
+        columns = {
+            "  worker": [str(w.worker) for w in rows] + ["..."] * few,
+            "read": [f"{w.records:,}" for w in rows] + [""] * few,
+            "records/s": [f"{w.records_per_second:,.0f}" for w in rows] + [""] * few,
+            "written": [f"{w.written:,}" for w in rows] + [""] * few,
+            "oldest open epoch": [_epoch(w.open_epoch) for w in rows] + [f"(the {len(rows)} furthest behind)"] * few,
+            "queued": [size_text(w.queued_bytes) for w in rows] + [""] * few,
+        }
+        widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
+        for name in ("queued", "written", "read", "oldest open epoch"):  # the first to go where the terminal is narrow
+            if sum(widths[each] + _GAP for each in columns) > self.console.width:
+                del columns[name]
+        table = Table(box=None, padding=(0, _GAP), collapse_padding=True, pad_edge=False, header_style="dim")
+        for name in columns:
+            table.add_column(name, justify="right", no_wrap=True)
+        for cells in zip(*columns.values(), strict=True):
+            table.add_row(*cells)
         return table
 
 

@@ -11,14 +11,18 @@ from typing import Any
 from falkirk.event_log import EventLog
 from monitor.web.address import PageSocket, open_page
 from timely.dataflow import Dataflow
+from timely.drivers.host_limits import check_workers
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats, Result
 from timely.drivers.program import Program
 from timely.drivers.scratch import Scratch
-from timely.errors import FalkirkError
+from timely.errors import FalkirkError, at_line, naming_the_line
 from timely.run import run as run_without_store
 
+_MOST_SECONDS = 365 * 86_400
 
+
+@naming_the_line
 def run(
     program: Dataflow | Callable[..., Dataflow] | Program,
     workers: int = 1,
@@ -62,11 +66,17 @@ def run(
     note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
     if on is not None and (store is None or monitor is not None):
         raise FalkirkError(
-            "on= goes with store=, a folder that all hosts of the cluster share, and without monitor=: the monitor runs beside "
-            "this process"
+            at_line(
+                "on= goes with store=, a folder that all hosts of the cluster share, and without monitor=: the monitor runs "
+                "beside this process"
+            )
         )
     if ui and drive is not None:
-        raise FalkirkError("a job whose inputs are fed by hand (drive=...) cannot have a store, and the page needs one")
+        raise FalkirkError(
+            at_line(
+                "a job whose inputs are fed by hand (drive=...) cannot have a store, and the page needs one: leave ui away"
+            )
+        )
     if store is None and ui:
         with closing(Scratch("store")) as scratch:
             folder = scratch.path
@@ -76,16 +86,21 @@ def run(
             )
     if store is None:
         if monitor is not None or events is not None:
-            raise FalkirkError("monitor= and events= go with store=: without a store there is nothing to monitor")
+            raise FalkirkError(
+                at_line("monitor= and events= go with store=: without a store there is nothing to monitor")
+            )
         return run_without_store(program, workers, limits, drive, on_stats)
-    if workers < 1:
-        raise FalkirkError(f"a job needs at least one worker, not {workers}")
+    check_workers(workers)
     if drive is not None:
         raise FalkirkError(
-            "inputs that are fed by hand (drive=...) cannot be read again after a failure: use sources, or no store"
+            at_line(
+                "inputs that are fed by hand (drive=...) cannot be read again after a failure: use sources, or no store"
+            )
         )
-    if heartbeat_timeout <= 0:
-        raise FalkirkError(f"heartbeat_timeout is a number of seconds above 0, not {heartbeat_timeout}")
+    if not (isinstance(heartbeat_timeout, int | float) and 0 < heartbeat_timeout <= _MOST_SECONDS):
+        raise FalkirkError(
+            at_line(f"heartbeat_timeout is a number of seconds above 0, at most a year, not {heartbeat_timeout!r}")
+        )
     from monitor.supervisor import Job
 
     if not isinstance(program, Program):
@@ -93,7 +108,7 @@ def run(
     with ExitStack() as resources:
         page = log = None
         if events is not None:
-            log = resources.enter_context(closing(EventLog.open(events)))
+            log = resources.enter_context(closing(EventLog.open(events, note)))
         if ui:
             page = resources.enter_context(closing(_page_of(program, ui)))
             note(f"the page of the job is at {page.url}")
@@ -111,6 +126,6 @@ def _page_of(program: Program, ui: bool | str) -> PageSocket:
     if isinstance(ui, bool):
         return open_page(title)
     host, _, port = ui.rpartition(":")
-    if not port.isdigit():
-        raise FalkirkError(f"the address of the page is host:port, such as 127.0.0.1:8642, not {ui!r}")
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 1 << 16):
+        raise FalkirkError(at_line(f"the address of the page is host:port, such as 127.0.0.1:8642, not {ui!r}"))
     return open_page(title, host.strip("[]") or "127.0.0.1", int(port))

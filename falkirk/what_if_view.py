@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from rich.console import Console
-from rich.table import Table
 
+from falkirk.tables import print_table
 from monitor.web.address import PAGE_FILE, UNIX
 from timely.errors import FalkirkError
 
@@ -76,8 +76,12 @@ def _call(address: str, method: str, path: str, question: dict[str, Any] | None 
     if address.startswith(UNIX):
         connection: http.client.HTTPConnection = _UnixConnection(address.removeprefix(UNIX))
     else:
-        url = urlsplit(address)
-        connection = http.client.HTTPConnection(url.hostname or "localhost", url.port or 80, timeout=_SECONDS)
+        try:
+            url = urlsplit(address)
+            place = url.hostname or "localhost", url.port or 80
+        except ValueError as error:
+            raise FalkirkError(f"{address} is no address of a page ({error}); give http://HOST:PORT/") from error
+        connection = http.client.HTTPConnection(*place, timeout=_SECONDS)
         for token in parse_qs(url.query).get("token", []):
             headers["authorization"] = f"Bearer {token}"
     try:
@@ -118,10 +122,11 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
     to: dict[int, dict[int, Any]] = defaultdict(dict)
     for each in answer["processors"]:
         to[each["operator"]][each["worker"]] = None if each["keeps"] else tuple(each["to"])
-    table = Table("operator", "region", "policy", "goes back to", box=None, pad_edge=False, header_style="bold")
-    for number, operator in enumerate(predicted.operators):
-        table.add_row(operator["name"], operator["region"] or "", operator["policy"], _places(to[number]))
-    console.print(table)
+    rows = [
+        (operator["name"], operator["region"] or "", operator["policy"], _places(to[number]))
+        for number, operator in enumerate(predicted.operators)
+    ]
+    print_table(console, ("operator", "region", "policy", "goes back to"), rows)
     kept = sum(bound is None for of in to.values() for bound in of.values())
     console.print(f"{kept:,} of {len(answer['processors']):,} processors keep everything.")
     messages, size = (sum(each[what] for each in answer["resent"]) for what in ("messages", "bytes"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from monitor.records import Value
 from recovery.layout import GroupInfo
 from recovery.metadata import NEVER, Bound, at_epoch, nothing
+from timely.order import FINITE
 
 
 @dataclass(slots=True)
@@ -71,5 +72,6 @@ class Cuts:
 
 
 def cut_event(group: int, cut: Bound) -> dict[str, Value]:
-    """A cut as the timeline has it; `iteration` only where it lies within the epoch."""
-    return {"group": group, "epoch": cut[0], **({"iteration": cut[1]} if any(cut[1:]) else {})}
+    """A cut as the timeline has it: `epoch` -1 at the end of all input, `iteration` only where it lies within the epoch."""
+    epoch = -1 if cut[0] >= FINITE else cut[0]
+    return {"group": group, "epoch": epoch, **({"iteration": cut[1]} if any(cut[1:]) else {})}

@@ -46,10 +46,11 @@ from recovery.child_control import (
 )
 from recovery.layout import Layout, lay_out
 from timely.drivers.control import CapturedBatch, Stats
+from timely.drivers.host_limits import check_processes, check_workers
 from timely.drivers.inputs import Limits
 from timely.drivers.job import OnStats, Result, explaining
 from timely.drivers.program import Program, packed
-from timely.drivers.scratch import Scratch
+from timely.drivers.scratch import Scratch, for_sockets
 from timely.errors import FalkirkError, WorkerLost
 from timely.plan import compile_plan
 
@@ -105,6 +106,8 @@ class Job:
         monitor: str | os.PathLike[str] | None = None,
         page: PageSocket | None = None,
     ) -> None:
+        check_workers(workers)
+        check_processes(workers, 6 * workers + 100)
         flow = program.build()
         self.layout: Layout = lay_out(compile_plan(flow.graph, workers))
         self.finished_before = False
@@ -138,7 +141,7 @@ class Job:
     def _open(self, program: Program, workers: int, folder: Path, limits: Limits) -> None:
         resources = self._resources
         self._store = JobStore(resources, folder, workers, self._on_note)
-        private = self._children.private = str(resources.enter_context(closing(Scratch("job"))).path)
+        private = self._children.private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
         self._listener = resources.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         address = os.path.join(private, MONITOR_SOCKET)
         self._listener.bind(address)

@@ -101,7 +101,7 @@ class Children:
         with theirs:
             arguments = [str(theirs.fileno()), str(self.beat_seconds), self.private, *map(str, files)]
             process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [sys.executable, "-P", "-m", module, *arguments],
                 pass_fds=[theirs.fileno(), *files],
                 process_group=0,  # Ctrl-C is for the supervisor to hear, and to stop the others in order
                 env=self._environment,

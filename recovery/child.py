@@ -36,6 +36,7 @@ from recovery.store.identity import store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
 from timely.drivers.explain import print_report
+from timely.drivers.imports import adopt_path
 from timely.drivers.inputs import Limits
 from timely.drivers.job import session_stats
 from timely.drivers.program import Program, unpacked
@@ -74,6 +75,7 @@ def main() -> int:
     voice = Voice(sock)
     heartbeat = Heartbeat(voice, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)
+    adopt_path()
     try:
         with os.fdopen(int(sys.argv[4]), "rb") as file:
             task: Task = unpacked(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0))

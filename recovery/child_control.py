@@ -24,7 +24,7 @@ from recovery.layout import Layout
 from timely.codec.typed import Typed
 from timely.drivers.control import CapturedBatch, Stats
 from timely.drivers.scratch import OWNER
-from timely.errors import FalkirkError
+from timely.errors import FalkirkError, told
 
 _LENGTH = struct.Struct("<I")
 _MOST_FILES = 250  # of one message; Linux allows 253
@@ -277,5 +277,5 @@ def end_with(sock: socket.socket, private: str) -> None:
 def confession(error: BaseException) -> Unable:
     """Why this process ends."""
     kind, known = type(error).__name__, isinstance(error, FalkirkError)
-    text = str(error) if known else f"{kind}: {error}"
+    text = str(error) if known else told(error)
     return Unable(kind, text, "".join(traceback.format_exception(error)), known)

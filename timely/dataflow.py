@@ -42,7 +42,7 @@ class Dataflow:
 
     def source(self, name: str, source: Source) -> Stream:
         """A stream of what `source` reads. The name is how its positions are found again after a restart."""
-        if not hasattr(source, "partitions"):
+        if not hasattr(source, "partitions") or isinstance(source, type):
             raise GraphError(
                 f"{user_site()}: source({name!r}) takes a source, for example Csv(path); {source!r} is none"
             )

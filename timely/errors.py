@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from types import FrameType
+from typing import ParamSpec, TypeVar
 
 
 class FalkirkError(Exception):
@@ -53,6 +57,27 @@ class Site:
         return f"{self.file}:{self.line}"
 
 
+def shown(value: object, limit: int = 300) -> str:
+    """`value` as Python writes it, in at most `limit` characters. Where a user's `__repr__` raises, that is said instead."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        if isinstance(value, list | tuple):
+            text = ", ".join(shown(each, limit) for each in value[:3])
+        else:
+            text = f"<{type(value).__name__}, whose __repr__ raised {type(error).__name__}>"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def told(error: BaseException) -> str:
+    """The class of an error and what it says. Where a user's `__str__` raises, that is said instead."""
+    try:
+        text = str(error)
+    except Exception as another:
+        text = f"<its __str__ raised {type(another).__name__}>"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 _ROOT = str(Path(__file__).resolve().parent.parent) + os.sep
 _NOT_THE_USERS = (
     *(_ROOT + package + os.sep for package in ("timely", "recovery", "monitor", "libraries", "falkirk")),
@@ -77,6 +102,28 @@ def at_line(text: str) -> str:
             return text
         frame = frame.f_back
     return text if frame is None else f"{Site(frame.f_code.co_filename, frame.f_lineno)}: {text}"
+
+
+_NAMES_A_LINE = re.compile(r"\([^()]+:\d+\)|^\S+:\d+(: | in )")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def naming_the_line(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, whose errors name the user's line that called it, where they name none."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except FalkirkError as error:
+            text = str(error)
+            if error.args[:1] == (text,) and not _NAMES_A_LINE.search(text):
+                error.args = (at_line(text), *error.args[1:])
+            raise
+
+    return called
 
 
 def _file_of(frame: FrameType) -> str:

@@ -11,9 +11,10 @@ Import the names from here.
 from timely.frontier import Frontier, MaximalTimes
 from timely.sequence import Edge, MessageCounts, SequenceFrontier, SequenceTime
 from timely.summary import Summary, minimal_summaries
-from timely.times import FINITE, INF, Time, join, leq, less, maximal, meet, minimal
+from timely.times import END, FINITE, INF, Time, join, leq, less, maximal, meet, minimal, visible
 
 __all__ = [
+    "END",
     "FINITE",
     "INF",
     "Edge",
@@ -31,4 +32,5 @@ __all__ = [
     "meet",
     "minimal",
     "minimal_summaries",
+    "visible",
 ]

@@ -145,7 +145,7 @@ def _way(edge: Edge, target: Node, workers: int) -> Way:
 def _check_feedback(graph: Graph) -> None:
     if not graph.nodes:
         raise GraphError(
-            f"the dataflow {graph.name!r} has no operators: begin with flow.source(...) or flow.input(...)"
+            f"{graph.root.site}: the dataflow {graph.name!r} has no operators: begin with flow.source(...) or flow.input(...)"
         )
     incoming = graph.incoming()
     for node in graph.of_kind("feedback"):

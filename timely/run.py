@@ -7,15 +7,17 @@ from collections.abc import Callable
 
 from timely.dataflow import Dataflow
 from timely.drivers.explain import print_report
+from timely.drivers.host_limits import check_workers
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats, Result, explaining, run_session, session_stats
 from timely.drivers.processes import ProcessGroup
 from timely.drivers.program import Program
 from timely.drivers.session import Session
-from timely.errors import FalkirkError
+from timely.errors import naming_the_line
 from timely.plan import compile_plan
 
 
+@naming_the_line
 def run(
     program: Dataflow | Callable[..., Dataflow] | Program,
     workers: int = 1,
@@ -29,8 +31,7 @@ def run(
     worker in place of the usual loop, to feed inputs by hand. `on_stats` is called several times a second.
     Raises the error of whatever went wrong first; sinks then hold whole epochs only.
     """
-    if workers < 1:
-        raise FalkirkError(f"a job needs at least one worker, not {workers}")
+    check_workers(workers)
     if not isinstance(program, Program):
         program = Program(flow=program)
     began = time.perf_counter()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import polars as pl
 
 from timely.batch import Batch, as_polars, is_columns
+from timely.io.column_types import Schema, polars_types
 from timely.keyed import Keyed, Over, check_over
 from timely.operators.channels import Exchange
 from timely.operators.keyed import Distinct
@@ -123,15 +124,20 @@ class Stream(Wire):
         """The same stream, whose records are already pairs (key, value)."""
         return view(self, Keyed)
 
-    def to_columns(self, schema: dict[str, Any] | None = None, name: str | None = None) -> Columns:
-        """The stream as columns: records are dicts, or tuples in the order of `schema` (column name to Polars type)."""
+    def to_columns(self, schema: Schema | None = None, name: str | None = None) -> Columns:
+        """The stream as columns: records are dicts, or tuples in the order of `schema`.
+
+        `schema` gives types of columns by name: Polars', Python's or Arrow's.
+        """
         from timely.columns import Columns
+
+        types = None if schema is None else polars_types(schema)
 
         def frame(batch: Batch) -> Batch:
             if is_columns(batch):
-                return batch if schema is None else as_polars(batch).cast(pl.Schema(schema))
+                return batch if types is None else as_polars(batch).cast(pl.Schema(types))
             assert isinstance(batch, list)
-            return pl.DataFrame(batch, schema=schema, orient=None if isinstance(batch[0], dict) else "row")
+            return pl.DataFrame(batch, schema=types, orient=None if isinstance(batch[0], dict) else "row")
 
         return view(self._stage("to_columns", name, frame), Columns)
 

@@ -23,6 +23,34 @@ INF = sys.maxsize
 FINITE = INF - 1
 
 
+class _End(int):
+    """`INF` as users see it: equal to it, and written as a word."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "END"
+
+    def __str__(self) -> str:
+        return "END"
+
+    def __format__(self, form: str) -> str:
+        return format("END", form.rstrip(",_dn"))
+
+
+END = _End(INF)
+"""The epoch of what comes when all input is over."""
+
+
+def visible(time: Time) -> Time:
+    """`time` for users to see: with `END` where it has `INF`.
+
+    >>> visible((3, INF)), visible((3, 4)), visible((INF,)) == (INF,)
+    ((3, END), (3, 4), True)
+    """
+    return tuple(END if at >= FINITE else at for at in time) if max(time, default=0) >= FINITE else time
+
+
 def leq(a: Time, b: Time) -> bool:
     """Whether `a` comes before `b` or is `b`, both times of one depth.
 

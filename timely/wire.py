@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import polars as pl
 import pyarrow as pa
 
 from timely.batch import Batch
-from timely.errors import FalkirkError, GraphError, OperatorError, user_site
+from timely.errors import FalkirkError, GraphError, OperatorError, shown, told, user_site
 from timely.graph import Factory, Graph, Input, Node, Output, Scope
 from timely.io.interface import Sink
 from timely.operators.base import Operator
@@ -27,13 +27,22 @@ if TYPE_CHECKING:
 def check_callable(function: object, verb: str) -> None:
     """Refuse what cannot be called, at the line where it was given."""
     if not callable(function):
-        raise GraphError(f"{user_site()}: {verb} takes a function, not {function!r} ({type(function).__name__})")
+        hint = ""
+        if isinstance(function, pl.Expr):
+            hint = "; expressions are for columns: to_columns() turns records into such"
+        kind = type(function).__name__
+        raise GraphError(f"{user_site()}: {verb} takes a function, not {shown(function, 80)} ({kind}){hint}")
 
 
 def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
     """`factory`, which must make operators; when it does not, the error says whose factory it was."""
-    check_callable(factory, verb)
     site = user_site()
+    if isinstance(factory, Operator):
+        kind = type(factory).__name__
+        raise GraphError(
+            f"{site}: {verb} takes what makes an operator, as each worker needs one of its own: give {kind}, not {kind}()"
+        )
+    check_callable(factory, verb)
 
     def make() -> Operator:
         try:
@@ -41,9 +50,7 @@ def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
         except FalkirkError:
             raise
         except Exception as error:
-            raise OperatorError(
-                f"the factory of {verb} {name!r} ({site}) failed: {type(error).__name__}: {error}"
-            ) from error
+            raise OperatorError(f"the factory of {verb} {name!r} ({site}) failed: {told(error)}") from error
         if not isinstance(operator, Operator):
             raise OperatorError(f"the factory of {verb} {name!r} ({site}) made {operator!r}, which is not an Operator")
         return operator
@@ -67,6 +74,23 @@ class Capture:
     node: int
 
 
+_HINTS = {
+    **dict.fromkeys(
+        ("select", "with_columns", "group_by", "to_records"),
+        "that is a verb of columns: turn records into columns by to_columns(), and pairs into records by records() before",
+    ),
+    **dict.fromkeys(
+        ("map", "flat_map", "attempt", "distinct", "to_columns"),
+        "that is a verb of records: turn columns into records by to_records(), and pairs by records()",
+    ),
+    **dict.fromkeys(
+        ("reduce", "sum", "min", "max", "count", "fold", "window", "map_values", "values"),
+        "that is a verb of pairs (key, value): make them by key_by(...), or say keyed() if records are pairs already",
+    ),
+}
+"""What to do for a verb that streams of another kind have."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wire:
     """A stream of batches: the output ports that feed it (several after `concat`), all in one scope.
@@ -82,6 +106,13 @@ class Wire:
     def __repr__(self) -> str:
         names = ", ".join(self.graph.nodes[output.node].name for output in self.outputs)
         return f"{type(self).__name__}({names})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = _HINTS.get(name) if not name.startswith("_") else None
+        kind = type(self).__name__
+        raise AttributeError(
+            f"{kind!r} object has no attribute {name!r}" + (f"; {hint}" if hint else ""), name=name, obj=self
+        )
 
     # Building blocks
 
@@ -134,7 +165,7 @@ class Wire:
             result = function(batch)
             if not isinstance(result, list | pl.DataFrame | pa.Table):
                 raise TypeError(
-                    f"it must return a list of records, a Polars frame or an Arrow table, not {type(result)}"
+                    f"it must return a list of records, a Polars frame or an Arrow table, not {type(result).__name__}"
                 )
             return result
 
@@ -252,7 +283,7 @@ class Wire:
 
     def to(self, sink: Sink, name: str | None = None) -> None:
         """Write the stream to `sink`, epoch by epoch."""
-        if not hasattr(sink, "open"):
+        if not hasattr(sink, "open") or isinstance(sink, type):
             raise GraphError(f"{user_site()}: to() takes a sink, for example FileSink(folder); {sink!r} is none")
         if self.scope.depth != 1:
             raise GraphError(

@@ -370,7 +370,9 @@ class Worker:
         processor = runtime.processor
         watch = processor.watch
         if watch is None:
-            raise OperatorError(f"{processor.node} asked for a notification but was made with notifies=False")
+            raise OperatorError(
+                f"{processor.node} asked for a notification but was made with notifies=False: leave that away"
+            )
         if self._recorder is not None:
             self._recorder.requested(op, event, time)
         if again:
@@ -390,7 +392,7 @@ class Worker:
         """Operator `op` keeps (+1) or gives back (-1) a capability. `own`: one that was kept in an event at its own time."""
         processor = self.runtimes[op].processor
         if processor.place is None or not processor.node.holds:
-            raise OperatorError(f"{processor.node} kept a capability but was made with holds=False")
+            raise OperatorError(f"{processor.node} kept a capability but was made with holds=False: say holds=True")
         if self._recorder is not None and not own:
             self._recorder.held(op, self.runtimes[op].ctx.time, time, diff)
         self.held[op, time] = self.held.get((op, time), 0) + diff

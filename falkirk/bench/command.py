@@ -13,7 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from falkirk.bench import data as data_sets
 from falkirk.bench import harness, report
 from falkirk.bench.registry import BENCHES, Bench
-from timely.errors import FalkirkError
+from timely.errors import FalkirkError, shown
 
 PEERS_PYTHON = "FALKIRK_PEERS_PYTHON"
 """The environment variable that names the interpreter in which the peers are installed."""
@@ -35,7 +35,7 @@ def main(
     is printed there. Raises FalkirkError for an unknown name or a senseless number.
     """
     if name not in BENCHES:
-        raise FalkirkError(f"there is no benchmark {name!r}; there are: {', '.join(BENCHES)}")
+        raise FalkirkError(f"there is no benchmark {shown(name, 80)}; there are: {', '.join(BENCHES)}")
     bench = BENCHES[name]
     for what, number in (("--workers", workers), ("--size", size), ("--runs", runs)):
         if number is not None and number < 1:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.table import Table
 
 from falkirk.bench.harness import NOT_INSTALLED, Row
 from falkirk.bench.registry import Bench
+from falkirk.tables import print_table
+
+HEADERS = ("system", "workers", "median", "min", "max", "p99", "unit", "runs", "falkirk is × as good")
 
 
-def figure(value: float, unit: str) -> str:
-    """A value in a form that can be compared at a glance."""
+def figure(value: float | None, unit: str) -> str:
+    """A value in a form that can be compared at a glance; empty where there is none."""
+    if value is None:
+        return ""
     if unit == "records/s":
-        return f"{value / 1e6:.2f} M/s"
-    return f"{value:,.0f} {unit}" if value >= 1000 else f"{value:.3g} {unit}"
+        return f"{value / 1e6:.2f}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def relative(row: Row, first: Row | None, higher_is_better: bool) -> str:
@@ -26,19 +30,18 @@ def relative(row: Row, first: Row | None, higher_is_better: bool) -> str:
 
 def show(console: Console, bench: Bench, rows: list[Row]) -> None:
     """Print the figures of one benchmark."""
-    table = Table(title=f"{bench.name}: {bench.what}", title_justify="left")
-    table.add_column("system", no_wrap=True)
-    for column in ("workers", "median", "min", "max", "p99", "runs", "falkirk is × as good"):
-        table.add_column(column, justify="right")
+    console.print(f"{bench.name}: {bench.what}", style="italic", markup=False, highlight=False)
+    cells: list[list[str]] = []
     for row in sorted(rows, key=lambda row: row.workers):
         first = next((r for r in rows if r.system == "falkirk" and r.workers == row.workers), None)
         if row.value is None:
-            table.add_row(row.system, str(row.workers), "-")
+            cells.append([row.system, str(row.workers), "-", *[""] * (len(HEADERS) - 3)])
             continue
-        cells = [figure(x, row.unit) if x is not None else "" for x in (row.value, row.min, row.max, row.p99)]
+        figures = [figure(x, row.unit) for x in (row.value, row.min, row.max, row.p99)]
+        unit = "M/s" if row.unit == "records/s" else row.unit
         ratio = relative(row, first, bench.higher_is_better)
-        table.add_row(row.system, str(row.workers), *cells, str(row.runs), ratio)
-    console.print(table)
+        cells.append([row.system, str(row.workers), *figures, unit, str(row.runs), ratio])
+    print_table(console, HEADERS, cells, right=[header for header in HEADERS if header not in ("system", "unit")])
     for row in rows:
         if row.note:
             style = None if row.note == NOT_INSTALLED else "red"

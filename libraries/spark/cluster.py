@@ -52,7 +52,7 @@ from timely.drivers.control import CapturedBatch, Stats
 from timely.drivers.inputs import Limits
 from timely.drivers.job import OnStats, Result
 from timely.drivers.program import Program, packed
-from timely.drivers.scratch import Scratch
+from timely.drivers.scratch import Scratch, for_sockets
 from timely.errors import FalkirkError, WorkerLost
 from timely.plan import compile_plan
 
@@ -154,7 +154,7 @@ class ClusterJob:
                     f"listen: {error.strerror}"
                 ) from error
             self._children = Children(workers, heartbeat_timeout)
-            self._children.private = str(resources.enter_context(closing(Scratch("job"))).path)
+            self._children.private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
             door = os.path.join(self._children.private, PAGE_SOCKET)
             self._page = page or resources.enter_context(closing(open_door(self.layout.name, door)))
             resources.enter_context(told(self._page.url, where / PAGE_FILE))

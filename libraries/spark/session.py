@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libraries.spark.errors import SparkError
+from timely.errors import at_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,10 +64,10 @@ class SparkOptions:
             object.__setattr__(self, "config", tuple(sorted((k, str(v)) for k, v in self.config.items())))
         if self.memory is not None and not re.fullmatch(r"\d+[kmgt]b?", self.memory.lower()):
             raise SparkError(
-                f'memory={self.memory!r}: give the heap of Spark as a number and a unit, as in "2g" or "900m"'
+                at_line(f'memory={self.memory!r}: give the heap of Spark as a number and a unit, as in "2g" or "900m"')
             )
-        if self.limit <= 0 or self.start_limit <= 0 or self.retries < 0:
-            raise SparkError("limit and start_limit are positive numbers of seconds, and retries is 0 or more")
+        if not (self.limit > 0 and self.start_limit > 0 and self.retries >= 0):
+            raise SparkError(at_line("limit and start_limit are positive numbers of seconds, and retries is 0 or more"))
 
     @property
     def local(self) -> bool:

@@ -24,7 +24,7 @@ from libraries.spark.protocol import Follow
 from libraries.spark.runner import pack
 from libraries.spark.schemas import read_schema, write_schema
 from libraries.spark.session import SparkOptions
-from timely.errors import SourceError
+from timely.errors import SourceError, at_line, shown
 from timely.io.interface import Chunk, End, Files, Partition, Position, Wait
 
 if TYPE_CHECKING:
@@ -66,15 +66,19 @@ class Stream:
     ) -> None:
         if not callable(what):
             raise SourceError(
-                f"Stream: give a function from a SparkSession to a streaming DataFrame, not {what!r:.80}; for a folder of "
-                "files there is Stream.files(path, schema)"
+                at_line(
+                    f"Stream: give a function from a SparkSession to a streaming DataFrame, not {shown(what, 80)}; for a "
+                    "folder of files there is Stream.files(path, schema)"
+                )
             )
         if output_mode not in ("append", "update", "complete"):
-            raise SourceError(f'Stream: output_mode={output_mode!r}: must be "append", "update" or "complete"')
+            raise SourceError(at_line(f'Stream: output_mode={output_mode!r}: must be "append", "update" or "complete"'))
         if every is not None and (not every > 0 or available_now):
-            raise SourceError(f"Stream: every={every!r}: must be a number of seconds above 0, without available_now")
+            raise SourceError(
+                at_line(f"Stream: every={every!r}: must be a number of seconds above 0, without available_now")
+            )
         if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 1:
-            raise SourceError(f"Stream: ahead={ahead!r}: must be a number of batches, 1 or more")
+            raise SourceError(at_line(f"Stream: ahead={ahead!r}: must be a number of batches, 1 or more"))
         self._what = what
         self._sql = sql
         self._every = every

@@ -63,7 +63,7 @@ def open_page(title: str, host: str = "127.0.0.1", port: int | None = None) -> P
         except OSError as error:
             if number != PORT or port is not None:
                 raise FalkirkError(
-                    f"the page cannot be served at {host}:{number} ({error.strerror or error}): choose another --ui-port"
+                    f"the page cannot be served at {host}:{number} ({error.strerror or error}): choose another address or port"
                 ) from error
     assert listener is not None
     token = "" if is_loopback(host) else secrets.token_urlsafe(18)

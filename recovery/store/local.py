@@ -57,11 +57,17 @@ class LocalStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        if "\0" in os.fspath(folder):
+            raise StoreUnwritable(f"{os.fspath(folder)!r} is no name for a folder: give another store")
         self.folder = Path(folder).absolute()
         self._fds: dict[str, int] = {}
         self._serial = count()
         if self.folder.exists() and not self.folder.is_dir():
             raise StoreUnwritable(f"{self.folder} is a file; a store needs a folder")
+        if not self.folder.parent.exists():
+            raise StoreUnwritable(
+                f"there is no folder {self.folder.parent} to make the store in: make it, or choose another"
+            )
         try:
             created = not self.folder.exists()
             if created:
@@ -161,9 +167,12 @@ class LocalStore:
                 raise self._busy(os.pread(fd, 1000, 0).decode(errors="replace")) from None
             except OSError as error:
                 self._fail(error, "locking the store")
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
-            self.remove_leftovers()
+            try:
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
+                self.remove_leftovers()
+            except OSError as error:
+                self._fail(error, "locking the store")
             yield
         finally:
             os.close(fd)

@@ -416,7 +416,7 @@ def test_leaving_early_commits_whole_epochs_and_nothing_else() -> None:
 
 def test_limits_that_allow_nothing_are_refused() -> None:
     for limits in ({"epochs": 0}, {"bytes": 0}):
-        with pytest.raises(FalkirkError, match="at least 1"):
+        with pytest.raises(FalkirkError, match="from 1 up"):
             Limits(**limits)
 
 

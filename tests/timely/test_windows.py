@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from timely.codec import encode
 from timely.dataflow import Dataflow
 from timely.drivers.memory import Cluster
-from timely.order import INF, Time
+from timely.order import INF, Time, visible
 from timely.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
 from timely.wire import Capture
 
-END = (INF,)
+END = visible((INF,))
 
 
 @dataclass(frozen=True)

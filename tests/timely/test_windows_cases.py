@@ -19,12 +19,12 @@ from timely.dataflow import Dataflow
 from timely.drivers.session import Session as Driver
 from timely.errors import GraphError, OperatorError
 from timely.operators.windows import in_order
-from timely.order import INF, Time
+from timely.order import INF, Time, visible
 from timely.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
 
 Outcome = tuple[Time, str, Window, Any]
 
-END = (INF,)
+END = visible((INF,))
 
 
 def run_one(keyed_records: list[list[Any]], shape: Any, **how: Any) -> list[Outcome]:

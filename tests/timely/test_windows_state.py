@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from timely.codec import decode, encode
 from timely.operators.windows import Aggregate, EventWindows, OpenWindows, collecting, counting
-from timely.order import INF, Frontier, Time
+from timely.order import INF, Frontier, Time, visible
 from timely.windows import Session, Sliding, Tumbling
 
-END = (INF,)
+END = visible((INF,))
 
 shapes = st.one_of(
     st.builds(Tumbling, st.integers(1, 8)),

@@ -17,6 +17,7 @@ from timely.batch import Batch
 from timely.codec import encode, encode_batch
 from timely.drivers.control import CapturedBatch, Failed, Hello, Returned, Stats, receive_bytes, send_message
 from timely.drivers.explain import print_report
+from timely.drivers.imports import adopt_path
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, run_session, session_stats
 from timely.drivers.link import Link
@@ -24,7 +25,7 @@ from timely.drivers.program import Program, unpacked
 from timely.drivers.session import Session
 from timely.drivers.sockets import SocketLink
 from timely.drivers.workspace import Workspace
-from timely.errors import CodecError, FalkirkError
+from timely.errors import CodecError, FalkirkError, told
 from timely.fingerprint import fingerprint, outline
 from timely.order import Time
 from timely.plan import compile_plan
@@ -57,6 +58,7 @@ def main() -> int:
     data = receive_bytes(control)
     if data is None:
         return 1
+    adopt_path()
     try:
         assignment: Assignment = unpacked(data)
         links = {worker: socket.socket(fileno=file) for worker, file in assignment.links.items()}
@@ -133,7 +135,7 @@ def _stop_between_turns(session: Session) -> None:
 
 def _fail(control: socket.socket, error: BaseException) -> int:
     kind = type(error).__name__
-    text = str(error) if isinstance(error, FalkirkError) else f"{kind}: {error}"
+    text = str(error) if isinstance(error, FalkirkError) else told(error)
     try:
         send_message(control, Failed(kind, text, "".join(traceback.format_exception(error))))
     except OSError:

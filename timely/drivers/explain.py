@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from timely.graph import Node
-from timely.order import Time, leq
+from timely.order import Time, leq, visible
 from timely.progress import culprits
 from timely.worker import Worker
 
@@ -21,7 +21,7 @@ class Hold:
     count: int
 
     def __str__(self) -> str:
-        return f"{self.what} of {self.where} at {self.time}" + (f" (x{self.count})" if self.count > 1 else "")
+        return f"{self.what} of {self.where} at {visible(self.time)}" + (f" (x{self.count})" if self.count > 1 else "")
 
 
 def explain(worker: Worker, node: Node) -> list[Hold]:
@@ -51,10 +51,10 @@ def report(worker: Worker) -> str:
     lines = [f"worker {worker.index} of {worker.plan.workers}, generation {worker.generation}:"]
     for node in worker.plan.graph.of_kind("source", "input"):
         time = worker.input_time(node.index)
-        lines.append(f"  {node.kind} {node.name!r} is {'at its end' if time is None else f'at {time}'}")
+        lines.append(f"  {node.kind} {node.name!r} is {'at its end' if time is None else f'at {visible(time)}'}")
     for processor, time in worker.pending():
         node = worker.plan.processors[processor].node
-        lines.append(f"  {node.kind} {node.name!r} ({node.site}) waits for {time} to be complete, held by:")
+        lines.append(f"  {node.kind} {node.name!r} ({node.site}) waits for {visible(time)} to be complete, held by:")
         lines += [f"    {hold}" for hold in explain(worker, node) if _bears_on(hold.time, time)]
     for node in worker.plan.graph.nodes:
         if node.holds and (place := _place(worker, node)) is not None:

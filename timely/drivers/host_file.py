@@ -10,6 +10,7 @@ Every host has a copy. The secret key of worker 1 of `hosts.toml` is in `hosts-1
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tomllib
@@ -24,6 +25,9 @@ from timely.drivers.zmq_sockets import ADVICE, Keys
 from timely.errors import FalkirkError
 
 FIRST_PORT = 7700
+
+_MOST = 1 << 20
+"""Characters that a host file may have."""
 
 _HEAD = """\
 # The workers of one job, in order. Every host needs a copy of this file; the secret key of worker I is in {stem}-I.key,
@@ -53,9 +57,11 @@ class HostFile:
         """Read a host file. Raises FalkirkError, which names the entry, when it is missing or makes no sense."""
         path = Path(path)
         try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
+            data = tomllib.loads(_read_small(path))
         except OSError as error:
-            raise FalkirkError(f"the host file {path} cannot be read: {error.strerror}") from error
+            raise FalkirkError(
+                f"the host file {path} cannot be read: {error.strerror}; make it with falkirk keys"
+            ) from error
         except ValueError as error:
             raise FalkirkError(f"the host file {path} is not TOML: {error}") from error
         entries = data.get("workers")
@@ -91,7 +97,7 @@ class HostFile:
         path = self.key_path(index)
         try:
             mode = path.stat().st_mode
-            secret = tomllib.loads(path.read_text(encoding="ascii")).get("secret_key")
+            secret = tomllib.loads(_read_small(path)).get("secret_key")
         except OSError as error:
             raise FalkirkError(f"the secret key of worker {index}, {path}, cannot be read: {error.strerror}") from error
         except ValueError as error:
@@ -143,7 +149,8 @@ def _entry(what: str, entry: Any) -> HostEntry:
     found = HostEntry(entry.get("address", ""), entry.get("public_key"), entry.get("bind"))
     for address in filter(None, (found.address, found.bind)):
         host, _, port = address.removeprefix("tcp://").rpartition(":")
-        tcp = address.startswith("tcp://") and host and port.isdigit() and 0 < int(port) < 1 << 16
+        number = int(port) if port.isascii() and port.isdigit() and len(port) < 6 else 0
+        tcp = address.startswith("tcp://") and host and 0 < number < 1 << 16
         if not tcp and not address.removeprefix("ipc://") != address:
             raise FalkirkError(f"{what} has the address {address!r}; give one such as tcp://10.0.0.5:{FIRST_PORT}")
     if not found.address:
@@ -160,6 +167,17 @@ def _public_key(secret: str) -> str | None:
         return bytes(zmq.curve_public(secret.encode())).decode()
     except (zmq.ZMQError, ValueError):
         return None
+
+
+def _read_small(path: Path) -> str:
+    """The text of a file. What is no file might never end, or never begin."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    with open(path, encoding="utf-8") as file:
+        text = file.read(_MOST + 1)
+    if len(text) > _MOST:
+        raise ValueError(f"it has more than {_MOST:,} characters")
+    return text
 
 
 def _write_new(path: Path, text: str, mode: int) -> None:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
+import polars as pl
+import pyarrow as pa
+
 from timely.batch import Batch, as_arrow, head, nbytes
 from timely.codec import encode
 from timely.drivers.kept import KeptPartition
-from timely.errors import CodecError, FalkirkError, SourceError, at_line
+from timely.errors import CodecError, FalkirkError, SourceError, at_line, told
 from timely.graph import Node
 from timely.io.interface import Chunk, End, Files, Partition, Position, Source, Wait
 from timely.order import INF
@@ -134,11 +137,18 @@ class SourceDriver:
             filing = getattr(source, "with_files", None)
             if filing is not None and files is not None:
                 source = filing(files, self._node.name)
-            return list(source.partitions(self._worker.index, self._worker.plan.workers))
+            partitions = list(source.partitions(self._worker.index, self._worker.plan.workers))
+            for partition in partitions:
+                lacking = [name for name in ("name", "read", "seek", "ack", "close") if not hasattr(partition, name)]
+                if lacking:
+                    raise SourceError(
+                        f"its partition, of type {type(partition).__name__}, has no {', no '.join(lacking)}"
+                    )
+            return partitions
         except FalkirkError as error:
             raise self._blame(error) from error
         except Exception as error:
-            raise self._blame(SourceError(f"cannot be opened: {type(error).__name__}: {error}")) from error
+            raise self._blame(SourceError(f"cannot be opened: {told(error)}")) from error
 
     @property
     def done(self) -> bool:
@@ -167,12 +177,10 @@ class SourceDriver:
         self._worker.acting = self._node
         try:
             chunk = reader.partition.read()
-        except SourceError as error:
-            raise self._blame(error) from error
-        except FalkirkError:
-            raise
+        except FalkirkError as error:
+            raise type(error)(str(self._blame(error))) from error
         except Exception as error:
-            text = error if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+            text = error if isinstance(error, OSError) else told(error)
             raise self._blame(SourceError(f"partition {reader.partition.name}: {text}")) from error
         return self._take(reader, chunk)
 
@@ -228,6 +236,13 @@ class SourceDriver:
                 )
             reader.epoch = chunk.epoch + chunk.closes
             self._remember(reader, chunk)
+            if chunk.data is not None and not isinstance(chunk.data, list | pl.DataFrame | pa.Table):
+                raise self._blame(
+                    SourceError(
+                        f"partition {reader.partition.name} gives {type(chunk.data).__name__} for a batch: give a list of "
+                        "records, a Polars frame or an Arrow table"
+                    )
+                )
             if chunk.data is not None and len(chunk.data):
                 self.records += len(chunk.data)
                 self.bytes += nbytes(chunk.data)

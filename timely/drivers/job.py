@@ -14,8 +14,8 @@ from typing import Any
 from timely.batch import Batch
 from timely.drivers.control import Stats
 from timely.drivers.session import Session
-from timely.errors import FalkirkError
-from timely.order import Time
+from timely.errors import FalkirkError, naming_the_line
+from timely.order import INF, Time, visible
 from timely.wire import Capture
 
 STATS_SECONDS = 0.2
@@ -39,12 +39,13 @@ class Result:
         """Records that the sources read, on all workers."""
         return sum(stats.records for stats in self.stats.values())
 
+    @naming_the_line
     def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
         """The batches that reached a capture, with their times, in order of time; of all workers."""
         name = capture if isinstance(capture, str) else capture.name
         if name not in self._captured:
             raise FalkirkError(f"there is no capture {name!r}; there are: {', '.join(self._captured) or 'none'}")
-        return sorted(self._captured[name], key=lambda entry: entry[0])
+        return [(visible(at), batch) for at, batch in sorted(self._captured[name], key=lambda entry: entry[0])]
 
 
 def run_session(session: Session, drive: Drive | None, on_stats: Callable[[Stats], None] | None) -> Any:
@@ -56,8 +57,8 @@ def run_session(session: Session, drive: Drive | None, on_stats: Callable[[Stats
     returned = drive(session) if drive is not None else None
     inputs = [node.name for node in session.plan.graph.of_kind("input")]
     if inputs and drive is None:
-        names = ", ".join(map(repr, inputs))
-        raise FalkirkError(f"nothing feeds the input {names}: use a source, or run with drive=function")
+        nodes = ", ".join(map(str, session.plan.graph.of_kind("input")))
+        raise FalkirkError(f"nothing feeds the {nodes}: use a source, or run with drive=function")
     for name in inputs:
         session.input(name).close()
     due = time.monotonic() + STATS_SECONDS
@@ -78,7 +79,7 @@ def session_stats(session: Session, done: bool = False) -> Stats:
     return Stats(
         records=sum(source.records for source in session.sources),
         written=session.written,
-        epoch=None if done else min(open_epochs, default=None),
+        epoch=None if done else min((epoch for epoch in open_epochs if epoch < INF), default=None),
         read_epoch=min(live, default=None),
         queued_bytes=worker.queued_bytes,
         done=done,

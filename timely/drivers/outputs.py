@@ -11,11 +11,11 @@ from typing import Any
 from timely.batch import Batch
 from timely.drivers.control import JobStats
 from timely.drivers.workspace import RunningJob, Workspace
-from timely.errors import FalkirkError, OperatorError, SinkError
+from timely.errors import FalkirkError, OperatorError, SinkError, told
 from timely.graph import Node
 from timely.io.interface import Writer
 from timely.messages import Captured, CommitSink, Effect, StartJob, WriteSink
-from timely.order import Time
+from timely.order import Time, visible
 from timely.worker import Worker
 
 OnCapture = Callable[[int, Time, Batch], None]
@@ -65,9 +65,9 @@ class OutputDriver:
             match effect:
                 case WriteSink(node, epoch, batch):
                     self.written += len(batch)
-                    self._write(node, partial(_write, epoch, batch))
+                    self._write(node, partial(_write, visible((epoch,))[0], batch))
                 case CommitSink(node, epoch):
-                    self._write(node, partial(_commit, epoch))
+                    self._write(node, partial(_commit, visible((epoch,))[0]))
                 case Captured(node, time, batch):
                     self._on_capture(node, time, batch)
                 case StartJob():
@@ -89,8 +89,8 @@ class OutputDriver:
             if (error := future.exception()) is not None:
                 node = self._nodes[job.node]
                 raise OperatorError(
-                    f"{node.kind} {node.name!r} ({node.site}): the job that it started at time {job.time} failed: "
-                    f"{type(error).__name__}: {error}"
+                    f"{node.kind} {node.name!r} ({node.site}): the job that it started at time {visible(job.time)} failed: "
+                    f"{told(error)}"
                 ) from error
             self._worker.finish(number, future.result())
         return some
@@ -169,5 +169,5 @@ def _commit(epoch: int, writer: Writer) -> None:
 
 
 def _blame(node: Node, error: Exception) -> SinkError:
-    text = error if isinstance(error, FalkirkError | OSError) else f"{type(error).__name__}: {error}"
+    text = error if isinstance(error, FalkirkError | OSError) else told(error)
     return SinkError(f"sink {node.name!r} ({node.site}): {text}")

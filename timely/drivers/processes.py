@@ -32,6 +32,8 @@ from timely.drivers.control import (
     ToParent,
     send_bytes,
 )
+from timely.drivers.host_limits import check_processes
+from timely.drivers.imports import environment_for_children
 from timely.drivers.inputs import Limits
 from timely.drivers.job import Drive, OnStats
 from timely.drivers.program import Program, packed
@@ -78,6 +80,7 @@ class ProcessGroup:
         limits: Limits | None = None,
         drive: Drive | None = None,
     ) -> None:
+        check_processes(workers, workers * (workers + 1) + 100)
         self._program = program
         self._limits = limits or Limits()
         self._drive = drive
@@ -152,7 +155,7 @@ class ProcessGroup:
                 mine, theirs = socket.socketpair()
                 files = {worker: sock.fileno() for worker, sock in links[index].items()}
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "timely.drivers.child", str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", "timely.drivers.child", str(theirs.fileno())],
                     pass_fds=[theirs.fileno(), *files.values()],
                     process_group=0,  # Ctrl-C is for the parent to hear, and to stop the workers in order
                     env=environment(workers),
@@ -252,6 +255,5 @@ def _is_consequence(failure: Failed) -> bool:
 
 def environment(workers: int) -> dict[str, str]:
     """This process's environment, its import path, and a fair share of the cores for Polars' own threads."""
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     threads = str(max(1, (os.cpu_count() or 1) // workers))
-    return {"POLARS_MAX_THREADS": threads, **os.environ, "PYTHONPATH": path}
+    return {"POLARS_MAX_THREADS": threads, **os.environ, **environment_for_children()}

@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 
 from timely.dataflow import Dataflow
+from timely.drivers.imports import RESERVED, import_from
 from timely.errors import FalkirkError
 
 
@@ -33,7 +34,9 @@ class Program:
         found: Any = self.flow if self.path is None else self._load(Path(self.path))
         flow = found(**self.args) if not isinstance(found, Dataflow) and callable(found) else found
         if not isinstance(flow, Dataflow):
-            what = f"{self.path}:{self.name}" if self.path else "the program"
+            what = f"{self.path}:{self.name}" if self.path and self.name else self.path or "the program"
+            if flow is None:
+                raise FalkirkError(f"{what} builds nothing: the function must return the Dataflow")
             raise FalkirkError(f"{what} is {type(flow).__name__}, not a Dataflow or a function that returns one")
         return flow
 
@@ -42,18 +45,25 @@ class Program:
             raise FalkirkError(
                 f"there is no program {path}; give the path of a Python file, as in app.py or app.py:name"
             )
-        module_name = path.stem if path.stem.isidentifier() else "falkirk_program"
+        module_name = path.stem if path.stem.isidentifier() and path.stem not in RESERVED else "falkirk_program"
         spec = importlib.util.spec_from_file_location(module_name, path)
         if spec is None or spec.loader is None:
             raise FalkirkError(f"{path} is not a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
-        if str(path.parent.resolve()) not in sys.path:
-            sys.path.insert(0, str(path.parent.resolve()))
-        spec.loader.exec_module(module)
+        import_from(str(path.parent.resolve()))
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            if error.filename is None:
+                raise FalkirkError(f"{path} is not a Python program: {error.msg}") from error
+            raise
         if self.name is not None:
             if not hasattr(module, self.name):
-                raise FalkirkError(f"{path} has no {self.name!r}")
+                there = ", ".join(
+                    name for name, value in vars(module).items() if _may_be_meant(name, value, module_name)
+                )
+                raise FalkirkError(f"{path} has no {self.name!r}" + (f"; it has {there}" if there else ""))
             return getattr(module, self.name)
         for candidate in ("flow", "build"):
             if hasattr(module, candidate):
@@ -65,6 +75,11 @@ class Program:
             f"{path} should hold one Dataflow, or a function build(); found {', '.join(flows) or 'none'}: "
             f"say which, as in {path}:name"
         )
+
+
+def _may_be_meant(name: str, value: Any, module: str) -> bool:
+    """Whether a dataflow, or a function that the program itself defines, is called `name`."""
+    return isinstance(value, Dataflow) or (callable(value) and getattr(value, "__module__", None) == module)
 
 
 def parse_program(text: str, args: dict[str, Any] | None = None) -> Program:

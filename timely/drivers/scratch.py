@@ -18,6 +18,9 @@ PREFIX = "falkirk-"
 OWNER = ".owner"
 _TRIES = 10
 
+_LONGEST = 60
+"""Bytes: the system allows 104 to 108 for the path of a socket, and the names in front of it take the rest."""
+
 
 class Scratch:
     """A new folder that only this user can open, for as long as this process lives or until `close`.
@@ -46,6 +49,12 @@ class Scratch:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
             self._lock = None
+
+
+def for_sockets() -> str:
+    """Where a folder for sockets is made: the system's temporary one, or /tmp where its path is too long for them."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= _LONGEST else "/tmp"
 
 
 def sweep(where: Path) -> list[Path]:

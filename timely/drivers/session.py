@@ -33,9 +33,9 @@ from timely.drivers.inputs import Limits, SourceDriver
 from timely.drivers.link import Link
 from timely.drivers.outputs import OutputDriver
 from timely.drivers.workspace import Workspace
-from timely.errors import FalkirkError, OperatorError
+from timely.errors import FalkirkError, OperatorError, naming_the_line
 from timely.io.waiting import wait_readable
-from timely.order import Time, leq
+from timely.order import Time, leq, visible
 from timely.plan import Plan, compile_plan
 from timely.progress import Antichain
 from timely.wire import Capture, Probe
@@ -63,6 +63,7 @@ class InputHandle:
         """Where this input stands; None once it is closed."""
         return self._worker.input_time(self._node)
 
+    @naming_the_line
     def send(self, batch: Batch) -> None:
         """Send a list of records, a frame or a table at the current time."""
         if isinstance(batch, list):
@@ -75,7 +76,9 @@ class InputHandle:
             self.flush()
             self._feed(batch)
         else:
-            raise OperatorError(f"send() takes a list of records, a Polars frame or an Arrow table, not {type(batch)}")
+            raise OperatorError(
+                f"send() takes a list of records, a Polars frame or an Arrow table, not {type(batch).__name__}"
+            )
 
     def flush(self) -> None:
         """Hand what was gathered to the worker."""
@@ -83,6 +86,7 @@ class InputHandle:
             records, self.gathered = self.gathered, []
             self._feed(records)
 
+    @naming_the_line
     def advance_to(self, time: int | Time) -> None:
         """Promise to send at `time` or later only; an int is an epoch of the root scope."""
         if self.gathered:
@@ -192,17 +196,20 @@ class Session:
         """The jobs that operators of this worker have started, and that say how far they are."""
         return self._outputs.running_jobs()
 
+    @naming_the_line
     def input(self, name: str) -> InputHandle:
         """The handle of `Dataflow.input(name)`."""
         if name not in self._inputs:
             raise FalkirkError(f"there is no input {name!r}; there are: {', '.join(self._inputs) or 'none'}")
         return self._inputs[name]
 
+    @naming_the_line
     def probe(self, probe: Probe | str) -> ProbeHandle:
         """The handle of a probe."""
         name = probe if isinstance(probe, str) else probe.name
         return ProbeHandle(self.worker, self._node(name, "probe"))
 
+    @naming_the_line
     def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
         """The batches, with their times, that reached a capture on this worker so far."""
         name = capture if isinstance(capture, str) else capture.name
@@ -210,6 +217,7 @@ class Session:
             self._outputs.carry_out(self.worker.take_effects())
         return self._captured[self._node(name, "capture")]
 
+    @naming_the_line
     def explain(self, name: str) -> list[Hold]:
         """What holds back the progress frontier at the input of operator `name`."""
         return explain(self.worker, self.plan.graph.node_named(name))
@@ -392,4 +400,4 @@ class Session:
         return node.index
 
     def _keep(self, node: int, at: Time, batch: Batch) -> None:
-        self._captured[node].append((at, batch))
+        self._captured[node].append((visible(at), batch))

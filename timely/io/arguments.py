@@ -37,7 +37,7 @@ def path(value: Any, what: str, kind: type[FalkirkError] = SourceError) -> Any:
     """`value`, the path of a file or folder."""
     if isinstance(value, str | os.PathLike) and value != "" and "\0" not in os.fspath(value):
         return value
-    raise kind(at_line(f"{what}: takes the path of a file or folder, not {value!r}."))
+    raise kind(at_line(f"{what} takes the path of a file or folder, not {value!r}."))
 
 
 def paths(value: Any, what: str) -> Any:
@@ -46,7 +46,7 @@ def paths(value: Any, what: str) -> Any:
         return path(value, what)
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [path(each, what) for each in value]
-    raise SourceError(at_line(f"{what}: takes a path, a glob, or a list of these, not {value!r}."))
+    raise SourceError(at_line(f"{what} takes a path, a glob, or a list of these, not {value!r}."))
 
 
 def encoding(value: Any) -> Any:

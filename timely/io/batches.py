@@ -26,7 +26,7 @@ class Batches:
                 at_line(f"Batches takes a sequence of batches, such as a list, not {type(batches).__name__}")
             )
         self._batches = batches
-        self._every = EpochEvery(per_epoch)
+        self._every = EpochEvery(per_epoch, "per_epoch")
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """One partition: this worker's share of every epoch."""

@@ -14,10 +14,11 @@ class EpochEvery:
     """An epoch is `n` records; None: everything is epoch 0. Record number c (from 0) is of epoch c // n."""
 
     n: int | None
+    called: str = "epoch_every"
 
     def __post_init__(self) -> None:
         if self.n is not None:
-            whole(self.n, "epoch_every")
+            whole(self.n, self.called)
 
     def epoch(self, count: int) -> int:
         """The epoch of record number `count`."""

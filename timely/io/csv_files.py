@@ -14,9 +14,10 @@ import pyarrow.csv as arrow_csv
 from timely.batch import Batch
 from timely.errors import SourceError, at_line
 from timely.io.arguments import whole
+from timely.io.column_types import Schema
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import Place
-from timely.io.file_source import FileSource, Schema, missing_columns
+from timely.io.file_source import FileSource, missing_columns
 from timely.io.files import Paths
 from timely.io.text_blocks import BLOCK_BYTES, TextBlocks
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from timely.batch import Batch, length
 from timely.errors import SinkError, at_line
 from timely.io.arguments import path
+from timely.io.column_types import Schema, arrow_types
 from timely.io.file_formats import Format, make_format
 from timely.order import INF
 
@@ -41,13 +42,13 @@ class FileSink:
         folder: str | os.PathLike[str],
         format: Literal["jsonl", "csv", "parquet"] = "jsonl",
         *,
-        schema: pa.Schema | None = None,
+        schema: Schema | None = None,
     ) -> None:
         if format not in FORMATS:
             raise SinkError(at_line(f"format={format!r}: must be one of {', '.join(FORMATS)}."))
         self._folder = Path(path(folder, "FileSink", SinkError))
         self._format = format
-        self._schema = schema
+        self._schema = None if schema is None else _arrow_schema(schema)
 
     def open(self, worker: int, workers: int) -> FileWriter:
         """A writer of this worker's files. Makes the folder; removes what an earlier run of this worker left
@@ -67,6 +68,10 @@ class FileSink:
         if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise SinkError(f"{folder}: you may not write here. Change its permissions, or name another folder.")
         return FileWriter(folder, worker, self._format, self._schema)
+
+
+def _arrow_schema(schema: Schema) -> pa.Schema:
+    return schema if isinstance(schema, pa.Schema) else pa.schema(arrow_types(schema))
 
 
 class FileWriter:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
-
-import pyarrow as pa
+from typing import Any, ClassVar
 
 from timely.errors import SourceError, at_line
 from timely.io.arguments import paths
+from timely.io.column_types import Schema, arrow_types
 from timely.io.epochs import EpochRule, EpochSpec, check_spec, epoch_column
 from timely.io.file_partition import BlockReader, FilePartition
 from timely.io.files import Paths, find_files
 from timely.io.interface import Partition
-
-Schema: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
-"""Types of columns by name. A column that is not named keeps the type that the file gives it."""
 
 
 class FileSource(ABC):
     """Files as input: a file is a partition, and file i of the sorted list is read by worker i mod W.
 
     With `epoch="file"` the files follow one another. With any other rule each file counts for itself, and
-    epoch e is over when it is over in every file. `columns` picks and orders columns. Rows come as Arrow
-    tables, or as dicts with `as_records=True`. Files can be re-read from any position.
+    epoch e is over when it is over in every file. `columns` picks and orders columns; `schema` gives types of
+    columns by name, as Arrow, Polars or Python write them: a column that is not named keeps the type that the
+    file gives it. Rows come as Arrow tables, or as dicts with `as_records=True`. Files can be re-read from any
+    position.
     """
 
     rereadable: ClassVar[bool] = True
@@ -46,7 +44,7 @@ class FileSource(ABC):
         self.path = paths(path, type(self).__name__)
         self.epoch = epoch
         self.columns = None if columns is None else list(columns)
-        self.types: dict[str, Any] = {} if schema is None else {n: schema_type(schema, n) for n in schema_names(schema)}
+        self.types: dict[str, Any] = {} if schema is None else dict(arrow_types(schema))
         self.as_records = as_records
 
     @property
@@ -84,19 +82,9 @@ class FileSource(ABC):
         """A reader of the file's part `share` of `shares`."""
 
 
-def schema_names(schema: Schema) -> list[str]:
-    """The names of the columns."""
-    return list(schema.names if isinstance(schema, pa.Schema) else schema)
-
-
-def schema_type(schema: Schema, name: str) -> Any:
-    """The type of a column."""
-    return schema.field(name).type if isinstance(schema, pa.Schema) else schema[name]
-
-
 def missing_columns(path: Path, wanted: Sequence[str], there: Sequence[str]) -> None:
     """Raise SourceError if the file lacks a column."""
-    lacking = [name for name in wanted if name not in there]
+    lacking = [name for name in dict.fromkeys(wanted) if name not in there]
     if lacking:
         raise SourceError(
             f"{path}: there is no column {', '.join(map(repr, lacking))}. It has: {', '.join(map(repr, there))}."

@@ -44,14 +44,20 @@ def find_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
 def _expand(entry: str, suffixes: tuple[str, ...]) -> Iterable[Path]:
     path = Path(entry)
     if path.is_dir():
-        files = sorted(f for f in path.iterdir() if f.is_file() and _wanted(f, suffixes))
+        found = _listed(path)
+        files = sorted(f for f in found if f.is_file() and _wanted(f, suffixes))
         if not files:
             raise SourceError(
                 f"{entry}: no file in this folder ends in {' or '.join(suffixes)}. Is it the right folder?"
             )
         return files
-    if path.exists():
+    if path.is_file():
         return [path]
+    if path.exists():
+        raise SourceError(
+            f"{entry}: this is {_kind(path)}, not a file: it can be read only once, and recovery reads input again. Copy it "
+            "into a file first, or read it with Iterable(lambda: open(path))."
+        )
     if glob.has_magic(entry):
         files = sorted(Path(f) for f in glob.glob(entry, recursive=True) if os.path.isfile(f))
         if not files:
@@ -59,6 +65,20 @@ def _expand(entry: str, suffixes: tuple[str, ...]) -> Iterable[Path]:
         return files
     where = "" if path.is_absolute() else f" (looked for from {os.getcwd()})"
     raise SourceError(f"{entry}: no such file or folder{where}. Check the path.")
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        raise cannot_read(folder, error) from error
+
+
+def _kind(path: Path) -> str:
+    """What a path that is no file leads to."""
+    if path.is_fifo():
+        return "a named pipe"
+    return "a socket" if path.is_socket() else "a device"
 
 
 def _wanted(file: Path, suffixes: tuple[str, ...]) -> bool:

@@ -13,9 +13,10 @@ import pyarrow.json as arrow_json
 from timely.batch import Batch, length
 from timely.errors import SourceError
 from timely.io.arguments import whole
+from timely.io.column_types import Schema
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import Place
-from timely.io.file_source import FileSource, Schema
+from timely.io.file_source import FileSource
 from timely.io.files import Paths
 from timely.io.text_blocks import BLOCK_BYTES, TextBlocks
 

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 
 from timely.batch import Batch
 from timely.errors import SourceError, at_line
+from timely.io.column_types import Schema
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import FilePartition, Place
-from timely.io.file_source import FileSource, Schema, missing_columns
+from timely.io.file_source import FileSource, missing_columns
 from timely.io.files import Paths, cannot_read
 
 
@@ -213,7 +214,9 @@ class RowGroups:
 
 def _damaged(path: Path, error: Exception, group: int | None = None) -> SourceError:
     where = path if group is None else f"{path}, row group {group}"
-    return SourceError(f"{where}: not a whole Parquet file, it may have been cut off: {error}. Copy or write it again.")
+    return SourceError(
+        f"{where}: not a whole Parquet file, it may have been cut off: {str(error).rstrip('.')}. Copy or write it again."
+    )
 
 
 def _same_schema(path: Path, schema: pa.Schema, first: Path, expected: pa.Schema) -> None:

@@ -36,7 +36,7 @@ class TextBlocks:
         self._last_row_end = last_row_end
         self._unfinished = False
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise cannot_read(path, error) from error
         self.size = os.fstat(self._fd).st_size

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from timely.batch import Batch
 from timely.errors import OperatorError
-from timely.order import Time, leq
+from timely.order import Time, leq, visible
 from timely.state.interface import State
 
 
@@ -28,7 +28,7 @@ class Operator:
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         """A batch at `time` arrived on input `port`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} needs a method on_batch(self, ctx, port, time, batch)")
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         """`time` is complete: nothing at `time` or before it can arrive any more."""
@@ -77,10 +77,11 @@ class Capability:
     Use it in an event at its own time: typically a notification that was asked for with it.
     """
 
-    __slots__ = ("_ctx", "_own", "time")
+    __slots__ = ("_ctx", "_own", "_who", "time")
 
     def __init__(self, ctx: Context, time: Time) -> None:
         self._ctx: Context | None = ctx
+        self._who = ctx
         self.time = time
         self._own = ctx.time == time  # kept in an event at its own time, which is done again if that is rolled back
         ctx.engine.hold(ctx.op, time, +1, self._own)
@@ -90,15 +91,17 @@ class Capability:
         """One that was counted already."""
         capability = cls.__new__(cls)
         capability._ctx, capability.time, capability._own = ctx, time, False
+        capability._who = ctx
         return capability
 
     def __repr__(self) -> str:
-        return f"Capability({self.time})" if self._ctx else "Capability(dropped)"
+        return f"Capability({visible(self.time)})" if self._ctx else "Capability(dropped)"
 
     def _live(self) -> Context:
         if self._ctx is None:
             raise OperatorError(
-                f"the capability for {self.time} was dropped already; retain another one in a later event"
+                f"operator {self._who.name!r} ({self._who.site}) used a capability for {visible(self.time)} that it had "
+                "dropped; retain another one in a later event"
             )
         return self._ctx
 
@@ -133,8 +136,9 @@ class Capability:
         ctx = self._live()
         if ctx.time != self.time:
             raise OperatorError(
-                f"operator {ctx.name!r} ({ctx.site}) used a capability for {self.time} in an event at {ctx.time}; "
-                f"ask for a notification at {self.time} and send there"
+                f"operator {ctx.name!r} ({ctx.site}) used a capability for {visible(self.time)} in an event at "
+                f"{visible(ctx.time)}; "
+                f"ask for a notification at {visible(self.time)} and send there"
             )
         ctx.send(batch, port)
 
@@ -158,7 +162,13 @@ class Context:
 
     def send(self, batch: Batch, port: int = 0) -> None:
         """Send `batch` at the event's own time. An empty batch is dropped."""
-        if len(batch):
+        try:
+            some = len(batch)
+        except TypeError:
+            raise TypeError(
+                f"send takes a batch: a list of records, a Polars frame or an Arrow table, not {type(batch).__name__}"
+            ) from None
+        if some:
             self.out.append((port, self.time, batch))
 
     def send_at(self, time: Time, batch: Batch, port: int = 0) -> None:
@@ -204,7 +214,7 @@ class Context:
         """Refuse a `time` that is not >= `now`."""
         if len(time) != len(now) or not leq(now, time):
             raise OperatorError(
-                f"operator {self.name!r} ({self.site}) cannot {what} at {time} from {now}: "
+                f"operator {self.name!r} ({self.site}) cannot {what} at {visible(time)} from {visible(now)}: "
                 f"times must have {len(now)} coordinates and never go back"
             )
 

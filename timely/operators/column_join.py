@@ -21,7 +21,7 @@ from timely.batch import Batch, as_polars, concat
 from timely.errors import GraphError, OperatorError
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
-from timely.order import Time
+from timely.order import Time, visible
 from timely.state import Parts, RunState, TimedBatches
 
 LEFT, RIGHT = 0, 1
@@ -83,7 +83,7 @@ class ColumnJoin(Operator):
             sample = new_left if new_left is not None else new_right
             raise operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, sample) from error
         except OperatorError as error:
-            raise OperatorError(f"join {ctx.name!r} ({ctx.site}) at {time}: {error}") from error
+            raise OperatorError(f"join {ctx.name!r} ({ctx.site}) at {visible(time)}: {error}") from error
         if found:
             ctx.send(concat(found))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from timely.batch import Batch
+from timely.errors import told
 from timely.operators.base import Context, Operator
 from timely.order import Time
 
@@ -36,6 +37,6 @@ class Attempt(Operator):
             try:
                 results.append(self._function(record))
             except Exception as error:
-                failures.append((record, f"{type(error).__name__}: {error}"))
+                failures.append((record, told(error)))
         ctx.send(results, 0)
         ctx.send(failures, 1)

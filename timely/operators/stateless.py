@@ -10,9 +10,9 @@ import polars as pl
 import pyarrow as pa
 
 from timely.batch import Batch, head
-from timely.errors import CodecError, FalkirkError, OperatorError, Site
+from timely.errors import CodecError, FalkirkError, OperatorError, Site, shown, told
 from timely.operators.base import Context, Operator
-from timely.order import Time
+from timely.order import Time, visible
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,13 +59,13 @@ def operator_error(
     what: str, site: object, time: Time, error: Exception, culprit: str | None, batch: Batch | None
 ) -> OperatorError:
     """The error of an operator's own code, in the one form in which users see them."""
-    when = f" at time {time}" if time else ""
-    lines = [f"{what} ({site}) failed{when}: {type(error).__name__}: {error}"]
+    when = f" at time {visible(time)}" if time else ""
+    lines = [f"{what} ({site}) failed{when}: {told(error)}"]
     if culprit is not None:
         lines.append(f"  the record: {culprit}")
     elif batch is not None:
         sample = head(batch, 3) if isinstance(batch, list | pl.DataFrame | pa.Table) else batch
-        lines.append(f"  its input began with: {_shorten(repr(sample))}")
+        lines.append(f"  its input began with: {shown(sample)}")
     return OperatorError("\n".join(lines))
 
 
@@ -87,9 +87,5 @@ def _culprit(stage: Stage, batch: Batch) -> str | None:
             if stage.kind == "flat_map":
                 list(result)
         except Exception:
-            return _shorten(repr(record))
+            return shown(record)
     return None
-
-
-def _shorten(text: str, limit: int = 300) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."

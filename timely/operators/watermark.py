@@ -18,7 +18,7 @@ from math import isfinite
 from typing import Any
 
 from timely.batch import Batch
-from timely.errors import OperatorError
+from timely.errors import OperatorError, shown
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import pairs_of
 from timely.operators.stateless import operator_error
@@ -64,7 +64,7 @@ class EventTimes(Operator):
                     normal(time_of(pair[1]))
                 except Exception as error:
                     what = f"the event time of {ctx.name!r}"
-                    raise operator_error(what, ctx.site, ctx.time, error, repr(pair)[:300], None) from error
+                    raise operator_error(what, ctx.site, ctx.time, error, shown(pair), None) from error
             raise
 
 
@@ -79,7 +79,7 @@ def _number(at: Any) -> Any:
         return _number(at.item())
     hint = ": give lengths as timedeltas" if isinstance(at, dt.datetime) else ""
     raise OperatorError(
-        f"the windows have lengths that are numbers, but an event time is {at!r} ({type(at).__name__}){hint}"
+        f"the windows have lengths that are numbers, but an event time is {shown(at)} ({type(at).__name__}){hint}"
     )
 
 
@@ -87,7 +87,7 @@ def _instant(at: Any) -> dt.datetime:
     if isinstance(at, dt.datetime):
         return at if at.tzinfo is None else at.astimezone(dt.UTC)
     raise OperatorError(
-        f"the windows have lengths that are timedeltas, but an event time is {at!r} ({type(at).__name__}), not a datetime"
+        f"the windows have lengths that are timedeltas, but an event time is {shown(at)} ({type(at).__name__}), not a datetime"
     )
 
 

@@ -16,7 +16,7 @@ const KINDS = {
   cut: (event) => `checkpoint of group ${event.group} at ${moment(event)} begins`,
   durable: (event) => `worker ${event.worker} has saved ${moment(event)}${event.bytes ? ` (${bytes(event.bytes)})` : ""}`,
   checkpoint: (event) => `checkpoint at ${moment(event)} is complete, after ${seconds(event.seconds)}`,
-  checkpoints: (event) => `${some(event.count, "checkpoint")}, up to epoch ${count(event.epoch)}; the slowest took ${seconds(event.longest)}`,
+  checkpoints: (event) => `${some(event.count, "checkpoint")}, up to ${moment(event)}; the slowest took ${seconds(event.longest)}`,
   watermarks: (event) => `${some(event.risen, "low-watermark")} rose: what lies below is collected`,
   safe: (event) => `checkpoint at ${moment(event)} is safe, after ${seconds(event.seconds)}: no failure goes back behind it`,
   slow: (event) => `checkpoints take longer than they should: that at ${moment(event)} took ${seconds(event.seconds)}, on worker ${event.worker} above all`,
@@ -42,7 +42,7 @@ function gathered(events) {
     if (event.kind === "checkpoint" && last?.kind === "checkpoints") {
       last.count += 1;
       last.at = event.at;
-      last.epoch = Math.max(last.epoch, event.epoch);
+      last.epoch = event.epoch < 0 || last.epoch < 0 ? -1 : Math.max(last.epoch, event.epoch);
       last.longest = Math.max(last.longest, event.seconds);
     } else if (event.kind === "checkpoint") found.push({ kind: "checkpoints", at: event.at, since: event.at, count: 1, epoch: event.epoch, longest: event.seconds });
     else found.push(event);

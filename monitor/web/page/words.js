@@ -50,6 +50,7 @@ export function epoch(value, inner = 0) {
 
 /** Where a checkpoint is: before an epoch, or before an iteration in it. */
 export function moment(event) {
+  if (event.epoch < 0) return "the end";
   return `epoch ${count(event.epoch)}${event.iteration ? `, iteration ${count(event.iteration)}` : ""}`;
 }
 

@@ -361,3 +361,29 @@ def test_what_is_no_store_or_of_another_version_is_refused(store: LocalStore) ->
     (store.folder / "store").write_text('{"type":"falkirk-store","version":7,"id":"YWFhYWFhYWFhYWFhYWFhYQ=="}')
     with pytest.raises(StoreVersion, match="format 7, and this version reads format 3"):
         store_id(store)
+
+
+@pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
+def test_disk_that_is_full_at_the_lock_is_told_as_such(
+    tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with LocalStore(tmp_path / "store") as store:
+        monkeypatch.setattr(os, call, full)
+        with pytest.raises(StoreFull, match=r"locking the store in .*make room"), store.lock():
+            raise AssertionError("not reached")
+        monkeypatch.undo()
+        with store.lock():
+            pass
+
+
+@pytest.mark.parametrize("name", ["a\0b", "no/such/store", "file/store"])
+def test_place_where_no_store_can_be_is_told_as_such(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match=r"no name for a folder|no folder|not a folder|Not a directory"):
+        LocalStore(name)

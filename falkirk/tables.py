@@ -1,0 +1,67 @@
+"""Tables for terminals of any width: words are never clipped. Where not all columns have room, each row is a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Cell: TypeAlias = str | Text
+
+_GAP = 2
+
+
+def print_table(
+    console: Console, headers: Sequence[str], rows: Sequence[Sequence[Cell]], right: Collection[str] = ()
+) -> None:
+    """Print rows of cells. The columns in `right` are aligned at their right side, as numbers are."""
+    for part in fitted(headers, rows, console.width, right):
+        console.print(part)
+
+
+def fitted(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    width: int,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+) -> list[Table | Text]:
+    """Rows of cells as a table of at most `width` characters, or where words are too long for that one cell a line.
+
+    The cells of the columns in `whole` are not broken between words either.
+    """
+    used = [at for at in range(len(headers)) if any(row[at] for row in rows) or not rows]
+    least = {header: len if header in whole else _longest_word for header in headers}
+    longest = [max(least[headers[at]](each[at]) for each in (headers, *rows)) for at in used]
+    if sum(longest) + _GAP * (len(used) - 1) > width:
+        return _one_below_another(headers, rows)
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+    for at, narrowest in zip(used, longest, strict=True):
+        justify = "right" if headers[at] in right else "left"
+        table.add_column(Text(headers[at]), justify=justify, min_width=narrowest, overflow="fold")  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(_text(row[at]) for at in used))
+    return [table]
+
+
+def _one_below_another(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[Table | Text]:
+    lines: list[Table | Text] = []
+    for row in rows:
+        indent = ""
+        for header, cell in zip(headers, row, strict=True):
+            if cell:
+                line = Text.assemble(f"{indent}{header}: ", _text(cell), overflow="fold")
+                lines.append(line)
+            indent = "  "
+    return lines
+
+
+def _text(cell: Cell) -> Text:
+    return Text(cell) if isinstance(cell, str) else cell
+
+
+def _longest_word(cell: Cell) -> int:
+    return max(map(len, str(cell).split()), default=0)

