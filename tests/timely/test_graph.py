@@ -94,7 +94,7 @@ REFUSED: list[tuple[str, Callable[[], Any]]] = [
     ("reduce takes a function", lambda: Dataflow().input("a").keyed().reduce(0)),  # type: ignore[arg-type]
     ("fold takes a function", lambda: Dataflow().input("a").keyed().fold(0, 1)),  # type: ignore[arg-type]
     ("map_values takes a function", lambda: Dataflow().input("a").keyed().map_values(1)),  # type: ignore[arg-type]
-    ("unary takes a function", lambda: Dataflow().input("a").unary("u", Operator())),  # type: ignore[arg-type]
+    ("unary takes what makes an operator", lambda: Dataflow().input("a").unary("u", Operator())),  # type: ignore[arg-type]
     ("over is 'time'", lambda: Dataflow().input("a").distinct(over="epoch")),  # type: ignore[arg-type]
     ("over is 'time'", lambda: Dataflow().input("a").keyed().count(over=1)),  # type: ignore[arg-type]
     ("join takes another keyed stream", lambda: Dataflow().input("a").keyed().join(3)),  # type: ignore[arg-type]
