@@ -211,11 +211,11 @@ ROUNDS = {
     ),
     "increments": rule(
         "runs are shared: a checkpoint rests on those before it",
-        Change(Checkpoints, "runs", "for saved in upto[first:]", "for saved in upto[-1:]"),
+        Change(Checkpoints, "runs", "if since <= saved.bound <= bound", "if saved.bound == bound"),
     ),
     "nothing later": rule(
         "restore state: none of later times",
-        Change(Checkpoints, "runs", "for saved in upto[first:]", "for saved in history.saved"),
+        Change(Checkpoints, "runs", "if since <= saved.bound <= bound", "if since <= saved.bound"),
     ),
     "memory": rule(
         "restore state: a living processor drops what lies outside",
