@@ -15,7 +15,7 @@
 | Round 2: all known, durable, applied by all, fences | simulated; seeds: idempotent, behind, fenced |
 | Round 2: F*' = {f' ⊆ f(p)}; earlier generations and incarnations | rounds |
 | Round 2: what a reader ignores; decisions as long as they are needed | store; simulated: void checkpoints |
-| Round 3: what stays in queues, what is sent again; numbers; order | queues; simulated; seeds: numbers |
+| Round 3: what stays in queues, what is sent again; numbers; order | queues; `test_queues`; simulated; seeds, store: numbers |
 | Round 4: state, requests, replay | simulated; seeds |
 | Round 5: seeds, one owner each, all in before anything; old generations | seeds; simulated |
 | Round 6: the barrier | simulated: all seeds, frontiers wait for seeds |
@@ -32,7 +32,7 @@ Not built: regions of sequence numbers and their bridges, Chandy-Lamport, histor
 and f_n go together here), `AtLeastOnce`, early release of deterministic sinks, rescaling (refused: seeds).
 
 `test_rules_queues.py`, `_seeds`, `_rounds`, `_steps`, `_store` and `_batches` continue this file;
-`test_rules_simulated.py` does the same with whole jobs.
+`test_rules_simulated.py` does the same with whole jobs, `test_rules_searched.py` with many of them (soak).
 """
 
 from __future__ import annotations
