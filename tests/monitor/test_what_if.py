@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from falkirk.simulate.world import World
 from monitor.effects import Answer
 from monitor.phase import Phase
 from monitor.what_if import PATIENCE_SECONDS, restart, targets
@@ -16,14 +17,14 @@ from recovery.metadata import at_cut
 from recovery.protocol import Decision
 from recovery.rollback import Rollback
 from tests.monitor.layouts import LOOP, layout
-from tests.recovery.rules_support import RULE_PROGRAMS, WatchedWorld, job
+from tests.recovery.rules_support import RULE_PROGRAMS, job
 from timely.errors import FalkirkError
 
 SETTLED = 400
 """Steps after which nothing is under way any more, if sources stand still."""
 
 
-class CountingWorld(WatchedWorld):
+class CountingWorld(World):
     """Counts the records that each processor handles, in all processes together."""
 
     def __init__(self, *args: Any) -> None:
@@ -49,16 +50,16 @@ def counting(program: str, workers: int, seed: int) -> CountingWorld:
     return world
 
 
-def agents(world: WatchedWorld) -> list[Agent]:
+def agents(world: World) -> list[Agent]:
     return [process.session.agent for process in world._processes if process and process.session]
 
 
-def coordinator(world: WatchedWorld) -> Any:
+def coordinator(world: World) -> Any:
     assert world._monitor is not None
     return world._monitor.coordinator
 
 
-def stand_still(world: WatchedWorld, steps: int = SETTLED, in_the_midst: bool = False) -> None:
+def stand_still(world: World, steps: int = SETTLED, in_the_midst: bool = False) -> None:
     """Sources give nothing more until `go_on`, and what is under way arrives; `in_the_midst`: and stays where it arrived."""
     for process in world._processes:
         assert process is not None
@@ -71,7 +72,7 @@ def stand_still(world: WatchedWorld, steps: int = SETTLED, in_the_midst: bool = 
         world.step()
 
 
-def go_on(world: WatchedWorld) -> None:
+def go_on(world: World) -> None:
     for process in world._processes:
         if process is not None and process.session is not None:
             for source in process.session.sources:
@@ -80,7 +81,7 @@ def go_on(world: WatchedWorld) -> None:
             vars(process.session.worker).pop("run", None)
 
 
-def ask(world: WatchedWorld, *names: str) -> Answer | str:
+def ask(world: World, *names: str) -> Answer | str:
     """What the monitor answers."""
     failed = targets(coordinator(world).layout, names)
     coordinator(world).ask(7, failed, world.now)

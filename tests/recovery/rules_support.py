@@ -21,7 +21,6 @@ from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
 from falkirk.simulate.world import World
 from recovery.agent import Agent
-from recovery.metadata import at_cut
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
 from tests.recovery.programs import Gathering, Holds, InOrder, fed_loop, long_loop, two_loops
 from timely.dataflow import Dataflow
@@ -98,39 +97,9 @@ def changed(changes: Sequence[Change | Instead], run: Callable[[], Any]) -> Any:
         return run()
 
 
-class NotComplete(Exception):
-    """An event came although its time had been reported as complete."""
-
-
-class WatchedWorld(World):
-    """Sees to it that what a worker calls complete is so: no event of a lesser time is handled after that."""
-
-    def _open(self, process: Any) -> None:
-        super()._open(process)
-        if process.session is None:
-            return
-        agent = process.session.agent
-        recorder, infos = agent.recorder, agent.layout.processors
-
-        def watch(event: Callable[..., None], time_at: int) -> Callable[..., None]:
-            def check(processor: int, *rest: Any) -> None:
-                info, time = infos[processor], rest[time_at]
-                reported = (
-                    info.nothing if agent._completed is None else at_cut(agent._completed[info.group], info.depth)
-                )
-                if time < max(reported, agent._settled[processor]):
-                    raise NotComplete(f"{info.name} handles {time}, after it had completed {reported}")
-                event(processor, *rest)
-
-            return check
-
-        recorder.delivered = watch(recorder.delivered, 1)
-        recorder.notified = watch(recorder.notified, 0)
-
-
-def quiet(program: str, workers: int, seed: int = 1) -> WatchedWorld:
+def quiet(program: str, workers: int, seed: int = 1) -> World:
     """A job in which nothing goes wrong unless the caller sees to it."""
-    world = WatchedWorld(RULE_PROGRAMS[program], workers, seed, ())
+    world = World(RULE_PROGRAMS[program], workers, seed, ())
     world.outside.check_acknowledged = lambda: None  # type: ignore[method-assign]  # what sources are told is no rule of rollback
     return world
 
@@ -184,7 +153,7 @@ def simulated(program: str, workers: int, seed: int, faults: Faults) -> str | No
     return None
 
 
-def job(program: str, workers: int, far: int = 3) -> WatchedWorld:
+def job(program: str, workers: int, far: int = 3) -> World:
     """A job without failures, all of whose workers run and have completed epochs before `far`."""
     world = quiet(program, workers)
     for _ in range(5_000):
@@ -201,7 +170,7 @@ def job(program: str, workers: int, far: int = 3) -> WatchedWorld:
     raise AssertionError(world.explain())
 
 
-def agent_of(world: WatchedWorld, worker: int) -> Agent:
+def agent_of(world: World, worker: int) -> Agent:
     process = world._processes[worker]
     assert process is not None
     assert process.session is not None
