@@ -16,7 +16,7 @@ SHORTEST, LONGEST = 0.0005, 0.002
 """A piece, and all pieces of a turn, should take half of what a turn of the worker takes, but no fewer and no more seconds."""
 
 LATEST = 0.05
-"""The pieces of a turn take no more seconds, however late a cut is."""
+"""The pieces of a turn take no more seconds than this or the turn itself, however late a cut is."""
 
 _FEWEST, _MOST = 16, 1 << 17
 
@@ -67,7 +67,7 @@ class Pace:
         if self._cut_since is None:
             self._cut_since = now
         late = (now - self._cut_since) / max(every, LATEST)
-        return self.usual if late < _IN_TIME else min(max(self.usual, self._turn * late), LATEST)
+        return self.usual if late < _IN_TIME else min(max(self.usual, self._turn * late), max(LATEST, self._turn))
 
     def make(
         self,
@@ -87,15 +87,18 @@ class Pace:
             piece: makes a piece of about so many rows, and returns how many there were.
             clock, spent: the time, and the seconds of processor time that this thread has used.
         """
-        budget, now = self.budget(began, every), began
+        budget, now, first = self.budget(began, every), began, True
+        late = budget > self.usual
         while more():
             start, used = now, spent()
             rows = piece(self.rows)
             now = clock()
-            self.saved(rows, now - start, spent() - used)
+            if not (late and first):  # the first one looks through what the turn has written, however few rows it has
+                self.saved(rows, now - start, spent() - used)
             # Another one that takes as long would not be over in time; by a clock that stands still nobody can tell.
-            if now == start or 2 * now - start - began > budget:
+            if now == start or (2 * now - start - began > budget and not (late and first)):
                 break
+            first = False
         return now
 
     def over(self) -> None:

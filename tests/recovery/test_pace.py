@@ -115,3 +115,34 @@ def test_a_cut_that_is_late_gets_more_of_each_turn_up_to_a_limit_and_the_next_on
     assert pace.budget(99.0, 0.5) == LATEST
     pace.over()
     assert pace.budget(99.0, 0.5) == pytest.approx(LONGEST)
+
+
+class _CostlyTurns:
+    """A large state to save, and a first piece after each turn that takes 30 ms more."""
+
+    def __init__(self) -> None:
+        self.left, self.now, self.first = 500_000, 100.0, True
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+        self.first = True
+
+    def make(self, rows: int) -> int:
+        self.left -= rows
+        self.now += rows * 1e-7 + (0.03 if self.first else 0.0)
+        self.first = False
+        return rows
+
+    def clock(self) -> float:
+        return self.now
+
+
+def test_what_a_turn_costs_a_cut_makes_no_piece_smaller_and_a_late_cut_is_made_all_the_same() -> None:
+    """Each turn writes much, which the first piece after it has to look through, however few rows it has."""
+    pace, pieces, turns = Pace(), _CostlyTurns(), 0
+    while pieces.left > 0:
+        pace.worked(0.1)
+        pieces.work(0.1)
+        pace.make(pieces.now, 0.5, lambda: pieces.left > 0, pieces.make, pieces.clock, pieces.clock)
+        turns += 1
+    assert turns < 30

@@ -72,13 +72,13 @@ class _Totals(Scope[Change]):
 
     def _runs(self, pieces: Iterator[Ids], upto: Frontier, time: Time) -> Iterator[Run]:
         """A run for each piece of rising ids, all in `upto`, with the parts that they had there."""
-        replaced = _Replaced()
+        replaced, known = _Replaced(), self._known(upto)
         seen: tuple[Time, Change] | None = None
         for ids in pieces:
             for entry in self.later(upto, seen):
                 seen = entry
                 _, touched, before = entry[1]
-                here = touched >= ids[0]
+                here = (touched >= ids[0]) & (touched < known)
                 replaced.add(touched[here], [array[here] for array in before])
             values = self.totals.gather(ids)
             replaced.put(ids, values)
