@@ -116,6 +116,15 @@ def test_columns_that_would_read_memory_of_others_are_refused_unless_the_sender_
     assert len(decode_message(Message(0, 1, (0,), (0,), HEADER, [bytes(payload)], trusted=True))) == 2
 
 
+def test_names_with_nul_are_refused() -> None:
+    with pytest.raises(CodecError, match="named"):
+        encode_batch(pl.DataFrame({"a\0b": [1]}))
+    table = pa.table({"a\0b": [1]})
+    assert decode_batch(HEADER, encode_batch(table)[1][0]).equals(table)
+    with pytest.raises(CodecError, match="NUL"):
+        decode_batch(FRAME_HEADER, encode_batch(table)[1][0])
+
+
 @pytest.mark.parametrize("lines", ["null\n", 'null\n{"a": 1}\n', '{"a": 1}\nnull\n', '{"a": 1} null\n', "\n null \n"])
 @pytest.mark.parametrize("as_records", [False, True])
 def test_null_is_no_json_object(tmp_path: Path, lines: str, as_records: bool) -> None:

@@ -66,12 +66,17 @@ def read_table(payload: Any, trusted: bool = False) -> pa.Table:
         with pa.ipc.open_stream(buffer) as reader:
             table = reader.read_all()
         if not trusted:
-            str(table.schema)  # names and time zones are decoded where they are first looked at
+            _shown(table.schema)  # names and time zones are decoded where they are first looked at
             table.validate(full=True)
             _check_weight(table)
     except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error, IndexError) as error:
         raise CodecError(f"damaged columns: {shown(error)}") from error
     return table
+
+
+def _shown(schema: pa.Schema) -> str:
+    """The names and types, without what else is noted of them."""
+    return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
 
 
 _WORD = struct.Struct("<II")
@@ -191,6 +196,10 @@ def write_frame(frame: pl.DataFrame) -> pa.Buffer:
         table = frame.to_arrow()
     except pa.ArrowException as error:
         raise CodecError(f"a column type has no Arrow form; cast it first (Int128 to Int64, say): {error}") from error
+    except pl.exceptions.PanicException as error:
+        raise CodecError(
+            f"Polars has no Arrow form for these columns, named {frame.columns!r}: {shown(error)}"
+        ) from None
     return write_table(table)
 
 
@@ -204,6 +213,8 @@ def read_frame(payload: Any, trusted: bool = False) -> pl.DataFrame:
         CodecError: if it is no frame.
     """
     table = read_table(payload, trusted)
+    if not trusted and "\0" in _shown(table.schema):
+        raise CodecError("damaged columns: a name holds the character NUL, of which Polars dies")
     try:
         frame = pl.from_arrow(table, rechunk=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, ValueError, TypeError) as error:
