@@ -309,7 +309,7 @@ def test_a_store_cannot_be_made_where_a_file_is_or_without_a_parent(tmp_path: Pa
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnwritable, match="is a file"):
         LocalStore(tmp_path / "file")
-    with pytest.raises(StoreError, match="No such file"):
+    with pytest.raises(StoreError, match="there is no folder"):
         LocalStore(tmp_path / "no" / "store")
 
 
