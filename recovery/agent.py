@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from recovery.attributes import Attributes
+from recovery.beside import Beside
 from recovery.checkpoints import Checkpoints, Draft, Positions
 from recovery.groups import Group
 from recovery.layout import Layout
@@ -124,6 +125,8 @@ class Agent:
         self._waiting: list[ToMonitor] = []
         self._sealed: list[ToMonitor] = []
         self._attributes = Attributes(layout, self.worker, self.recorder)
+        self._beside = Beside(layout, self.worker)
+        self.recorder.beside = self._beside.watched()
         self._groups = [Group(plan, layout, number) for number in range(len(layout.groups))]
         self._busy_seconds = ITERATION_SECONDS if any(group.depth > 1 for group in self._groups) else HEARTBEAT_SECONDS
 
@@ -168,7 +171,7 @@ class Agent:
                 paused,
             )
         )
-        self._completed = None
+        self._reported_at = float("-inf")  # it has not heard how far this worker is; what was complete stays so
         if self.phase == Phase.RELEASED:
             self.messages.append(Released(self.index))
 
@@ -239,7 +242,9 @@ class Agent:
                 operator.release(to_frontier(bound))
                 self.checkpoints.published.rise(p, bound)
             elif operator.state is not None:
-                operator.state.compact(to_frontier(bound))
+                # What is replayed begins with the state as it was saved last.
+                base = self.checkpoints.base(p, bound) if p in self._beside.of else bound
+                operator.state.compact(to_frontier(base))
 
     def source_low(self, node: int) -> int:
         """The epochs of a source before this one will never be read again."""
@@ -342,7 +347,8 @@ class Agent:
             return
         remembers = self.alive and self.index not in decision.failed
         rollback = Rollback(
-            *(self._plan, self.layout, self.worker, self.recorder, self.checkpoints, self._attributes),
+            *(self._plan, self.layout, self.worker, self.recorder, self.checkpoints),
+            *(self._attributes, self._beside),
             remembers,
             self._stored_at,
         )

@@ -44,7 +44,7 @@ from timely.order import Time
 from timely.state.interface import Run, Scan, Scannable, State
 
 MOST_EVENTS = 1000
-"""A full history of more events is replaced by the operator's state, if it keeps that in `state`."""
+"""A full history of more events is replaced by the operator's `state`, if it keeps nothing else."""
 
 PIECE_ROWS = 4096
 """So much state is saved at once, between two turns of the worker, while nothing is known of how long that takes."""
@@ -174,7 +174,7 @@ class Checkpoints:
         info, history = self._layout.processors[p], self._of[p]
         last = history.saved[-1] if history.saved else None
         if info.history:  # its events are its state, until there are so many that state takes their place
-            whole = state is not None and len(self._recorder.histories[p]) > self.most_events
+            whole = state is not None and self._replaces_history(p, bound)
             keeps = whole
         else:
             keeps = state is not None
@@ -200,6 +200,11 @@ class Checkpoints:
             pieces = self._pieces(history, state, bound, info.nothing if whole or last is None else last.bound)
         draft.states.append((p, saved, pieces))
         return checkpoint.xi
+
+    def _replaces_history(self, p: int, bound: Bound) -> bool:
+        base = self.base(p, bound)
+        events = sum(event.time >= base for event in self._recorder.histories[p])
+        return events > self.most_events and self._recorder.only_state(p, bound)
 
     def _replaces(self, history: _History, bound: Bound, state: State) -> bool:
         """Whether all of a state is to be saved with this cut, in place of what is stored. Begins a scan where that is much."""

@@ -8,6 +8,7 @@ it is forgotten, is `recovery.checkpoints`' affair.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +60,8 @@ class Event:
     time: Time
     what: Any = None
     durable: bool = False
+    beside: bool = False
+    """Whether the operator kept anything beside its `state` when it had handled this, as far as can be told."""
 
 
 @dataclass(slots=True)
@@ -90,6 +93,8 @@ class WorkerRecorder:
         self.logs: dict[tuple[int, int], list[Entry]] = {}
         """By (edge of the graph, receiving worker), in the order of sending."""
         self.histories: dict[int, list[Event]] = {p: [] for p, info in enumerate(layout.processors) if info.history}
+        self.beside: dict[int, Callable[[], bool]] = {}
+        """Of operators with a history that may end in their `state`: whether they keep anything more now."""
         self.handled: list[dict[Time, int]] = [{} for _ in layout.processors]
         """How many records each processor has handled, by the times between which it is cut; only of those that may have to be
         done again."""
@@ -192,7 +197,9 @@ class WorkerRecorder:
             )
 
     def completed(self, processor: int) -> None:
-        """State may have changed: it knows itself what is new."""
+        """An operator with state has handled an event. What is new its state knows itself."""
+        if (keeps := self.beside.get(processor)) is not None:
+            self.histories[processor][-1].beside = keeps()
 
     def shipped(self, receiver: int, message: Message) -> None:
         """A message on a logged edge leaves for another worker."""
@@ -257,6 +264,20 @@ class WorkerRecorder:
         """N̄(p, ⊤): all that the processor has acted on as complete."""
         notified, acted = self._notified[processor], self._acted[processor]
         return max(after(notified), acted) if notified else acted
+
+    def only_state(self, processor: int, bound: Bound) -> bool:
+        """Whether events before `bound` have left nothing in an operator with a history but its `state`.
+
+        So it is if nothing else was there after the last of them. If events of later times came in between, which may have
+        taken away what was there, nothing may have been there from then on.
+        """
+        events = self.histories[processor]
+        within = [event.time < bound for event in events]
+        if True not in within:
+            return True
+        last = len(within) - 1 - within[::-1].index(True)
+        pure = within.index(False) if False in within else len(within)
+        return not any(event.beside for event in events[max(min(pure - 1, last), 0) : last + 1])
 
     def delivered_bounds(self, processor: int) -> tuple[Bound, ...]:
         """M̄(d, ⊤) of each in-edge."""

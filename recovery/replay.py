@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from recovery.beside import Beside
 from recovery.recorder import NOTIFICATION, RESULT, Event
 from timely.operators.base import Operator, give_back
 from timely.order import Time
@@ -30,14 +31,17 @@ class _Silent:
 
 
 def replay(
-    runtime: Runtime, runs: Iterable[Run], held: Iterable[tuple[Time, int]], events: Iterable[Event]
+    runtime: Runtime, runs: Iterable[Run], held: Iterable[tuple[Time, int]], events: Iterable[Event], beside: Beside
 ) -> Operator:
     """A new operator that has the state `runs` and capabilities `held`, and has seen `events` since, in their order.
 
-    Its capabilities belong to the context of `runtime`.
+    Its capabilities belong to the context of `runtime`. Of each event it is noted once more whether the operator keeps more
+    than its `state` after it.
     """
-    ctx = runtime.ctx
+    ctx, p = runtime.ctx, runtime.processor.index
     operator = build_operator(runtime.processor, [])
+    beside.made(p, operator)
+    looks = p in beside.of and operator.state is not None
     if operator.state is not None:
         operator.state.restore(runs)
     if held:
@@ -54,5 +58,7 @@ def replay(
         else:
             operator.on_batch(ctx, event.port, event.time, event.what)
         ctx.out.clear()
+        if looks:
+            event.beside = beside.keeps(p, operator)
     ctx.engine = engine
     return operator

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from recovery.attributes import Attributes
+from recovery.beside import Beside
 from recovery.checkpoints import Checkpoints
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
@@ -20,7 +21,7 @@ from recovery.replay import replay
 from timely import rewind
 from timely.errors import FalkirkError
 from timely.messages import Message
-from timely.order import Time
+from timely.order import Frontier, Time
 from timely.plan import Plan
 from timely.worker import Worker
 
@@ -42,6 +43,7 @@ class Rollback:
         recorder: WorkerRecorder,
         checkpoints: Checkpoints,
         attributes: Attributes,
+        beside: Beside,
         remembers: bool,
         stored_at: Sequence[Bound],
     ) -> None:
@@ -51,6 +53,7 @@ class Rollback:
         self._recorder = recorder
         self._checkpoints = checkpoints
         self._attributes = attributes
+        self._beside = beside
         self._remembers = remembers
         self._stored_at = stored_at
         self.rewound: dict[int, tuple[int | None, tuple[SourcePosition, ...] | None]] = {}
@@ -103,13 +106,16 @@ class Rollback:
             self._recorder.restored(p, bound, requests, held)
             self._checkpoints.came_back(p, bound)
             runs = tuple(self._checkpoints.runs(p, bound))  # what it came back with may be one run for many times
-        operator = None
-        if info.history and (not remembers or self._worker.runtimes[p].operator.state is None):
+        operator, runtime = None, self._worker.runtimes[p]
+        state = runtime.operator.state
+        if info.history and (not remembers or state is None or p in self._beside.of):
             base = self._checkpoints.base(p, bound)
+            if runs is None and state is not None:
+                runs = tuple(state.snapshot(to_frontier(base), Frontier.empty(info.depth)))
             events = [event for event in self._recorder.histories[p] if event.time >= base]
             whole = self._checkpoints.at(p, base)
-            runtime = self._worker.runtimes[p]
-            operator = replay(runtime, runs or (), whole.held if whole is not None else (), events)
+            held_then = whole.held if whole is not None else ()
+            operator = replay(runtime, runs or (), held_then, events, self._beside)
         return rewind.Restored(
             to_frontier(bound), runs, requests, held, operator, tuple(self._attributes.changed(p)) if remembers else ()
         )

@@ -372,6 +372,8 @@ class World:
         if process is None or incarnation not in (-1, process.incarnation):
             return
         self.note("fenced", worker=worker, incarnation=process.incarnation, reason=reason)
+        if "cannot be: " in reason:
+            raise Violation(f"worker {worker}, which does what it should, was given up: {reason}")
         living_on = self.injector.at("fence", self.now, worker=worker)
         if living_on:
             self._let_wander(process, living_on[0].seconds)

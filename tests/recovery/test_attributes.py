@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
 from tests.recovery.programs import words
@@ -14,7 +15,7 @@ from timely.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context, Operator
 from timely.order import Time
-from timely.state import KeyedState
+from timely.state import KeyedState, Parts, TimedBatches
 
 
 class Keeps(Operator):
@@ -148,6 +149,54 @@ def test_a_capability_that_could_not_be_found_again_is_refused() -> None:
     ):
         job(lambda: Reaches(REACHES[2][0]), Lazy(), holds=True).run()
     job(lambda: Reaches(REACHES[2][0]), LogHistory(), holds=True).run()
+
+
+class Holding(Operator):
+    """Says each epoch's words an epoch later, by a capability in an attribute that is None at first, and now and then."""
+
+    def __init__(self) -> None:
+        self.now, self.words = TimedBatches(), KeyedState()
+        self.state = Parts(self.now, self.words)
+        self.cap: Capability | None = None
+        self.next: Capability | None = None
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        self.now.add(time, batch)
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        self.cap, self.next = self.next, None
+        if self.cap is not None:
+            self.cap.send(self.words.read(time)[time[0] - 1])
+            self.cap.drop()
+        if came := sorted(word for batch in self.now.pop(time) for word in batch):
+            self.words.write(time, {time[0]: came})
+            self.next = ctx.retain((time[0] + 1,))
+            ctx.notify_at((time[0] + 1,))
+
+
+class Finding(Holding):
+    def on_restore(self, ctx: Context, capabilities: list[Capability]) -> None:
+        (self.next,) = capabilities or (None,)
+
+
+def test_a_capability_may_be_kept_in_an_attribute_that_is_none_at_first() -> None:
+    def build(kind: type[Operator]) -> Dataflow:
+        flow = Dataflow("holding")
+        source = words(flow).exchange(by=lambda word: word)
+        source.unary("keeper", kind, holds=True).policy(Lazy(every=1)).capture("out")
+        return flow
+
+    with pytest.raises(
+        OperatorError, match=r"'keeper' .* keeps a capability for \(1,\) in an event at \(0,\).*on_restore"
+    ):
+        World(lambda: build(Holding), 1, 3, ()).run()
+    runs = Simulation(lambda: build(Finding), 2, ("kill",))
+    for seed in range(8):
+        failure = runs.run(seed)
+        assert failure is None, failure
+    assert sum(map(len, runs.expected.values())) == 93
+    assert runs.tally.faults["kill"] > 3
 
 
 def test_a_job_for_a_later_time_is_refused() -> None:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 
 import recovery.queues
 import recovery.rollback
 from recovery.agent import Agent, Phase
 from recovery.fixed_point.solve import LIVE
+from recovery.metadata import to_frontier
 from recovery.protocol import Decision, Drained, Pause
 from recovery.queues import stays
 from recovery.recorder import Entry, WorkerRecorder
@@ -19,8 +21,9 @@ from recovery.rollback import Rollback
 from tests.monitor.layouts import FIREWALL, layout
 from tests.recovery.rules_support import Change, Instead, Rule, agent_of, job, named
 from timely import rewind
+from timely.io.memory import rows_of
 from timely.messages import Frame, Message
-from timely.order import Summary
+from timely.order import Frontier, Summary
 from timely.progress_line import tracker_for
 
 SAME = Summary.identity(1)
@@ -184,8 +187,47 @@ def decision(agent: Agent, workers: int, failed: tuple[int, ...] = (), **bounds:
 
 
 def rollback(agent: Agent, remembers: bool = True) -> Rollback:
-    parts = (agent._plan, agent.layout, agent.worker, agent.recorder, agent.checkpoints, agent._attributes)
+    parts = (
+        agent._plan,
+        agent.layout,
+        agent.worker,
+        agent.recorder,
+        agent.checkpoints,
+        agent._attributes,
+        agent._beside,
+    )
     return Rollback(*parts, remembers, agent._stored_at)
+
+
+def lower_again() -> Any:
+    """A living worker goes back from memory, and then once more, to its last checkpoint: what it counted by then."""
+    agent = agent_of(job("tight", 1, far=4), 0)
+    count = named(agent, "count")
+    state = agent.worker.runtimes[count].operator.state
+    assert state is not None
+    last = max(saved.bound for saved in agent.checkpoints.saved())
+    assert last < agent._upto(count)
+
+    def counted(bound: Any) -> list[Any]:
+        kept = agent.worker.runtimes[count].operator.state
+        assert kept is not None
+        runs = kept.snapshot(to_frontier(bound), Frontier.empty(1))
+        return sorted(repr(record) for run in runs for record in rows_of(run.batch))
+
+    before = counted(last)
+    for generation, bound in ((99, agent._upto(count)), (100, last)):
+        names = {f"{info.name}_0": bound for info in agent.layout.processors}
+        agent._decide(msgspec.structs.replace(decision(agent, 1, **names), generation=generation))
+    return bool(before), counted(last) == before, agent._memory()[count].since
+
+
+rule(
+    "memory stays memory",
+    "a survivor that has gone back once still remembers what lies before that",
+    lower_again,
+    (True, True, (0,)),
+    Change(Agent, "_decide", "min(self._stored_at[p], bound) if remembers else bound", "bound"),
+)
 
 
 TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]

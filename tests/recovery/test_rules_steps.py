@@ -300,6 +300,29 @@ for _name, _change in {
     rule(_name, HELD, held_here, (True, True), _change)
 
 
+def told_again() -> Any:
+    """A new monitor comes while old work of another group waits here: what the worker has completed, and tells it at once."""
+    agent = agent_of(job("logs", 1), 0)
+    third = named(agent, "third")
+    other = agent.worker.runtimes[named(agent, "first")]
+    before = agent._upto(third)
+    assert any(before)
+    agent.worker._ready.append(((0,), 0, other.processor.index, (0,)))
+    agent.join()
+    agent.turn(quiet=False, now=1e-6)
+    told = [message.upto for message in agent.messages if isinstance(message, Completed)]
+    return agent._upto(third) >= before, told == [agent._completed]
+
+
+rule(
+    "what was complete stays complete",
+    "a living worker does not say less to a new monitor than it did: it would be given up for that",
+    told_again,
+    (True, True),
+    Change(Agent, "join", 'self._reported_at = float("-inf")', "self._completed = None"),
+)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
     RULES[name].check()

@@ -12,7 +12,7 @@ from falkirk.simulate.disk import SimulatedDisk
 from recovery.checkpoints import Checkpoints
 from recovery.metadata import Xi
 from recovery.recorder import NOTIFICATION, Entry, WorkerRecorder
-from recovery.records import Applied, Checkpoint, Happened, Logged, record_of
+from recovery.records import Applied, Checkpoint, Happened, Logged, key_of, record_of
 from recovery.store import identity, reading, segments
 from recovery.store.interface import StoreError
 from recovery.store.journal import Journal
@@ -20,6 +20,7 @@ from recovery.store.segments import FORMAT, SegmentMeta, encode_segment, segment
 from tests.monitor.layouts import layout
 from tests.recovery.rules_support import Change, Instead, Rule
 from tests.recovery.store.owners import OWNER, STORE, Owner, contents, memory_disk, section
+from timely.state import KeyedState
 
 RULES: dict[str, Rule] = {}
 
@@ -208,6 +209,88 @@ rule(
     forgotten,
     True,
     Change(Checkpoints, "forget_decisions", "del self._applied[generation], self._applied_at[generation]", "continue"),
+)
+
+
+def remembered() -> Any:
+    """Nothing but the newest decision is left of what was decided; of which one is known when the journal is read again."""
+    disk = memory_disk()
+    journal, _, _ = reading.take_over(disk, OWNER, STORE, 1)
+    journal.resume()
+    _, checkpoints = _checkpoints(journal)
+    for generation in range(2, 5):
+        checkpoints.apply(generation, (None, None))
+        _write(disk, journal)
+        checkpoints.forget_decisions()
+    for epoch in (1, 2, 3):
+        assert checkpoints.advance(checkpoints.cut(1, (epoch,), lambda p: None, lambda p, epoch: ()))
+        _write(disk, journal)
+        checkpoints.forget_decisions()
+    _, again = _checkpoints()
+    read = [each for _, several in reading.read_all(disk, OWNER, STORE) for each in several]
+    again.load([(record_of(each.head), each.payload) for each in read])
+    return sorted(checkpoints._applied), again.generation
+
+
+rule(
+    "the newest decision stays",
+    "a decision is binding: who joins again says which one was the last",
+    remembered,
+    ([4], 4),
+    Change(Checkpoints, "forget_decisions", "generation < self.generation and", "generation <= self.generation and"),
+)
+
+
+def _reopened(disk: SimulatedDisk) -> tuple[Journal, Checkpoints]:
+    """What a new process makes of a journal."""
+    journal, found, _ = reading.take_over(disk, OWNER, STORE, 2)
+    _, checkpoints = _checkpoints(journal)
+    read = [(meta, [each for each in several if each.head != b"waste"]) for meta, several in found.read()]
+    checkpoints.load([(record_of(each.head), each.payload) for _, several in read for each in several])
+    for meta, several in found.read():
+        keys = [None if each.head == b"waste" else key_of(record_of(each.head)) for each in several]
+        journal.recovered(meta, several, keys)
+    journal.resume()
+    return journal, checkpoints
+
+
+def saved_anew(restarts: bool = False) -> Any:
+    """Of an old segment little is live: the state that it begins with. Whether it goes, and what the state is then."""
+    disk = memory_disk()
+    journal, _, _ = reading.take_over(disk, OWNER, STORE, 1)
+    journal.resume()
+    _, checkpoints = _checkpoints(journal)
+    state = KeyedState()
+    journal.add(("waste",), section("waste", 800_000))
+    first = journal.next_number
+    for epoch in range(1, 5):
+        state.write((epoch,), {"k": epoch, epoch: "new"})
+        draft = checkpoints.cut(1, (epoch + 1,), lambda p: state if p else None, lambda p, epoch: ())
+        while not checkpoints.advance(draft):
+            pass
+        _write(disk, journal)
+        if epoch == 1 and restarts:
+            journal, checkpoints = _reopened(disk)
+        checkpoints.collect(1, (epoch + 1,))
+        journal.dead(("waste",))
+        checkpoints.carry()
+    _, again = _checkpoints()
+    read = [each for _, several in reading.read_all(disk, OWNER, STORE) for each in several]
+    again.load([(record_of(each.head), each.payload) for each in read])
+    back = KeyedState()
+    back.restore(again.runs(1, (5,)))
+    return journal.oldest > first, dict(back.read((4,)))
+
+
+FEW = "a store takes a few times what is live: a segment that is mostly dead is not kept for the increments that rest on it"
+ANEW = (True, {"k": 4, 1: "new", 2: "new", 3: "new", 4: "new"})
+rule("state is written again", FEW, saved_anew, ANEW, Change(Checkpoints, "_carry_cut", "self._write(saved)", "pass"))
+rule(
+    "state is saved anew",
+    FEW,
+    lambda: saved_anew(restarts=True),
+    ANEW,
+    Change(Checkpoints, "_carry_cut", "self._of[p].unwieldy = True", "pass"),
 )
 
 

@@ -154,7 +154,7 @@ def test_few_or_many_of_many_keys_are_saved_while_they_are_written(changed: int)
 
 def test_pieces_are_small() -> None:
     state = Parts(KeyedState(), KeyedState())
-    first = state._parts[0]
+    first = state.parts[0]
     assert isinstance(first, KeyedState)
     for epoch in range(50):
         first.write((epoch,), {f"{epoch}-{i}": i for i in range(20)})
