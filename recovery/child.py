@@ -138,6 +138,7 @@ class WorkerProcess:
             say=lambda text: self._tell(Warned(text)),
             patience=task.patience,
             workspace=Workspace(Path(task.folder) / FILES, durable=True),
+            job=task.store_id.hex(),
         )
         heartbeat.describe(lambda: doing(self.session.worker.acting))
 

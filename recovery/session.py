@@ -93,6 +93,7 @@ class RecoverableSession(Session):
         on_capture: Callable[[int, Time, Batch], None] | None = None,
         say: Callable[[str], None] = lambda text: None,
         workspace: Workspace | None = None,
+        job: str | None = None,
         patience: float = 10.0,
         attend_seconds: float = ATTEND_SECONDS,
         turn: int = TURN,
@@ -115,6 +116,7 @@ class RecoverableSession(Session):
             clock=clock,
             on_capture=on_capture,
             workspace=workspace,
+            job=job,
         )
         self._observer = Observer(self.agent, self, clock, say=say)
         self._by_node = {

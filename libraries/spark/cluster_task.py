@@ -127,6 +127,7 @@ class _Worker:
             say=lambda text: voice.tell(Warned(text)),
             patience=task.patience,
             workspace=Workspace(Path(task.folder) / FILES, durable=True),
+            job=task.store_id.hex(),
         )
         self._heartbeat.describe(lambda: doing(self._session.worker.acting))
 

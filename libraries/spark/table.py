@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import ClassVar
 
@@ -28,6 +29,7 @@ from recovery.policies import Batch as BatchPolicy
 from timely.batch import Batch
 from timely.columns import Columns
 from timely.errors import GraphError, SinkError, user_site
+from timely.io.claim import Claim, Owner
 from timely.io.file_sink import cannot_write
 from timely.order import INF
 from timely.stream import Stream, view
@@ -36,6 +38,7 @@ LAST = (1 << 31) - 1
 """What comes when all input is over, such as the last windows, is of this epoch: the greatest that Spark takes for an int."""
 
 _HIDDEN = ".falkirk"
+_REMEDY = "Name another folder, or remove this one. To go on with the job that wrote it, run that with its own store."
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -43,8 +46,8 @@ def write(stream: Columns, path: str | os.PathLike[str], *, column: str = "epoch
     """Publish a stream as a table in the folder `path`, for `spark.read.parquet(path)` and `spark.readStream`.
 
     A reader sees whole epochs only, over all workers, also while the job runs; one that streams sees each once. The table
-    has one more column, `column`, with the epoch. With a store an epoch comes exactly once, whatever fails. One job at a
-    time may write to a folder; an epoch of another job is not overwritten, but an error.
+    has one more column, `column`, with the epoch. With a store an epoch comes exactly once, whatever fails. A folder
+    has the table of one job; that of another is not touched, but an error.
 
     Args:
         stream: columns, with one schema throughout.
@@ -87,9 +90,19 @@ class _TableSink:
     def __init__(self, path: Path, column: str) -> None:
         self._path = path
         self._column = column
+        self._owner: Owner | None = None
+
+    def for_job(self, job: str, name: str) -> _TableSink:
+        """The same sink, for the table of this job only."""
+        same = copy(self)
+        same._owner = Owner(job, name)
+        return same
 
     def open(self, worker: int, workers: int) -> _TableWriter:
-        """A writer; only one worker's has something to do. Raises SinkError if the folder cannot be written."""
+        """A writer; only one worker's has something to do.
+
+        Raises SinkError if the folder cannot be written, or has the table of another job.
+        """
         hidden = self._path / _HIDDEN
         try:
             hidden.mkdir(parents=True, exist_ok=True)
@@ -97,14 +110,25 @@ class _TableSink:
             raise cannot_write(hidden, error) from error
         if not os.access(hidden, os.W_OK | os.X_OK):
             raise SinkError(f"{hidden}: you may not write here. Change its permissions, or name another folder.")
-        return _TableWriter(self._path, self._column)
+        claim = None
+        if self._owner is not None:
+            try:
+                claim = Claim(self._path, hidden / "job", self._owner, self._epochs, _REMEDY)
+            except OSError as error:
+                raise cannot_write(hidden, error) from error
+        return _TableWriter(self._path, self._column, claim)
+
+    def _epochs(self) -> list[str]:
+        """The folders of epochs that are there, in order."""
+        return sorted(name for name in os.listdir(self._path) if "=" in name and not name.startswith("."))
 
 
 class _TableWriter:
     """Publishes epochs, one after the other."""
 
-    def __init__(self, path: Path, column: str) -> None:
+    def __init__(self, path: Path, column: str, claim: Claim | None) -> None:
         self._path = path
+        self._claim = claim
         self._hidden = path / _HIDDEN
         self._column = column
         self._pending: dict[int, list[Entry]] = {}
@@ -117,6 +141,8 @@ class _TableWriter:
         """Show the epoch. Raises SinkError if another one is there, or its columns are not those of the table."""
         entries = [entry for entry in self._pending.pop(epoch, []) if entry.rows]
         try:
+            if self._claim is not None:
+                self._claim.check()
             if entries:
                 for entry in entries:
                     self._check(entry.schema, epoch)

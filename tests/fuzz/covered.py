@@ -43,6 +43,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "timely.drivers.wire_format:decode_frame": ("frame", "unix link", "host link"),
     "timely.drivers.zmq_link:ZmqLink._take": ("host link",),
     "timely.fingerprint:_outlines": ("host greeting", "to parent", "join"),
+    "timely.io.claim:owner_of": ("owner of output",),
     "timely.io.csv_files:CsvBlocks._convert": ("csv", "csv as records"),
     "timely.io.csv_files:CsvBlocks._read_header": ("csv", "csv as records"),
     "timely.io.csv_files:Dialect._check_quotes": ("csv", "csv as records"),

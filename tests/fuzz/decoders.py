@@ -66,6 +66,7 @@ from timely.drivers.zmq_link import FAILED, FRAME, HEADER, HELLO, PART, PROTOCOL
 from timely.drivers.zmq_link import GOODBYE as ZMQ_GOODBYE
 from timely.fingerprint import read_outline
 from timely.io import Csv, JsonLines, Parquet
+from timely.io.claim import owner_of
 from timely.io.file_source import FileSource
 from timely.io.interface import Chunk, End
 from timely.io.lines import LineBuffer
@@ -880,6 +881,7 @@ TARGETS = {
             stay(b'{"type":"falkirk-store","version":2,"id":"AAECAwQFBgcICQoLDA0ODw=="}\n'),
             plain(read_identity),
         ),
+        Target("owner of output", stay(b'{"job":"0123456789abcdef","sink":"files"}'), plain(owner_of)),
         Target("host file", host_files, of_file("hosts.toml", HostFile.load)),
         Target("key file", key_files, key_reader),
         Target("csv", csvs, of_file("a.csv", partial(read_all_of, Csv)), slow=2),

@@ -44,6 +44,8 @@ class Assignment:
     drive: Drive | None
     files: Path
     """The folder for files of all workers."""
+    job: str
+    """The identity of the job, which is that of this run."""
 
 
 class _Stopped(BaseException):
@@ -88,7 +90,12 @@ def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> 
         tell(CapturedBatch(node, at, header, b"".join(payload)))
 
     workspace = Workspace(assignment.files)
-    session = Session(plan, assignment.index, link, assignment.limits, on_capture=captured, workspace=workspace)
+    session = Session(
+        *(plan, assignment.index, link, assignment.limits),
+        on_capture=captured,
+        workspace=workspace,
+        job=assignment.job,
+    )
     if hasattr(signal, "SIGQUIT"):
         signal.signal(signal.SIGQUIT, lambda *_: print_report(session.worker))
     tell(Hello(fingerprint(flow.graph), json.dumps(outline(flow.graph))))

@@ -8,6 +8,7 @@ of them ends is not drawn from the seed.
 from __future__ import annotations
 
 import time
+import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,9 +75,9 @@ class Cluster:
         self._random = Random(seed) if seed is not None else None
         self._links = [_MemoryLink(self, index) for index in range(workers)]
         self._now = 0.0
-        workspace = Workspace()
+        workspace, job = Workspace(), uuid.uuid4().hex
         self.sessions = [
-            Session(self.plan, index, self._links[index], limits, clock=lambda: self._now, workspace=workspace)
+            Session(self.plan, index, self._links[index], limits, clock=lambda: self._now, workspace=workspace, job=job)
             for index in range(workers)
         ]
 

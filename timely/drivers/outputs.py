@@ -25,7 +25,10 @@ _MOST_JOBS = 32
 
 
 class OutputDriver:
-    """Writes this worker's share of all sinks, and runs the jobs that operators start."""
+    """Writes this worker's share of all sinks, and runs the jobs that operators start.
+
+    `job` is the identity by which sinks tell what this job has written; None: its workers have no common one.
+    """
 
     def __init__(
         self,
@@ -34,8 +37,10 @@ class OutputDriver:
         wake: Callable[[], None],
         workspace: Workspace,
         clock: Callable[[], float],
+        job: str | None = None,
     ) -> None:
         self._worker = worker
+        self._job = job
         self._workspace = workspace
         self._clock = clock
         self._on_capture = on_capture
@@ -55,7 +60,10 @@ class OutputDriver:
         for node in self._nodes:
             if node.sink is not None:
                 try:
-                    self._writers[node.index] = node.sink.open(self._worker.index, self._worker.plan.workers)
+                    sink, for_job = node.sink, getattr(node.sink, "for_job", None)
+                    if for_job is not None and self._job is not None:
+                        sink = for_job(self._job, node.name)
+                    self._writers[node.index] = sink.open(self._worker.index, self._worker.plan.workers)
                 except Exception as error:
                     raise _blame(node, error) from error
 

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -150,6 +151,7 @@ class ProcessGroup:
                 for end in (links[a][b], links[b][a]):
                     with suppress(OSError):
                         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        job = uuid.uuid4().hex
         try:
             for index in range(workers):
                 mine, theirs = socket.socketpair()
@@ -162,9 +164,8 @@ class ProcessGroup:
                 )
                 theirs.close()
                 self._children.append(_Child(index, process, mine))
-                assignment = Assignment(
-                    self._program, index, workers, files, self._limits, self._drive, self._workspace.path
-                )
+                place = self._workspace.path
+                assignment = Assignment(self._program, index, workers, files, self._limits, self._drive, place, job)
                 program = packed(assignment)
                 with suppress(OSError):  # whoever is dead already is found by wait()
                     send_bytes(mine, program)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -130,7 +131,8 @@ class Session:
     """Worker `index` of `plan.workers`, driven by the caller.
 
     `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given. `workspace` is
-    where sources and the jobs of operators keep files: by default a temporary folder of this session's own.
+    where sources and the jobs of operators keep files: by default a temporary folder of this session's own. `job` is the
+    identity of the job for sinks, the same on all workers; by default it is this session's own, if it has no others.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Session:
         clock: Callable[[], float] = time.monotonic,
         on_capture: Callable[[int, Time, Batch], None] | None = None,
         workspace: Workspace | None = None,
+        job: str | None = None,
     ) -> None:
         self.plan = flow if isinstance(flow, Plan) else compile_plan(flow.graph)
         self.worker = worker or Worker(self.plan, index)
@@ -153,7 +156,9 @@ class Session:
         self._own_files = Workspace() if workspace is None else None
         files = workspace or self._own_files
         assert files is not None
-        self._outputs = OutputDriver(self.worker, on_capture or self._keep, self._wake, files, self._clock)
+        if job is None and link is None:
+            job = uuid.uuid4().hex
+        self._outputs = OutputDriver(self.worker, on_capture or self._keep, self._wake, files, self._clock, job)
         self._inputs = {node.name: InputHandle(self.worker, node.index) for node in self.plan.graph.of_kind("input")}
         self._wake_pipe: tuple[int, int] | None = None
         self.sources: list[SourceDriver] = []

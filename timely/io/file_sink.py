@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+from copy import copy
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Literal
 
@@ -13,11 +15,18 @@ import pyarrow as pa
 from timely.batch import Batch, length
 from timely.errors import SinkError, at_line
 from timely.io.arguments import path
+from timely.io.claim import Claim, Owner
 from timely.io.column_types import Schema, arrow_types
 from timely.io.file_formats import Format, make_format
 from timely.order import INF
 
 FORMATS = ("jsonl", "csv", "parquet")
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_REMEDY = (
+    "Name another folder, move those files away, or let this sink's have names of their own: FileSink(..., name=...). To go on "
+    "with the job that wrote them, run it with its own store."
+)
 
 
 class FileSink:
@@ -31,8 +40,9 @@ class FileSink:
     knows its columns.
 
     Exactly once: an epoch that is committed again replaces its file with the same content, as long as the
-    program is deterministic and the number of workers stays the same. One job at a time may write to a
-    folder.
+    program is deterministic and the number of workers stays the same. The files in a folder are of one job: a
+    hidden marker says of which. Where another job has left files, and where another sink of the job writes, it is
+    an error, unless the sink has a `name` that none of them has: that goes in front of the names of its files.
     """
 
     exactly_once: ClassVar[bool] = True
@@ -43,21 +53,34 @@ class FileSink:
         format: Literal["jsonl", "csv", "parquet"] = "jsonl",
         *,
         schema: Schema | None = None,
+        name: str | None = None,
     ) -> None:
+        if name is not None and not _NAME.fullmatch(name):
+            raise SinkError(at_line(f"name={name!r}: use letters, digits, _ and -; it begins the names of files."))
         if format not in FORMATS:
             raise SinkError(at_line(f"format={format!r}: must be one of {', '.join(FORMATS)}."))
         self._folder = Path(path(folder, "FileSink", SinkError))
         self._format = format
         self._schema = None if schema is None else _arrow_schema(schema)
+        self._prefix = "" if name is None else f"{name}-"
+        self._owner: Owner | None = None
+
+    def for_job(self, job: str, name: str) -> FileSink:
+        """The same sink, for files of this job only."""
+        same = copy(self)
+        same._owner = Owner(job, name)
+        return same
 
     def open(self, worker: int, workers: int) -> FileWriter:
         """A writer of this worker's files. Makes the folder; removes what an earlier run of this worker left
-        unfinished.
+        unfinished. Raises SinkError if files of another job are there.
         """
-        folder = self._folder
+        folder, claim = self._folder, None
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for left in folder.glob(f".epoch-*-w{worker}.*.part"):
+            if self._owner is not None and _may_write(folder):
+                claim = Claim(folder, folder / f".falkirk-{self._prefix}job", self._owner, self._files, _REMEDY)
+            for left in folder.glob(f".{self._prefix}epoch-*-w{worker}.*.part"):
                 left.unlink()
         except (FileExistsError, NotADirectoryError) as error:
             raise SinkError(
@@ -65,9 +88,18 @@ class FileSink:
             ) from error
         except OSError as error:
             raise cannot_write(folder, error) from error
-        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        if not _may_write(folder):
             raise SinkError(f"{folder}: you may not write here. Change its permissions, or name another folder.")
-        return FileWriter(folder, worker, self._format, self._schema)
+        return FileWriter(folder, worker, self._format, self._schema, self._prefix, claim)
+
+    def _files(self) -> list[str]:
+        """The files of a sink of this name that are there, in order."""
+        pattern = re.compile(rf"{re.escape(self._prefix)}epoch-(\d+|end)-w\d+\.({'|'.join(FORMATS)})")
+        return sorted(name for name in os.listdir(self._folder) if pattern.fullmatch(name))
+
+
+def _may_write(folder: Path) -> bool:
+    return os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _arrow_schema(schema: Schema) -> pa.Schema:
@@ -77,8 +109,12 @@ def _arrow_schema(schema: Schema) -> pa.Schema:
 class FileWriter:
     """One worker's files. Several epochs may be under way at once."""
 
-    def __init__(self, folder: Path, worker: int, format: str, schema: pa.Schema | None) -> None:
+    def __init__(
+        self, folder: Path, worker: int, format: str, schema: pa.Schema | None, prefix: str, claim: Claim | None
+    ) -> None:
         self._folder = folder
+        self._prefix = prefix
+        self._claim = claim
         self._worker = worker
         self._format = format
         self._schema = schema
@@ -86,7 +122,7 @@ class FileWriter:
 
     def _path(self, epoch: int) -> Path:
         number = "end" if epoch == INF else f"{epoch:010d}"
-        return self._folder / f"epoch-{number}-w{self._worker}.{self._format}"
+        return self._folder / f"{self._prefix}epoch-{number}-w{self._worker}.{self._format}"
 
     def write(self, epoch: int, batch: Batch) -> None:
         """Add the batch to the epoch's unfinished file."""
@@ -105,6 +141,8 @@ class FileWriter:
         if part is None:
             return
         try:
+            if self._claim is not None:
+                self._claim.check()
             part.finish()
             sync_folder(self._folder)
         except OSError as error:

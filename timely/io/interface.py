@@ -65,6 +65,13 @@ class Partition(Protocol):
         """Release files and sockets."""
 
 
+class PacedPartition(Partition, Protocol):
+    """A partition that makes its reader wait for input that it could give. After a restart its last epoch is read again."""
+
+    def read_again(self) -> Chunk | Wait | End:
+        """The next chunk, at once: it was given before."""
+
+
 class Source(Protocol):
     """Input of a dataflow."""
 
@@ -114,3 +121,14 @@ class Sink(Protocol):
 
     def open(self, worker: int, workers: int) -> Writer:
         """This worker's writer."""
+
+
+class JobSink(Sink, Protocol):
+    """A sink that finds again what it has written. Before `open` it is told whose that is."""
+
+    def for_job(self, job: str, name: str) -> Sink:
+        """The same sink for one job. `name` is its name in that job.
+
+        A job has one identity from its beginning to its end, over all restarts; another run, with another store or with none,
+        is another job. What one job has written another must neither take for its own nor replace.
+        """

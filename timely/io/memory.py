@@ -44,13 +44,21 @@ class Memory:
     """Keeps the committed output where the program can look at it, for tests and small results.
 
     Exactly once, as long as this object lives: a commit replaces what the same worker committed for the epoch
-    before. What it holds dies with the process.
+    before. It holds what one job has written, the last one, and dies with the process.
     """
 
     exactly_once: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._committed: dict[tuple[int, int], list[Batch]] = {}
+        self._job = ""
+
+    def for_job(self, job: str, name: str) -> Memory:
+        """The same object: what another job has written goes."""
+        if job != self._job:
+            self._job = job
+            self._committed.clear()
+        return self
 
     def open(self, worker: int, workers: int) -> MemoryWriter:
         """A writer into this object; only for workers in this process."""

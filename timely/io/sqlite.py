@@ -6,7 +6,9 @@ import datetime
 import decimal
 import os
 import sqlite3
+import uuid
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +18,7 @@ import pyarrow as pa
 from timely.batch import Batch, as_arrow
 from timely.errors import SinkError, at_line
 from timely.io import arguments
+from timely.io.claim import Owner
 from timely.io.memory import PendingEpochs
 
 _WAL_IS_SOUND = sqlite3.sqlite_version_info >= (3, 51, 3)
@@ -23,7 +26,7 @@ _WAL_IS_SOUND = sqlite3.sqlite_version_info >= (3, 51, 3)
 bug").
 """
 
-_EPOCHS = "_falkirk_epochs"
+_MARKS = "_falkirk_marks"
 
 
 class SqliteSink:
@@ -31,11 +34,12 @@ class SqliteSink:
     fields.
 
     The table is made if it is not there. `columns` picks and orders columns; by default they are those of the
-    first batch. Dates are stored as ISO text, decimals as text. `name` tells sinks apart that write to one
-    database.
+    first batch. Dates are stored as ISO text, decimals as text. Several sinks and jobs may write to one database,
+    and to one table: the rows of all of them are there.
 
-    Exactly once: the rows of an epoch and the mark (sink, worker, epoch) in `_falkirk_epochs` are one
-    transaction, and an epoch that has its mark is not inserted again. That holds for any program,
+    Exactly once: the rows of an epoch and the mark (job, sink, worker, epoch) in `_falkirk_marks` are one
+    transaction, and an epoch that has its mark is not inserted again. A job is known by its store: run again with
+    the same store it goes on; run with a new one, or with none, it inserts its rows anew. That holds for any program,
     deterministic or not, while the number of workers stays the same. An epoch is held in memory until it is
     committed. One worker writes in WAL mode, which does not block readers; several do only where the SQLite
     library is sound for that, and take turns by a rollback journal elsewhere.
@@ -49,18 +53,23 @@ class SqliteSink:
         table: str,
         columns: Sequence[str] | None = None,
         *,
-        name: str | None = None,
         busy_seconds: float = 30.0,
     ) -> None:
         if isinstance(columns, str) or (columns is not None and not list(columns)):
             raise SinkError(at_line(f"columns={columns!r}: must be a list of names."))
-        if table == _EPOCHS or table.lower().startswith("sqlite_"):
+        if table == _MARKS or table.lower().startswith("sqlite_"):
             raise SinkError(at_line(f"table={table!r}: this name is reserved. Name another table."))
         self._path = Path(arguments.path(path, "SqliteSink", SinkError))
         self._table = table
         self._columns = None if columns is None else list(columns)
-        self._name = name or table
+        self._owner = Owner(uuid.uuid4().hex, "")
         self._busy_seconds = arguments.above_zero(busy_seconds, "busy_seconds", SinkError)
+
+    def for_job(self, job: str, name: str) -> SqliteSink:
+        """The same sink, with the marks of this job."""
+        same = copy(self)
+        same._owner = Owner(job, name)
+        return same
 
     def open(self, worker: int, workers: int) -> SqliteWriter:
         """This worker's connection. Raises SinkError if the database cannot be opened or written."""
@@ -77,15 +86,15 @@ class SqliteSink:
                 connection.execute(f"PRAGMA journal_mode = {'WAL' if wal else 'DELETE'}")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute(
-                    f"CREATE TABLE IF NOT EXISTS {_EPOCHS} (sink TEXT NOT NULL, worker INTEGER NOT NULL, "
-                    "epoch INTEGER NOT NULL, PRIMARY KEY (sink, worker, epoch)) WITHOUT ROWID"
+                    f"CREATE TABLE IF NOT EXISTS {_MARKS} (job TEXT NOT NULL, sink TEXT NOT NULL, worker INTEGER "
+                    "NOT NULL, epoch INTEGER NOT NULL, PRIMARY KEY (job, sink, worker, epoch)) WITHOUT ROWID"
                 )
             except BaseException:
                 connection.close()
                 raise
         except sqlite3.Error as error:
             raise _refused(self._path, error) from error
-        return SqliteWriter(connection, self._path, self._table, self._columns, self._name, worker)
+        return SqliteWriter(connection, self._path, self._table, self._columns, self._owner, worker)
 
 
 class SqliteWriter:
@@ -97,14 +106,14 @@ class SqliteWriter:
         path: Path,
         table: str,
         columns: list[str] | None,
-        name: str,
+        owner: Owner,
         worker: int,
     ) -> None:
         self._connection = connection
         self._path = path
         self._table = table
         self._columns = columns
-        self._name = name
+        self._owner = owner
         self._worker = worker
         self._pending = PendingEpochs()
         self._ready = False
@@ -116,17 +125,17 @@ class SqliteWriter:
     def commit(self, epoch: int) -> None:
         """Insert the epoch and its mark in one transaction, unless the mark is there."""
         batches = [batch for batch in self._pending.take(epoch) if len(batch)]
-        mark = (self._name, self._worker, epoch)
+        mark = (self._owner.job, self._owner.sink, self._worker, epoch)
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 done = self._connection.execute(
-                    f"SELECT 1 FROM {_EPOCHS} WHERE sink = ? AND worker = ? AND epoch = ?", mark
+                    f"SELECT 1 FROM {_MARKS} WHERE job = ? AND sink = ? AND worker = ? AND epoch = ?", mark
                 ).fetchone()
                 if done is None:
                     for batch in batches:
                         self._insert(batch)
-                    self._connection.execute(f"INSERT INTO {_EPOCHS} VALUES (?, ?, ?)", mark)
+                    self._connection.execute(f"INSERT INTO {_MARKS} VALUES (?, ?, ?, ?)", mark)
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._ready = False  # the table may have been made in this transaction

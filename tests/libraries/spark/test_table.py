@@ -15,7 +15,7 @@ from libraries.spark.files import write_input
 from libraries.spark.manifest import Entry
 from libraries.spark.table import LAST, _TableSink, _TableWriter
 from timely.dataflow import Dataflow
-from timely.errors import FalkirkError, GraphError
+from timely.errors import FalkirkError, GraphError, SinkError
 from timely.io import Batches
 from timely.order import INF
 from timely.run import run
@@ -114,18 +114,34 @@ def test_epoch_without_rows_and_the_end_of_all_input(tmp_path: Path) -> None:
 
 
 def test_columns_that_change_or_clash_are_an_error_at_the_users_line(tmp_path: Path) -> None:
-    def program(*frames: pl.DataFrame) -> Dataflow:
+    def program(*frames: pl.DataFrame, table: str = "t") -> Dataflow:
         flow = Dataflow("changing")
-        spark.write(flow.columns("in", Batches(list(frames))), tmp_path / "t", name="t")
+        spark.write(flow.columns("in", Batches(list(frames))), tmp_path / table, name="t")
         return flow
 
     frames = [pl.DataFrame({"k": [1]}), pl.DataFrame({"k": ["a"]})]
     with pytest.raises(FalkirkError, match=r"(?s)test_table.py.*'k' was int64 and is string.*epoch 1|epoch 1.*'k' was"):
         run(program(*frames))
     with pytest.raises(FalkirkError, match=r"(?s)test_table.py.*column 'epoch' already.*column="):
-        run(program(pl.DataFrame({"epoch": [1]})))
+        run(program(pl.DataFrame({"epoch": [1]}), table="u"))
     with pytest.raises(FalkirkError, match=r"(?s)test_table.py.*'d' is of type duration.*cast it"):
-        run(program(pl.DataFrame({"d": [pl.duration(days=1)]}).select(d=pl.duration(days=1))))
+        run(program(pl.DataFrame({"d": [pl.duration(days=1)]}).select(d=pl.duration(days=1)), table="v"))
+
+
+def test_the_table_of_another_job_is_left_alone(tmp_path: Path) -> None:
+    def program(*numbers: int) -> Dataflow:
+        flow = Dataflow("numbers")
+        spark.write(flow.columns("in", Batches([pl.DataFrame({"k": [n]}) for n in numbers])), tmp_path / "t", name="t")
+        return flow
+
+    run(program(1, 2))
+    (tmp_path / "t" / ".falkirk" / "00000000000000000001-rows-0-x.parquet").touch()  # of a job that is under way
+    before = {path: path.read_bytes() for path in (tmp_path / "t").rglob("*") if path.is_file()}
+    with pytest.raises(
+        SinkError, match=r"sink 't' .*test_table.py.*t: another job writes here, its files are epoch=0+ and"
+    ):
+        run(program(1, 2, 3, 4))
+    assert {path: path.read_bytes() for path in (tmp_path / "t").rglob("*") if path.is_file()} == before
 
 
 def test_what_cannot_be_a_table_is_refused_at_the_users_line(tmp_path: Path) -> None:

@@ -211,3 +211,24 @@ def test_a_folder_that_vanishes_says_so(tmp_path: Path) -> None:
 def test_a_format_that_does_not_exist_is_refused_at_once() -> None:
     with pytest.raises(SinkError, match="jsonl, csv, parquet"):
         FileSink("x", "xml")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "ä"])
+def test_a_name_that_cannot_begin_the_names_of_files_is_refused_at_once(name: str) -> None:
+    with pytest.raises(SinkError, match="letters, digits"):
+        FileSink("x", name=name)
+
+
+def test_files_of_a_named_sink_begin_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / ".other-epoch-0000000001-w0.jsonl.part").touch()
+    (tmp_path / ".epoch-epoch-0000000001-w0.jsonl.part").touch()
+    writer = FileSink(tmp_path, name="epoch").for_job("job", "sink").open(0, 1)
+    writer.write(0, [1])
+    writer.commit(0)
+    FileSink(tmp_path).for_job("job", "another").open(0, 1)
+    assert sorted(os.listdir(tmp_path)) == [
+        ".falkirk-epoch-job",
+        ".falkirk-job",
+        ".other-epoch-0000000001-w0.jsonl.part",
+        "epoch-epoch-0000000000-w0.jsonl",
+    ]

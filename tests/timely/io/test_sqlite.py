@@ -46,7 +46,7 @@ def test_rows_of_all_kinds_arrive_once(make: Any, tmp_path: Path) -> None:
     assert query(path, "SELECT word, n, x, ok FROM counts ORDER BY n") == [
         (f"w{i}", i, i / 2, int(i % 2 == 0)) for i in range(6)
     ]
-    assert query(path, "SELECT * FROM _falkirk_epochs") == [("counts", 0, 0), ("counts", 0, 1)]
+    assert query(path, "SELECT worker, epoch FROM _falkirk_marks") == [(0, 0), (0, 1)]
     assert query(path, "SELECT type FROM pragma_table_info('counts')") == [
         ("TEXT",),
         ("INTEGER",),
@@ -124,13 +124,13 @@ def test_a_rule_of_the_table_that_is_broken_rolls_back(tmp_path: Path) -> None:
     writer.write(0, [{"a": 1}, {"a": 1}])
     with pytest.raises(SinkError, match=r"UNIQUE.*breaks a rule of the table"):
         writer.commit(0)
-    assert query(path, "SELECT * FROM t") == query(path, "SELECT * FROM _falkirk_epochs") == []
+    assert query(path, "SELECT * FROM t") == query(path, "SELECT * FROM _falkirk_marks") == []
     writer.close()
 
 
 def test_names_that_need_quoting_work(tmp_path: Path) -> None:
     path = tmp_path / "out.db"
-    writer = SqliteSink(path, 'select "x"', name="a sink").open(0, 1)
+    writer = SqliteSink(path, 'select "x"').open(0, 1)
     writer.write(0, [{'from "y"': 1, "group": 2}])
     writer.commit(0)
     writer.close()
@@ -184,7 +184,7 @@ def test_places_that_cannot_hold_a_database_say_why(tmp_path: Path) -> None:
         SqliteSink(tmp_path / "text.db", "t").open(0, 1)
     with read_only_folder() as folder, pytest.raises(SinkError, match="may not write here"):
         SqliteSink(folder / "out.db", "t").open(0, 1)
-    for table in ("_falkirk_epochs", "sqlite_x"):
+    for table in ("_falkirk_marks", "sqlite_x"):
         with pytest.raises(SinkError, match="reserved"):
             SqliteSink(tmp_path / "out.db", table)
 
@@ -197,7 +197,7 @@ def test_a_full_disk_rolls_the_epoch_back(tmp_path: Path) -> None:
     writer.write(1, [{"a": f"{i} and more"} for i in range(50_000)])
     with files_limited_to(1 << 18), pytest.raises(SinkError, match=r"out\.db, table 't': "):
         writer.commit(1)
-    assert query(path, "SELECT count(*) FROM t") == query(path, "SELECT count(*) FROM _falkirk_epochs") == [(1,)]
+    assert query(path, "SELECT count(*) FROM t") == query(path, "SELECT count(*) FROM _falkirk_marks") == [(1,)]
     writer.close()
 
 
@@ -205,7 +205,8 @@ WRITE_FOR_GOOD = """
 import sys
 from timely.io import FileSink, SqliteSink
 rows = lambda epoch: [{"epoch": epoch, "i": i} for i in range(20)]
-database, files = SqliteSink(sys.argv[1], "t").open(0, 1), FileSink(sys.argv[2]).open(0, 1)
+database, files = SqliteSink(sys.argv[1], "t"), FileSink(sys.argv[2])
+database, files = (sink.for_job("job", name).open(0, 1) for sink, name in ((database, "db"), (files, "files")))
 print("ready", flush=True)
 for epoch in range(1000000):
     for writer in (database, files):
@@ -228,9 +229,9 @@ def test_kill_9_leaves_whole_epochs_and_a_replay_completes_them(tmp_path: Path) 
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        epochs = query(path, "SELECT epoch FROM _falkirk_epochs ORDER BY 1")
+        epochs = query(path, "SELECT epoch FROM _falkirk_marks ORDER BY 1")
         assert epochs == [(e,) for e in range(len(epochs))]
         assert query(path, "SELECT epoch, count(*) FROM t GROUP BY 1") == [(e, 20) for (e,) in epochs]
         files = sorted(folder.glob("epoch-*"))
         assert all(len(file.read_text().splitlines()) == 20 for file in files)
-        assert len(list(folder.glob(".*"))) <= 1
+        assert len(list(folder.glob(".epoch-*"))) <= 1

@@ -1,0 +1,83 @@
+"""Whose a folder of output is: which sink of which job writes there, so that no other job's files are mixed with its own.
+
+A marker in the folder says it. It is written before the first file is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from timely.errors import SinkError
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A sink, by its name, of a job, by its identity: that of its store, or one of this run alone."""
+
+    job: str
+    sink: str
+
+
+class Claim:
+    """The right of `owner` to write in `folder`; `marker` is the file there that says so.
+
+    `files` names files of output that are there. `remedy` says what the user can do if they are another's.
+
+    Raises:
+        SinkError: if they are another's. OSError.
+    """
+
+    def __init__(self, folder: Path, marker: Path, owner: Owner, files: Callable[[], list[str]], remedy: str) -> None:
+        self._folder = folder
+        self._marker = marker
+        self._owner = owner
+        self._remedy = remedy
+        descriptor = os.open(marker, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # all workers claim it at the same time
+            known = owner_of(os.pread(descriptor, 1 << 16, 0))
+            if known == owner:
+                return
+            there = files()
+            if there or (known is not None and known.job == owner.job):
+                raise self._refused(known, there)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, msgspec.json.encode(owner), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def check(self) -> None:
+        """Before files appear. Raises SinkError if another job has taken the folder over since: it was empty."""
+        try:
+            known = owner_of(self._marker.read_bytes())
+        except FileNotFoundError:
+            known = None
+        if known != self._owner:
+            raise self._refused(known, [])
+
+    def _refused(self, known: Owner | None, files: list[str]) -> SinkError:
+        there = f"{files[0]} and {len(files) - 1:,} more" if len(files) > 1 else "".join(files)
+        if known is not None and known.job == self._owner.job:
+            whose = f"sink {known.sink!r} of this job writes here, too"
+        elif known is None:
+            whose = f"there are files that no job of this version has written ({there})" if there else "it was emptied"
+        else:
+            whose = f"another job writes here{f', its files are {there}' if there else ''}"
+        return SinkError(f"{self._folder}: {whose}. {self._remedy}")
+
+
+def owner_of(data: bytes) -> Owner | None:
+    """What a marker says; None if it is not whole."""
+    try:
+        return msgspec.json.decode(data, type=Owner)
+    except (
+        msgspec.MsgspecError,
+        ValueError,
+        RecursionError,
+    ):  # it was made by a process that died at once: nothing was written yet
+        return None
