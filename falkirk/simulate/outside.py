@@ -280,7 +280,13 @@ class WatchedPartition:
 
     def read(self) -> Chunk | Wait | End:
         """The next chunk."""
-        found = self._partition.read()
+        return self._seen(self._partition.read())
+
+    def read_again(self) -> Chunk | Wait | End:
+        """The next chunk, which was given before."""
+        return self._seen(getattr(self._partition, "read_again", self._partition.read)())
+
+    def _seen(self, found: Chunk | Wait | End) -> Chunk | Wait | End:
         if isinstance(found, Chunk):
             self._outside.read(self._source, self.name, found.position)
             if found.position != self._passed[-1]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,9 +15,11 @@ from hypothesis import strategies as st
 from recovery.layout import lay_out
 from recovery.policies import Ephemeral
 from timely.dataflow import Dataflow
+from timely.drivers.content import EVERY, WHOLE, Content
 from timely.drivers.inputs import Limits, Place, SourceDriver
 from timely.errors import GraphError, SourceError
-from timely.io import Iterable
+from timely.io import Iterable, Rate, Scripted
+from timely.io.scripted import Pause
 from timely.plan import compile_plan
 from timely.rewind import Orders, rewind
 from timely.worker import Worker
@@ -88,6 +94,104 @@ def test_input_that_was_changed_under_a_job_is_refused() -> None:
     after, _ = driver([*range(4), *range(104, 108), *range(8, 20)])
     with pytest.raises(SourceError, match=r"source 'in' \(.*test_source_positions.py:\d+\).*something else"):
         after.rewind(2, places)
+
+
+PACED: dict[str, Callable[[Callable[[int], Any], Callable[[], float]], Any]] = {
+    "rate": lambda fn, clock: Rate(fn, 7.0, epoch_every=4, clock=clock),
+    "script": lambda fn, _: Scripted([Pause(3.0) if n % 3 == 0 else fn(n) for n in range(90)], batch=3, epoch_every=4),
+}
+
+
+@pytest.mark.parametrize("kind", PACED)
+def test_a_source_that_gives_its_input_at_its_own_pace_is_recognised_too(kind: str) -> None:
+    """Its clock stands still: it is not waited for."""
+
+    def made(fn: Callable[[int], Any], clock: Callable[[], float]) -> SourceDriver:
+        flow = Dataflow()
+        flow.source("in", PACED[kind](fn, clock)).capture("out")
+        plan = compile_plan(flow.graph)
+        return SourceDriver(next(iter(plan.graph.of_kind("source"))), Worker(plan), clock, rereads=True)
+
+    before = made(lambda n: n * n, itertools.count(0.0, 1.5).__next__)
+    read(before, 20)
+    cut = before._worker.input_time(before._node.index)
+    assert cut is not None
+    assert cut[0] > 2
+    places = {place.partition: place for place in before.positions(cut[0])}
+    made(lambda n: n * n, lambda: 0.0).rewind(cut[0], places)
+    with pytest.raises(SourceError, match="holds something else"):
+        made(lambda n: n * n + 1, lambda: 0.0).rewind(cut[0], places)
+
+
+RECORDS = st.lists(
+    st.one_of(
+        st.integers(-5, 300),
+        st.text(max_size=3),
+        st.tuples(st.integers(), st.floats()),
+        st.dictionaries(st.text(), st.none()),
+    ),
+    max_size=700,
+)
+
+
+def content_of(chunks: Sequence[Any]) -> int:
+    content = Content()
+    for chunk in chunks:
+        content.add(chunk)
+    return content.fingerprint()
+
+
+def cut_up(data: Any, cuts: Sequence[int]) -> list[Any]:
+    ends = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(ends) if end > start]
+
+
+CUTS = st.lists(st.integers(0, 700), max_size=5)
+
+
+@settings(max_examples=30)
+@given(records=RECORDS, one=CUTS, other=CUTS, at=st.integers(0, 699), by=st.sampled_from([-1, "x", (1, 2.5), None]))
+def test_an_epoch_is_known_by_its_records_however_they_are_read(
+    records: list[Any], one: list[int], other: list[int], at: int, by: Any
+) -> None:
+    right = content_of(cut_up(records, one))
+    assert content_of(cut_up(records, other)) == right
+    assert bool(right) == bool(records)
+    if at < len(records):
+        changed = [*records[:at], by, *records[at + 1 :]]
+        looked_at = at < WHOLE or at % EVERY == 0
+        same = repr(by) == repr(records[at])
+        assert (content_of(cut_up(changed, other)) == right) == (same or not looked_at)
+        assert content_of(cut_up(records[:at] + records[at + 1 :], other)) != right or len(records) == 1
+
+
+@settings(max_examples=12)
+@given(
+    numbers=st.lists(st.integers(0, 9) | st.none(), min_size=1, max_size=600),
+    one=CUTS,
+    other=CUTS,
+    at=st.integers(0, 599),
+)
+@pytest.mark.parametrize("make", [pa.Table.from_pydict, pl.DataFrame])
+def test_so_are_columns(
+    make: Callable[[Any], Any], numbers: list[int | None], one: list[int], other: list[int], at: int
+) -> None:
+    def table(values: list[int | None]) -> Any:
+        words = [f"w{value}" for value in values]
+        return make({"n": pa.array(values, pa.int64()), "word": pa.array(words).dictionary_encode()})
+
+    right = content_of(cut_up(table(numbers), one))
+    assert content_of(cut_up(table(numbers), other)) == right
+    if at < len(numbers):
+        changed = table([*numbers[:at], 77, *numbers[at + 1 :]])
+        assert (content_of(cut_up(changed, other)) != right) == (at < WHOLE or at % EVERY == 0)
+
+
+def test_columns_that_cannot_be_keys_are_compared_too() -> None:
+    def table(last: int) -> pa.Table:
+        return pa.table({"list": [[1, 2], None, [last]]})
+
+    assert content_of([table(3)]) == content_of(cut_up(table(3), [1])) != content_of([table(4)])
 
 
 def test_a_partition_that_is_gone_is_an_error() -> None:

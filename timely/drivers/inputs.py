@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-from zlib import crc32
 
 import polars as pl
 import pyarrow as pa
 
-from timely.batch import Batch, as_arrow, head, nbytes
-from timely.codec import encode
+from timely.batch import nbytes
+from timely.drivers.content import Content
 from timely.drivers.kept import KeptPartition
-from timely.errors import CodecError, FalkirkError, SourceError, at_line, told
+from timely.errors import FalkirkError, SourceError, at_line, told
 from timely.graph import Node
 from timely.io.interface import Chunk, End, Files, Partition, Position, Source, Wait
 from timely.order import INF
@@ -48,18 +46,7 @@ class Mark:
     position: Position
     before: Position = None
     """Where the epoch begins."""
-    rows: int = 0
-    sample: tuple[Any, ...] = ()
-    """Its first records."""
-
-    def fingerprint(self) -> int:
-        """A number that other content is very unlikely to have; 0 where nothing was read."""
-        if not self.rows:
-            return 0
-        try:
-            return crc32(encode((self.rows, list(self.sample)))) | 1
-        except CodecError:  # records that stay in this process may be of any type
-            return crc32(encode(self.rows)) | 1
+    content: Content = field(default_factory=Content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +77,8 @@ class _Reader:
     """What its partition was told last."""
 
 
-_SAMPLE = 4
-
-
-def _sample(data: Batch) -> tuple[Any, ...]:
-    """The first records, as plain values: a part of the batch would keep all of it in memory."""
-    if isinstance(data, list):
-        return tuple(data[:_SAMPLE])
-    return tuple(as_arrow(head(data, _SAMPLE)).to_pylist())
+_MOST_WAITS = 1000
+"""A partition that is read again, and so often in a row says that there is nothing yet, is not waited for."""
 
 
 class SourceDriver:
@@ -268,11 +249,10 @@ class SourceDriver:
     def _remember(self, reader: _Reader, chunk: Chunk) -> None:
         last = reader.positions[-1] if reader.positions else reader.settled
         same = last.epoch == chunk.epoch
-        rows, sample = (last.rows, last.sample) if same else (0, ())
+        content = last.content if same else Content()
         if self._rereads and chunk.data is not None and len(chunk.data):
-            sample = (*sample, *_sample(chunk.data))[:_SAMPLE]
-            rows += len(chunk.data)
-        mark = Mark(chunk.epoch, chunk.position, last.before if same else last.position, rows, sample)
+            content.add(chunk.data)
+        mark = Mark(chunk.epoch, chunk.position, last.before if same else last.position, content)
         if same and reader.positions:
             reader.positions[-1] = mark
         else:
@@ -288,7 +268,7 @@ class SourceDriver:
                     break
                 mark = read
             over = reader.ended and (not reader.positions or reader.positions[-1].epoch < epoch)
-            found.append(Place(reader.partition.name, mark.position, over, mark.before, mark.fingerprint()))
+            found.append(Place(reader.partition.name, mark.position, over, mark.before, mark.content.fingerprint()))
         return found
 
     def rewind(self, epoch: int | None, places: Mapping[str, Place] | None) -> None:
@@ -336,27 +316,30 @@ class SourceDriver:
         partition = reader.partition
         try:
             partition.seek(place.before)
-            rows, sample, epoch = 0, tuple[Any, ...](), None
+            read = getattr(partition, "read_again", partition.read)
+            content, epoch, waits = Content(), None, 0
             while True:
-                chunk = partition.read()
+                chunk = read()
                 if isinstance(chunk, Wait):
-                    return  # it gives its input at its own pace: too slow to be asked twice
-                if not isinstance(chunk, Chunk) or (epoch is not None and chunk.epoch != epoch and rows):
+                    waits += 1
+                    if waits > _MOST_WAITS:
+                        return  # it gives its input at its own pace, and has no `read_again`
+                    continue
+                if not isinstance(chunk, Chunk) or (epoch is not None and chunk.epoch != epoch and content.rows):
                     break
-                epoch = chunk.epoch
+                epoch, waits = chunk.epoch, 0
                 if chunk.data is not None and len(chunk.data):
-                    sample = (*sample, *_sample(chunk.data))[:_SAMPLE]
-                    rows += len(chunk.data)
+                    content.add(chunk.data)
                 if chunk.position == place.position:
                     break
         except FalkirkError as error:
             raise self._blame(error) from error
-        if Mark(0, None, None, rows, sample).fingerprint() != place.fingerprint:
+        if content.fingerprint() != place.fingerprint:
             raise self._blame(
                 SourceError(
-                    f"partition {partition.name} holds something else than when the job was saved: the {rows:,} records "
-                    f"before position {place.position!r} are not those that were read then. Bring the input back as it was, "
-                    "or start anew with an empty store"
+                    f"partition {partition.name} holds something else than when the job was saved: the {content.rows:,} "
+                    f"records before position {place.position!r} are not those that were read then. Bring the input back as it "
+                    "was, or start anew with an empty store"
                 )
             )
 

@@ -80,19 +80,27 @@ class RatePartition:
 
     def read(self) -> Chunk | Wait | End:
         """The records that are due, of one epoch."""
-        if self._total is not None and self._count >= self._total:
-            return End()
         now = self._clock()
         if self._zero is None:
             self._zero = now - self._count / self._per_second
         # Record c is due at zero + c / per_second. The margin absorbs the rounding of that division.
         due = math.floor((now - self._zero) * self._per_second + 1e-6) + 1
+        return self._next(due) or Wait(max(0.0, self._zero + self._count / self._per_second - now))
+
+    def read_again(self) -> Chunk | Wait | End:
+        """The next records of one epoch, due or not."""
+        return self._next(self._count + _MOST) or Wait(0.0)
+
+    def _next(self, due: int) -> Chunk | End | None:
+        """The records before `due`, of one epoch; None if there is none."""
         if self._total is not None:
+            if self._count >= self._total:
+                return End()
             due = min(due, self._total)
         room = self._every.room(self._count)
         size = min(due - self._count, _MOST if room is None else min(room, _MOST))
         if size <= 0:
-            return Wait(max(0.0, self._zero + self._count / self._per_second - now))
+            return None
         epoch = self._every.epoch(self._count)
         records = [self._make(i) for i in range(self._count, self._count + size)]
         self._count += size
