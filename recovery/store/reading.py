@@ -205,7 +205,7 @@ def _read(store: Store, owner: str, store_id: bytes, number: int) -> tuple[Segme
             f"it is segment {meta.number} of {meta.owner}",
             "give the files of the store their old names again",
         )
-    ends = [-1, *(each for pair in meta.needed for each in pair), number]
+    ends = [-1, *(each for pair in meta.needed for each in pair), meta.number]
     if any(first > last for first, last in meta.needed) or any(a >= b for a, b in zip(ends[::2], ends[1::2])):
         raise StoreCorrupt(name, 64, "the segments that it needs are not earlier ones in rising order")
     return meta, sections
