@@ -5,7 +5,7 @@ VENV := .venv/bin
 PYTEST := $(VENV)/python -m pytest -n 2
 SOURCES := $(wildcard timely recovery monitor libraries falkirk tests examples bench)
 
-.PHONY: help demo test soak bench format lock clean distclean
+.PHONY: help demo test soak coverage mutation bench format lock clean distclean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -22,6 +22,14 @@ test: .venv/.dev ## check style and types, then run the tests
 
 soak: .venv/.dev ## run every test with many more examples (long)
 	@FALKIRK_TEST_PROFILE=soak $(PYTEST) $(ARGS)
+	@$(VENV)/python -m tests.soak.simulated_coverage
+	@$(VENV)/python -m tests.soak.mutation
+
+coverage: .venv/.dev ## what simulated jobs execute of recovery, line by line
+	@$(VENV)/python -m tests.soak.simulated_coverage $(ARGS)
+
+mutation: .venv/.dev ## which small mistakes in recovery no test notices (hours)
+	@$(VENV)/python -m tests.soak.mutation $(ARGS)
 
 bench: .venv/.run ## measure: make bench NAME=wordcount
 	@$(VENV)/falkirk bench $(NAME) $(ARGS)

@@ -3,13 +3,14 @@
 `ci`    the same moderate number of examples on every run, so that a red build always means a changed program
 `dev`   new examples on every run; failures are remembered and replayed (the default outside CI)
 `soak`  fifty times as many, for hours rather than minutes
+`mutation`  as `ci`, and without a search for the smallest example: it only matters that there is one
 """
 
 from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # No deadlines and no complaints about slow generation: machines shared with others are slow at times.
 settings.register_profile("base", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -17,5 +18,7 @@ _base = settings.get_profile("base")
 settings.register_profile("ci", _base, derandomize=True, max_examples=60)
 settings.register_profile("dev", _base, max_examples=100)
 settings.register_profile("soak", _base, max_examples=5_000)
+_found = (Phase.explicit, Phase.generate)
+settings.register_profile("mutation", _base, derandomize=True, max_examples=20, phases=_found, database=None)
 
 settings.load_profile(os.environ.get("FALKIRK_TEST_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))

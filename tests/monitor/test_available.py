@@ -178,6 +178,26 @@ def test_a_store_that_lost_what_w_needs_is_named() -> None:
     assert "(3,)" in wrong
 
 
+def test_a_store_with_checkpoints_above_what_w_needs_only_is_named() -> None:
+    """W promises that checkpoint itself: solutions between it and a later one may be needed."""
+    low = (((3,),) * 4,)
+    above = [Xi(0, (3,), ((3,),)), Xi(2, (4,), ((4,),)), Xi(3, (3,), ())]
+    wrong = Available(layout(*LINE, 1), low).join(0, above)
+    assert wrong is not None
+    assert "'count' of worker 0" in wrong
+    assert Available(layout(*LINE, 1), low).join(0, [Xi(2, (3,), ((3,),)), *above]) is None
+
+
+def test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that() -> None:
+    """What is in memory at the same bound offers that much: W may rest on nothing that a round could not choose."""
+    available = line()
+    available.durable(0, 0, (3,), [Xi(0, (3,), ((1,),)), Xi(2, (3,), ((0,),)), Xi(3, (3,), ())])
+    assert available.chains[available.topology.flat(0, 0)] == [((3,), ((3,),))]
+    assert available.chains[available.topology.flat(2, 0)] == [((3,), ((3,),))]
+    available.durable(0, 0, (4,), [Xi(0, (4,), ((7,),)), Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
+    assert available.chains[available.topology.flat(0, 0)][-1] == ((4,), ((7,),))
+
+
 def test_after_a_decision_old_reports_of_what_stayed_prove_nothing() -> None:
     """An any-processor that stays at ⊤ had completed 8; what is before it goes back, and may send at 5 again."""
     available = line()

@@ -46,6 +46,16 @@ def test_a_slow_worker_holds_the_next_cut_back() -> None:
     assert cuts.due([(7,)], 3.0) == [(0, (7,), [0, 1])]
 
 
+def test_what_a_worker_says_of_an_earlier_cut_does_not_count_for_the_outstanding_one() -> None:
+    cuts = Cuts([GroupInfo(1, None)], [[(0,), (0,)]], 0.0)
+    assert cuts.due([(5,)], 0.0) == [(0, (5,), [0, 1])]
+    assert cuts.durable(0, 0, (5,)) is None
+    assert cuts.durable(0, 1, (3,)) is None  # it was on its way to the store when there was another monitor
+    assert cuts.due([(6,)], 1.0) == []
+    assert cuts.durable(0, 1, (5,)) == 0.0
+    assert cuts.due([(6,)], 1.0) == [(0, (6,), [0, 1])]
+
+
 def test_by_epochs_and_by_seconds_whichever_is_first() -> None:
     cuts = Cuts([GroupInfo(5, 60.0)], [[(2,)]], 0.0)
     assert cuts.due([(6,)], 1.0) == []

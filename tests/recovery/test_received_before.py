@@ -38,3 +38,7 @@ def test_what_lies_before_a_restored_or_collected_bound_is_not_taken_again() -> 
     recorder.collect(edge.target, (3,))  # it will never go below that, and forgets the numbers
     assert not taken(3, 2)
     assert taken(4, 3)
+    assert not taken(4, 3)  # at that bound itself, numbers are all there is to tell
+    recorder.collect(edge.target, (3,))
+    assert not taken(4, 3)
+    assert taken(5, 4)

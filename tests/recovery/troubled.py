@@ -1,0 +1,237 @@
+"""Simulated jobs in more trouble than `falkirk simulate` has for users' programs: nonsense, questions, refusals, absences.
+
+Of these a job knows that they can be: a worker whose reports contradict themselves, one that is told things twice, a function
+of the program that fails, a store that has lost something, a monitor that is away for long, one who asks what a
+failure would cost. Whatever is refused, the job goes on or is started again, and its output is right in the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from falkirk.simulate.process import Process
+from falkirk.simulate.world import World
+from monitor.phase import Phase
+from recovery import checkpoints
+from recovery.metadata import Xi
+from recovery.policies import LogHistory
+from recovery.protocol import (
+    Completed,
+    Decision,
+    Drained,
+    Durable,
+    Join,
+    Pause,
+    Released,
+    ToMonitor,
+    ToWorker,
+    decode_to_monitor,
+    decode_to_worker,
+)
+from tests.recovery.programs import Holds, words
+from timely.dataflow import Dataflow
+from timely.errors import FalkirkError
+from timely.operators.base import Context, Operator
+from timely.order import Time
+
+UNTIL = 3.0
+"""Nothing new happens after so many seconds of the simulation."""
+
+
+class _Slow(Operator):
+    """Has each record looked at by a job, and remembers all that it has seen in an attribute."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        for word in batch:
+            ctx.start(lambda word=word: (word, len(word)))
+
+    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
+        self._seen[result[0]] = self._seen.get(result[0], 0) + 1
+        ctx.send([result])
+
+
+def histories() -> Dataflow:
+    """Full histories of jobs, and of capabilities beside state."""
+    flow = Dataflow("histories")
+    source = words(flow)
+    slow = source.exchange(by=lambda word: word).unary("slow", _Slow, holds=True).policy(LogHistory(every=2))
+    slow.key_by(lambda found: found[1]).count(name="count").records().capture("out")
+    holds = source.exchange(by=lambda word: 0).unary("holds", Holds, holds=True).policy(LogHistory(every=1))
+    holds.capture("later")
+    return flow
+
+
+@contextmanager
+def small_histories() -> Iterator[None]:
+    """A snapshot takes the place of a history, and a whole one of increments, sooner than in production."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "MOST_EVENTS", 8)
+        patch.setattr(checkpoints, "_SMALL", 500)
+        yield
+
+
+class TroubledWorld(World):
+    """A simulated job with the usual faults, and those of the module besides; `met` counts them."""
+
+    def __init__(self, build: Callable[[], Dataflow], workers: int, seed: int) -> None:
+        self.met: Counter[str] = Counter()
+        self._chance = Random(f"trouble {seed}")
+        self._nonsense, self._asks, self._breaks, self._twice, self._unnoticed = (
+            self._chance.choice((0.0, 0.3, 1.0)) * most for most in (0.1, 0.02, 0.002, 0.1, 0.5)
+        )
+        self._refused = False
+        super().__init__(build, workers, seed)
+
+    def _happens(self, what: str, rate: float) -> bool:
+        if self.now < UNTIL and self._chance.random() < rate:
+            self.met[what] += 1
+            return True
+        return False
+
+    def step(self) -> None:
+        """One thing happens; a job that has given up for a reason that was made up here is started again."""
+        super().step()
+        if self.failure is not None and self._refused:
+            self._refused, self.failure = False, None
+            self._stop_job(self.now)
+        monitor = self._monitor
+        if monitor is None or monitor.coordinator.phase in (Phase.OVER, Phase.CLOSING):
+            return
+        if self._happens("a question", self._asks):
+            layout = monitor.coordinator.layout
+            processors = 1 if layout is None else len(layout.processors)
+            failed = [(self._chance.randrange(processors), self._chance.randrange(self.workers)) for _ in range(2)]
+            monitor.coordinator.ask(self.steps, failed, self.now)
+            self._carry_out()
+        if self._happens("an error", self._breaks):
+            self._refused = True
+            monitor.coordinator.broke(0, "a function has failed", self.now)
+            self._carry_out()
+
+    # What workers say
+
+    def _tell_monitor(self, process: Process) -> None:
+        assert self._monitor is not None
+        message = decode_to_monitor(process.to_monitor[0])
+        coordinator = self._monitor.coordinator
+        wrong = self._nonsense_for(message) if self._chance.random() < self._nonsense else None
+        if wrong is not None and self._happens("nonsense", 1.0):
+            process.to_monitor.popleft()
+            coordinator.hear(wrong, self.now, process.incarnation)
+            self._carry_out()
+            return
+        super()._tell_monitor(process)
+        if self._monitor is not None and isinstance(message, Join) and self._happens("told twice", self._twice):
+            coordinator.hear(message, self.now, process.incarnation)
+            self._carry_out()
+
+    def _nonsense_for(self, message: ToMonitor) -> ToMonitor | None:
+        """A message that cannot be true, in place of this one."""
+        choose = self._chance.choice
+        if self._chance.random() < 0.1:
+            return Completed(self.workers, 0, ())
+        match message:
+            case Completed(upto=upto):
+                return replace(message, upto=choose((upto[:-1], tuple((0, *bound) for bound in upto))))
+            case Durable(xis=xis):
+                wrongs: list[dict[str, Any]] = [{"group": 99}, {"at": (*message.at, 0)}]
+                wrongs += [{"xis": (*xis, xi)} for xi in self._nonsense_xis(xis)]
+                wrongs += [{"xis": (xi, *xis[1:])} for xi in self._nonsense_xis(xis)] + [{"xis": ()}] * bool(xis)
+                return replace(message, **choose(wrongs))
+            case Drained(memory=memory):
+                first = memory[0]
+                strange = choose(
+                    (
+                        {"delivered": (*first.delivered, first.upto)},
+                        {"upto": (*first.upto, 0)},
+                        {"upto": tuple(-1 for _ in first.upto)},
+                        {"notified": (1 << 70,)},
+                        {"discards": (*first.discards, first.upto)},
+                    )
+                )
+                return choose(
+                    (
+                        replace(message, memory=memory[1:]),
+                        replace(message, memory=(replace(first, **strange), *memory[1:])),
+                    )
+                )
+            case Join(durable=durable) if not message.alive:
+                if self._chance.random() < 0.5:
+                    return replace(message, durable=(*durable, *self._nonsense_xis(durable)[:1]))
+                if self.now >= UNTIL:
+                    return None
+                self._refused = True  # it says that it has lost something, or is of another program
+                if durable and self._chance.random() < 0.5:
+                    return replace(message, durable=())
+                return replace(message, layout=replace(message.layout, workers=self.workers + 1))
+            case Released():
+                return None
+        return None
+
+    def _nonsense_xis(self, xis: tuple[Xi, ...]) -> list[Xi]:
+        if not xis:
+            return [Xi(99, (1,), ())]
+        layout = self._monitor.coordinator.layout if self._monitor is not None else None
+        unsaved = [p for p, info in enumerate(layout.processors) if not info.chain] if layout is not None else []
+        xi = self._chance.choice(xis)
+        found = [
+            Xi(99, xi.bound, ()),
+            replace(xi, bound=(*xi.bound, 0)),
+            replace(xi, discards=(*xi.discards, xi.bound)),
+            replace(xi, bound=tuple(at + 1 for at in xi.bound)),
+            replace(xi, discards=tuple(tuple(at + 7 for at in bound) for bound in xi.discards)),
+            *(replace(xi, processor=p) for p in unsaved[:1]),
+        ]
+        self._chance.shuffle(found)
+        return found
+
+    # What they are told
+
+    def _tell_worker(self, process: Process) -> None:
+        message: ToWorker = decode_to_worker(process.from_monitor[0])
+        super()._tell_worker(process)
+        if isinstance(message, Decision | Pause) and self._happens("told twice", self._twice):
+            process.heard.append(message)
+
+    def _send(self, worker: int, message: ToWorker) -> None:
+        if worker < self.workers:
+            super()._send(worker, message)
+
+    def _turn(self, process: Process) -> None:
+        if process.session is not None and process.connected and self._monitor is not None:
+            process.session._backlog.heard(self.now)  # in production a monitor that is there is heard of often
+        try:
+            super()._turn(process)
+        except FalkirkError:
+            if process.session is None or process.session.agent.refused is None:
+                raise
+            self._stop_job(self.now)
+
+    def _open(self, process: Process) -> None:
+        super()._open(process)
+        if process.session is not None and self._chance.random() < 0.5:
+            backlog = process.session._backlog  # little may wait for a monitor that is away
+            backlog._patience, backlog._most = 0.05, 200
+
+    def _kill_monitor(self, delay: float) -> None:
+        away = self._happens("a long absence", 0.3)
+        super()._kill_monitor(delay + 2.0 if away else delay)
+
+    def _kill(self, process: Process, how: str) -> None:
+        """Its successor may be there before anybody has noticed that it is gone."""
+        if process.zombie_until is None and self._happens("a loss that is not noticed", self._unnoticed):
+            self.note(how, worker=process.worker, incarnation=process.incarnation)
+            self._bury(process)
+            self._starts.append((self.now, process.worker))
+            return
+        super()._kill(process, how)

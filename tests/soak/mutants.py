@@ -1,0 +1,224 @@
+"""Mutants: the product with one small mistake in it, as a programmer could make it.
+
+A mutant has a name that outlives changes elsewhere in its file: the function, and the smallest expression or statement that
+differs, before and after. It is brought into a running process by giving the function other code, so that all who hold the
+function have it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+_CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add}
+_QUIET = ("raise ", "assert ")
+"""Statements that say what is wrong: what they say is not the matter here."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`file` is relative to the repository, `function` a qualified name, `change` the text before and after."""
+
+    file: str
+    function: str
+    change: str
+    line: int
+    make: Callable[[], Any]
+    """Changes the tree of the file, and gives what undoes it."""
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        return f"{self.function}: {self.change}"
+
+
+def mutants(file: str) -> list[Mutant]:
+    """All mutants of a file, in the order of its lines."""
+    tree = ast.parse((ROOT / file).read_text())
+    found: list[Mutant] = []
+    seen: Counter[str] = Counter()
+    for function, body in _functions(tree, ""):
+        for node, make, change in _changes(body):
+            name = f"{function}: {change}"
+            seen[name] += 1
+            if seen[name] > 1:
+                change += f"  (number {seen[name]})"
+            line = node.target.lineno if isinstance(node, ast.comprehension) else node.lineno
+            found.append(Mutant(file, function, change, line, make, tree))
+    return sorted(found, key=lambda mutant: mutant.line)
+
+
+def _functions(node: ast.AST, outer: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef):
+            yield f"{outer}{child.name}", child  # functions within it are changed with it
+        elif isinstance(child, ast.ClassDef):
+            yield from _functions(child, f"{outer}{child.name}.")
+
+
+def _changes(function: ast.FunctionDef) -> Iterator[tuple[Any, Callable[[], Any], str]]:
+    """(where, what makes the change, its text) of all changes of a function."""
+    for parent, field, at, node in _places(function):
+        for new in _variants(node):
+            yield node, _put(parent, field, at, node, new), _difference(node, new)
+
+
+def _places(root: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, Any]]:
+    """All that stands in a function: (parent, field, place in a list, node); no annotations, defaults, decorators, texts."""
+    for field, value in ast.iter_fields(root):
+        if field in ("annotation", "returns", "decorator_list", "args") and not isinstance(root, ast.Call):
+            continue
+        for at, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            if not isinstance(node, ast.AST) or isinstance(node, ast.JoinedStr):
+                continue
+            yield root, field, at, node
+            if not isinstance(node, ast.Raise | ast.Assert):
+                yield from _places(node)
+
+
+def _variants(node: ast.AST) -> Iterator[ast.AST | None]:
+    """What may stand in a node's place; None: nothing."""
+    match node:
+        case ast.Compare(left, [operator], [right]):
+            yield ast.Compare(left, [_COMPARISONS[type(operator)]()], [right])
+        case ast.Compare(left, [first, second], [middle, right]):
+            yield ast.Compare(left, [_COMPARISONS[type(first)](), second], [middle, right])
+            yield ast.Compare(left, [first, _COMPARISONS[type(second)]()], [middle, right])
+        case ast.BoolOp(operator, values):
+            yield ast.BoolOp(ast.Or() if isinstance(operator, ast.And) else ast.And(), values)
+            for at in range(len(values)):
+                left = values[:at] + values[at + 1 :]
+                yield left[0] if len(left) == 1 else ast.BoolOp(operator, left)
+        case ast.UnaryOp(ast.Not(), operand):
+            yield operand
+        case ast.Call(ast.Name(name), arguments, keywords) if name in _CALLS:
+            yield ast.Call(ast.Name(_CALLS[name], ast.Load()), arguments, keywords)
+            if len(arguments) > 1:
+                yield from arguments
+        case ast.Call(ast.Name("reversed" | "sorted"), [inner], []):
+            yield ast.Call(ast.Name("list", ast.Load()), [inner], [])
+        case ast.Constant(bool() as value):
+            yield ast.Constant(not value)
+        case ast.Constant(int() as value):
+            yield ast.Constant(value + 1)
+        case ast.BinOp(left, operator, right) if type(operator) in _OPERATORS and not isinstance(left, ast.Constant):
+            yield ast.BinOp(left, _OPERATORS[type(operator)](), right)
+        case ast.IfExp(_, body, orelse):
+            yield body
+            yield orelse
+        case ast.comprehension(target, source, [_, *_], asynchronous):
+            yield ast.comprehension(target, source, [], asynchronous)
+        case ast.If(test, body, orelse) if not isinstance(test, ast.Compare | ast.BoolOp | ast.UnaryOp):
+            yield ast.If(ast.UnaryOp(ast.Not(), test), body, orelse)
+        case ast.Expr(ast.Constant()):
+            return  # a docstring
+        case ast.Expr() | ast.AugAssign() | ast.Delete() | ast.Continue() | ast.Break() | ast.Raise():
+            yield ast.Pass()
+        case ast.Return(None):
+            yield ast.Pass()
+        case ast.Assign([ast.Attribute() | ast.Subscript(), *_]):
+            yield ast.Pass()
+
+
+def _put(parent: ast.AST, field: str, at: int | None, old: Any, new: Any) -> Callable[[], Any]:
+    def put(node: Any) -> None:
+        if at is None:
+            setattr(parent, field, node)
+        else:
+            getattr(parent, field)[at] = node
+
+    def make() -> Callable[[], None]:
+        if not isinstance(new, ast.comprehension):
+            ast.copy_location(new, old)
+        put(new)
+        ast.fix_missing_locations(parent)
+        return lambda: put(old)
+
+    return make
+
+
+def _difference(old: ast.AST, new: ast.AST) -> str:
+    if isinstance(old, ast.BoolOp) and not (isinstance(new, ast.BoolOp) and len(new.values) == len(old.values)):
+        left = new.values if isinstance(new, ast.BoolOp) and new.op is old.op else [new]
+        gone = next(value for value in old.values if not any(value is other for other in left))
+        return f"{_text(old)} -> without {_text(gone)}"
+    return f"{_text(old)} -> {_text(new)}"
+
+
+def _text(node: Any) -> str:
+    if isinstance(node, ast.If):
+        return f"if {ast.unparse(node.test)}"
+    if isinstance(node, ast.comprehension):
+        return ast.unparse(ast.ListComp(ast.Name("..."), [node]))[5:-1].strip()
+    return " ".join(ast.unparse(node).split())
+
+
+# Into the running process
+
+
+def _code(mutant: Mutant) -> CodeType:
+    undo = mutant.make()
+    try:
+        code = compile(mutant.tree, str(ROOT / mutant.file), "exec", dont_inherit=True)
+    finally:
+        undo()
+    for part in mutant.function.split("."):
+        code = next(each for each in code.co_consts if isinstance(each, CodeType) and each.co_name == part)
+    return code
+
+
+@cache
+def _module(file: str) -> ModuleType:
+    return importlib.import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+
+
+def function_of(mutant: Mutant) -> FunctionType:
+    """The function, as the product has it."""
+    found: Any = _module(mutant.file)
+    for part in mutant.function.split("."):
+        found = inspect.getattr_static(found, part)
+    if isinstance(found, property):
+        found = found.fget if found.fset is None else found.fset
+    found = getattr(found, "func", getattr(found, "__func__", found))
+    return inspect.unwrap(found)  # type: ignore[return-value]
+
+
+def applies(mutant: Mutant) -> bool:
+    """Whether the function can have that code: a change may take away all that it has of an outer one."""
+    return len(_code(mutant).co_freevars) == len(function_of(mutant).__code__.co_freevars)
+
+
+@contextlib.contextmanager
+def applied(mutant: Mutant) -> Iterator[None]:
+    """The product is that mutant meanwhile."""
+    function = function_of(mutant)
+    before = function.__code__
+    function.__code__ = _code(mutant)
+    try:
+        yield
+    finally:
+        function.__code__ = before

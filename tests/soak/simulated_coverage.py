@@ -1,0 +1,254 @@
+"""The share of recovery that simulated runs execute: lines and branches, by file. `python -m tests.soak.simulated_coverage`.
+
+Other tests do not count, only whole simulated jobs with faults. What is missed must be explained in
+`never_simulated.toml`, item by item; an entry whose text is gone is an error too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import multiprocessing
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import coverage
+
+if TYPE_CHECKING:  # at run time nothing of the product may be imported before the tracing begins
+    from falkirk.simulate.outside import Result
+    from timely.dataflow import Dataflow
+
+ROOT = Path(__file__).resolve().parents[2]
+EXPLAINED = Path(__file__).with_name("never_simulated.toml")
+LEAST = 95.0
+FILES = (
+    "recovery/rollback.py",
+    "recovery/queues.py",
+    "timely/rewind.py",
+    "recovery/recorder.py",
+    "recovery/checkpoints.py",
+    "recovery/agent.py",
+    "monitor/coordinator.py",
+    "recovery/backlog.py",
+    "recovery/loops.py",
+    "recovery/replay.py",
+    "monitor/available.py",
+    "monitor/cuts.py",
+    "monitor/phase.py",
+    "monitor/rounds.py",
+    "monitor/watermarks.py",
+)
+
+
+def programs() -> dict[str, Callable[[], Dataflow]]:
+    """All programs that are simulated somewhere."""
+    from tests.recovery.programs import PROGRAMS
+    from tests.recovery.rules_support import RULE_PROGRAMS
+    from tests.recovery.troubled import histories
+
+    return {**RULE_PROGRAMS, **PROGRAMS, "histories": histories}
+
+
+# What is missed
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file's lines, and in which function each is."""
+
+    name: str
+    lines: tuple[str, ...]
+    functions: tuple[str, ...]
+
+    @classmethod
+    def read(cls, name: str) -> Source:
+        """The file `name` of the repository."""
+        text = (ROOT / name).read_text()
+        lines = text.splitlines()
+        functions = [""] * (len(lines) + 1)
+
+        def name_all(node: ast.AST, outer: str) -> None:
+            for child in ast.iter_child_nodes(node):
+                inner = outer
+                if isinstance(child, ast.FunctionDef | ast.ClassDef):
+                    inner = f"{outer}.{child.name}" if outer else child.name
+                    for line in range(child.lineno, (child.end_lineno or child.lineno) + 1):
+                        functions[line] = inner
+                name_all(child, inner)
+
+        name_all(ast.parse(text), "")
+        return cls(name, tuple(lines), tuple(functions))
+
+    def text(self, line: int) -> str:
+        """The text of a line; a line below 0 is the end of a function."""
+        return self.lines[line - 1].strip() if line > 0 else "end"
+
+    def line_item(self, line: int) -> str:
+        """The name of a missed line."""
+        return f"{self.functions[line]}: {self.text(line)}"
+
+    def branch_item(self, begin: int, end: int) -> str:
+        """The name of a missed branch."""
+        return f"{self.line_item(begin)} -> {self.text(end)}"
+
+    def items(self) -> set[str]:
+        """The beginning of the name of all that may be missed here."""
+        return {self.line_item(line) for line in range(1, len(self.lines) + 1)}
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of a file was executed, lines and branches; `missed`: the rest, as (line, name).
+
+    Lines that are missed together are one item, named by the first; a branch is one of its own where it leads to a line
+    that was executed all the same.
+    """
+
+    name: str
+    executed: int
+    all: int
+    missed: tuple[tuple[int, str], ...]
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * self.executed / self.all if self.all else 100.0
+
+
+def share(name: str, simulated: dict[str, Any], imported: dict[str, Any]) -> Share:
+    """What was executed of a file, from two reports of coverage; lines that importing executes are left out."""
+    source = Source.read(name)
+    skipped = set(imported["executed_lines"])
+    missing = [line for line in simulated["missing_lines"] if line not in skipped]
+    executed = [line for line in simulated["executed_lines"] if line not in skipped]
+    branches = [branch for branch in simulated["missing_branches"] if branch not in imported["executed_branches"]]
+    taken = [branch for branch in simulated["executed_branches"] if branch not in imported["executed_branches"]]
+    statements = sorted([*missing, *executed, *skipped])
+    found = []
+    for line in missing:
+        before = statements[statements.index(line) - 1]
+        if before not in missing or source.functions[before] != source.functions[line]:
+            found.append((line, source.line_item(line)))
+    for begin, end in branches:
+        if begin not in missing and end not in missing:
+            found.append((begin, source.branch_item(begin, end)))
+    done, left = len(executed) + len(taken), len(missing) + len(branches)
+    return Share(name, done, done + left, tuple(sorted(set(found))))
+
+
+def explained() -> dict[str, dict[str, str]]:
+    """The reasons, by file and item."""
+    return tomllib.loads(EXPLAINED.read_text()) if EXPLAINED.exists() else {}
+
+
+def stale(entries: dict[str, dict[str, str]]) -> list[str]:
+    """Entries whose text stands nowhere any more."""
+    found = []
+    for name, items in entries.items():
+        there = Source.read(name).items() if (ROOT / name).exists() and name in FILES else set()
+        found += [f"{name}: {item}" for item in items if item not in there and item.rpartition(" -> ")[0] not in there]
+    return found
+
+
+# Running
+
+
+def runs(seeds: int, only: Sequence[str]) -> list[tuple[str, int, bool]]:
+    """(program, seed, whether in more trouble than usual) of all runs."""
+    names = [name for name in programs() if not only or name in only]
+    return [(name, seed, troubled) for seed in range(seeds) for name in names for troubled in (False, True)]
+
+
+def measure(part: int, parts: int, seeds: int, only: Sequence[str]) -> tuple[bytes, list[str]]:
+    """Every `parts`-th run; what was traced, and what has failed."""
+    traced = coverage.Coverage(
+        data_file=None, config_file=False, branch=True, include=[str(ROOT / name) for name in FILES]
+    )
+    failures = []
+    traced.start()
+    traced.switch_context("import")
+    from falkirk.simulate.simulation import Simulation
+    from falkirk.simulate.world import World
+    from tests.recovery.troubled import TroubledWorld, small_histories
+
+    build = programs()
+    expected: dict[str, Result] = {}
+    traced.switch_context("simulated")
+    for name, seed, troubled in runs(seeds, only)[part::parts]:
+        if name not in expected:
+            expected[name] = Simulation(build[name], 1).expected
+        world = (TroubledWorld if troubled else World)(build[name], 1 + seed % 3, seed)
+        try:
+            with small_histories() if troubled else nullcontext():
+                world.run(100_000)
+            world.outside.compare(expected[name])
+        except Exception as error:
+            kind = "troubled" if troubled else "usual"
+            failures.append(f"{name}, {1 + seed % 3} workers, seed {seed}, {kind}: {type(error).__name__}: {error}")
+    traced.stop()
+    return traced.get_data().dumps(), failures
+
+
+def shares(traced: Sequence[bytes]) -> Iterator[Share]:
+    """The share of each file, from what each process has traced."""
+    both = coverage.Coverage(
+        data_file=None, config_file=False, branch=True, include=[str(ROOT / name) for name in FILES]
+    )
+    for data in traced:
+        one = coverage.CoverageData(no_disk=True)
+        one.loads(data)
+        both.get_data().update(one)
+    reports = []
+    with tempfile.TemporaryDirectory() as folder:
+        for context in ("simulated", "import"):
+            path = Path(folder) / context
+            both.json_report(outfile=str(path), contexts=[context])
+            reports.append(
+                {str(Path(name).resolve()): of for name, of in json.loads(path.read_text())["files"].items()}
+            )
+    for name in FILES:
+        simulated, imported = (report[str(ROOT / name)] for report in reports)
+        yield share(name, simulated, imported)
+
+
+def main() -> int:
+    """Run, report; 1 if too little is executed, or not all that is missed is explained."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=60, help="of each program")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", action="append", default=[], help="this program")
+    options = parser.parse_args()
+    arguments = [(part, options.processes, options.seeds, options.only) for part in range(options.processes)]
+    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+        found = list(pool.map(measure, *zip(*arguments)))
+    reasons, wrong = explained(), [failure for _, failures in found for failure in failures]
+    executed = everything = 0
+    for each in shares([data for data, _ in found]):
+        executed, everything = executed + each.executed, everything + each.all
+        why = reasons.get(each.name, {})
+        print(f"{each.percent:6.1f} %  {each.name}")
+        for line, item in each.missed:
+            print(f"          {line}: {item}{'' if item not in why else f'  [{why[item]}]'}")
+        names = {item for _, item in each.missed}
+        wrong += [f"{each.name}: not explained: {item}" for item in sorted(names - why.keys())]
+        for item in sorted(why.keys() - names):
+            print(f"          explained, but executed: {item}")
+    percent = 100 * executed / everything
+    if percent < LEAST:
+        wrong.append(f"only {percent:.1f} %, where it must be {LEAST:.0f} %")
+    print(f"{percent:6.1f} %  of {everything:,} lines and branches")
+    wrong += [f"explained, but not there: {entry}" for entry in stale(reasons)]
+    for each_wrong in wrong:
+        print(each_wrong, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
