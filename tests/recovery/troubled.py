@@ -90,6 +90,8 @@ class TroubledWorld(World):
             self._chance.choice((0.0, 0.3, 1.0)) * most for most in (0.1, 0.02, 0.002, 0.1, 0.5)
         )
         self._refused = False
+        self._liars: set[int] = set()
+        """The incarnations that have reported nonsense, and are given up for that."""
         super().__init__(build, workers, seed)
 
     def _happens(self, what: str, rate: float) -> bool:
@@ -127,6 +129,7 @@ class TroubledWorld(World):
         wrong = self._nonsense_for(message) if self._chance.random() < self._nonsense else None
         if wrong is not None and self._happens("nonsense", 1.0):
             process.to_monitor.popleft()
+            self._liars.add(process.incarnation)
             coordinator.hear(wrong, self.now, process.incarnation)
             self._carry_out()
             return
@@ -222,6 +225,12 @@ class TroubledWorld(World):
         if process.session is not None and self._chance.random() < 0.5:
             backlog = process.session._backlog  # little may wait for a monitor that is away
             backlog._patience, backlog._most = 0.05, 200
+
+    def _fence(self, worker: int, incarnation: int, reason: str) -> None:
+        process = self._processes[worker]
+        if process is not None and process.incarnation in self._liars:
+            reason = reason.replace("cannot be: ", "was nonsense: ")  # it is given up for good reason
+        super()._fence(worker, incarnation, reason)
 
     def _kill_monitor(self, delay: float) -> None:
         away = self._happens("a long absence", 0.3)
