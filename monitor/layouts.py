@@ -55,7 +55,10 @@ def _edge_changes(before: Layout, after: Layout) -> list[str]:
     lines = []
     for old, new in zip(before.edges, after.edges):
         if old != new:
-            ends = f"{after.processors[new.source].name!r} to {after.processors[new.target].name!r}"
+            names = [info.name for info in after.processors]
+            if not all(0 <= end < len(names) for end in (new.source, new.target)):  # it comes from another process
+                return ["an edge leads to an operator that it does not have"]
+            ends = f"{names[new.source]!r} to {names[new.target]!r}"
             what = "is of another kind"
             if old.logged != new.logged:
                 what = "is now logged" if new.logged else "is no longer logged"

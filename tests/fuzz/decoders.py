@@ -48,7 +48,7 @@ from recovery.metadata import Xi
 from recovery.recorder import WorkerRecorder
 from recovery.store.identity import store_id
 from recovery.store.reading import take_over
-from recovery.store.segments import Section, SegmentMeta, decode_segment, encode_segment, segment_name
+from recovery.store.segments import FORMAT, Section, SegmentMeta, decode_segment, encode_segment, segment_name
 from tests.fuzz.mutate import mutate, mutate_value, packed
 from tests.fuzz.targets import Read, Target, plain
 from tests.monitor import coordinators
@@ -878,7 +878,7 @@ TARGETS = {
         ),
         Target(
             "store identity",
-            stay(b'{"type":"falkirk-store","version":2,"id":"AAECAwQFBgcICQoLDA0ODw=="}\n'),
+            stay(f'{{"type":"falkirk-store","version":{FORMAT},"id":"AAECAwQFBgcICQoLDA0ODw=="}}\n'.encode()),
             plain(read_identity),
         ),
         Target("owner of output", stay(b'{"job":"0123456789abcdef","sink":"files"}'), plain(owner_of)),

@@ -156,7 +156,7 @@ rule(
     Change(
         SourceDriver,
         "_recognise",
-        "if Mark(0, None, None, rows, sample).fingerprint() != place.fingerprint:",
+        "if content.fingerprint() != place.fingerprint:",
         "if False:",
     ),
 )

@@ -311,7 +311,7 @@ rule(
     Change(
         Agent,
         "_let_go",
-        "operator.state.compact(to_frontier(bound))",
+        "operator.state.compact(to_frontier(base))",
         "operator.state.compact(to_frontier((10**6,)))",
     ),
 )
