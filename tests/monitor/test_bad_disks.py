@@ -140,7 +140,9 @@ def test_a_damaged_journal_is_never_read_as_if_it_were_whole(
     code, said = run(command(tmp_path))
     if code:
         assert code == 1
-        assert f"{owner}/{victim.name} is damaged at byte" in said
+        # If older ones are gone because of the newest, the error names those, and a note what was cut off.
+        assert f"{owner}/{victim.name}" in said
+        assert "is damaged at byte" in said
         assert ("the monitor's journal" if owner == "monitor" else "the journal of worker 0") in said
         assert "Traceback" not in said
         is_whole_so_far(tmp_path)

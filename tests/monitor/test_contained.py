@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def put_in(monkeypatch: pytest.MonkeyPatch, folder: Path, module: str, place: st
     there.mkdir()
     text = FAILS.format(module=module, where=where, what=what, after=after, once=once)
     (there / "sitecustomize.py").write_text(text)
-    monkeypatch.syspath_prepend(str(there))  # the processes of a job get this one's path
+    monkeypatch.setenv("PYTHONPATH", str(there), prepend=os.pathsep)  # where Python looks when a process starts
 
 
 def test_a_monitor_that_fails_for_a_reason_of_its_own_is_replaced(
