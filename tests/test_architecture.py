@@ -27,7 +27,7 @@ PACKAGES = ["timely", "recovery", "monitor", "libraries", "falkirk"]  # lowest f
 # Inside `timely`: patterns of module names (without "timely."), lowest floor first; the first fit counts.
 TIMELY_FLOORS: list[tuple[str, list[str]]] = [
     ("order", ["errors", "times", "order", "frontier", "summary", "sequence"]),
-    ("batch", ["batch", "codec", "codec.*", "routing", "kernels", "kernels.*"]),
+    ("batch", ["batch", "keys", "codec", "codec.*", "routing", "kernels", "kernels.*"]),
     ("seams", ["state", "state.*", "recorder", "messages", "capability", "io", "io.*"]),
     ("operators", ["operators", "operators.*"]),
     ("graph", ["graph", "graph_*", "fingerprint", "draw", "progress", "progress_*", "progress.*"]),

@@ -5,9 +5,9 @@ A batch is a Polars frame or an Arrow table; where records reach a verb over col
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -15,9 +15,9 @@ from timely.batch import Batch, as_polars, is_columns
 from timely.errors import GraphError, user_site
 from timely.keyed import Keyed, Over, check_over
 from timely.operators.agg import Aggregate
-from timely.operators.aggregate import PreAggregate, column_aggregate
+from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate
 from timely.operators.channels import Exchange
-from timely.operators.column_join import ColumnJoin
+from timely.operators.column_join import ColumnJoin, How, check_join
 from timely.operators.shaping import Branch
 from timely.stream import Stream, records_of, view
 from timely.wire import Wire, check_callable
@@ -84,20 +84,30 @@ class Columns(Wire):
         self,
         other: Columns,
         on: str | Sequence[str],
-        how: Literal["inner", "left"] = "inner",
-        over: Over = "time",
+        how: How = "inner",
+        over: Over = "scope",
         name: str | None = None,
+        right: Mapping[str, Any] | None = None,
     ) -> Columns:
-        """Join with `other` on equal columns `on`: within each time, or (over="scope") with all that came before."""
+        """Join with `other` on equal columns `on`: with all rows so far (over="scope"), or within each time (over="time").
+
+        how="inner": every pair once, at the later of its two times. how="left" (over="time" only): also the rows without a
+        match, with nulls. how="lookup" (over="scope" only): every row of this stream once, at its own time, with the rows of
+        `other` that are there when that time is complete, or with nulls; rows of `other` that come later do not reach it.
+
+        `right` names the columns and types of `other` for rows that come before any of it. Null keys match nothing.
+        """
         self._same_scope(other, "join")
-        check_over(over, "join")
+        check_join(how, check_over(over, "join"))
         keys = (on,) if isinstance(on, str) else tuple(on)
+        if not keys or not all(isinstance(key, str) for key in keys):
+            raise GraphError(f"{user_site()}: join(on=...) takes names of columns, not {on!r}")
         channel = Exchange(columns=keys, prepare=columns_of)
         node = self.graph.add_node(
             "join",
             self.scope,
             name,
-            factory=lambda: ColumnJoin(keys, how, over),
+            factory=lambda: ColumnJoin(keys, how, over, right),
             inputs=2,
             notifies=True,
             stateful=True,
@@ -127,18 +137,21 @@ class GroupBy:
     keys: tuple[str, ...]
 
     def agg(
-        self, *exprs: pl.Expr, over: Over = "time", name: str | None = None, **aggregates: Aggregate | pl.Expr
+        self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
     ) -> Columns:
         """Aggregate each group.
 
-        over="time": once a time, over the rows of that time. over="scope": running along the innermost coordinate (in
-        the root scope: over all epochs so far); emits the keys that changed, with their totals, when a time is complete.
+        over="scope": running along the innermost coordinate (in the root scope: over all epochs so far); emits the keys that
+        are new or whose results changed when a time is complete. over="time": once a time, over the rows of that time.
         Aggregates are those of `timely.operators.agg`; Polars expressions are allowed with over="time".
         """
         check_over(over, "agg")
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:
-            named[expr.meta.output_name()] = expr
+            column = _output_of(expr)
+            if column in named:
+                raise GraphError(f"{user_site()}: agg computes {column!r} twice; give one of them another name")
+            named[column] = expr
         if not named:
             raise GraphError(f"{user_site()}: agg needs something to compute, for example agg(n=agg.count())")
         for key, aggregate in named.items():
@@ -148,12 +161,13 @@ class GroupBy:
                 )
             if isinstance(aggregate, pl.Expr) and over == "scope":
                 raise GraphError(
-                    f"{user_site()}: agg({key}=...): a running total cannot be kept for a Polars expression; use "
-                    "agg.count/sum/min/max/mean, or over='time'"
+                    f"{user_site()}: agg({key}=...): a running total cannot be kept for a Polars expression; say "
+                    "over='time' for one result a time, or use agg.count/sum/min/max/mean"
                 )
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
         combine = PreAggregate(self.keys, plain).apply if len(plain) == len(named) else None
         columns = self.columns
+        check_aggregate(self.keys, named)
         node = columns._attach(
             "aggregate",
             name,
@@ -163,3 +177,18 @@ class GroupBy:
             stateful=True,
         )
         return columns._of(node)
+
+
+def _output_of(expr: Any) -> str:
+    """The column that a Polars expression makes."""
+    if isinstance(expr, Aggregate):
+        of = "" if expr.column is None else repr(expr.column)
+        raise GraphError(
+            f"{user_site()}: agg.{expr.kind}({of}) needs a name for its column: agg({expr.column or 'n'}=agg.{expr.kind}({of}))"
+        )
+    if not isinstance(expr, pl.Expr):
+        raise GraphError(f"{user_site()}: agg takes Polars expressions, or name=agg.count(), ..., not {expr!r}")
+    try:
+        return expr.meta.output_name()
+    except pl.exceptions.PolarsError as error:
+        raise GraphError(f"{user_site()}: agg needs expressions of one column each: {error}") from error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
-from timely.operators.keyed import Combine, Fold, Join, Reduce, combiner, pairs_of
+from timely.operators.keyed import Combine, Fold, Join, Reduce, combiner, greatest, least, pairs_of
 from timely.wire import Wire, check_callable
 
 if TYPE_CHECKING:
@@ -34,8 +34,10 @@ class Keyed(Wire):
     """A stream of pairs (key, value). Keys are hashable, and of a type that the codec carries.
 
     `over` says how long the state of a verb lives: "scope" (the default), it runs on along the innermost coordinate,
-    which in the root scope means over all epochs so far, and what comes out when a time is complete is the keys that
-    changed, with their totals; "time", each time by itself.
+    which in the root scope means over all epochs so far, and what comes out when a time is complete is the keys that are
+    new or whose totals changed, with their totals; "time", each time by itself.
+
+    NaN is one key, whatever the number of workers, and so are 0.0 and -0.0.
     """
 
     def reduce(self, combine: Combine, over: Over = "scope", name: str | None = None) -> Keyed:
@@ -48,12 +50,12 @@ class Keyed(Wire):
         return self._reduce("sum", operator.add, over, name)
 
     def min(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The least value of each key."""
-        return self._reduce("min", min, over, name)
+        """The least value of each key. NaN loses against any number."""
+        return self._reduce("min", least, over, name)
 
     def max(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The greatest value of each key."""
-        return self._reduce("max", max, over, name)
+        """The greatest value of each key. NaN loses against any number."""
+        return self._reduce("max", greatest, over, name)
 
     def count(self, over: Over = "scope", name: str | None = None) -> Keyed:
         """The number of records of each key."""
@@ -65,12 +67,13 @@ class Keyed(Wire):
     ) -> Keyed:
         """One accumulator a key: `step(accumulator, value)` from `start` (a value, or a function that makes one).
 
-        `step` returns the new accumulator and must not change the old one.
+        `step` returns the new accumulator and must not change the old one. A list, dict or set that it returns as it was
+        given counts as changed.
         """
         check_callable(step, "fold")
         make = start if callable(start) else lambda: start
         running = check_over(over, "fold")
-        return self._keyed_operator("fold", name, Exchange(), lambda: Fold(make, step, running))
+        return self._keyed_operator("fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running))
 
     def join(self, other: Keyed, over: Over = "scope", name: str | None = None) -> Keyed:
         """Pairs (key, (mine, theirs)) for all values with equal keys, so far or (over="time") within a time."""
@@ -81,8 +84,8 @@ class Keyed(Wire):
         node = self.graph.add_node(
             "join", self.scope, name, factory=lambda: Join(running), inputs=2, notifies=True, stateful=True
         )
-        self._connect(node, 0, Exchange())
-        other._connect(node, 1, Exchange())
+        self._connect(node, 0, Exchange(prepare=pairs_of))
+        other._connect(node, 1, Exchange(prepare=pairs_of))
         return self._of(node)
 
     def window(
@@ -124,11 +127,11 @@ class Keyed(Wire):
 
     def exchange(self, name: str | None = None) -> Keyed:
         """Bring equal keys to the same worker."""
-        return self._stage("exchange", name, pairs_of, channel=Exchange())
+        return self._stage("exchange", name, pairs_of, channel=Exchange(prepare=pairs_of))
 
     def _reduce(self, kind: str, combine: Combine, over: Over, name: str | None) -> Keyed:
         running = check_over(over, kind)
-        channel = Exchange(combine=combiner(combine))
+        channel = Exchange(prepare=pairs_of, combine=combiner(combine))
         return self._keyed_operator(kind, name, channel, lambda: Reduce(combine, running))
 
     def _keyed_operator(self, kind: str, name: str | None, channel: Exchange, factory: Callable[[], Operator]) -> Keyed:

@@ -11,7 +11,7 @@ from timely.errors import GraphError, user_site
 from timely.graph import Node
 from timely.operators.base import Operator
 from timely.operators.channels import Broadcast, Exchange
-from timely.operators.keyed import Combine
+from timely.operators.keyed import Combine, greatest, least, pairs_of
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, EventTimes, Lateness
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window
 from timely.operators.windows import (
@@ -40,8 +40,10 @@ class Windowed:
     Event time: `time(value)` gives a number, or a datetime where lengths are timedeltas; windows are aligned to 0 or to the
     beginning of 1970 (aware datetimes in UTC). When an epoch is complete, the *watermark* is the greatest event time so far
     on any worker, minus `lateness`; windows that end at it or before it close. A record is *late* when a window that it
-    belongs to has closed before its epoch: it is then in `late()` and in no window. (For sessions: when it lies before the
-    watermark.) So the windows are exactly those of the records that are not late, whatever the number of workers.
+    belongs to has closed before its epoch. It is in `late()` then, once, and misses the windows that have closed, but not
+    those that are still open, as the later ones of `Sliding` windows may be. (For sessions: late is what lies before the
+    watermark, and a late record is in no session.) So every window is exactly that of the records that came before it closed,
+    whatever the number of workers.
 
     When the input ends, all windows close. Their results have the time (INF,), which comes after every epoch.
     """
@@ -106,7 +108,7 @@ class Windowed:
         return judge
 
     def late(self) -> Keyed:
-        """The records (key, value) that came too late for a window, each at its own epoch."""
+        """The records (key, value) that came too late for one of their windows or more, each once, at its own epoch."""
         if self._judge is None:
             raise GraphError(f"{user_site()}: no record is late for {self._shape}: epochs wait for all of theirs")
         return self._keyed._of(self._judge, LATE)
@@ -121,11 +123,11 @@ class Windowed:
 
     def min(self, name: str | None = None) -> Keyed:
         """The least value."""
-        return self._aggregate("min", name, reducing(min))
+        return self._aggregate("min", name, reducing(least))
 
     def max(self, name: str | None = None) -> Keyed:
         """The greatest value."""
-        return self._aggregate("max", name, reducing(max))
+        return self._aggregate("max", name, reducing(greatest))
 
     def reduce(self, combine: Combine, name: str | None = None) -> Keyed:
         """The values combined by `combine(a, b)`, which must be associative and commutative."""
@@ -165,7 +167,8 @@ class Windowed:
         if isinstance(shape, Epochs):
             n = shape.n
             factory: Callable[[], Operator] = lambda: EpochWindows(n, aggregate)  # noqa: E731
-            return keyed._of(keyed._attach("window", chosen, Exchange(), factory=factory, notifies=True, stateful=True))
+            channel = Exchange(prepare=pairs_of)
+            return keyed._of(keyed._attach("window", chosen, channel, factory=factory, notifies=True, stateful=True))
         assert judge is not None
         event_shape = shape
         node = keyed.graph.add_node(

@@ -360,7 +360,7 @@ def columns() -> Dataflow:
     totals = {"n": agg.count(), "total": agg.sum("v"), "most": agg.max("v")}
     frames.group_by("k").agg(over="scope", name="running", **totals).capture("out")
     with flow.region("batch", policy=Batch(log_outputs=True)):
-        each = frames.group_by("k").agg(name="each", **totals)
+        each = frames.group_by("k").agg(over="time", name="each", **totals)
     each.to(Memory(), name="epochs")
     return flow
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tests.timely.fake_context import feed
 from timely.batch import as_polars
+from timely.dataflow import Dataflow
+from timely.drivers.session import Session
 from timely.errors import GraphError, OperatorError
 from timely.kernels.index import TINY
 from timely.operators import agg
@@ -263,3 +265,43 @@ def test_large_partial_tables_of_integer_keys_are_added_up(spread: int, over: st
     )
     found = pl.DataFrame(pl.from_arrow(result)).sort("k")
     assert found.rows() == expected.rows()
+
+
+@pytest.mark.parametrize("size", [4, 2000])
+def test_keys_may_be_views_of_text_with_nulls(size: int) -> None:
+    words = pa.array([["a", None, "b", "b"][i % 4] for i in range(size)]).cast(pa.string_view())
+    [(_, result)] = feed(ColumnAggregate(["k"], {"n": agg.count()}), [(0, (0,), pa.table({"k": words}))])
+    assert {row["k"]: row["n"] for row in result.to_pylist()} == {"a": size // 4, None: size // 4, "b": size // 2}
+
+
+def test_agg_by_position_takes_expressions_with_names_of_their_own_and_says_what_else_to_write() -> None:
+    grouped = Dataflow().input("in").to_columns().group_by("k")
+    for build, why in (
+        (
+            lambda: grouped.agg(agg.mean("v")),
+            r"agg\.mean\('v'\) needs a name for its column: agg\(v=agg\.mean\('v'\)\)",
+        ),  # type: ignore[arg-type]
+        (lambda: grouped.agg(agg.count()), r"agg\(n=agg\.count\(\)\)"),  # type: ignore[arg-type]
+        (lambda: grouped.agg("v"), "takes Polars expressions"),  # type: ignore[arg-type]
+        (lambda: grouped.agg(pl.col("v").min(), pl.col("v").max(), over="time"), "computes 'v' twice"),
+        (lambda: grouped.agg(pl.all().min(), over="time"), "one column each"),
+        (lambda: grouped.agg(k=agg.count()), "'k' would come out twice"),
+        (lambda: grouped.agg(v=pl.col("v").min()), "say over='time'"),
+    ):
+        with pytest.raises(GraphError, match=rf"test_aggregate\.py:\d+: .*{why}"):
+            build()
+
+
+def test_one_default_for_all_verbs_totals_run_on() -> None:
+    flow = Dataflow()
+    rows = flow.input("in")
+    by_column = rows.to_columns({"k": pl.String, "v": pl.Int64}).group_by("k").agg(v=agg.sum("v")).capture()
+    by_record = rows.keyed().sum().capture()
+    with Session(flow) as session:
+        for epoch in range(3):
+            session.input("in").send([("a", 2)])
+            session.input("in").advance_to(epoch + 1)
+        session.input("in").close()
+        session.run()
+        columns = [(time, as_polars(batch).rows()) for time, batch in session.captured(by_column)]
+        assert columns == session.captured(by_record) == [((t,), [("a", 2 * t + 2)]) for t in range(3)]

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timely.fake_context import feed
+from timely.dataflow import Dataflow
+from timely.drivers.session import Session
 from timely.errors import GraphError, OperatorError
 from timely.operators.column_join import ColumnJoin
 from timely.order import Frontier
@@ -42,7 +44,7 @@ def rows(sent: list[Any]) -> list[Any]:
 @given(sides, sides, st.sampled_from(["inner", "left"]))
 def test_per_time_join_equals_polars_at_each_time(l_side: Any, r_side: Any, how: Any) -> None:
     left, right = frames(l_side, "l"), frames(r_side, "r")
-    sent = feed(ColumnJoin(["k"], how, right=RIGHT), events(left, right))
+    sent = feed(ColumnJoin(["k"], how, "time", right=RIGHT), events(left, right))
     wanted = [
         (t, frame.join(right[t] if t < len(right) else pl.DataFrame(schema=RIGHT), on="k", how=how))
         for t, frame in enumerate(left)
@@ -67,9 +69,9 @@ def test_running_inner_join_gives_each_pair_once_at_its_later_time(l_side: Any, 
 
 @settings(max_examples=40)
 @given(sides, sides)
-def test_running_left_join_sees_what_is_known_at_its_time(l_side: Any, r_side: Any) -> None:
+def test_a_lookup_sees_what_is_known_at_its_time(l_side: Any, r_side: Any) -> None:
     left, right = frames(l_side, "l"), frames(r_side, "r")
-    sent = dict(feed(ColumnJoin(["k"], "left", "scope", right=RIGHT), events(left, right)))
+    sent = dict(feed(ColumnJoin(["k"], "lookup", "scope", right=RIGHT), events(left, right)))
     for t, frame in enumerate(left):
         known = pl.concat([pl.DataFrame(schema=RIGHT), *right[: t + 1]])
         got = sent.get((t,), pl.DataFrame())
@@ -111,7 +113,56 @@ def test_errors_say_what_to_do() -> None:
     with pytest.raises(OperatorError, match="no key column 'k'; this batch has 'x'"):
         feed(ColumnJoin(["k"]), [(0, (0,), pl.DataFrame({"x": [1]}))])
     with pytest.raises(OperatorError, match="name them"):
-        feed(ColumnJoin(["k"], "left"), [(0, (0,), pl.DataFrame({"k": [1]}))])
+        feed(ColumnJoin(["k"], "left", "time"), [(0, (0,), pl.DataFrame({"k": [1]}))])
     different = [(0, (0,), pl.DataFrame({"k": [1]})), (1, (0,), pl.DataFrame({"k": ["a"]}))]
     with pytest.raises(OperatorError, match="under test"):
         feed(ColumnJoin(["k"]), different)
+
+
+@pytest.mark.parametrize("kind", [pl.Float64, pl.Float32])
+@pytest.mark.parametrize("over", ["time", "scope"])
+@pytest.mark.parametrize("size", [1, 5000])
+def test_nan_meets_nan_and_zeros_meet(kind: Any, over: Any, size: int) -> None:
+    nan = float("nan")
+    left = pl.DataFrame({"k": [nan, -0.0, None], "l": [1, 2, 3]}, schema_overrides={"k": kind})
+    right = pl.DataFrame({"k": [nan, 0.0, None] + [7.5] * size, "r": range(size + 3)}, schema_overrides={"k": kind})
+    [(_, joined)] = feed(ColumnJoin(["k"], over=over), [(0, (0,), left), (1, (0,), right)])
+    assert sorted(joined.select("l", "r").rows()) == [(1, 0), (2, 1)]
+
+
+def test_no_way_to_say_a_join_gives_another_answer() -> None:
+    """What a running left join would have to take back is refused where it is written; the default is one for all verbs."""
+    flow = Dataflow()
+    left, right = flow.input("left").to_columns(), flow.input("right").to_columns()
+    for build, why in (
+        (lambda: left.join(right, on="k", how="left"), "take back its nulls"),
+        (lambda: left.join(right, on="k", how="lookup", over="time"), "within a time it is how='left'"),
+        (lambda: left.join(right, on="k", how="anti"), "has how='inner', how='left' and how='lookup', not 'anti'"),  # type: ignore[arg-type]
+        (lambda: left.join(right, on=[]), "takes names of columns"),
+    ):
+        with pytest.raises(GraphError, match=rf"test_column_join\.py:\d+: .*{why}"):
+            build()
+    schema = {"k": pl.String, "r": pl.Int64}
+    left.join(right, on="k").capture("inner rows")
+    left.join(right, on="k", how="left", over="time", right=schema).capture("left rows")
+    left.join(right, on="k", how="lookup", right=schema).capture("lookup rows")
+    with Session(flow) as session:
+        for epoch, (mine, theirs) in enumerate([(["a"], []), ([], [("a", 1)]), (["a"], [])]):
+            if mine:
+                session.input("left").send(pl.DataFrame({"k": mine}))
+            if theirs:
+                session.input("right").send(pl.DataFrame(theirs, schema=schema, orient="row"))
+            for name in ("left", "right"):
+                session.input(name).advance_to(epoch + 1)
+        session.input("left").close()
+        session.input("right").close()
+        session.run()
+        found = {
+            name: [(time[0], row) for time, frame in session.captured(f"{name} rows") for row in frame.rows()]
+            for name in ("inner", "left", "lookup")
+        }
+    assert found == {
+        "inner": [(1, ("a", 1)), (2, ("a", 1))],
+        "left": [(0, ("a", None)), (2, ("a", None))],
+        "lookup": [(0, ("a", None)), (2, ("a", 1))],
+    }

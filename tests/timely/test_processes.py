@@ -52,9 +52,9 @@ def many_things() -> Dataflow:
     numbers = flow.source("numbers", Iterable(partitioned=[range(0, 300), range(300, 500)], epoch_every=50, batch=7))
     numbers.key_by(lambda x: x % 7).sum().capture("sums")
     numbers.iterate(lambda i: i.map(lambda x: x // 2).filter(lambda x: x > 0).exchange(lambda x: x)).capture("halves")
-    numbers.map(lambda x: {"k": x % 5, "v": x}).to_columns().group_by("k").agg(n=agg.count(), t=agg.sum("v")).capture(
-        "t"
-    )
+    numbers.map(lambda x: {"k": x % 5, "v": x}).to_columns().group_by("k").agg(
+        n=agg.count(), t=agg.sum("v"), over="time"
+    ).capture("t")
     return flow
 
 

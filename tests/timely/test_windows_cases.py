@@ -233,3 +233,32 @@ def test_windows_of_windows_take_in_what_closes_at_the_end() -> None:
         found = {window.start: values for _, batch in session.captured(second) for (_, window), values in batch}
         assert found == {0: [(0, 2), (10, 1)], 20: [(20, 1), (30, 3)]}
         assert {time for time, _ in session.captured(third)} == {(1,), END}
+
+
+def test_a_late_record_misses_only_the_windows_that_have_closed() -> None:
+    """Sliding windows of 10 every 5: at watermark 12 a record of 9 has lost [0, 10), and is still in [5, 15)."""
+    flow = Dataflow()
+    windowed = flow.input("records").keyed().window(Sliding(10, 5), time=lambda at: at)
+    late, counts = windowed.late().capture(), windowed.collect().capture()
+    with Driver(flow) as session:
+        records = session.input("records")
+        for epoch, ats in enumerate([[3, 12], [9, 2], [40]]):
+            records.send([("a", at) for at in ats])
+            records.advance_to(epoch + 1)
+        records.close()
+        session.run()
+        assert [sorted(batch) for _, batch in session.captured(late)] == [[("a", 2), ("a", 9)]]
+        found = {(w.start, w.end): values for _, batch in session.captured(counts) for (_, w), values in batch}
+        assert found == {(-5, 5): [3], (0, 10): [3], (5, 15): [9, 12], (10, 20): [12], (35, 45): [40], (40, 50): [40]}
+
+
+def test_wrong_shapes_name_the_line_of_the_user() -> None:
+    for make in (
+        lambda: Tumbling(0),
+        lambda: Sliding(-1, 1),
+        lambda: Sliding(5, 6),
+        lambda: Session(0),
+        lambda: Epochs(0),
+    ):
+        with pytest.raises(GraphError, match=r"test_windows_cases\.py:\d+: "):
+            make()

@@ -19,7 +19,7 @@ from timely.io.epochs import EpochSpec
 from timely.io.file_partition import Place
 from timely.io.file_source import FileSource, missing_columns
 from timely.io.files import Paths
-from timely.io.text_blocks import BLOCK_BYTES, TextBlocks
+from timely.io.text_blocks import BLOCK_BYTES, LONG_INTEGER, TextBlocks, beyond_64_bits
 
 
 class Csv(FileSource):
@@ -28,9 +28,10 @@ class Csv(FileSource):
 
     The first line holds the names, unless `names` gives them. Types are guessed from the first block of the
     first file and hold for all files (a column that is empty there is text); where that guess is wrong,
-    `schema={"column": type}` says better. `quote` is the quoting character, or None if quotes are ordinary
-    characters. A row with the wrong number of fields, a value of another type, and a last line without line
-    end (see `allow_unfinished_line`) are errors.
+    `schema={"column": type}` says better. A column of integers of which one is beyond 64 bits needs a type from
+    `schema`; empty fields, NA, NULL and NaN are nulls in columns that are not text. `quote` is the quoting
+    character, or None if quotes are ordinary characters. A row with the wrong number of fields, a value of
+    another type, and a last line without line end (see `allow_unfinished_line`) are errors.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
@@ -146,6 +147,10 @@ class StrayQuote(ValueError):
         self.at = at
 
 
+_INTEGER = re.compile(r"[+-]?[0-9]+$")
+_EXPONENT = re.compile(r"[+-]?[0-9]+[eE]")
+
+
 class CsvBlocks:
     """Blocks of rows of one CSV file."""
 
@@ -204,6 +209,7 @@ class CsvBlocks:
         if self._first_byte < self._text.size:
             block, _ = self._block(self._first_byte)
             table = self._parse(block, self._first_byte, Place())
+            self._refuse_rounding(block, table.schema)
             for field in table.schema:
                 if field.name in self._types or pa.types.is_null(field.type):
                     continue
@@ -214,6 +220,20 @@ class CsvBlocks:
                     )
                 types[field.name] = field.type
         return types
+
+    def _refuse_rounding(self, block: bytes, guess: pa.Schema) -> None:
+        """Raise SourceError for a column of integers of which one became a float, as 64 bits do not hold it."""
+        doubtful = [f.name for f in guess if pa.types.is_floating(f.type) and f.name not in self._types]
+        if not doubtful or LONG_INTEGER.search(block) is None:
+            return
+        texts = self._convert(block, self._names, dict.fromkeys(doubtful, pa.string()), use_threads=False)
+        for name in doubtful:
+            values = [value.strip() for value in texts[name].to_pylist()]
+            if any("." in value or value.lower().strip("+-") == "inf" for value in values):
+                continue
+            wide = next((v for v in values if len(v) >= 19 and _INTEGER.match(v) and abs(int(v)) >= 1 << 63), None)
+            if wide is not None and not any(_EXPONENT.match(value) for value in values):
+                raise SourceError(f"{self._text.path}, column {name!r}: {beyond_64_bits(int(wide), name)}")
 
     def ended(self, place: Place) -> bool:
         return max(place.at, self._first_byte) >= self._text.size

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import isfinite
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
@@ -28,7 +30,7 @@ class Format(Protocol):
 
 
 class JsonFormat:
-    """One JSON value a line: rows as objects, records as what they are."""
+    """One JSON value a line: rows as objects, records as what they are. NaN and infinities, which JSON lacks, are refused."""
 
     def __init__(self, file: BinaryIO, name: str, schema: pa.Schema | None) -> None:
         self._file = file
@@ -44,12 +46,31 @@ class JsonFormat:
         table = as_arrow(batch)
         if self._schema is not None:
             table = fit(table, self._schema, self._name)
+        nested = any(pa.types.is_nested(field.type) for field in table.schema)
+        self._refuse_odd(table)
         for start in range(0, len(table), _ROWS):
-            self._lines(table.slice(start, _ROWS).to_pylist())
+            try:
+                rows = table.slice(start, _ROWS).to_pylist()
+            except UnicodeDecodeError as error:
+                raise SinkError(f"{self._name}: a column of text holds what is not UTF-8: {error}.") from error
+            self._lines(rows, odd=nested)
 
-    def _lines(self, records: list[Any]) -> None:
+    def _refuse_odd(self, table: pa.Table) -> None:
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if pa.types.is_floating(column.type) and pc.all(pc.is_finite(column)).as_py() is False:
+                odd = column.filter(pc.invert(pc.is_finite(column)))[0].as_py()
+                raise SinkError(f"{self._name}: column {name!r} holds {odd}, {_NO_NUMBER}")
+
+    def _lines(self, records: list[Any], odd: bool = True) -> None:
+        """Write records; `odd` if a number in them may be a NaN or infinite."""
         try:
             lines = self._encoder.encode_lines(records)
+            if odd and b"null" in lines:  # as which NaN would go out
+                for record in records:
+                    if (number := _odd_number(record)) is not None:
+                        raise SinkError(
+                            f"{self._name}: a record holds {number}, {_NO_NUMBER}\n  the record: {record!r:.300}"
+                        )
         except (TypeError, ValueError, OverflowError) as error:
             raise SinkError(
                 f"{self._name}: a record cannot be written as JSON: {error}. Map it to numbers, text, lists "
@@ -59,6 +80,28 @@ class JsonFormat:
 
     def finish(self) -> None:
         """Nothing ends a file of lines."""
+
+
+_NO_NUMBER = (
+    "a number that JSON does not have: put None (null) or text in its place, for example with fill_nan(None), or write "
+    'format="parquet".'
+)
+
+
+def _odd_number(value: Any) -> float | None:
+    """A NaN or infinity somewhere in `value`."""
+    if isinstance(value, float):
+        return None if isfinite(value) else value
+    if isinstance(value, dict):
+        items: Iterable[Any] = value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        items = value
+    elif value is None or isinstance(value, str | int | bytes):
+        return None
+    else:
+        plain = msgspec.to_builtins(value)
+        return None if type(plain) is type(value) else _odd_number(plain)
+    return next((number for number in map(_odd_number, items) if number is not None), None)
 
 
 class ColumnFormat:

@@ -18,7 +18,7 @@ from timely.io.epochs import EpochSpec
 from timely.io.file_partition import Place
 from timely.io.file_source import FileSource
 from timely.io.files import Paths
-from timely.io.text_blocks import BLOCK_BYTES, TextBlocks
+from timely.io.text_blocks import BLOCK_BYTES, LONG_INTEGER, TextBlocks, beyond_64_bits
 
 
 class JsonLines(FileSource):
@@ -28,7 +28,8 @@ class JsonLines(FileSource):
     As tables, the columns and their types are those found in the first block of the first file, and a field
     or type that turns up later is an error; `schema={"field": type}` says better. As dicts
     (`as_records=True`), each line is what it is, unless `schema` gives fields a type; with `columns`, fields
-    that a line lacks are None.
+    that a line lacks are None. Integers are exact: dicts hold them whatever their size, and a column in which one
+    is beyond 64 bits needs a type from `schema`. Text is UTF-8.
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json")
@@ -84,6 +85,7 @@ class JsonBlocks:
         else:
             block, _ = self._text.read(0)
             guess = self._table(block, 0, given, "infer").schema
+            self._refuse_rounding(block, guess)
         if self._wanted is not None:
             lacking = [name for name in self._wanted if name not in guess.names]
             if lacking and self._text.size:
@@ -102,6 +104,7 @@ class JsonBlocks:
 
     def read(self, place: Place) -> tuple[Batch, int, Place]:
         block, after = self._text.read(place.at)
+        self._text.check_utf8(block, place.at)
         rows: Batch
         if self._schema is None:
             rows = self._records(block, place.at)
@@ -119,6 +122,20 @@ class JsonBlocks:
             names = self._wanted
             return [{name: record.get(name) for name in names} for record in records]
         return records
+
+    def _refuse_rounding(self, block: bytes, guess: pa.Schema) -> None:
+        """Raise SourceError for a field of integers of which one became a float, as 64 bits do not hold it."""
+        fields = [name for name in guess.names if name not in self._types and _has_floats(guess.field(name).type)]
+        if not fields or LONG_INTEGER.search(block) is None:
+            return
+        wide: dict[tuple[str, ...], int] = {}
+        floats: set[tuple[str, ...]] = set()
+        for record in _LINES.decode_lines(block):
+            for name in fields:
+                _sort_numbers((name,), record.get(name), wide, floats)
+        for path, value in wide.items():
+            if path not in floats:
+                raise SourceError(f"{self._text.path}, field {'.'.join(path)!r}: {beyond_64_bits(value, path[0])}")
 
     def _table(self, block: bytes, at: int, schema: pa.Schema, others: str) -> pa.Table:
         options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=others)
@@ -171,6 +188,28 @@ class JsonBlocks:
 
     def close(self) -> None:
         self._text.close()
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    if pa.types.is_floating(kind):
+        return True
+    return pa.types.is_nested(kind) and any(_has_floats(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _sort_numbers(
+    path: tuple[str, ...], value: Any, wide: dict[tuple[str, ...], int], floats: set[tuple[str, ...]]
+) -> None:
+    """Note the places of floats, and an integer beyond 64 bits at each place that has one."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _sort_numbers((*path, name), item, wide, floats)
+    elif isinstance(value, list):
+        for item in value:
+            _sort_numbers((*path, "[]"), item, wide, floats)
+    elif isinstance(value, float):
+        floats.add(path)
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        wide.setdefault(path, value)
 
 
 class _Object(msgspec.Struct):

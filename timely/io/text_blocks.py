@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,18 @@ LONGEST_ROW = 64 << 20
 """Bytes that one row may take. Without a bound, a file of another format would be read into memory as one
 line.
 """
+
+
+LONG_INTEGER = re.compile(rb"[0-9]{19}")
+"""Where no number is so long, every integer fits 64 bits."""
+
+
+def beyond_64_bits(value: int, column: str) -> str:
+    """What to say of an integer in a file that has no exact 64-bit form."""
+    return (
+        f"{value} is beyond 64-bit integers. Give the column's type: schema={{{column!r}: pa.decimal128(38, 0)}} keeps such "
+        "numbers exact, pa.float64() rounds them."
+    )
 
 
 class TextBlocks:
@@ -75,6 +88,18 @@ class TextBlocks:
                     "Is a quote left open, or is this another kind of file?"
                 )
             want *= 2
+
+    def check_utf8(self, block: bytes, at: int) -> None:
+        """Raise SourceError if `block`, which begins at byte `at`, is not text in UTF-8."""
+        if block.isascii():
+            return
+        try:
+            block.decode()
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"{self.path}, line {self.line_at(min(at + error.start, self.size))}: this is not text in UTF-8 (byte "
+                f"0x{block[error.start]:02x}). Convert the file to UTF-8."
+            ) from None
 
     def _pread(self, count: int, at: int) -> bytes:
         try:

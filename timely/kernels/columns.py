@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timely.batch import Batch, as_arrow
 
 Numbers = npt.NDArray[Any]
-"""An int64 or float64 array."""
+"""An int64 or float64 array, or one of objects: Python's integers, or values that are compared but never added."""
 
 
 def select(batch: Batch, names: list[str]) -> pa.Table:
@@ -32,14 +34,17 @@ def select(batch: Batch, names: list[str]) -> pa.Table:
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array. Chunks with dictionaries of their own come to share one."""
+    """A column as one array. Chunks with dictionaries of their own come to share one. Views, which Arrow cannot filter, become
+    text and bytes.
+    """
     if isinstance(column, pa.ChunkedArray):
-        if column.num_chunks == 1:
-            return column.chunk(0)
-        column = column.combine_chunks()
+        if column.num_chunks != 1:
+            column = column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):
-            return column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    return column
+            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -83,6 +88,15 @@ def numbers(column: pa.Array) -> Numbers:
 def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """The inverse of `numbers`: a column of type `kind`, null where `empty`."""
     types = pa.types
+    if types.is_null(kind):
+        return pa.nulls(len(values))
+    if values.dtype.kind == "O":
+        plain = values.tolist()
+        if empty is not None:
+            plain = [None if left else value for left, value in zip(empty.tolist(), plain, strict=True)]
+        if types.is_decimal(kind) and any(type(value) is int for value in plain):
+            plain = [value if value is None else Decimal(value).scaleb(-kind.scale, _EXACT) for value in plain]
+        return pa.array(plain, kind)
     if empty is not None and not empty.any():
         empty = None
     if empty is not None:
@@ -95,6 +109,46 @@ def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
     if types.is_temporal(kind):
         return plain.view(kind) if kind.bit_width == 64 else plain.cast(pa.int32()).view(kind)
     return plain.cast(kind)
+
+
+_EXACT = Context(prec=80)
+
+
+def objects(column: pa.Array) -> Numbers:
+    """A column that is no numbers, without nulls, as Python's values; of decimals their digits, as integers.
+
+    Decimals of one type are equal, less or more as these integers are, which add up exactly.
+    """
+    result = np.empty(len(column), object)
+    values = column.to_pylist()
+    if pa.types.is_decimal(column.type):
+        scale = column.type.scale
+        values = [int(value.scaleb(scale, _EXACT)) for value in values]
+    result[:] = values
+    return result
+
+
+def comparable_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type in which values of `kind`, which are no numbers, are compared: text, bytes and decimals."""
+    if is_text(kind):
+        return pa.string()
+    types = pa.types
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return pa.binary()
+    return kind if types.is_decimal(kind) else None
+
+
+def comparable(column: pa.Array) -> tuple[Numbers, pa.Array]:
+    """The place of each value in a sorted array, and that array. The column must have no nulls, and a `comparable_type`."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.cast(comparable_type(column.type)).dictionary_encode()
+    elif len(column.dictionary) > 2 * len(column):
+        column = column.dictionary_decode().dictionary_encode()
+    order = pc.sort_indices(column.dictionary)
+    ranks = np.empty(len(order), np.int64)
+    ranks[order.to_numpy()] = np.arange(len(order))
+    codes = column.indices.to_numpy()
+    return ranks[codes], column.dictionary.take(order).cast(comparable_type(column.type.value_type))
 
 
 def pooled_empty(count: int, dtype: npt.DTypeLike) -> Numbers:

@@ -268,6 +268,20 @@ def sum_groups(groups, values, sums):
 
 
 @_jit
+def sum_integers(groups, values, sums):
+    """Add each value to its group's sum; True if one of them left 64 bits, and then the result means nothing."""
+    left = np.int64(0)
+    for at in range(groups.size):
+        group = groups[at]
+        value = values[at]
+        before = sums[group]
+        after = before + value
+        left |= (after ^ before) & (after ^ value)
+        sums[group] = after
+    return left < 0
+
+
+@_jit
 def min_groups(groups, values, least):
     """Lower each group's least value; True if a NaN was met, and then the result means nothing."""
     for at in range(groups.size):

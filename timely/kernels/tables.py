@@ -189,5 +189,6 @@ def warm_tables() -> None:
     loops = compiled_loops()
     loops.count_rows(groups, np.zeros(1, np.int64), np.zeros(1, np.intp))
     for values in (read_only(np.zeros(8)), read_only(np.zeros(8, np.int64))):
-        for loop in (loops.sum_groups, loops.min_groups, loops.max_groups):
+        sums = loops.sum_groups if values.dtype.kind == "f" else loops.sum_integers
+        for loop in (sums, loops.min_groups, loops.max_groups):
             loop(groups, values, np.zeros(1, values.dtype))

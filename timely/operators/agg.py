@@ -1,7 +1,9 @@
 """What can be aggregated over a group of rows: `from timely.operators import agg`, then `n=agg.count()`.
 
 Nulls are not values: `count()` counts rows, the others skip nulls, and a group without values has sum 0 and no
-minimum, maximum or mean. Sums are 64-bit integers (which wrap) or floats.
+minimum, maximum or mean. A sum of integers is exact, and an error where 64 bits do not hold it: cast the column to
+`pl.Float64` (rounded) or to a `pl.Decimal` (exact, 38 digits). Minimum and maximum are of numbers, decimals, text, bytes, dates
+and times; text is compared by code points.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from timely.kernels.totals import Part
+from timely.kernels.columns import Numbers
+from timely.kernels.totals import EXACT, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +47,34 @@ class Aggregate:
         """The aggregate, from the columns of its parts by name."""
         if self.kind == "count":
             return columns[Part("rows").name]
-        if self.kind != "mean":
-            return columns[Part(self.kind, self.column).name]
-        counts = columns[Part("values", self.column).name].to_numpy()
-        sums = columns[Part("sum", self.column).name].to_numpy()
-        empty = counts == 0
-        return pa.array(sums / np.maximum(counts, 1), mask=empty)
+        column = columns[Part("sum" if self.kind == "mean" else self.kind, self.column).name]
+        if self.kind == "mean":
+            counts = columns[Part("values", self.column).name].to_numpy()
+            return pa.array(_floats(column) / np.maximum(counts, 1), mask=counts == 0)
+        if pa.types.is_null(column.type):  # no value was ever met
+            return pa.array(np.zeros(len(column), np.int64), mask=np.full(len(column), self.kind != "sum"))
+        return column.cast(pa.int64()) if column.type.equals(EXACT) else column
+
+    @property
+    def grows(self) -> bool:
+        """Whether every row changes the result."""
+        return self.kind == "count"
+
+    def differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
+        """Which results differ, given the parts before and after. NaN does not differ from NaN."""
+        if self.kind == "mean":
+            return _differ(self._means(before), self._means(after))
+        part = Part("rows") if self.kind == "count" else Part(self.kind, self.column)
+        found = _differ(before[part], after[part])
+        if self.kind in ("min", "max"):  # which start from a value that may be met, too
+            values = Part("values", self.column)
+            found |= (before[values] == 0) != (after[values] == 0)
+        return found
+
+    def _means(self, parts: Mapping[Part, Numbers]) -> Numbers:
+        counts = parts[Part("values", self.column)]
+        sums = parts[Part("sum", self.column)].astype(np.float64)
+        return np.where(counts == 0, np.nan, sums / np.maximum(counts, 1))
 
     def expression(self) -> pl.Expr:
         """The same in Polars."""
@@ -67,23 +93,40 @@ class Aggregate:
                 return column.mean()
 
 
+def _differ(a: Numbers, b: Numbers) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = a != b
+    if a.dtype.kind == "f" or b.dtype.kind == "f":
+        found &= (a == a) | (b == b)
+    return found
+
+
+def _floats(column: pa.Array | pa.ChunkedArray) -> Numbers:
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.zeros(len(column))
+    if pa.types.is_decimal(kind):
+        return np.array([float(value) for value in column.to_pylist()], np.float64)
+    numbers: Numbers = column.to_numpy()
+    return numbers
+
+
 def count() -> Aggregate:
     """How many rows."""
     return Aggregate("count")
 
 
 def sum(column: str) -> Aggregate:
-    """The sum of the values of `column`."""
+    """The sum of the values of `column`: numbers, decimals."""
     return Aggregate("sum", column)
 
 
 def min(column: str) -> Aggregate:
-    """The least value of `column`: numbers, dates, times."""
+    """The least value of `column`: numbers, decimals, text, bytes, dates, times."""
     return Aggregate("min", column)
 
 
 def max(column: str) -> Aggregate:
-    """The greatest value of `column`: numbers, dates, times."""
+    """The greatest value of `column`: numbers, decimals, text, bytes, dates, times."""
     return Aggregate("max", column)
 
 

@@ -8,17 +8,20 @@ what it brings and not what is known. With several workers `PreAggregate` makes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.batch import Batch, as_arrow, as_polars, concat, length
-from timely.errors import GraphError
-from timely.kernels.columns import select, whole
+from timely.batch import Batch, Columns, as_arrow, as_polars, concat, length
+from timely.errors import GraphError, user_site
+from timely.kernels.columns import Numbers, select, whole
 from timely.kernels.index import Encoder
-from timely.kernels.totals import combine, partial
+from timely.kernels.totals import Part, combine, partial
 from timely.operators.agg import Aggregate, parts_of
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
@@ -67,12 +70,13 @@ class ColumnAggregate(Operator):
         over: Over = "scope",
         combined: bool = False,
     ) -> None:
-        _check(keys, aggregates)
+        check_aggregate(keys, aggregates)
         self._keys = list(keys)
         self._aggregates = dict(aggregates)
         self._parts = parts_of(aggregates)
         self._needed = _columns(self._keys, aggregates)
         self._combined = combined
+        self._grows = any(aggregate.grows for aggregate in aggregates.values())
         # Strings that run on are met again and again: encode them once, as they come.
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
         self._plain = False
@@ -115,14 +119,20 @@ class ColumnAggregate(Operator):
             return
         try:
             if self._totals is not None:
-                result = self._totals.add(time, tables)
+                result = self._totals.add(time, tables, None if self._grows else self._differs)
             elif len(tables) == 1 and not (self._combined and ctx.workers > 1) and _distinct(tables[0], self._keys):
                 result = tables[0]
             else:
                 result = combine(tables, self._keys, self._parts)
+            if len(result):
+                ctx.send(self._finish(result))
         except _REFUSALS as error:
             raise _refused(ctx, time, error, tables[0]) from error
-        ctx.send(self._finish(result))
+
+    def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
+        """Which keys have another result than they had before."""
+        found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
+        return reduce(np.logical_or, found)
 
     def _finish(self, table: pa.Table) -> pa.Table:
         columns = dict(zip(table.column_names, table.columns, strict=True))
@@ -131,8 +141,24 @@ class ColumnAggregate(Operator):
             key = whole(result[self._keys[0]])
             result[self._keys[0]] = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
         for name, aggregate in self._aggregates.items():
-            result[name] = aggregate.finish(columns)
+            try:
+                result[name] = aggregate.finish(columns)
+            except pa.ArrowInvalid:
+                assert aggregate.column is not None
+                sums = columns[Part("sum", aggregate.column).name]
+                raise too_large(table, self._keys, aggregate.column, sums.to_pylist()) from None
         return pa.table(result)
+
+
+def too_large(table: Columns, keys: Sequence[str], column: str, sums: Sequence[Any]) -> OverflowError:
+    """The error for the first of `sums`, one for each row of `table`, that 64 bits do not hold."""
+    row = next(row for row, total in enumerate(sums) if not -(1 << 63) <= total < 1 << 63)
+    of = as_polars(table.select(list(keys)))[row]
+    key = ", ".join(f"{name}={of[name][0]!r}" for name in keys)
+    return OverflowError(
+        f"the sum of column {column!r} for {key} is {sums[row]}, which is beyond 64-bit integers; before group_by, cast the "
+        f"column: with_columns(pl.col({column!r}).cast(pl.Float64)) rounds, pl.Decimal(38, 0) is exact"
+    )
 
 
 class ExpressionAggregate(Operator):
@@ -144,12 +170,9 @@ class ExpressionAggregate(Operator):
     """
 
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, pl.Expr | Aggregate]) -> None:
-        _check(keys, aggregates)
+        check_aggregate(keys, aggregates)
         self._keys = list(keys)
-        self._expressions = [
-            (item.expression() if isinstance(item, Aggregate) else item).alias(name)
-            for name, item in aggregates.items()
-        ]
+        self._aggregates = dict(aggregates)
         self._pending = TimedBatches()
         self.state = self._pending
 
@@ -162,11 +185,28 @@ class ExpressionAggregate(Operator):
         if not batches:
             return
         try:
-            frame = as_polars(concat(batches))
-            result = frame.group_by(self._keys, maintain_order=True).agg(self._expressions)
+            result = self._results(as_polars(concat(batches)))
         except _REFUSALS as error:
             raise _refused(ctx, time, error, batches[0]) from error
         ctx.send(result)
+
+    def _results(self, frame: pl.DataFrame) -> pl.DataFrame:
+        expressions = []
+        wide: dict[str, str] = {}
+        for name, item in self._aggregates.items():
+            expression = item.expression() if isinstance(item, Aggregate) else item
+            if isinstance(item, Aggregate) and item.kind == "sum" and frame[str(item.column)].dtype.is_integer():
+                # Polars' own sum wraps. Of 128-bit integers no number of rows that memory holds leaves 128 bits.
+                wide[name] = str(item.column)
+                expression = pl.col(wide[name]).cast(pl.Int128).sum()
+            expressions.append(expression.alias(name))
+        result = frame.group_by(self._keys, maintain_order=True).agg(expressions)
+        for name, column in wide.items():
+            try:
+                result = result.with_columns(pl.col(name).cast(pl.Int64))
+            except pl.exceptions.InvalidOperationError:
+                raise too_large(result, self._keys, column, result[name].to_list()) from None
+        return result
 
 
 def column_aggregate(
@@ -189,14 +229,15 @@ def column_aggregate(
     return ExpressionAggregate(keys, aggregates)
 
 
-def _check(keys: Sequence[str], aggregates: Mapping[str, Any]) -> None:
+def check_aggregate(keys: Sequence[str], aggregates: Mapping[str, Any]) -> None:
+    """Refuse to aggregate nothing, or into columns with the same name."""
     if not keys:
-        raise GraphError("group_by needs at least one key column")
+        raise GraphError(f"{user_site()}: group_by needs at least one key column")
     if not aggregates:
-        raise GraphError("agg needs at least one aggregate, for instance n=agg.count()")
+        raise GraphError(f"{user_site()}: agg needs at least one aggregate, for instance n=agg.count()")
     twice = [key for number, key in enumerate(keys) if key in keys[:number] or key in aggregates]
     if twice:
-        raise GraphError(f"column {twice[0]!r} would come out twice; give the aggregate another name")
+        raise GraphError(f"{user_site()}: column {twice[0]!r} would come out twice; give the aggregate another name")
 
 
 def _columns(keys: list[str], aggregates: Mapping[str, Aggregate]) -> list[str]:

@@ -1,13 +1,15 @@
 """Equi-joins of two streams of columns, per time or running.
 
-Per time, the rows of one time meet the rows of the same time. Running, rows are kept along the innermost coordinate:
+Per time, the rows of one time meet the rows of the same time: "inner", or "left" with nulls for left rows without a match.
+Running, rows are kept along the innermost coordinate:
 
 - inner: every pair of a left and a right row comes out once, at the time of the later of the two. With dL and dR new at
   a time, L before it and R up to it, that is dL ⋈ R and L ⋈ dR.
-- left: every left row comes out at its own time, with all right rows known when that time is complete, or with nulls.
-  Right rows that come later do not reach it: there are no corrections here, so what came out stays true.
+- lookup: every left row comes out at its own time, with all right rows known when that time is complete, or with nulls.
+  Right rows that come later do not reach it. A running left join would have to take back the nulls then, and streams of
+  columns have no way to say so: it is refused.
 
-Null keys match nothing. Rows come out in the order of the left input, so that a replay gives the same batch.
+Null keys match nothing; NaN matches NaN. Rows come out in the order of the left input, so that a replay gives the same batch.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any, Literal
 import polars as pl
 
 from timely.batch import Batch, as_polars, concat
-from timely.errors import GraphError, OperatorError
+from timely.errors import GraphError, OperatorError, user_site
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
 from timely.order import Time, visible
@@ -27,15 +29,31 @@ from timely.state import Parts, RunState, TimedBatches
 LEFT, RIGHT = 0, 1
 
 
+How = Literal["inner", "left", "lookup"]
+
+
+def check_join(how: str, running: bool) -> None:
+    """Refuse a kind of join that there is not, or that could not keep what it says."""
+    if how not in ("inner", "left", "lookup"):
+        raise GraphError(f"{user_site()}: join has how='inner', how='left' and how='lookup', not {how!r}")
+    if how == "left" and running:
+        raise GraphError(
+            f"{user_site()}: a left join that runs on would have to take back its nulls when a match comes later; say "
+            "over='time' to join within each time, or how='lookup' for every left row with what is known at its time"
+        )
+    if how == "lookup" and not running:
+        raise GraphError(f"{user_site()}: how='lookup' looks at all that came so far; within a time it is how='left'")
+
+
 class ColumnJoin(Operator):
     """Joins input 0 (left) with input 1 (right). Emits Polars frames: left columns, then right ones without the keys.
 
     Args:
         on: key columns, of the same names and types on both sides. Both inputs must be exchanged by them.
-        how: "inner" or "left".
+        how: "inner", "left" (per time) or "lookup" (running).
         over: "time" or "scope" (running).
-        right: columns and types of the right input, for "left": without them, left rows that come before any right row
-            cannot be given its columns, and are an error.
+        right: columns and types of the right input, for "left" and "lookup": without them, left rows that come before any
+            right row cannot be given its columns, and are an error.
         suffix: appended to right columns whose names the left side has too.
 
     Raises:
@@ -45,15 +63,14 @@ class ColumnJoin(Operator):
     def __init__(
         self,
         on: Sequence[str],
-        how: Literal["inner", "left"] = "inner",
-        over: Literal["time", "scope"] = "time",
+        how: How = "inner",
+        over: Literal["time", "scope"] = "scope",
         right: Mapping[str, Any] | None = None,
         suffix: str = "_right",
     ) -> None:
         if not on:
             raise GraphError("join needs at least one key column: join(other, on=...)")
-        if how not in ("inner", "left"):
-            raise GraphError(f'join has how="inner" and how="left", not {how!r}')
+        check_join(how, over == "scope")
         self._on = list(on)
         self._how = how
         self._suffix = suffix
@@ -111,12 +128,18 @@ class ColumnJoin(Operator):
             if self._schema is None:
                 raise OperatorError(
                     "left rows came before any right row, so the right columns are not known; name them: "
-                    'join(..., how="left", right={"column": pl.Int64, ...})'
+                    f'join(..., how="{self._how}", right={{"column": pl.Int64, ...}})'
                 )
             right = self._schema
         elif self._schema is None:
             self._schema = right.clear()
-        joined = left.join(right, on=self._on, how=self._how, suffix=self._suffix, maintain_order="left_right")
+        joined = left.join(
+            right,
+            on=self._on,
+            how="inner" if self._how == "inner" else "left",
+            suffix=self._suffix,
+            maintain_order="left_right",
+        )
         return [joined] if len(joined) else []
 
 

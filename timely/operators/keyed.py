@@ -2,17 +2,21 @@
 
 `running` False: each time by itself; the result comes when the time is complete. True: the state runs on along the
 innermost coordinate (in the root scope over epochs, in a loop over the iterations of one epoch) and is separate for each
-outer time; when a time is complete, the keys whose totals changed at it come out with their totals.
+outer time; when a time is complete, the keys whose totals changed at it come out with their totals. A total has changed if
+it does not equal what was there before; NaN equals NaN here.
 
 All of them act when a time is complete, so that their output does not depend on the order in which batches came.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import reduce
+from operator import countOf
 from typing import Any
 
 from timely.batch import Batch
+from timely.keys import are_canonical, canonical
 from timely.operators.base import Context, Operator
 from timely.order import Time
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
@@ -24,10 +28,21 @@ ABSENT: Any = object()
 
 
 def pairs_of(batch: Batch) -> list[Any]:
-    """The batch as a list of pairs; TypeError if it holds columns."""
+    """The batch as a list of pairs; TypeError if it holds columns, or records that are no pairs."""
     if isinstance(batch, list):
+        if countOf(map(type, batch), tuple) != len(batch):
+            _check_pairs(batch)
         return batch
     raise TypeError("keyed verbs over records take pairs (key, value), but columns arrived; use key_by first")
+
+
+def _check_pairs(batch: list[Any]) -> None:
+    for record in batch:  # text of two characters would pass for a pair
+        if not isinstance(record, tuple | list):
+            raise TypeError(
+                f"keyed verbs take pairs (key, value), and {record!r} is none ({type(record).__name__}); make pairs with "
+                "key_by(function), or map each record to a tuple before keyed()"
+            )
 
 
 def add_pairs(totals: dict[Hashable, Any], batch: Batch, combine: Combine) -> None:
@@ -50,6 +65,29 @@ def combiner(combine: Combine) -> Callable[[Batch], Batch]:
     return apply
 
 
+def least(a: Any, b: Any) -> Any:
+    """The smaller of two; NaN loses against any number, so that order does not matter."""
+    return a if a <= b or b != b else b
+
+
+def greatest(a: Any, b: Any) -> Any:
+    """The larger of two; NaN loses against any number."""
+    return a if a >= b or b != b else b
+
+
+_MUTABLE = (list, dict, set, bytearray)
+
+
+def differs(before: Any, after: Any) -> bool:
+    """Whether a total is another one than before. In doubt, yes: what cannot be compared, or may have been changed in place."""
+    try:
+        if after != before:
+            return bool(after == after or before == before)
+    except Exception:  # arrays and frames, which compare item by item
+        return True
+    return after is before and isinstance(after, _MUTABLE)
+
+
 class Reduce(Operator):
     """One value a key, by an associative and commutative `combine`."""
 
@@ -68,18 +106,37 @@ class Reduce(Operator):
     def on_notify(self, ctx: Context, time: Time) -> None:
         new = self._now.pop(time)
         if self._totals is None:
-            ctx.send(list(new.items()))
+            ctx.send(list((new if are_canonical(new) else self._merged(new)).items()))
             return
-        old, combine = self._totals.read(time), self._combine
-        changed = {}
-        for key, value in new.items():
-            before = old.get(key, ABSENT)
-            after = value if before is ABSENT else combine(before, value)
-            if before is ABSENT or after != before:
-                changed[key] = after
+        old = self._totals.read(time)
+        changed, unknown = self._changes(old, new)
+        if not are_canonical(unknown):  # only a key that is not known can be a NaN
+            changed, _ = self._changes(old, self._merged(new))
         if changed:
             ctx.send(list(changed.items()))
             self._totals.write(time, changed)
+
+    def _changes(
+        self, old: Mapping[Hashable, Any], new: dict[Hashable, Any]
+    ) -> tuple[dict[Hashable, Any], list[Hashable]]:
+        """The totals that are new or have changed, and the keys that are new."""
+        combine, changed, unknown = self._combine, dict[Hashable, Any](), list[Hashable]()
+        for key, value in new.items():
+            before = old.get(key, ABSENT)
+            if before is ABSENT:
+                changed[key] = value
+                unknown.append(key)
+                continue
+            after = combine(before, value)
+            if after != before if type(after) is int else differs(before, after):
+                changed[key] = after
+        return changed, unknown
+
+    def _merged(self, new: dict[Hashable, Any]) -> dict[Hashable, Any]:
+        """`new`, in which several keys may be NaN, with one key for them."""
+        merged: dict[Hashable, Any] = {}
+        add_pairs(merged, [(canonical(key), value) for key, value in new.items()], self._combine)
+        return merged
 
 
 class Fold(Operator):
@@ -103,15 +160,15 @@ class Fold(Operator):
     def on_notify(self, ctx: Context, time: Time) -> None:
         old = self._totals.read(time) if self._totals is not None else {}
         step, folded = self._step, dict[Hashable, Any]()
-        for batch in self._now.pop(time):
-            for key, value in pairs_of(batch):
-                accumulator = folded.get(key, ABSENT)
-                if accumulator is ABSENT:
-                    accumulator = old.get(key, ABSENT)
-                folded[key] = step(self._start() if accumulator is ABSENT else accumulator, value)
-        ctx.send(list(folded.items()))
-        if self._totals is not None:
-            self._totals.write(time, folded)
+        for key, values in grouped(self._now.pop(time)).items():
+            before = old.get(key, ABSENT)
+            after = reduce(step, values, self._start() if before is ABSENT else before)
+            if before is ABSENT or differs(before, after):
+                folded[key] = after
+        if folded:
+            ctx.send(list(folded.items()))
+            if self._totals is not None:
+                self._totals.write(time, folded)
 
 
 class Distinct(Operator):
@@ -128,12 +185,14 @@ class Distinct(Operator):
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         new = self._now.pop(time)
-        if self._seen is not None:
-            seen = self._seen.read(time)
-            new = {record: None for record in new if record not in seen}
-            self._seen.write(time, new)
-            new = dict(new)
-        ctx.send(list(new))
+        seen = self._seen.read(time) if self._seen is not None else {}
+        new = {record: None for record in new if record not in seen}
+        if not are_canonical(new):
+            new = {record: None for record in map(canonical, new) if record not in seen}
+        if new:
+            ctx.send(list(new))
+            if self._seen is not None:
+                self._seen.write(time, new)
 
 
 class Join(Operator):
@@ -152,7 +211,7 @@ class Join(Operator):
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        left, right = (_grouped(side.pop(time)) for side in self._now)
+        left, right = (grouped(side.pop(time)) for side in self._now)
         out: list[Any] = []
         _match(left, right, out)
         if self._past is not None:
@@ -167,12 +226,18 @@ class Join(Operator):
         ctx.send(out)
 
 
-def _grouped(batches: Iterable[Batch]) -> dict[Hashable, list[Any]]:
+def grouped(batches: Iterable[Iterable[Any]]) -> dict[Hashable, list[Any]]:
+    """The values of each key, in the order in which they are."""
     groups: dict[Hashable, list[Any]] = {}
     for batch in batches:
         for key, value in batch:
             groups.setdefault(key, []).append(value)
-    return groups
+    if are_canonical(groups):
+        return groups
+    merged: dict[Hashable, list[Any]] = {}
+    for key, values in groups.items():
+        merged.setdefault(canonical(key), []).extend(values)
+    return merged
 
 
 def _match(left: dict[Hashable, list[Any]], right: Any, out: list[Any]) -> None:

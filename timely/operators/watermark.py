@@ -22,7 +22,7 @@ from timely.errors import OperatorError, shown
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import pairs_of
 from timely.operators.stateless import operator_error
-from timely.operators.window_shapes import IsLate
+from timely.operators.window_shapes import LagOf
 from timely.order import Time
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 
@@ -100,12 +100,14 @@ def _raise_to(greatest: TimedValues, time: Time, at: Any) -> None:
 class Lateness(Operator):
     """Holds the records of an epoch until it is complete, and parts those that are late from those that are on time.
 
+    A record of which some windows have closed and some have not is both.
+
     Port 0 takes the records (key, event time, value) of the keys of this worker, port 1 the greatest event times of all
     workers. Out go the records on time, as they are, the late ones as (key, value), and the watermark whenever it moves.
     """
 
-    def __init__(self, is_late: IsLate, allowed: Any) -> None:
-        self._is_late = is_late
+    def __init__(self, lag: LagOf, allowed: Any) -> None:
+        self._lag = lag
         self._allowed = allowed
         self._records = TimedBatches()
         self._greatest = TimedValues()
@@ -133,13 +135,14 @@ class Lateness(Operator):
                 ctx.send([reached], WATERMARKS)
 
     def _part(self, ctx: Context, batch: Batch, watermark: Any) -> None:
-        is_late = self._is_late
+        lag_of = self._lag
         on_time: list[Any] = []
         late: list[Any] = []
         for record in batch:
-            if record[1] < watermark and is_late(record[1], watermark):
+            lag = lag_of(record[1], watermark) if record[1] < watermark else 0
+            if lag:
                 late.append((record[0], record[2]))
-            else:
+            if lag < 2:
                 on_time.append(record)
         ctx.send(on_time, ON_TIME)
         ctx.send(late, LATE)

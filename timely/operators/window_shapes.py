@@ -8,21 +8,24 @@ in which their windows are given too.
 from __future__ import annotations
 
 import datetime as dt
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, isfinite
-from typing import Any
+from typing import Any, Literal
 
-from timely.errors import GraphError
+from timely.errors import GraphError, user_site
 
 Length = int | float | dt.timedelta
 
 Span = tuple[Any, Any]
 """Start and end of a window."""
 
-IsLate = Callable[[Any, Any], bool]
-"""Whether a window that holds a record at the first time may have closed when the watermark was the second."""
+Lag = Literal[0, 1, 2]
+
+LagOf = Callable[[Any, Any], Lag]
+"""Of a record at the first time, when the watermark was the second: all of its windows are open (0), some may have closed (1),
+or all may have closed (2).
+"""
 
 _NAIVE_ORIGIN = dt.datetime(1970, 1, 1)
 _AWARE_ORIGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -43,7 +46,9 @@ def check_length(length: object, what: str) -> None:
     else:
         good = isinstance(length, int | float) and not isinstance(length, bool) and isfinite(length) and length > 0
     if not good:
-        raise GraphError(f"{what} is a positive number, or a timedelta where event times are datetimes, not {length!r}")
+        raise GraphError(
+            f"{user_site()}: {what} is a positive number, or a timedelta where event times are datetimes, not {length!r}"
+        )
 
 
 class Aligned:
@@ -71,9 +76,14 @@ class Aligned:
         ]
         return [span for span in spans if span[1] > at]
 
-    def is_late(self, at: Any, watermark: Any) -> bool:
-        """Whether the earliest window of `at` has closed: a record is in all of its windows or in none."""
-        return bool(at < watermark and self.spans(at)[0][1] <= watermark)
+    def lag(self, at: Any, watermark: Any) -> Lag:
+        """How many of the windows of `at` have closed."""
+        if not at < watermark:
+            return 0
+        spans = self.spans(at)
+        if spans[0][1] > watermark:
+            return 0
+        return 2 if spans[-1][1] <= watermark else 1
 
     def _start(self, number: int, at: Any) -> Any:
         start = number * self._every
@@ -97,9 +107,9 @@ class Tumbling:
         """The arithmetic of these windows."""
         return Aligned(self.length, self.length)
 
-    def lateness(self) -> IsLate:
-        """How to tell whether a record is late."""
-        return self.aligned().is_late
+    def lateness(self) -> LagOf:
+        """How to tell which of a record's windows have closed."""
+        return self.aligned().lag
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +123,21 @@ class Sliding:
         check_length(self.length, "the length of sliding windows")
         check_length(self.every, "every= of sliding windows")
         if isinstance(self.length, dt.timedelta) != isinstance(self.every, dt.timedelta):
-            raise GraphError(f"length and every of sliding windows are two numbers or two timedeltas, not {self}")
+            raise GraphError(
+                f"{user_site()}: length and every of sliding windows are two numbers or two timedeltas, not {self}"
+            )
         if self.every > self.length:
-            raise GraphError(f"{self} leaves out what lies between two windows: every is at most the length")
+            raise GraphError(
+                f"{user_site()}: {self} leaves out what lies between two windows: every is at most the length"
+            )
 
     def aligned(self) -> Aligned:
         """The arithmetic of these windows."""
         return Aligned(self.length, self.every)
 
-    def lateness(self) -> IsLate:
-        """How to tell whether a record is late."""
-        return self.aligned().is_late
+    def lateness(self) -> LagOf:
+        """How to tell which of a record's windows have closed."""
+        return self.aligned().lag
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +157,13 @@ class Session:
         """The length of a session of one record."""
         return self.gap
 
-    def lateness(self) -> IsLate:
+    def lateness(self) -> LagOf:
         """How to tell whether a record is late: a session that it would belong to may end right behind it."""
-        return operator.lt
+        return _behind
+
+
+def _behind(at: Any, watermark: Any) -> Lag:
+    return 2 if at < watermark else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,4 +174,4 @@ class Epochs:
 
     def __post_init__(self) -> None:
         if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
-            raise GraphError(f"windows of epochs are 1 epoch long or more, not {self.n!r}")
+            raise GraphError(f"{user_site()}: windows of epochs are 1 epoch long or more, not {self.n!r}")

@@ -22,8 +22,9 @@ from typing import Any
 
 from timely.batch import Batch
 from timely.codec import encode
+from timely.keys import are_canonical, canonical
 from timely.operators.base import Context, Operator
-from timely.operators.keyed import Combine, pairs_of
+from timely.operators.keyed import Combine, grouped, pairs_of
 from timely.operators.window_shapes import Aligned, Session, Sliding, Span, Tumbling, Window
 from timely.order import INF, Frontier, Time
 from timely.routing import shard_of, stable_hash
@@ -43,6 +44,8 @@ ABSENT: Any = object()
 """The accumulator of a window that is not open yet."""
 
 _ROOT: Time = (0,)
+
+_WATERMARK = "watermark"
 
 
 # What windows hold ----------------------------------------------------------------------------------------------------
@@ -280,6 +283,7 @@ class _Index:
 class EventWindows(Operator):
     """Windows over event time. Port 0 takes records on time (key, event time, value), port 1 the watermarks.
 
+    A record that came late for some of its windows is put into those that are still open.
     Gives ((key, Window), result) when the watermark passes a window's end, and the rest when the input has ended.
     """
 
@@ -290,24 +294,30 @@ class EventWindows(Operator):
         self._now = TimedBatches()
         self._watermarks = TimedValues()
         self._open = OpenWindows()
-        self.state = Parts(self._now, self._watermarks, self._open)
+        self._passed = KeyedState()
+        self._parts_windows = isinstance(shape, Sliding)
+        self.state = Parts(self._now, self._watermarks, self._open, self._passed)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         if port == 0:
             self._now.add(time, batch)
             ctx.notify_at(END)
         else:
-            self._watermarks.at(time)["watermark"] = batch[0]
+            self._watermarks.at(time)[_WATERMARK] = batch[0]
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         records: list[Any] = [record for batch in self._now.pop(time) for record in batch]
+        if not are_canonical([record[0] for record in records]):
+            records = [(canonical(key), at, value) for key, at, value in records]
         if self._aligned is not None:
             self._fill(self._aligned, records)
         else:
             self._extend(records)
         for watermark in self._watermarks.pop(time).values():
             self._emit(ctx, self._open.close(watermark))
+            if self._parts_windows:
+                self._passed.write(time, {_WATERMARK: watermark})
         if time == END:
             self._emit(ctx, self._open.close())
         self._open.commit(time)
@@ -321,12 +331,16 @@ class EventWindows(Operator):
 
     def _fill(self, aligned: Aligned, records: list[tuple[Hashable, Any, Any]]) -> None:
         """Put every record into its windows, whose places are fixed."""
+        passed = self._passed.read(_ROOT).get(_WATERMARK) if self._parts_windows else None
         spans: dict[Any, list[Span]] = {}
         groups: dict[Slot, tuple[Any, list[Item]]] = {}
         for key, at, value in records:
             found = spans.get(at)
             if found is None:
-                found = spans[at] = aligned.spans(at)
+                found = aligned.spans(at)
+                if passed is not None and found[0][1] <= passed:
+                    found = [span for span in found if span[1] > passed]
+                spans[at] = found
             for start, end in found:
                 group = groups.get((key, start))
                 if group is None:
@@ -385,12 +399,9 @@ class EpochWindows(Operator):
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         start, end = self._window(time)
-        groups: dict[Hashable, list[Item]] = {}
-        for batch in self._now.pop(time):
-            for key, value in batch:
-                groups.setdefault(key, []).append((0, value))
         aggregate = self._aggregate
-        for key, items in groups.items():
+        for key, values in grouped(self._now.pop(time)).items():
+            items = [(0, value) for value in values]
             held = self._open.get((key, start))
             total = ABSENT if held is None else held[1]
             self._open.put((key, start), end, aggregate.add(total, in_order(items) if aggregate.ordered else items))

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from timely.batch import nbytes
+from timely.keys import are_canonical, canonical
 from timely.order import Frontier, Time
 from timely.routing import shard_of, stable_hash
 from timely.state.interface import Rows, Run
@@ -88,8 +89,11 @@ class _Keyed(Scope[Change]):
 
     def load(self, run: Run) -> None:
         assert isinstance(run.batch, list)
-        self.write(run.time, {record[1]: record[2] for record in run.batch if len(record) == 3})
-        self.remove(run.time, [record[1] for record in run.batch if len(record) == 2])
+        keys = [record[1] for record in run.batch]
+        if not are_canonical(keys):  # a NaN that was read is an object of its own
+            keys = list(map(canonical, keys))
+        self.write(run.time, {key: record[2] for key, record in zip(keys, run.batch, strict=True) if len(record) == 3})
+        self.remove(run.time, [key for key, record in zip(keys, run.batch, strict=True) if len(record) == 2])
 
     def write(self, time: Time, updates: dict[Any, Any]) -> None:
         values = self.values
@@ -164,7 +168,8 @@ def _records(updates: dict[Any, Any]) -> list[Any]:
 
 
 class KeyedState(Scopes[_Keyed]):
-    """Key → value, the last written wins. Keys are hashable; values must not be changed once written.
+    """Key → value, the last written wins. Keys are hashable, with NaN as in `timely.keys`; values must not be changed once
+    written.
 
     Runs hold (shard, key, value) records, and (shard, key) where a key was removed.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from timely.kernels.columns import Numbers
@@ -31,12 +32,17 @@ Change = tuple[int, Ids, list[Numbers]]
 """How many keys there were before, which ones changed, their parts before."""
 
 
+Differs = Callable[[Mapping[Part, Numbers], Mapping[Part, Numbers]], npt.NDArray[np.bool_]]
+"""Which keys have other results, given their parts before and after."""
+
+
 class _Totals(Scope[Change]):
     def __init__(self, keys: Sequence[str], parts: Sequence[Part], expected: int) -> None:
         super().__init__()
         self.totals = Totals(keys, parts, expected)
 
-    def add(self, time: Time, tables: Sequence[pa.Table]) -> tuple[Ids, list[Numbers]]:
+    def add(self, time: Time, tables: Sequence[pa.Table]) -> tuple[Change, list[Numbers]]:
+        """What changed, and the parts after it."""
         self.check_order(time)
         totals = self.totals
         known = len(totals)
@@ -47,8 +53,9 @@ class _Totals(Scope[Change]):
         for of, table in zip(ids, tables, strict=True):
             totals.add(of, table, unique)
         after = totals.gather(touched)
-        self.log.append((time, (known, touched, before)))
-        return touched, after
+        change = known, touched, before
+        self.log.append((time, change))
+        return change, after
 
     def undo(self, change: Change) -> None:
         known, touched, before = change
@@ -205,13 +212,18 @@ class TotalsState(Scopes[_Totals]):
         super().restore(runs)
         self._expected = 0
 
-    def add(self, time: Time, tables: Sequence[pa.Table]) -> pa.Table:
-        """Add partial tables at `time`; the keys that they touch, with their new totals.
+    def add(self, time: Time, tables: Sequence[pa.Table], differs: Differs | None = None) -> pa.Table:
+        """Add partial tables at `time`; the keys that are new, or whose parts `differs` tells apart, with their new totals.
 
         Raises:
             ValueError: if the scope was written at a later time before.
             TypeError: if a column changes to a type that cannot be added to what is there.
         """
         scope = self._scope(time)
-        touched, after = scope.add(time, tables)
+        (known, touched, before), after = scope.add(time, tables)
+        if differs is not None:
+            chosen = differs(dict(zip(self._parts, before, strict=True)), dict(zip(self._parts, after, strict=True)))
+            chosen |= touched >= known
+            if not chosen.all():
+                touched, after = touched[chosen], [array[chosen] for array in after]
         return scope.totals.table(touched, after)
