@@ -1,4 +1,4 @@
-"""What the values of options of the command line mean."""
+"""The values of options of the command line, parsed."""
 
 from __future__ import annotations
 

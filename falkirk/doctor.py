@@ -53,7 +53,7 @@ _DEPENDENCIES = {
 
 
 class Verdict(Enum):
-    """How a check went. NOTE is worth knowing, but nothing is wrong."""
+    """The verdict of a check. NOTE is worth knowing, but nothing is wrong."""
 
     GOOD = "ok"
     NOTE = "note"
@@ -62,7 +62,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found, and what to do about it where something should be done."""
+    """The finding of a check, and what to do about it where something should be done."""
 
     subject: str
     verdict: Verdict
@@ -157,7 +157,7 @@ def dependencies() -> Finding:
 
 
 def cores() -> Finding:
-    """How many processors this process may use, and how busy they are."""
+    """The number of processors that this process may use, and their load."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     text = f"{usable} usable{load}"
@@ -167,7 +167,7 @@ def cores() -> Finding:
 
 
 def memory() -> Finding:
-    """What is left of the memory, where the system says so."""
+    """The free memory, where the system says it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
@@ -198,7 +198,7 @@ def space(folder: Path) -> Finding:
 
 
 def sync_speed(folder: Path) -> Finding:
-    """How long it takes until 4 KiB are safe on the disk of the store: that bounds how often state can be saved."""
+    """The time until 4 KiB are safe on the disk of the store: it bounds how often state can be saved."""
     if not folder.is_dir():
         return Finding("disk sync", Verdict.NOTE, "not measured: there is no such folder")
     times = []
@@ -222,7 +222,7 @@ def sync_speed(folder: Path) -> Finding:
 
 
 def numba_cache() -> Finding:
-    """Where compiled loops are kept: without that, every process compiles them anew."""
+    """The cache of compiled loops: without it, every process compiles them anew."""
     import timely
 
     beside = Path(timely.__path__[0]) / "kernels"
@@ -315,7 +315,7 @@ def _counts_dataflow(records: int) -> Dataflow:
 
 
 def _minimal_versions() -> dict[str, str]:
-    """What the installed package asks for, by name; nothing when it runs from its sources alone."""
+    """The versions that the installed package asks for, by name; none when it runs from its sources alone."""
     try:
         lines = distribution("falkirk").requires or []
     except PackageNotFoundError:
@@ -340,7 +340,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _memory_limit() -> int | None:
-    """What the control group of this process allows, in bytes."""
+    """The memory limit of this process's control group, in bytes."""
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             return int(Path(file).read_text())

@@ -1,4 +1,4 @@
-"""What happens to a job, as a log for programs: a JSON object a line, added to a file as it happens."""
+"""The event log of a job, for programs: a JSON object a line, added to a file as it happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went wrong, in one message for people and one exit code for scripts.
+"""Failures of commands: one message for people and one exit code for scripts.
 
 0 all went well; 1 the program failed; 2 the command line is wrong; 3 a worker was lost, for good or again and again;
 128 + n stopped by signal n, so 130 for Ctrl-C.
@@ -72,7 +72,7 @@ def explain(error: BaseException) -> Failure:
 
 
 def _raised_by_lookup(error: BaseException) -> bool:
-    """Whether the error is about what the command line named, not about what was found there."""
+    """True if the error is about what the command line named, not about what was found there."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and frames[-1].filename == program_module.__file__
 
@@ -99,7 +99,7 @@ _ADVICE = {
 
 
 def _refused(error: OSError) -> str:
-    """What the system has refused, and what may help: it is no fault of Falkirk's, nor of the program's."""
+    """A refusal of the system, and what may help: it is no fault of Falkirk's, nor of the program's."""
     about = shown(error.filename, 200) + ": " if error.filename is not None else "the system says: "
     advice = _ADVICE.get(error.errno or 0, "check that it is there and may be used")
     return f"{about}{error.strerror or error}; {advice}, and try again"

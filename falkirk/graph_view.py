@@ -149,7 +149,7 @@ def upstream_first(graph: Graph) -> list[int]:
 def _rows(
     graph: Graph, scope: Scope, order: dict[int, int], above: str, unicode: bool
 ) -> list[tuple[str, Node | Scope]]:
-    """What is in `scope`, each with its guide lines; scopes stand where their first operator would."""
+    """The content of `scope`, each entry with its guide lines; scopes stand where their first operator would."""
     inside: list[tuple[int, Node | Scope]] = [(order[n.index], n) for n in graph.nodes if n.scope is scope]
     for child in graph.scopes:
         if child.parent is scope:

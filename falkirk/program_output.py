@@ -29,7 +29,7 @@ class ProgramOutput:
         self.terminal = os.fdopen(os.dup(2), "w", encoding=sys.stderr.encoding, errors="replace", closefd=True)
 
     def to(self, show: Callable[[str], None]) -> ProgramOutput:
-        """Where the lines go."""
+        """The receiver of the lines."""
         self._show = show
         return self
 

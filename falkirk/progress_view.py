@@ -1,4 +1,4 @@
-"""What a running job shows of itself: live on a terminal, as plain lines elsewhere, or as JSON for other programs.
+"""The progress of a running job: live on a terminal, as plain lines elsewhere, or as JSON for other programs.
 
 A `Meter` turns the workers' statistics into one `Reading`; the displays only draw readings. With `--json`, each line on
 the standard output is one object:
@@ -36,7 +36,7 @@ _WINDOW_SECONDS = 3.0
 """Over how long a time rates are taken."""
 
 _MOST_ROWS = 8
-"""How many workers get a line of their own in the live view."""
+"""Workers that get a line of their own in the live view."""
 
 _GAP = 2
 
@@ -58,7 +58,7 @@ class WorkerReading:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How far a job is: the sums over its workers, and each of them."""
+    """The progress of a job: the sums over its workers, and each of them."""
 
     elapsed: float
     workers: list[WorkerReading] = field(default_factory=list)
@@ -148,7 +148,7 @@ class Meter:
             self._history_at = (now, total)
 
     def reading(self, now: float) -> Reading:
-        """How far the job is at `now`; a job that stands still shows a falling rate."""
+        """The progress of the job at `now`; a job that stands still shows a falling rate."""
         since, before = self._window[0] if self._window else (now, {})
         seconds = max(now - since, 1e-3)
         workers = [
@@ -393,7 +393,7 @@ def plain_line(reading: Reading) -> str:
 
 
 def job_text(job: JobStats) -> str:
-    """How far a job of an operator is.
+    """The progress of a job of an operator, in words.
 
     >>> from timely.drivers.control import JobStats
     >>> job_text(JobStats("history", 7, "Spark: task", 3, 8, 1.25))

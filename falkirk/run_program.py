@@ -25,7 +25,7 @@ _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """How a job shows itself: `how` is "auto", "json" or "quiet"; `every` seconds a line, where it is lines.
+    """The display of a job: `how` is "auto", "json" or "quiet"; `every` seconds a line, where it is lines.
 
     `resumes`: it has a store, and goes on when it is run again.
     """
@@ -37,16 +37,16 @@ class Show:
 
 
 class Interruption:
-    """Which signal, if any, asks the job to end. The second one ends this process at once."""
+    """The signal, if any, that asks the job to end. The second one ends this process at once."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
         self.asked = False
-        """Whether it was `falkirk stop` that asked, as if by SIGTERM."""
+        """True if it was `falkirk stop` that asked, as if by SIGTERM."""
 
     @property
     def by(self) -> str:
-        """Who or what has stopped the job."""
+        """The name of who or what has stopped the job."""
         if self.asked:
             return "falkirk stop"
         return "Ctrl-C" if self.signal == signal.SIGINT else (self.signal or signal.SIGINT).name

@@ -36,7 +36,7 @@ class Predicted:
 
 
 def predict(target: str, failed: Sequence[str]) -> Predicted:
-    """What would happen to the job at `target`, a store's folder or the address of a page, if these failed.
+    """The consequences for the job at `target`, a store's folder or the address of a page, if these failed.
 
     Raises FalkirkError for a wrong target or name, and when the job cannot answer now.
     """

@@ -122,7 +122,7 @@ def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]
 
 
 def _first_words(control: Control[ToChild]) -> list[ToChild]:
-    """What a job says first; nothing if it says nothing for long: others wait for their turn."""
+    """The first messages of a job; none if it says nothing for long: others wait for their turn."""
     deadline = time.monotonic() + GREETING_SECONDS
     said: list[ToChild] = []
     while not said and not control.ended and time.monotonic() < deadline:

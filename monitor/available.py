@@ -27,7 +27,7 @@ Option = tuple[Bound, tuple[Bound, ...]]
 
 
 class Available:
-    """What every processor can be restored to.
+    """The options of every processor: all that it can be restored to.
 
     Args:
         watermarks: W as journaled, `[worker][processor]`; None at the start of a job.
@@ -48,7 +48,7 @@ class Available:
             self._low = [watermarks[flat % layout.workers][flat // layout.workers] for flat in flats]
         self.chains: list[list[Option]] = [[] for _ in flats]
         self.upto: list[tuple[Bound, ...] | None] = [None] * layout.workers
-        """What each worker has completed in this generation, by group."""
+        """The completed cuts of each worker in this generation, by group."""
         self._completed: list[Bound] = list(self._low)
         """Of any-processors: what is complete, as far as this generation's reports and the decision tell; at least W."""
         self._solver: Watermarks | None = None
@@ -231,7 +231,7 @@ class Available:
         return last
 
     def reached(self, cuts: Sequence[Sequence[Bound]]) -> bool:
-        """Whether every worker has completed, in this generation, at least `cuts[group][worker]`."""
+        """True if every worker has completed, in this generation, at least `cuts[group][worker]`."""
         return all(
             upto is not None and all(done >= at[worker] for done, at in zip(upto, cuts))
             for worker, upto in enumerate(self.upto)
@@ -299,7 +299,7 @@ class Available:
                 processors[flat] = Chain(self._options(flat), self.topology.info(flat).depth)
 
     def _between(self, flat: int, bound: Bound, memory: Mapping[int, Sequence[InMemory]]) -> bool:
-        """Whether a living processor would have to go below where it came back from its store, to no checkpoint."""
+        """True if a living processor would have to go below where it came back from its store, to no checkpoint."""
         processor, worker = divmod(flat, self.layout.workers)
         return (
             self.topology.info(flat).chain
@@ -341,7 +341,7 @@ class Available:
                 self.chains[flat] = [option for option in self.chains[flat] if option[0] <= bound]
 
     def _cut_completed(self, decided: Sequence[Sequence[Bound | None]]) -> None:
-        """What was just restored is complete. What stayed as it was has to report again."""
+        """Take what was just restored as complete. Processors that stayed as they were have to report again."""
         for flat, low in enumerate(self._low):
             bound = decided[flat % self.layout.workers][flat // self.layout.workers]
             self._completed[flat] = low if bound is None else max(low, bound)

@@ -42,7 +42,7 @@ class GroupCommit:
         return write
 
     def stored(self, ticket: int) -> list[Then]:
-        """What to do now that write `ticket` is durable; nothing if it is not under way."""
+        """The actions that waited for write `ticket`, now durable; none if it is not under way."""
         if self._under_way is None or self._under_way[0] != ticket:
             return []
         then = self._under_way[1]

@@ -154,7 +154,7 @@ class Coordinator:
         self._cut()
 
     def ask(self, number: int, failed: Iterable[tuple[int, int]], now: float) -> None:
-        """What if the processors `failed`, as (processor, worker), lost their memory now? `Answered` with this number."""
+        """Ask what follows if the processors `failed`, as (processor, worker), lost their memory now."""
         if self.phase is Phase.RUNNING:
             self._questions.ask(number, self._available, failed, now)
         else:
@@ -170,7 +170,7 @@ class Coordinator:
                 then()
 
     def take(self) -> list[Effect]:
-        """What is to be done, in this order; each effect is given once."""
+        """Take the effects to carry out, in this order; each is given once."""
         if self.phase is not Phase.RUNNING:
             self._questions.give_up("the job has not gone on as it was meanwhile: ask again when it runs")
         write = self._commit.take() if self.phase is not Phase.OVER else None
@@ -181,7 +181,7 @@ class Coordinator:
 
     @property
     def available(self) -> Available | None:
-        """What every processor can be restored to; None until the first worker has joined."""
+        """The options of every processor; None until the first worker has joined."""
         found: Available | None = getattr(self, "_available", None)
         return found
 
@@ -337,7 +337,7 @@ class Coordinator:
             self._decide()
 
     def _decide(self) -> None:
-        """When everybody has said what he can be restored to: solve, and journal the outcome."""
+        """Solve, and journal the outcome, once all workers have said what they can be restored to."""
         if self.phase is not Phase.GATHERING or not self.seats.are(Presence.ALIVE, Presence.JOINED):
             return
         memory = {seat.worker: seat.memory for seat in self.seats.alive() if seat.memory is not None}

@@ -1,4 +1,4 @@
-"""When each group is checkpointed, and where: between epochs, or between iterations of a loop when an epoch lasts too long.
+"""The choice of cuts for each group: between epochs, or between iterations of a loop when an epoch lasts too long.
 
 One cut a group is outstanding: a worker that is slow to persist holds the next one back, and the interval stretches.
 After a failure behind local edges, workers may have got differently far; those that have a checkpoint at a later epoch
@@ -22,7 +22,7 @@ class _Group:
     last: list[Bound]
     """For each worker, no cut at or below this one is of use any more."""
     at: float
-    """When the last cut was announced."""
+    """The time at which the last cut was announced."""
     cut: Bound
     """The outstanding one."""
     missing: set[int]

@@ -1,4 +1,4 @@
-"""What the coordinator wants done: by a driver over sockets, processes and a disk, or by a simulator."""
+"""The effects of the coordinator, carried out by a driver over sockets, processes and a disk, or by a simulator."""
 
 from __future__ import annotations
 

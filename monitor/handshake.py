@@ -1,4 +1,4 @@
-"""Whether a worker that joins belongs to this job, and its store to this store."""
+"""True if a worker that joins belongs to this job, and its store to this store."""
 
 from __future__ import annotations
 

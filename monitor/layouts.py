@@ -1,4 +1,4 @@
-"""Whether two layouts are those of one job, and what changed if not.
+"""True if two layouts are those of one job, and what changed if not.
 
 Where an operator stands in the user's file, and how often it is checkpointed, may change between runs.
 """
@@ -21,7 +21,7 @@ _FIELDS = {
 
 
 def layout_changes(before: Layout, after: Layout) -> list[str]:
-    """What makes `after` another job than `before`, a sentence each; empty when nothing does."""
+    """The changes that make `after` another job than `before`, a sentence each; empty when nothing does."""
     lines = []
     if before.workers != after.workers:
         lines.append(

@@ -1,4 +1,4 @@
-"""Which processes of a job have hung: they give no sign of life, and use no processor time either.
+"""Detection of hung processes: they give no sign of life, and use no processor time either.
 
 A process beats from a thread of its own (`recovery.heartbeat`), so it may take any time over a user's function. A call into C
 code that keeps Python's interpreter lock silences that thread as well; such a process is known by the time that it computes.
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 START_SECONDS = 60.0
-"""How long a process may take to its first beat: until then it loads its modules, perhaps from a slow disk."""
+"""Seconds that a process may take to its first beat: until then it loads its modules, perhaps from a slow disk."""
 
 _FIRST_NOTE = 3.0
-"""How many time-outs a turn lasts before the user hears of it; then after twice as long each time."""
+"""Time-outs that a turn lasts before the user hears of it; then after twice as long each time."""
 
 
 @dataclass(eq=False, slots=True)
 class Pulse:
-    """What is known of one process. Times are of a clock that never goes back, in seconds."""
+    """The signs of life of one process. Times are of a clock that never goes back, in seconds."""
 
     pid: int
     heard: float
-    """When bytes of it arrived last; when it began, before that."""
+    """The time at which bytes of it arrived last; before that, at which it began."""
     alive: float
-    """When it was surely alive."""
+    """The last time at which it was surely alive."""
     received: int = 0
     computed: int | None = None
     """The processor time that it had used when it began to be missed, in ticks of the system."""
@@ -72,7 +72,7 @@ class Liveness:
         return silent >= limit
 
     def worth_telling(self, pulse: Pulse, busy: float) -> bool:
-        """Whether a turn that has lasted `busy` seconds is one that the user should hear of, now."""
+        """True if a turn that has lasted `busy` seconds is one that the user should hear of, now."""
         if busy < self.timeout:
             pulse.noted = 0.0
             return False
@@ -83,7 +83,7 @@ class Liveness:
 
 
 def processor_time(pid: int) -> int:
-    """What a process has used of the processor with all its threads, in ticks of the system; 0 where that is not told."""
+    """Processor time of a process with all its threads, in ticks of the system; 0 where that is not told."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     except OSError:

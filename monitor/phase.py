@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """Where the job stands."""
+    """The phase of a job."""
 
     ASSEMBLING = "assembling"
     """After the death of a monitor: which workers are still there?"""

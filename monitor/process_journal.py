@@ -80,7 +80,7 @@ class MonitorJournal:
         return tickets
 
     def files(self) -> list[int]:
-        """What to wait for."""
+        """The file descriptors to wait for."""
         return self._client.files()
 
     def close(self) -> None:

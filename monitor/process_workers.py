@@ -98,7 +98,7 @@ class WorkerConnections:
         return []
 
     def _serve(self, connection: _Connection, events: int) -> list[tuple[ToMonitor, int]]:
-        """What has come, with the incarnation of the sender."""
+        """The messages that have come, with the incarnation of the sender."""
         if connection.sock.fileno() < 0:  # hung up on since it was found ready
             return []
         if events & selectors.EVENT_WRITE:

@@ -1,4 +1,4 @@
-"""What the monitor keeps in its journal, and what is left of it after a restart.
+"""The records of the monitor's journal, and their sum after a restart.
 
 Most records supersede the one before of the same `slot`: the newest low-watermarks say all that the older ones did, and
 of the decisions only the last one is still needed, because nobody takes part in a round before the decision of the one
@@ -21,7 +21,7 @@ Value: TypeAlias = bool | int | float | str | list["Value"] | dict[str, "Value"]
 """Plain data, as in JSON."""
 
 MOST_EVENTS = 1000
-"""How many events of the timeline are kept over a restart."""
+"""Events of the timeline that are kept over a restart."""
 
 
 class KeptLayout(msgspec.Struct, tag="layout", frozen=True):
@@ -94,7 +94,7 @@ def slot(record: Record) -> str | None:
 
 @dataclass(frozen=True)
 class Saved:
-    """What the journal holds, for a new coordinator."""
+    """The content of the journal, for a new coordinator."""
 
     layout: Layout | None = None
     watermarks: tuple[tuple[Bound, ...], ...] | None = None

@@ -8,7 +8,7 @@ from monitor.commit import GroupCommit
 from monitor.records import KeptRounds, Saved
 
 BLOCK = 1000
-"""How many numbers are reserved at a time, so that a round need not wait for a write."""
+"""Round numbers that are reserved at a time, so that a round need not wait for a write."""
 
 
 class RoundNumbers:
@@ -29,7 +29,7 @@ class RoundNumbers:
 
     @property
     def ready(self) -> bool:
-        """Whether there may be a next one."""
+        """True if there may be a next one."""
         return self._reserved > self.last
 
     def next(self) -> int:

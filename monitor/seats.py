@@ -1,4 +1,4 @@
-"""What the coordinator knows of each worker: whether a process is there, and what it still owes."""
+"""The workers as the coordinator knows them: whether a process is there, and what it still owes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from recovery.protocol import InMemory
 
 
 class Presence(Enum):
-    """Where a worker stands."""
+    """The presence of a worker's process."""
 
     AWAITED = "awaited"
     """A process may be there, with memory; it has not been heard yet."""
@@ -38,12 +38,12 @@ class Seat:
     paused: bool = False
     """An earlier monitor has told it to pause."""
     memory: tuple[InMemory, ...] | None = None
-    """What it holds, since it has drained its links in this round."""
+    """Its memory, since it has drained its links in this round."""
     released: bool = False
     failures: int = 0
     """Since a low-watermark last rose."""
     due: float | None = None
-    """When it must have done what it was told last."""
+    """The deadline of its last order."""
     doing: str = ""
 
     def must(self, doing: str, due: float) -> None:
@@ -58,7 +58,7 @@ class Seat:
         self.due = None
 
     def overdue(self, now: float, silence: float | None) -> str | None:
-        """What this worker has missed, in words. `silence`: how long it may say nothing, in seconds, if it must speak."""
+        """The missed deadline of this worker, in words. `silence`: seconds for which it may say nothing, if it must speak."""
         if self.due is not None and now >= self.due:
             return f"it did not {self.doing} in time"
         if silence is not None and not self.released and now - self.heard > silence:
@@ -82,7 +82,7 @@ class Seats:
         return isinstance(worker, int) and 0 <= worker < len(self._seats)
 
     def are(self, *presences: Presence) -> bool:
-        """Whether every worker is in one of these states."""
+        """True if every worker is in one of these states."""
         return all(seat.presence in presences for seat in self._seats)
 
     def alive(self) -> list[Seat]:

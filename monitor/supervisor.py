@@ -56,19 +56,19 @@ from timely.plan import compile_plan
 
 _TICK_SECONDS = 0.25
 _SPARE_SECONDS = 0.5
-"""How long after a process was used to prepare the next spare: until then the job needs the processor more."""
+"""Seconds after the use of a spare until the next one is prepared: until then the job needs the processor more."""
 
 _END_SECONDS = 30.0
-"""How long workers have to leave when all is done: sinks are closed then."""
+"""Seconds that workers have to leave when all is done: sinks are closed then."""
 
 HEARTBEAT_TIMEOUT = 10.0
 """Seconds without a sign of life after which a process has hung, unless something else is said."""
 
 _AWAY_SECONDS = 0.5
-"""How often a monitor that is a process apart is looked for while it is away."""
+"""Seconds between two looks for a monitor of its own, while it is away."""
 
 _NOTE_SECONDS = 1.0
-"""How long the monitor has to note the error that ends the job."""
+"""Seconds that the monitor has to note the error that ends the job."""
 
 _SHORT_LIVES, _SHORT_SECONDS, _FAILED_SECONDS = 10, 2.0, 60.0
 """A monitor that has died so often in a row, each time so soon, will not live. One that failed for a reason of its own may
@@ -121,7 +121,7 @@ class Job:
         self._monitor_began = float("-inf")
         self._short_lives = 0
         self._last_failure = ""
-        """What the last monitor said that ended for a reason of its own."""
+        """The last words of a monitor that ended for a reason of its own."""
         self._page = page
         self._apart = address_of(monitor) if monitor is not None else None
         self._away_until: float | None = None
@@ -169,7 +169,7 @@ class Job:
 
     @property
     def stats(self) -> dict[int, Stats]:
-        """How far each worker was when it last said so."""
+        """The last statistics of each worker."""
         return self._gathered.stats
 
     @property

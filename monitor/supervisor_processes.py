@@ -18,14 +18,14 @@ from recovery.child_control import FROM_CHILD, Control, FromChild, ToChild, tell
 from timely.drivers.processes import environment
 
 _GRACE_SECONDS = 3.0
-"""How long a stopped process has to leave by itself; then it is killed."""
+"""Seconds that a stopped process has to leave by itself; then it is killed."""
 
 _KILL_SECONDS = 5.0
-"""How long a process may take to die. One that waits in the kernel, for a disk that is gone perhaps, does not: then it is left
+"""Seconds that a process may take to die. One that waits in the kernel, for a disk that is gone perhaps, does not: it is left
 behind, cut off from everybody, and its successor has fenced its journal."""
 
 _BEATS = 10
-"""How many times a process beats within the time-out."""
+"""Number of times a process beats within the time-out."""
 
 WORKER = "recovery.child"
 MONITOR = "monitor.process"
@@ -44,7 +44,7 @@ class Child:
     worker: int = -1
     incarnation: int = -1
     failed: bool = False
-    """Whether it said itself why it ends."""
+    """True if it said itself why it ends."""
     hung: str = ""
     """Why it was ended, if it had hung."""
 
@@ -64,7 +64,7 @@ class Child:
             pass
 
     def how_it_ended(self) -> str:
-        """How the process ended, in words."""
+        """The end of the process, in words."""
         if self.hung:
             return f"process {self.pid} {self.hung}, and was killed"
         code = self.process.returncode if self.process is not None else None
@@ -92,7 +92,7 @@ class Children:
 
     @property
     def beat_seconds(self) -> float:
-        """How often processes say that they are alive."""
+        """Seconds between two signs of life of a process."""
         return self.liveness.timeout / _BEATS
 
     def start(self, module: str, files: list[int]) -> Child:
@@ -148,7 +148,7 @@ class Children:
         return [(child, seconds) for child, seconds in silent if seconds > timeout]
 
     def over(self, child: Child) -> bool:
-        """Whether it has ended, or can no longer be told anything (then it is ended)."""
+        """True if it has ended, or can no longer be told anything (then it is ended)."""
         process = child.process
         if process is None:
             return child.control.ended

@@ -1,4 +1,4 @@
-"""What the processes of a job have said of its outcome: captured batches, statistics, why one could not go on."""
+"""The outcome of a job, from what its processes say: captured batches, statistics, errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from timely.order import Time
 
 
 class Gathered:
-    """What the workers of one run have said so far; `stats` is by worker."""
+    """The outcome of one run so far; `stats` is by worker."""
 
     def __init__(self, flow: Dataflow) -> None:
         self.stats: dict[int, Stats] = {}
@@ -30,7 +30,7 @@ class Gathered:
         self._captured[message.node, worker, message.time] = batch
 
     def result(self) -> Result:
-        """What the job leaves behind."""
+        """The job's result."""
         captured: dict[str, list[tuple[Time, Batch]]] = {name: [] for name in self._captures.values()}
         for (node, _, at), batch in self._captured.items():
             captured[self._captures[node]].append((at, batch))

@@ -55,7 +55,7 @@ class Topology:
         return processor * self.workers + worker
 
     def info(self, flat: int) -> ProcessorInfo:
-        """What the layout says of a flat index."""
+        """The layout's entry for a flat index."""
         return self.layout.processors[flat // self.workers]
 
     def name(self, flat: int) -> str:

@@ -1,4 +1,4 @@
-"""What would be lost if some workers or processors failed now: the fixed point's answer, without anybody failing.
+"""Supposed failures: the fixed point's answer, without anybody failing.
 
 A question is a round of rollback that stops before the decision: the living say what they hold, without pausing; the same
 solver decides; everybody says what it would have to do. The answer is right for the moment at which it was asked. Like a
@@ -40,12 +40,12 @@ class Questions:
         self._open: dict[int, _Question] = {}
 
     def ask(self, number: int, available: Available, failed: Iterable[tuple[int, int]], now: float) -> None:
-        """What if the processors `failed`, as (processor, worker), lost their memory? Answered as `number`."""
+        """Ask what follows if the processors `failed`, as (processor, worker), lost their memory. Answered as `number`."""
         self._open[number] = question = _Question(available, tuple(sorted(set(failed))), now + PATIENCE_SECONDS)
         self._send(question, Ask(number))
 
     def hear(self, message: Held | Supposed | Unanswered) -> None:
-        """What a worker says. Whatever goes wrong here is of no consequence but to the question."""
+        """Take a worker's answer. Whatever goes wrong here is of no consequence but to the question."""
         question = self._open.get(message.question)
         if question is None:
             return
@@ -110,7 +110,7 @@ class Questions:
 
 
 def restart(available: Available) -> Answer:
-    """What a restart of a job that is not running would go back to, by what its stores hold.
+    """The rollback frontiers of a restart of a job that is not running, by what its stores hold.
 
     Raises NoSolutionError if what was promised to be kept cannot be.
     """
@@ -155,5 +155,5 @@ def _worker(layout: Layout, number: str, name: str) -> int:
 
 
 def _is_number(text: str) -> bool:
-    """Whether this can be the number of a worker. Digits of other scripts are none, nor are thousands of them."""
+    """True if this can be the number of a worker. Digits of other scripts are none, nor are thousands of them."""
     return text.isascii() and text.isdigit() and len(text) < 10

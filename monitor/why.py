@@ -81,7 +81,7 @@ class Rollback:
 
 
 def why_rollback(available: Available, flat: int) -> Rollback:
-    """What holds W of one processor back."""
+    """The constraints that hold W of one processor back."""
     topology = available.topology
     low = available.low(flat)
     info = topology.info(flat)
@@ -160,7 +160,7 @@ def _next(available: Available, flat: int, low: Bound) -> Bound:
 
 
 def _option(available: Available, flat: int, bound: Bound) -> tuple[Bound, tuple[Bound, ...] | None] | None:
-    """What a processor can be restored to that is at least `bound`: the first such, with D̄ where it was reported."""
+    """The first option of a processor that is at least `bound`, with D̄ where it was reported."""
     low = available.low(flat)
     if available.topology.info(flat).chain:
         chain = available.chains[flat]
@@ -207,7 +207,7 @@ def _in_words(available: Available, flat: int, first: Bound, culprits: tuple[Nee
 
 
 def why_progress(topology: Topology, told: Mapping[int, Observed], flat: int) -> dict[str, Any]:
-    """What holds the progress frontier of a processor back, by what workers say that were asked to look closely."""
+    """The holders of a processor's progress frontier, by what workers say that were asked to look closely."""
     processor, worker = divmod(flat, topology.workers)
     mine = _closely(told.get(worker), processor)
     if mine is None:

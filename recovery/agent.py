@@ -107,14 +107,14 @@ class Agent:
         """W of every processor: `low[worker][processor]`."""
         self.refused: str | None = None
         self.worked = 0.0
-        """How long this worker has worked, in seconds, as its driver says."""
+        """Seconds that this worker has worked, as its driver says."""
         self._positions = positions
         self._plan = plan
         self._peers: tuple[int, ...] = ()
         self._ended: dict[int, int] = {}
         self._early: list[Frame] = []
         self._settled = [info.nothing for info in layout.processors]
-        """What was complete before this generation, and stays so whatever its progress says."""
+        """The times that were complete before this generation, and stay so whatever its progress says."""
         self._completed: tuple[Bound, ...] | None = None
         self._reported_at = float("-inf")
         self._stored_at = [info.nothing for info in layout.processors]
@@ -177,12 +177,12 @@ class Agent:
 
     @property
     def running(self) -> bool:
-        """Whether sources may be read and the worker run."""
+        """True if sources may be read and the worker run."""
         return self.phase == Phase.RUNNING and not self.worker.awaited
 
     @property
     def done(self) -> bool:
-        """Whether everything is complete, persisted and released, and the monitor knows."""
+        """True if everything is complete, persisted and released, and the monitor knows."""
         return self.phase == Phase.RELEASED
 
     def resume(self) -> None:
@@ -292,7 +292,7 @@ class Agent:
         self.messages.append(Drained(self.index, self.round, memory))
 
     def _memory(self) -> tuple[InMemory, ...]:
-        """What each processor holds."""
+        """The memory of each processor."""
         return tuple(
             InMemory(
                 upto := self._upto(p),
@@ -309,7 +309,7 @@ class Agent:
         return max(upto, self.recorder.notified_bound(p))
 
     def _upto(self, p: int) -> Bound:
-        """What is complete at a processor of this worker."""
+        """The completed bound of a processor of this worker."""
         if self.worker.awaited:
             return self._settled[p]
         info = self.layout.processors[p]
@@ -397,18 +397,18 @@ class Agent:
 
     @property
     def saving(self) -> bool:
-        """Whether a piece of a cut can be made now: then the next turn should come soon."""
+        """True if a piece of a cut can be made now: then the next turn should come soon."""
         return self.running and (self._draft is not None or bool(self._due))
 
     @property
     def cut_every(self) -> float | None:
-        """How many seconds should be between two cuts of those that are due; None if nobody said."""
+        """Number of seconds should be between two cuts of those that are due; None if nobody said."""
         numbers = [cut.group for cut in self._due] + ([self._draft.group] if self._draft is not None else [])
         return min((every for n in numbers if (every := self.layout.groups[n].seconds) is not None), default=None)
 
     @property
     def cutting(self) -> bool:
-        """Whether a cut is being made, or is on its way to the store."""
+        """True if a cut is being made, or is on its way to the store."""
         return self._draft is not None or bool(self._due) or self.waits_for_store()
 
     @property
@@ -497,7 +497,7 @@ class Agent:
         return deletable
 
     def waits_for_store(self) -> bool:
-        """Whether something is on its way to the store, or waits for it."""
+        """True if something is on its way to the store, or waits for it."""
         return bool(self._waiting or self._sealed or self.journal.in_flight is not None)
 
     def check(self) -> None:

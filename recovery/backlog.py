@@ -1,4 +1,4 @@
-"""How much of a worker waits: for a monitor that is away, logs and staged output; for the store, a large cut that is late."""
+"""Backpressure on sources: by logs and staged output while the monitor is away, and by a large cut that is late."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Backlog:
         self.full = False
 
     def is_full(self, now: float) -> bool:
-        """Whether the monitor is away, and much waits for it."""
+        """True if the monitor is away, and much waits for it."""
         if now - self._heard >= self._patience and now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             self.full = self.bytes() > self._most
         return self.full
 
     def is_late(self, now: float) -> bool:
-        """Whether a large cut has taken longer than the interval between two."""
+        """True if a large cut has taken longer than the interval between two."""
         agent = self._agent
         if not agent.cutting:
             self._cutting = None
@@ -56,7 +56,7 @@ class Backlog:
         return now - self._cutting > self._every and agent.unwritten > LARGE_CUT
 
     def bytes(self) -> int:
-        """What waits, in bytes."""
+        """Bytes that wait."""
         operators = [runtime.operator for runtime in self._agent.worker.runtimes]
         staged = sum(
             end.state.size().bytes for end in operators if isinstance(end, StagedEnd) and end.state is not None

@@ -54,7 +54,7 @@ _CONSTANT = (
     pa.Schema,
     pl.Expr,
 )
-"""What remembers nothing, or nothing of an operator's: it is the same if it is the same object."""
+"""Types that remember nothing, or nothing of an operator's: values are the same if they are the same object."""
 _OURS = ("timely.", "recovery.", "libraries.")
 
 Look: TypeAlias = list[Any] | None
@@ -80,7 +80,7 @@ class _Same:
 
 
 def look(operator: Operator) -> Look:
-    """How `operator` looks now. Its `state`, its transient attributes and the method that the engine wraps do not count."""
+    """A snapshot of `operator`. Its `state`, its transient attributes and the method that the engine wraps do not count."""
     walk = _Walk()
     state = operator.state
     for own in (state, *(state.parts if isinstance(state, Parts) else ())):
@@ -97,7 +97,7 @@ def look(operator: Operator) -> Look:
 
 
 def _is_wrapped(operator: Operator, on_batch: Any) -> bool:
-    """Whether this is the method, or what the engine has put around it for the first batch."""
+    """True if this is the method, or what the engine has put around it for the first batch."""
     if isinstance(on_batch, MethodType):
         return on_batch.__self__ is operator
     return isinstance(on_batch, FunctionType) and on_batch.__module__.startswith(_OURS)
@@ -210,7 +210,7 @@ def _slots(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _is_python(kind: Any) -> bool:
-    """Whether all that objects of this class hold are attributes: nothing of it is written in C."""
+    """True if all that objects of this class hold are attributes: nothing of it is written in C."""
     return all(
         not isinstance(each, _Wrapper | _Method | BuiltinFunctionType)
         for base in kind.__mro__
@@ -221,7 +221,7 @@ def _is_python(kind: Any) -> bool:
 
 @cache
 def _of_class(kind: Any) -> tuple[Any, ...]:
-    """What a class of the user's can remember by: containers, and functions that close over something."""
+    """The means by which a class of the user's remembers: containers, and functions that close over something."""
     found: list[Any] = []
     for base in kind.__mro__:
         if base is object or base.__module__.startswith(_OURS):
@@ -246,7 +246,7 @@ class Beside:
         )
         self._made = {p: look(worker.runtimes[p].operator) for p in self.of}
         self._first: dict[int, Look] = {}
-        """How all new operators look; only for those that are made in the same way each time."""
+        """Snapshots of new operators; only of those that are made in the same way each time."""
         for p in self.of:
             again = look(build_operator(worker.runtimes[p].processor, []))
             if again == self._made[p]:
@@ -270,7 +270,7 @@ class Beside:
             )
 
     def keeps(self, p: int, operator: Operator | None = None) -> bool:
-        """Whether processor `p` keeps anything now but its `state`, or nobody can tell."""
+        """True if processor `p` keeps anything now but its `state`, or nobody can tell."""
         now = look(operator or self._worker.runtimes[p].operator)
         return now is None or now != self._made[p]
 

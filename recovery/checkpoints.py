@@ -1,4 +1,4 @@
-"""What one worker has persisted: it makes cuts, knows what they hold, restores from them, and lets go of what is not needed.
+"""The checkpoints of one worker: made at cuts, found again for a restore, and let go when nobody needs them.
 
 A *cut* of a group persists, for every chain processor of the group, Ξ and what Table 1 of *Falkirk Wheel* asks
 for beside it: the state that is new since the cut before, requests for notifications, logged messages, events of a full
@@ -47,13 +47,13 @@ MOST_EVENTS = 1000
 """A full history of more events is replaced by the operator's `state`, if it keeps nothing else."""
 
 PIECE_ROWS = 4096
-"""So much state is saved at once, between two turns of the worker, while nothing is known of how long that takes."""
+"""Rows of state in one piece, between two turns of the worker, while nothing is known of how long that takes."""
 
 _RUN_ROWS = 4
 """A run counts for at least so many rows of a piece: it costs something, however small."""
 
 _MANY, _MOST = 64, 4096
-"""So many checkpoints of small, and of large state are replaced by one."""
+"""Number of checkpoints of small, and of large state that are replaced by one."""
 
 _SMALL = 1 << 16
 """State of so many bytes is saved as a whole rather than in many small increments."""
@@ -62,10 +62,10 @@ SCAN_PIECES = 16
 """A cut saves so many pieces of a large state anew, or as much as is new, whichever is more."""
 
 RETAINED = 1 << 23
-"""So many bytes of small checkpoints are kept in memory, to be carried to where small segments are joined."""
+"""Bytes of small checkpoints that are kept in memory, to be carried to where small segments are joined."""
 
 Positions = Callable[[int, int], tuple[SourcePosition, ...]]
-"""Where the partitions of a source, by processor, go on after all epochs before the given one."""
+"""The positions of a source's partitions, by processor, after all epochs before the given one."""
 
 
 Key: TypeAlias = tuple[Any, ...]
@@ -81,9 +81,9 @@ class Saved:
     size: int
     rows: int = 0
     runs: list[tuple[Piece, Any]] = field(default_factory=list)
-    """What was read of the store, until it has been restored."""
+    """Payloads read from the store, until they have been restored."""
     sections: list[Section] = field(default_factory=list)
-    """What was written, while it is small."""
+    """The written content, while it is small."""
 
     @property
     def bound(self) -> Bound:
@@ -142,11 +142,11 @@ class Checkpoints:
         self.generation = 0
         """Of the last decision that was applied."""
         self.piece_rows = PIECE_ROWS
-        """How many rows of state the next piece of a cut should have: for the driver, which has a clock, to set."""
+        """The wanted number of rows of the next piece of a cut: for the driver, which has a clock, to set."""
         self.most_events = MOST_EVENTS
         """For the simulation, whose histories are short."""
         self.saved_rows = 0
-        """How many rows of state were saved so far."""
+        """Rows of state that were saved so far."""
 
     # Making cuts
 
@@ -207,7 +207,7 @@ class Checkpoints:
         return events > self.most_events and self._recorder.only_state(p, bound)
 
     def _replaces(self, history: _History, bound: Bound, state: State) -> bool:
-        """Whether all of a state is to be saved with this cut, in place of what is stored. Begins a scan where that is much."""
+        """True if all of a state is to be saved with this cut, in place of what is stored. Begins a scan where that is much."""
         if history.scan is not None:
             return False
         count, rows, size = self._stored(history)
@@ -221,7 +221,7 @@ class Checkpoints:
 
     @staticmethod
     def _stored(history: _History) -> tuple[int, int, int]:
-        """What makes up the state of the last checkpoint: how many checkpoints, rows, and bytes."""
+        """The parts of the last checkpoint's state: numbers of checkpoints, rows, and bytes."""
         since = history.saved[-1].checkpoint.since
         count = rows = size = 0
         for saved in reversed(history.saved):
@@ -233,7 +233,7 @@ class Checkpoints:
         return count, rows, size
 
     def _pieces(self, history: _History, state: State, bound: Bound, after: Bound) -> Iterator[Run]:
-        """What a cut saves of a state: what is new, and some of what is to be saved anew."""
+        """The runs that a cut saves of a state: new ones, and some of those to be saved anew."""
         upto, new = to_frontier(bound), 0
         for run in state.pieces(upto, to_frontier(after), self._rows):
             new += len(run.batch)
@@ -454,7 +454,7 @@ class Checkpoints:
             events.sort(key=lambda event: event.order)
 
     def _holds(self, p: int, generation: int, bound: Bound) -> bool:
-        """Whether no decision after `generation` has left `bound` out."""
+        """True if no decision after `generation` has left `bound` out."""
         return all(limit is None or bound <= limit for limit in self._limits(p, generation))
 
     def _keeps(self, p: int, generation: int, event: Time) -> bool:
@@ -508,7 +508,7 @@ class Checkpoints:
         self._of[p].since = bound
 
     def forget_payloads(self) -> None:
-        """What was read of the store has been restored, and is kept only for those that may have to go below that."""
+        """Forget payloads that have been restored; processors that may have to go below that keep theirs."""
         for history in self._of:
             if history.since is None:
                 for saved in history.saved:
@@ -600,7 +600,7 @@ class Checkpoints:
 
 
 def _alike(one: Batch, other: Batch) -> bool:
-    """Whether two batches can be saved as one, and be told apart again."""
+    """True if two batches can be saved as one, and be told apart again."""
     if isinstance(one, list):
         return isinstance(other, list)
     return (

@@ -50,7 +50,7 @@ FILES = "files"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What all workers of a job are told. `monitor` is the path of the socket that it listens at."""
+    """The task of all workers of a job. `monitor` is the path of the socket that it listens at."""
 
     program: Program
     workers: int
@@ -59,7 +59,7 @@ class Task:
     store_id: bytes
     monitor: str
     patience: float
-    """How many seconds the monitor may be silent before sources pause that have much that waits for it."""
+    """Seconds that the monitor may be silent before sources pause that have much that waits for it."""
 
 
 class _Stopped(BaseException):

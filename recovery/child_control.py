@@ -1,4 +1,4 @@
-"""What the supervisor of a job and its processes tell each other: small MessagePack messages, some with sockets.
+"""Messages between the supervisor of a job and its processes: small, in MessagePack, some with sockets.
 
 Each process has a unix stream socket to the supervisor. Sockets of other connections travel over it with the message that
 speaks of them (SCM_RIGHTS), in the order in which it names them.
@@ -51,7 +51,7 @@ class End(msgspec.Struct, tag=True, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """How a monitor serves its page; browsers connect to a socket of the supervisor's. `token` "": at loopback only.
+    """The page that a monitor serves; browsers connect to a socket of the supervisor's. `token` "": at loopback only.
 
     `hidden`: nothing is served before somebody comes.
     """
@@ -72,11 +72,11 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     layout: Layout
     awaited: tuple[int, ...]
     timeline: bool
-    """Whether the supervisor wants to hear of what happens."""
+    """True if the supervisor wants to hear of what happens."""
     beat_seconds: float
     page: Page | None = None
     token: bytes = b""
-    """What workers say first, where others might connect as well."""
+    """The secret that workers say first, where others might connect as well."""
 
 
 class Lost(msgspec.Struct, tag=True, frozen=True):
@@ -200,7 +200,7 @@ def cut(buffer: bytearray) -> list[bytes]:
 
 
 def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:
-    """What `socket.recv_fds` should give; that ignores its flags."""
+    """`socket.recv_fds`, which ignores its flags, with them."""
     files = array.array("i")
     room = socket.CMSG_LEN(_MOST_FILES * files.itemsize)
     data, ancillary, _, _ = sock.recvmsg(_CHUNK, room, flags | _NOT_INHERITED)
@@ -255,7 +255,7 @@ class Control(Generic[Heard]):
 
 
 MONITOR_SOCKET, PAGE_SOCKET, TASK_FILE = "monitor", "page", "task"
-"""What the private folder of a supervisor holds."""
+"""The files in the private folder of a supervisor."""
 
 
 def end_with(sock: socket.socket, private: str) -> None:

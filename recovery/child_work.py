@@ -1,4 +1,4 @@
-"""What a worker with recovery does from its beginning to the end of the job, however its process was started."""
+"""The work of a worker with recovery, from its beginning to the end of the job, however its process was started."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ MOST_STRANGERS = 64
 """Connections at a time whose other side has not said who it is."""
 
 GREETING_SECONDS = 10.0
-"""How long the secret may take to come: it is said at once, by who knows it."""
+"""Seconds that the secret may take to come: it is said at once, by who knows it."""
 
 _CONNECT_SECONDS = 5.0
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 5, 2, 4
@@ -61,7 +61,7 @@ class Greeting:
         self._said = bytearray()
 
     def hear(self, sock: socket.socket) -> bool | None:
-        """Whether who is there may come in; None while that is not known yet. Never blocks, and takes nothing behind it."""
+        """True if who is there may come in; None while that is not known yet. Never blocks, and takes nothing behind it."""
         while len(self._said) < len(self._token):
             try:
                 data = sock.recv(len(self._token) - len(self._said), socket.MSG_DONTWAIT)

@@ -1,4 +1,4 @@
-"""From where something can still come to a group of processors that are checkpointed together."""
+"""The completed cut of a group: of processors that are checkpointed together."""
 
 from __future__ import annotations
 

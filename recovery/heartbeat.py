@@ -20,7 +20,7 @@ from timely.graph import Node
 
 
 class Voice:
-    """What a process says to its supervisor. Any thread may speak."""
+    """The sending half of a process's connection to its supervisor. Any thread may speak."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -69,7 +69,7 @@ class Heartbeat:
 
 
 def doing(node: Node | None) -> str:
-    """What a worker is at, in words: the operator, and where the main thread is in the file in which it was made."""
+    """The current work of a worker, in words: the operator, and the main thread's line in the file in which it was made."""
     if node is None:
         return ""
     line = _line_in(node.site.file, sys._current_frames().get(threading.main_thread().ident or 0))

@@ -1,4 +1,4 @@
-"""What recovery needs to know of a plan: processors, edges, policies, and which of them must be checkpointed together.
+"""The layout: a plan as recovery sees it, with processors, edges, policies, and groups that are checkpointed together.
 
 A processor is *chain* when it can be restored only to what it has persisted, and *any* when it keeps nothing from one
 time to the next and can be restored to every frontier that it has completed (Isard and Abadi, *Falkirk Wheel*, section
@@ -79,35 +79,35 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     add: tuple[int, ...]
     append: tuple[int, ...]
     ahead: bool = False
-    """What is sent there at later times than that of the event is logged, if a cut lies between: nobody sends it again."""
+    """Messages for later times than their event's are logged, if a cut lies between: nobody sends them again."""
 
     @property
     def resends(self) -> bool:
-        """Whether messages of this edge are logged, all of them or some: `logs` says of each one."""
+        """True if messages of this edge are logged, all of them or some: `logs` says of each one."""
         return self.logged or self.ahead
 
     def logs(self, event: Time, time: Time) -> bool:
-        """Whether a message that the event at `event` sent, at `time`, is logged."""
+        """True if a message that the event at `event` sent, at `time`, is logged."""
         return self.logged or (self.ahead and time != event)
 
     @property
     def summary(self) -> Summary:
-        """What the edge does to times: that of its source."""
+        """The path summary of the edge: that of its source."""
         return Summary(self.depth, self.add, self.append)
 
     @property
     def discarding(self) -> Summary:
-        """What it does to the times of messages that are logged nowhere."""
+        """The path summary for messages that are logged nowhere."""
         return Summary.identity(self.depth) if self.ahead else self.summary
 
     @property
     def feedback(self) -> bool:
-        """Whether it leads back: what is sent on it has a later time than the event that sent it."""
+        """True if it leads back: what is sent on it has a later time than the event that sent it."""
         return any(self.add)
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
-    """How often a group is checkpointed: `epochs` or `seconds` or whichever comes first."""
+    """A group and its checkpoint interval: `epochs` or `seconds` or whichever comes first."""
 
     epochs: int | None
     seconds: float | None

@@ -1,4 +1,4 @@
-"""Which loops can be cut between two iterations: where a failure in the midst of a long epoch leaves the iterations before.
+"""Loops that can be cut between two iterations, so that a failure in the midst of a long epoch leaves the ones before.
 
 A cut of a group lies between epochs, or before iteration i of epoch e. Then all that is in the loop keeps epoch e up to that
 iteration, and everything outside the loop keeps the epoch whole: what leads into the loop has entered. What goes round is sent
@@ -26,7 +26,7 @@ WITHIN = 2
 
 
 def cut_within_epochs(plan: Plan, group: Collection[int], unlogged: nx.DiGraph[int], ephemeral: Sequence[bool]) -> bool:
-    """Whether the cuts of a group may lie between iterations.
+    """True if the cuts of a group may lie between iterations.
 
     Args:
         group: its processors.
@@ -46,7 +46,7 @@ def cut_within_epochs(plan: Plan, group: Collection[int], unlogged: nx.DiGraph[i
 
 
 def _enters_anywhere(plan: Plan, p: int) -> bool:
-    """Whether it brings records into a loop at other iterations than the first."""
+    """True if it brings records into a loop at other iterations than the first."""
     processor = plan.processors[p]
     if processor.node.kind != "enter":
         return False
@@ -55,7 +55,7 @@ def _enters_anywhere(plan: Plan, p: int) -> bool:
 
 
 def _unfit(node: Node, ephemeral: bool) -> bool:
-    """Whether it hands over outputs in the midst of a loop, or may keep something from one iteration to the next unsaved."""
+    """True if it hands over outputs in the midst of a loop, or may keep something from one iteration to the next unsaved."""
     if node.sink is not None or node.kind in ("capture", "source"):
         return True
     if node.kind == "feedback":

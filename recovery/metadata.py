@@ -50,7 +50,7 @@ def at_epoch(epoch: int, depth: int) -> Bound:
 
 
 def at_cut(cut: Bound, depth: int) -> Bound:
-    """Where a cut of a group has a processor whose times have `depth` coordinates: see `GroupInfo.depth`.
+    """The bound of a processor of `depth` coordinates at a cut of its group: see `GroupInfo.depth`.
 
     >>> at_cut((3,), 2), at_cut((3, 7), 2), at_cut((3, 7), 3), at_cut((3, 7), 1), at_cut((3, 0), 1)
     ((3, 0), (3, 7), (3, 7, 0), (4,), (3,))

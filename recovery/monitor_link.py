@@ -54,7 +54,7 @@ class SocketMonitorLink:
             self._push()
 
     def poll(self) -> tuple[list[ToWorker], bool]:
-        """What has come, and whether the connection is a new one."""
+        """The messages that have come, and whether the connection is a new one."""
         anew = self._sock is None and self._connect()
         if self._out:
             self._push()
@@ -66,7 +66,7 @@ class SocketMonitorLink:
         return messages, anew
 
     def files(self) -> list[int]:
-        """What to wait for."""
+        """The file descriptors to wait for."""
         return [*self._files, *([] if self._sock is None else [self._sock.fileno()])]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How a worker is doing, for the monitor's page: told only while somebody looks, and at a hundredth of a worker's time at most.
+"""Observations of a worker, for the monitor's page: only while somebody looks, and at a hundredth of its time at most.
 
 `Observed.numbers` is a table of 64-bit integers, one row for each name in `ROWS`, one column a processor. A worker counts
 records and time only from the first look on, by listening in on what the engine tells the recorder. Nothing here has an
@@ -49,7 +49,7 @@ _MOST_HOLDS = 20
 
 
 class Sources(Protocol):
-    """What the driver knows that the agent does not."""
+    """The driver's numbers, which the agent does not know."""
 
     @property
     def sources(self) -> Any:
@@ -264,7 +264,7 @@ class Observer:
         )
 
     def _measure(self) -> None:
-        """How much state and how many logged messages there are."""
+        """Measure the sizes of states and logs."""
         self._sizes[:] = 0
         for p, runtime in enumerate(self._agent.worker.runtimes):
             if (state := runtime.operator.state) is not None:

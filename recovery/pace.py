@@ -1,4 +1,4 @@
-"""When a worker's driver makes the pieces of a cut, how large, and for how long: so that nothing else has to wait for long.
+"""The pace of a cut: when a worker's driver makes its pieces, how large, and for how long, so that nothing else waits.
 
 The core has no clock, so the driver measures. After each turn it makes pieces for as long as half a turn takes, within limits.
 The longer a cut lasts, the more: one that takes as long as the interval that was asked for gets half of the worker's time, and
@@ -25,14 +25,14 @@ _IN_TIME = 0.25
 
 
 class Pace:
-    """What one worker's driver has learnt of its pieces and turns, all in seconds."""
+    """Measured durations of one worker's pieces and turns, in seconds, and what follows from them."""
 
     def __init__(self) -> None:
         self.rows = PIECE_ROWS
-        """How many rows the next piece should have."""
+        """The wanted number of rows of the next piece."""
         self._per_row: float | None = None
         self._longest = 0.0
-        """What a piece may take: the longest of late. Memory that was never used before can make one ten times as long."""
+        """The expected duration of a piece: the longest of late. Memory never used before can make one ten times as long."""
         self._turn = 0.0
         self._put_off = False
         self._cut_since: float | None = None
@@ -106,6 +106,6 @@ class Pace:
         self._cut_since = None
 
     def puts_off(self, left: float | None) -> bool:
-        """Whether the next piece should wait, if input comes in `left` seconds (None: nobody knows when)."""
+        """True if the next piece should wait, if input comes in `left` seconds (None: nobody knows when)."""
         self._put_off = not self._put_off and left is not None and left < self._longest
         return self._put_off

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from timely.errors import GraphError, at_line
 
 Every: TypeAlias = int | float | str | dt.timedelta
-"""How often to checkpoint: an int counts epochs; a float (seconds), a text such as "500ms", or a timedelta is a duration."""
+"""A checkpoint interval: an int counts epochs; a float (seconds), a text such as "500ms", or a timedelta is a duration."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -32,7 +32,7 @@ class Interval:
 
 
 def interval(every: Every) -> Interval:
-    """What `every` says. Raises GraphError for anything that is no positive duration or number of epochs.
+    """`every` as an `Interval`. Raises GraphError for anything that is no positive duration or number of epochs.
 
     >>> interval(100), interval("250 ms").seconds
     (Interval(epochs=100, seconds=None), 0.25)

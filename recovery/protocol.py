@@ -1,4 +1,4 @@
-"""What workers and the monitor tell each other. Both ends are state machines; drivers carry the messages.
+"""The messages between workers and the monitor. Both ends are state machines; drivers carry the messages.
 
 Messages of one sender arrive in order. MessagePack, typed: nothing that arrives is executed.
 
@@ -42,7 +42,7 @@ LIVE = None
 
 
 class InMemory(msgspec.Struct, frozen=True, array_like=True):
-    """What a live processor offers beside what it has persisted: ⊤, and every bound up to `upto`.
+    """The memory of a live processor: beside what it has persisted it offers ⊤, and every bound up to `upto`.
 
     `notified` is N̄(p, ⊤), `delivered` M̄(d, ⊤) for each in-edge and `discards` D̄(e, ⊤) for each out-edge of the layout, in
     the order of `Layout.edges`. What it surely received, C(d), is `upto` as well.
@@ -167,7 +167,7 @@ class Hold(msgspec.Struct, frozen=True, array_like=True):
     time: Time
     count: int
     here: bool
-    """Whether this worker has one of them."""
+    """True if this worker has one of them."""
 
 
 class Closely(msgspec.Struct, frozen=True, array_like=True):
@@ -221,7 +221,7 @@ class Pause(msgspec.Struct, tag=True, frozen=True):
 
 
 class Decision(msgspec.Struct, tag=True, frozen=True):
-    """What every processor is restored to in `generation`: `bounds[worker][processor]`, LIVE for ⊤. Binding.
+    """The rollback frontiers of `generation`: `bounds[worker][processor]`, LIVE for ⊤. Binding.
 
     `failed` are the workers that had no memory of their own in this round. `watermarks[worker][processor]` is W.
     With `catch_up` it is an earlier round's, to be noted in the worker's store before it joins again.
@@ -241,13 +241,13 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ask(msgspec.Struct, tag=True, frozen=True):
-    """What would this worker hold if its links were drained now?"""
+    """A question: the memory of this worker if its links were drained now. `Held` is the answer."""
 
     question: int
 
 
 class Suppose(msgspec.Struct, tag=True, frozen=True):
-    """What would follow if this were decided? `failed[worker]`: the processors there that would have lost their memory."""
+    """A question: the cost of these bounds, were they decided. `failed[worker]`: processors there without memory."""
 
     question: int
     bounds: tuple[tuple[Bound | None, ...], ...]

@@ -1,4 +1,4 @@
-"""How far the sinks and captures of a worker have published, told with every segment.
+"""The bounds up to which the sinks and captures of a worker have published, told with every segment.
 
 Their output is kept until the low-watermark contains it, and is published then. The journal does not write down what it has
 no use for any more, so a reader would find such output again wherever its segment is needed for the sake of something else,
@@ -14,7 +14,7 @@ from timely.order import Time
 
 
 class PublishedBounds:
-    """What was published, by processor; `journal` hears of it when it writes anyway."""
+    """The published bounds, by processor; `journal` hears of them when it writes anyway."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -26,7 +26,7 @@ class PublishedBounds:
         self._bounds[p] = max(bound, self._bounds.get(p, bound))
 
     def holds(self, p: int, time: Time) -> bool:
-        """Whether `time` was published."""
+        """True if `time` was published."""
         return p in self._bounds and time < self._bounds[p]
 
     def load(self, record: Published) -> None:

@@ -1,4 +1,4 @@
-"""What a worker remembers of its events for rollback: the engine's `Recorder`, implemented.
+"""A worker's memory of its events, for rollback: the engine's `Recorder`, implemented.
 
 Of messages it keeps the greatest times delivered and sent, which is what M̄(d, ⊤) and D̄(e, ⊤) come down to for frontiers
 that are totally ordered; of logged edges the messages themselves; of full histories the events. What is saved, and when
@@ -47,7 +47,7 @@ class Entry:
         return Message(self.edge, self.number, self.event, self.time, self.header, [self.payload])
 
     def content(self) -> Batch:
-        """What it carried."""
+        """Its batch."""
         return self.batch if self.batch is not None else decode_batch(self.header, self.payload)
 
 
@@ -61,7 +61,7 @@ class Event:
     what: Any = None
     durable: bool = False
     beside: bool = False
-    """Whether the operator kept anything beside its `state` when it had handled this, as far as can be told."""
+    """True if the operator kept anything beside its `state` when it had handled this, as far as can be told."""
 
 
 @dataclass(slots=True)
@@ -96,11 +96,11 @@ class WorkerRecorder:
         self.beside: dict[int, Callable[[], bool]] = {}
         """Of operators with a history that may end in their `state`: whether they keep anything more now."""
         self.handled: list[dict[Time, int]] = [{} for _ in layout.processors]
-        """How many records each processor has handled, by the times between which it is cut; only of those that may have to be
+        """Records that each processor has handled, by the times between which it is cut; only of those that may have to be
         done again."""
         self._whole = [layout.groups[info.group].depth for info in layout.processors]
         self.records = 0
-        """How many all have handled, ever."""
+        """Records that all have handled, ever."""
         self.order = 0
         self._taken: dict[tuple[int, int], dict[int, Time]] = {}
         self._received: list[Bound] = [info.nothing for info in layout.processors]
@@ -226,7 +226,7 @@ class WorkerRecorder:
             self._local_number = max(self._local_number, entry.number)
 
     def taken(self, sender: int, message: Message) -> bool:
-        """Whether a logged message is here for the first time.
+        """True if a logged message is here for the first time.
 
         A sender that has failed sends again to a living receiver what its log holds, also what the receiver has in state
         that came back from the store, or is so old that its number was forgotten.
@@ -266,7 +266,7 @@ class WorkerRecorder:
         return max(after(notified), acted) if notified else acted
 
     def only_state(self, processor: int, bound: Bound) -> bool:
-        """Whether events before `bound` have left nothing in an operator with a history but its `state`.
+        """True if events before `bound` have left nothing in an operator with a history but its `state`.
 
         So it is if nothing else was there after the last of them. If events of later times came in between, which may have
         taken away what was there, nothing may have been there from then on.
@@ -303,11 +303,11 @@ class WorkerRecorder:
         return tuple(result)
 
     def requests(self, processor: int, bound: Bound) -> tuple[tuple[Time, Time], ...]:
-        """What S(p, f) holds of requests: asked for within f = `bound`, due outside it."""
+        """The requests in S(p, f): asked for within f = `bound`, due outside it."""
         return tuple(each for each in self._of[processor].requests if each[0] < bound <= each[1])
 
     def held_at(self, processor: int, bound: Bound) -> tuple[tuple[Time, int], ...]:
-        """What S(p, f) holds of capabilities: kept within f = `bound` and not given back there, for times outside it."""
+        """The capabilities in S(p, f): kept within f = `bound` and not given back there, for times outside it."""
         counts: Counter[Time] = Counter()
         for event, time, diff in self._of[processor].holds:
             if event < bound <= time:

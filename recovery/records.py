@@ -1,4 +1,4 @@
-"""What a worker's journal holds, as sections of its segments: heads that say what, payloads with the batches.
+"""The sections of a worker's journal: heads that name the content, payloads with the batches.
 
 Everything is MessagePack with types, and the engine's own codec for batches: nothing that is read back is executed.
 """
@@ -34,13 +34,13 @@ class Applied(msgspec.Struct, tag="applied", array_like=True, frozen=True):
 
 
 class SourcePosition(msgspec.Struct, array_like=True, frozen=True):
-    """Where a partition goes on after a cut."""
+    """The position of a partition after a cut."""
 
     partition: str
     position: Any
     ended: bool
     before: Any
-    """Where the last epoch before the cut begins; `fingerprint` is of its content, 0 for none."""
+    """The position at which the last epoch before the cut begins; `fingerprint` is of its content, 0 for none."""
     fingerprint: int
 
 
@@ -61,7 +61,7 @@ class Checkpoint(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True)
 
     @property
     def whole(self) -> bool:
-        """Whether its own pieces are all of the state."""
+        """True if its own pieces are all of the state."""
         return self.since == self.xi.bound
 
 
@@ -102,7 +102,7 @@ class Happened(msgspec.Struct, tag="happened", array_like=True, frozen=True):
 
 
 class Published(msgspec.Struct, tag="published", array_like=True, frozen=True):
-    """What sinks and captures had published when the segment was sealed: all times before each (processor, bound)."""
+    """The published bounds when the segment was sealed: all times before each (processor, bound)."""
 
     bounds: tuple[tuple[int, Bound], ...]
 

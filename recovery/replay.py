@@ -24,7 +24,7 @@ class _Silent:
         """It asked already, in its first life: what is outstanding is armed again by the worker."""
 
     def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
-        """What is held in the end was counted by the recorder."""
+        """Do nothing: capabilities that are held in the end were counted by the recorder."""
 
     def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None:
         """The result is in the history."""

@@ -60,7 +60,7 @@ class Rollback:
         """Sources, by node, that must go on at an epoch (None: ended), with positions where they are not known here."""
 
     def orders(self, decision: Decision) -> rewind.Orders:
-        """What this worker is to do."""
+        """This worker's orders."""
         mine = decision.bounds[self._worker.index]
         remembers = self._remembers
         restored: dict[int, rewind.Restored] = {}
@@ -121,7 +121,7 @@ class Rollback:
         )
 
     def _between(self, p: int, bound: Bound) -> bool:
-        """Whether memory serves below the bound to which a processor came back from the store, for there is no checkpoint.
+        """True if memory serves below the bound to which a processor came back from the store, for there is no checkpoint.
 
         Raises FalkirkError where neither does.
         """

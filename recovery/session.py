@@ -41,10 +41,10 @@ class MonitorLink(Protocol):
         """Pass a message on. Never blocks."""
 
     def poll(self) -> tuple[list[ToWorker], bool]:
-        """What has come, and whether this is a new connection since the last call: then the worker joins again."""
+        """The messages that have come, and whether the connection is new since the last call: then the worker joins again."""
 
     def files(self) -> list[int]:
-        """What to wait for."""
+        """The file descriptors to wait for."""
 
     def close(self) -> None:
         """Leave."""
@@ -63,7 +63,7 @@ class StoreClient(Protocol):
         """The puts that have ended since the last call, in order."""
 
     def files(self) -> list[int]:
-        """What to wait for."""
+        """The file descriptors to wait for."""
 
     def close(self) -> None:
         """Finish what was begun."""
@@ -196,7 +196,7 @@ class RecoverableSession(Session):
         return True
 
     def _attends(self, now: float) -> bool:
-        """Whether this turn is one in which the worker minds recovery: hears, reports, stores.
+        """True if this turn is one in which the worker minds recovery: hears, reports, stores.
 
         None of that is wanted each turn, and it costs 0.1 ms where large batches push its code out of the caches: several per
         cent of a turn. A worker at rest, or in a round, does it always.

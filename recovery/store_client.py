@@ -43,7 +43,7 @@ class ThreadedStore:
         return over
 
     def files(self) -> list[int]:
-        """What to wait for."""
+        """The file descriptors to wait for."""
         return [self._reading]
 
     def close(self, timeout: float | None = None) -> None:

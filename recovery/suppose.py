@@ -1,4 +1,4 @@
-"""What a decision would cost on one worker: asked of a job that goes on, for "what if this worker died now?"."""
+"""The cost of a supposed decision on one worker: asked of a job that goes on, for "what if this worker died now?"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timely.batch import nbytes
 def suppose(
     question: Suppose, layout: Layout, recorder: WorkerRecorder, index: int, generation: int, seconds: float
 ) -> Supposed:
-    """What would follow from `question` on worker `index`.
+    """The answer of worker `index` to `question`.
 
     `seconds`: what this worker has worked so far. A record is taken to cost what it costs on average here.
     """

@@ -22,12 +22,12 @@ SAMPLE = 4  # Records looked at by `nbytes`.
 
 
 def is_columns(batch: Batch) -> bool:
-    """Whether `batch` is columns rather than records."""
+    """True if `batch` is columns rather than records."""
     return not isinstance(batch, list)
 
 
 def length(batch: Batch) -> int:
-    """How many records or rows. O(1)."""
+    """Number of records or rows. O(1)."""
     return len(batch)
 
 

@@ -70,7 +70,7 @@ class Dataflow:
 
     @contextmanager
     def region(self, name: str, policy: object = None) -> Iterator[Region]:
-        """What is added inside belongs to one region, with one fault-tolerance policy."""
+        """Put the operators that are added inside into one region, with one fault-tolerance policy."""
         region = Region(name, policy)
         self.graph.enter_region(region)
         try:
@@ -86,7 +86,7 @@ class Dataflow:
         return f'<pre class="mermaid">{escape(self.mermaid())}</pre>'
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """What notebooks show: those that know Mermaid draw it, the others print its text."""
+        """The graph for notebooks: those that know Mermaid draw it, the others print its text."""
         return {"text/vnd.mermaid": self.mermaid(), "text/html": self._repr_html_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ class WorkerLost(FalkirkError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where in the user's program an operator was made."""
+    """A line of the user's program, in which an operator was made."""
 
     file: str
     line: int

@@ -1,4 +1,4 @@
-"""What makes two graphs the same: names, kinds, scopes, regions, edges and channels, but no code.
+"""The fingerprint of a graph: of names, kinds, scopes, regions, edges and channels, but of no code.
 
 Workers compare fingerprints when they meet, and a store keeps its own: state that one program saved must not be given
 to another. `differences` says in words what changed.
@@ -66,7 +66,7 @@ def read_outline(text: str) -> dict[str, dict[str, Any]]:
 
 
 def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """What changed between two outlines, an operator a line; empty when nothing did."""
+    """The differences between two outlines, an operator a line; empty when they are equal."""
     lines = [f"operator {name!r} is gone" for name in before if name not in after]
     lines += [f"operator {name!r} is new" for name in after if name not in before]
     for name, old in before.items():

@@ -100,7 +100,7 @@ class Frontier:
 
     @property
     def is_top(self) -> bool:
-        """Whether every time is in it.
+        """True if every time is in it.
 
         >>> Frontier.top(1).is_top, Frontier.empty(1).is_top
         (True, False)
@@ -109,7 +109,7 @@ class Frontier:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no time is in it.
+        """True if no time is in it.
 
         >>> Frontier.empty(2).is_empty, Frontier.before([(0, 1)]).is_empty
         (True, False)
@@ -117,7 +117,7 @@ class Frontier:
         return len(self.antichain) == 1 and not any(self.antichain[0])
 
     def __contains__(self, time: Time) -> bool:
-        """Whether `time` is in the set.
+        """True if `time` is in the set.
 
         >>> (2,) in Frontier.before([(3,)]), (3,) in Frontier.before([(3,)])
         (True, False)
@@ -131,7 +131,7 @@ class Frontier:
         return True
 
     def __le__(self, other: Frontier) -> bool:
-        """Whether this is a subset of `other`.
+        """True if this is a subset of `other`.
 
         >>> Frontier.before([(1, 1)]) <= Frontier.before([(1, 2), (3, 1)])
         True
@@ -142,7 +142,7 @@ class Frontier:
         return not any(time in self for time in other.antichain)
 
     def __lt__(self, other: Frontier) -> bool:
-        """Whether this is a subset of `other` and not the same.
+        """True if this is a subset of `other` and not the same.
 
         >>> Frontier.before([(1,)]) < Frontier.before([(2,)]), Frontier.top(1) < Frontier.top(1)
         (True, False)
@@ -235,7 +235,7 @@ class MaximalTimes:
         return cls((), depth)
 
     def __contains__(self, time: Time) -> bool:
-        """Whether `time` is at or before one of the maximal times.
+        """True if `time` is at or before one of the maximal times.
 
         >>> (0, 7) in MaximalTimes.of([(0, INF)])
         True
@@ -243,7 +243,7 @@ class MaximalTimes:
         return any(leq(time, reached) for reached in self.times)
 
     def __le__(self, other: MaximalTimes | Frontier) -> bool:
-        """Whether this is a subset of `other`.
+        """True if this is a subset of `other`.
 
         >>> MaximalTimes.of([(1, 2)]) <= Frontier.before([(2, 0)])
         True

@@ -21,7 +21,7 @@ Over = Literal["time", "scope"]
 
 
 def check_over(over: str, verb: str) -> bool:
-    """Whether state runs on ("scope"); refuse anything but the two ways there are."""
+    """True if state runs on ("scope"); refuse anything but the two ways there are."""
     if over not in ("time", "scope"):
         raise GraphError(
             f"{user_site()}: {verb}(over={over!r}): over is 'time' (each time by itself) or 'scope' (running along the "

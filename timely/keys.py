@@ -28,7 +28,7 @@ _DECIMAL_NAN = Decimal("NaN")
 
 
 def are_canonical(keys: Collection[Any]) -> bool:
-    """Whether `canonical` would change none of `keys`; quick where it is so. In doubt, no."""
+    """True if `canonical` would change none of `keys`; quick where it is so. In doubt, no."""
     types = set(map(type, keys))
     if types <= _PLAIN:
         return True

@@ -1,4 +1,4 @@
-"""What workers tell each other, and what a worker asks of its driver."""
+"""Messages and frames between workers, and the effects that a worker asks of its driver."""
 
 from __future__ import annotations
 
@@ -93,4 +93,4 @@ class StartJob:
 
 
 Effect = WriteSink | CommitSink | Captured | StartJob
-"""What a worker asks its driver to do. Effects are carried out in order."""
+"""A request of a worker to its driver. Effects are carried out in order."""

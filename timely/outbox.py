@@ -1,4 +1,4 @@
-"""What a worker has to send: batches gathered by receiver, edge, event and time, encoded when a frame is taken."""
+"""The outbox of a worker: batches gathered by receiver, edge, event and time, encoded when a frame is taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GENERATION_BITS = 40
 """Message numbers begin anew in each generation, above this bit: those of logged messages must never be given twice."""
 
 Slot = tuple[int, Time, Time]
-"""What may be merged into one message: equal (edge, event time, time)."""
+"""The key by which batches merge into one message: (edge, event time, time)."""
 
 
 class Outbox:

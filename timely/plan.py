@@ -26,7 +26,7 @@ Origins = dict[int, tuple[Summary, ...]]
 
 
 class Way(IntEnum):
-    """How a batch goes along a route."""
+    """The way of a batch along a route."""
 
     PUSH = 0
     QUEUE = 1
@@ -47,7 +47,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What runs as one on a worker. `nodes` has several entries for a fused chain; names and policy are the last one's."""
+    """A unit of execution on a worker. `nodes` has several entries for a fused chain; names and policy are the last one's."""
 
     index: int
     nodes: tuple[Node, ...]
@@ -295,7 +295,7 @@ class _Places:
         return len(self.names) - 1
 
     def arrivals(self) -> list[Origins]:
-        """What may come to each node's inputs: a fixed point, reached in one pass but for loops."""
+        """The summaries of all paths to each node's inputs: a fixed point, reached in one pass but for loops."""
         arrivals: list[Origins] = [{} for _ in self._graph.nodes]
         todo = deque(node.index for node in self._graph.nodes)
         waiting = set(todo)

@@ -38,7 +38,7 @@ Antichain = tuple[Time, ...]
 """Minimal times, sorted. The empty antichain says that nothing can arrive any more."""
 
 Rank = tuple[int, ...]
-"""Where a place stands in the order of the graph: one position for each scope around it, the root's first."""
+"""A position in the order of the graph: one number for each scope around the place, the root's first."""
 
 
 Reach = Sequence[tuple[int, Summary]]
@@ -133,13 +133,13 @@ class Progress(Protocol):
     """What the worker asks of a tracker: `Tracker`, or `timely.progress_line.LineTracker` where that is enough."""
 
     active: int
-    """How many pointstamps have a count that is not zero. 0 means that nothing is outstanding anywhere."""
+    """Number of pointstamps whose count is not zero. 0 means that nothing is outstanding anywhere."""
     touched: int
-    """How many changes of a place's times have been worked off: the measure of a tracker's work."""
+    """Number of changes of a place's times that were worked off: the measure of a tracker's work."""
 
     @property
     def dirty(self) -> bool:
-        """Whether updates wait for `propagate`."""
+        """True if updates wait for `propagate`."""
 
     def update(self, place: int, time: Time, diff: int) -> None:
         """Add `diff` to the count of the pointstamp (place, time). Frontiers change at the next `propagate`."""

@@ -23,7 +23,7 @@ def tracker_for(topology: Topology) -> Progress:
 
 
 def is_line(topology: Topology) -> bool:
-    """Whether all times are epochs and all summaries leave them as they are."""
+    """True if all times are epochs and all summaries leave them as they are."""
     same = Summary.identity(1)
     return (
         all(depth == 1 for depth in topology.depths)

@@ -1,4 +1,4 @@
-"""What the engine tells recovery, at every processor's border and nowhere else.
+"""The `Recorder` protocol: the engine's calls to recovery, at every processor's border and nowhere else.
 
 The engine calls a recorder, when it has one, for each event and each send; recovery implements it and builds its
 metadata, logs and checkpoints from these calls alone. Without recovery there is no recorder, and the cost is one test

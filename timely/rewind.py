@@ -28,7 +28,7 @@ from timely.worker import NOTIFY, Worker
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a processor goes back to.
+    """The state to which a processor goes back.
 
     `frontier`: the times whose effects it keeps. `runs`: its state there, from storage; None: it has it in memory.
     `requests`: notifications asked for by events in the frontier and due outside it, (event, time). `held`: capabilities kept
@@ -46,7 +46,7 @@ class Restored:
 
 
 Keeps = Callable[[int, int, Time, Time], bool]
-"""Whether an undelivered batch stays: of (edge, sending worker, event's time, its own time)."""
+"""True if an undelivered batch stays: of (edge, sending worker, event's time, its own time)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Orders:
     restored: Mapping[int, Restored]
     keeps: Keeps
     inputs: Mapping[int, Time | None]
-    """Where each source stands now, by node; None: it has ended."""
+    """The time of each source now, by node; None: it has ended."""
     local: Iterable[Resent] = ()
     remote: Iterable[tuple[int, Message]] = ()
     """Logged messages to be sent again: (receiving worker, message)."""
@@ -119,7 +119,7 @@ def look(worker: Worker) -> list[tuple[int, Time]]:
 
 
 def quiet(worker: Worker) -> bool:
-    """Whether nothing waits to be handled here: then what this worker tells the others of progress holds without it."""
+    """True if nothing waits to be handled here: then what this worker tells the others of progress holds without it."""
     return not look(worker)
 
 

@@ -1,4 +1,4 @@
-"""Which worker owns a key: key, stable 64-bit hash, one of 1,024 shards, worker.
+"""Routing of keys to workers: key, stable 64-bit hash, one of 1,024 shards, worker.
 
 State is kept by shard, so that another number of workers moves whole shards. The hash itself is
 `timely.codec.hashing`.
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 SHARDS = 1024
-"""How many shards there are. Fixed for the life of a store."""
+"""Number of shards. Fixed for the life of a store."""
 
 KeyFunction: TypeAlias = Callable[[Any], Any]
 

@@ -16,7 +16,7 @@ from timely.plan import Processor
 from timely.progress import Rank
 
 Letter = tuple[int, int, Time, "Batch | Message"]
-"""What waits at an input: (edge, sending worker, time of the event that sent it, what it sent)."""
+"""An entry of an input's queue: (edge, sending worker, time of the event that sent it, what it sent)."""
 
 
 class Runtime:

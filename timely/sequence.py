@@ -86,7 +86,7 @@ class SequenceFrontier:
 
     @property
     def is_top(self) -> bool:
-        """Whether every time is in it.
+        """True if every time is in it.
 
         >>> SequenceFrontier.top(["a"]).is_top
         True
@@ -95,7 +95,7 @@ class SequenceFrontier:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no time is in it.
+        """True if no time is in it.
 
         >>> SequenceFrontier.of({"a": 0}).is_empty
         True
@@ -103,7 +103,7 @@ class SequenceFrontier:
         return not any(count for _, count in self.counts)
 
     def count(self, edge: Edge) -> int:
-        """How many messages of `edge` are in the set. Raises KeyError if the edge is not one of its own.
+        """Number of messages of `edge` in the set. Raises KeyError if the edge is not one of its own.
 
         >>> SequenceFrontier.of({"a": 2}).count("a")
         2
@@ -114,7 +114,7 @@ class SequenceFrontier:
         raise KeyError(edge)
 
     def __contains__(self, time: SequenceTime) -> bool:
-        """Whether that message of that edge is in the set.
+        """True if that message of that edge is in the set.
 
         >>> ("a", 2) in SequenceFrontier.of({"a": 2})
         True
@@ -123,7 +123,7 @@ class SequenceFrontier:
         return number <= self.count(edge)
 
     def __le__(self, other: SequenceFrontier) -> bool:
-        """Whether this is a subset of `other`.
+        """True if this is a subset of `other`.
 
         >>> SequenceFrontier.of({"a": 2, "b": 0}) <= SequenceFrontier.of({"a": 2, "b": 4})
         True
@@ -131,7 +131,7 @@ class SequenceFrontier:
         return all(mine <= theirs for _, mine, theirs in self._beside(other))
 
     def __lt__(self, other: SequenceFrontier) -> bool:
-        """Whether this is a subset of `other` and not the same.
+        """True if this is a subset of `other` and not the same.
 
         >>> SequenceFrontier.of({"a": 2}) < SequenceFrontier.of({"a": 2})
         False
@@ -167,7 +167,7 @@ class SequenceFrontier:
 
 
 class MessageCounts:
-    """How many messages have passed on each of a processor's edges, so far; mutable.
+    """Counts of the messages that have passed on each of a processor's edges, so far; mutable.
 
     A receiver uses it to check that numbers arrive without gap and to say what it holds; a sender to number.
 

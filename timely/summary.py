@@ -32,7 +32,7 @@ class Summary:
     depth: int
     """Coordinates of the times that it takes."""
     add: Time
-    """What the outermost coordinates, which are kept, gain: natural numbers."""
+    """The increments of the outermost coordinates, which are kept: natural numbers."""
     append: Time
     """The coordinates that follow them."""
     _is_identity: bool = field(init=False, repr=False, compare=False)
@@ -84,7 +84,7 @@ class Summary:
 
     @property
     def keep(self) -> int:
-        """How many of the outermost coordinates are kept."""
+        """Number of outermost coordinates that are kept."""
         return len(self.add)
 
     @property
@@ -118,7 +118,7 @@ class Summary:
         return (*(at + by if at < FINITE else at for at, by in zip(time, add)), *self.append)
 
     def carries(self, time: Time) -> bool:
-        """Whether anything at `time` goes along this path: at the end of a loop nothing goes round once more.
+        """True if anything at `time` goes along this path: at the end of a loop nothing goes round once more.
 
         >>> Summary.feedback(2).carries((4, 7)), Summary.feedback(2).carries((4, INF)), Summary.egress(2).carries((4, INF))
         (True, False, True)
@@ -144,7 +144,7 @@ class Summary:
         return Summary(self.depth, kept, appended + after.append)
 
     def leq(self, other: Summary) -> bool:
-        """Whether `self(t) <= other(t)` for every `t`. Raises ValueError if their depths differ.
+        """True if `self(t) <= other(t)` for every `t`. Raises ValueError if their depths differ.
 
         >>> Summary.identity(2).leq(Summary.feedback(2)), Summary.feedback(2).leq(Summary.identity(2))
         (True, False)

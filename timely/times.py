@@ -52,7 +52,7 @@ def visible(time: Time) -> Time:
 
 
 def leq(a: Time, b: Time) -> bool:
-    """Whether `a` comes before `b` or is `b`, both times of one depth.
+    """True if `a` comes before `b` or is `b`, both times of one depth.
 
     >>> leq((0, 5), (1, 5)), leq((0, 5), (1, 2)), leq((3, 7), (3, INF))
     (True, False, True)
@@ -66,7 +66,7 @@ def leq(a: Time, b: Time) -> bool:
 
 
 def less(a: Time, b: Time) -> bool:
-    """Whether `a` comes strictly before `b`.
+    """True if `a` comes strictly before `b`.
 
     >>> less((0, 5), (0, 6)), less((0, 5), (0, 5))
     (True, False)

@@ -114,7 +114,7 @@ class Windowed:
         return self._keyed._of(self._judge, LATE)
 
     def count(self, name: str | None = None) -> Keyed:
-        """How many records."""
+        """Number of records."""
         return self._aggregate("count", name, counting())
 
     def sum(self, name: str | None = None) -> Keyed:

@@ -1,4 +1,4 @@
-"""What all streams share: where they come from in the graph, and the verbs that do not care what a batch holds."""
+"""The base of all streams: their place in the graph, and the verbs that do not care what a batch holds."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class Worker:
             self._delta(place, current, -1)
 
     def input_time(self, node: int) -> Time | None:
-        """Where source or input `node` of this worker stands; None when it has ended."""
+        """The time of source or input `node` of this worker; None when it has ended."""
         return self._inputs[node]
 
     def receive(self, frame: Frame) -> None:
@@ -410,7 +410,7 @@ class Worker:
         self.effects.append(StartJob(number, self.plan.processors[op].node.index, time, job, context))
 
     def take_effects(self) -> list[Effect]:
-        """What the driver is to do now, in order."""
+        """Take the effects that the driver is to carry out now, in order."""
         effects, self.effects[:] = self.effects.copy(), []
         return effects
 
@@ -457,7 +457,7 @@ class Worker:
                     self._blocked[watch] = still
 
     def _completed_at(self, watch: int, time: Time) -> Frontier:
-        """What is complete at an operator while it is notified of `time`, the first in the heap.
+        """The completed frontier of an operator while it is notified of `time`, the first in the heap.
 
         What is left on this worker comes later in the order of the graph, so it cannot lead into the lexicographic prefix
         of `time`; what is outside cannot lead into the frontier of the watch.
@@ -497,12 +497,12 @@ class Worker:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is outstanding here or anywhere, for good."""
+        """True if nothing is outstanding here or anywhere, for good."""
         quiet = not self._ready and not any(self._blocked) and not self._deltas
         return quiet and not self.tracker.active and not self.awaited
 
     def epochs_in_flight(self, node: int) -> int:
-        """How many epochs source `node` is ahead of the oldest epoch that is not complete where its records end."""
+        """Number of epochs by which source `node` is ahead of the oldest epoch that is not complete where its records end."""
         current = self._inputs[node]
         if current is None:
             return 0

@@ -78,7 +78,7 @@ def main(
 def _plan(
     bench: Bench, workers: int | None, peers: bool, size: int, python: Path, folder: Path | None
 ) -> tuple[list[harness.Task], list[harness.Row]]:
-    """What is to be run, and the rows of what cannot be."""
+    """The tasks to run, and the rows of those that cannot be."""
     tasks: list[harness.Task] = []
     absent: list[harness.Row] = []
     if folder is not None:

@@ -56,7 +56,7 @@ def ensure(kind: DataKind, size: int, folder: Path, progress: Progress | None = 
 
 
 def records_of(data: Path) -> int:
-    """How many records a data set holds."""
+    """Number of records in a data set."""
     return int(json.loads((data / "about.json").read_text())["records"])
 
 

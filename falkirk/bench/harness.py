@@ -61,7 +61,7 @@ class Task:
 
 @dataclass(slots=True)
 class _Found:
-    """What the runs of one task gave for one system."""
+    """The results of one task's runs for one system."""
 
     unit: str
     workers: int
@@ -82,7 +82,7 @@ def programs_folder() -> Path:
 
 
 def installed(package: str, python: Path) -> bool:
-    """Whether `python` can find `package`."""
+    """True if `python` can find `package`."""
     code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
     try:
         return subprocess.run([python, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0

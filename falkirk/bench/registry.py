@@ -1,4 +1,4 @@
-"""What is measured: every benchmark, its variants, and how its figures are to be read."""
+"""The registry of benchmarks: their variants, and how their figures are to be read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bench:
     unit: str
     size: int
     size_of: str
-    """What the size counts."""
+    """The unit of the size."""
     variants: tuple[Variant, ...]
     data: DataKind | None = None
     higher_is_better: bool = True

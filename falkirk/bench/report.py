@@ -21,7 +21,7 @@ def figure(value: float | None, unit: str) -> str:
 
 
 def relative(row: Row, first: Row | None, higher_is_better: bool) -> str:
-    """How many times as good the first system (Falkirk) is as this one."""
+    """The ratio by which the first system (Falkirk) is better than this one."""
     if first is None or row is first or not row.value or first.value is None or first.unit != row.unit:
         return ""
     ratio = first.value / row.value if higher_is_better else row.value / first.value

@@ -1,4 +1,4 @@
-"""What must hold at every moment of a simulated job, whatever goes wrong. It is checked while the job runs."""
+"""Invariants of a simulated job, which hold at every moment whatever goes wrong. They are checked while the job runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FENCE = 1024
 
 
 class Closed:
-    """What the processors of one process have been told, or have said, to be complete.
+    """The times that the processors of one process have been told, or have said, to be complete.
 
     Args:
         layout: of the job.
@@ -70,11 +70,11 @@ class Closed:
         self._said[processor] = max(bound, self._said[processor])
 
     def said(self, processor: int, time: Time) -> bool:
-        """Whether the process has said that `time` is complete."""
+        """True if the process has said that `time` is complete."""
         return time < self._said[processor]
 
     def was_notified(self, processor: int, time: Time) -> bool:
-        """Whether the processor was notified of `time`, or of a later one."""
+        """True if the processor was notified of `time`, or of a later one."""
         return any(leq(time, known) for known in self._notified[processor])
 
 
@@ -102,7 +102,7 @@ class Checks:
         self._durable_low: dict[tuple[int, int], Bound] = {}
         self._sizes = 0
         self._published: dict[str, frozenset[_Output]] = {}
-        """What was published when each segment was sealed."""
+        """The outputs that were published when each segment was sealed."""
 
     # The monitor
 

@@ -96,7 +96,7 @@ def _replay(program: Program, workers: int, seed: int, kinds: Sequence[str], kee
 
 @contextmanager
 def _progress(seeds: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """What to call for each seed that is done."""
+    """The function to call for each seed that is done."""
     if quiet:
         yield lambda some: None
     elif sys.stderr.isatty():

@@ -19,12 +19,12 @@ from recovery.store.segments import as_bytes
 from recovery.store.writer import Done
 
 Writer: TypeAlias = Hashable
-"""Who writes: an owner and its incarnation, for example ("worker-000", 2)."""
+"""A writer: an owner and its incarnation, for example ("worker-000", 2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFaults:
-    """How a disk behaves. Times are in seconds of the simulation, all others are probabilities.
+    """The behaviour of a disk. Times are in seconds of the simulation, all others are probabilities.
 
     Args:
         delay: the least and the most that a write takes, if it is not slow.
@@ -73,7 +73,7 @@ class _Blob:
 
 @dataclass(slots=True)
 class DiskCounts:
-    """How often what was drawn happened: a simulation that never meets a fault proves nothing."""
+    """Counts of the faults that happened: a simulation that never meets a fault proves nothing."""
 
     acknowledged: int = 0
     slow: int = 0
@@ -144,20 +144,20 @@ class SimulatedDisk:
         return self._begin(writer, name, None, b"")
 
     def take_done(self, writer: Writer) -> list[Done]:
-        """What this writer hears: its puts that are over, in order. Deletions never fail, and it hears nothing of them."""
+        """The puts of this writer that are over, in order. Deletions never fail, and it hears nothing of them."""
         return self._done.pop(writer, [])
 
     def next_time(self) -> float | None:
-        """When something happens next; None if nothing is under way."""
+        """The time of the next event; None if nothing is under way."""
         return self._moments[0][0] if self._moments else None
 
     def busy(self, writer: Writer) -> bool:
-        """Whether this writer, alive or dead, has begun something that is not over."""
+        """True if this writer, alive or dead, has begun something that is not over."""
         return any(operation.writer == writer for operation in self._waiting.values())
 
     @property
     def full_until(self) -> float:
-        """When there will be room again."""
+        """The time at which there will be room again."""
         return self._full_until
 
     def advance(self, now: float) -> None:

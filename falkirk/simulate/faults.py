@@ -1,4 +1,4 @@
-"""What may go wrong in a simulated job, when, and how often: drawn from a seed, or given as a list to be replayed.
+"""The faults of a simulated job: drawn from a seed, or given as a list to be replayed.
 
 Most seeds have some kinds of faults only, and at rates of their own, so that each kind is met alone and with others (swarm
 testing: Groce and others, ISSTA 2012). What went wrong in a run is a list of `Fault`s, each tied to a count of steps or of
@@ -104,7 +104,7 @@ CALM_DISK = DiskFaults(delay=(0.0002, 0.004), slow=0.0, made=0.5, late=0.0, torn
 
 
 def disk_faults(random: Random) -> DiskFaults:
-    """How a disk misbehaves under one seed."""
+    """The faults of a disk under one seed."""
     return DiskFaults(
         delay=random.choice(((0.0001, 0.001), (0.0005, 0.01), (0.01, 0.1))),
         slow=random.choice((0.0, 0.05, 0.3)),
@@ -145,7 +145,7 @@ class Injector:
     def at(
         self, when: str, now: float, troubled: bool = False, worker: int = 0, there: Sequence[int] = ()
     ) -> list[Fault]:
-        """What goes wrong at this moment.
+        """The faults of this moment.
 
         Args:
             troubled: a round of rollback is under way.

@@ -26,7 +26,7 @@ from timely.drivers.program import Program
 
 
 class Simulate(Protocol):
-    """What the fixture `simulate` is."""
+    """The type of the fixture `simulate`."""
 
     def __call__(
         self,

@@ -45,5 +45,5 @@ class MonitorProcess:
         self.coordinator.tick(now)
 
     def take(self) -> list[Effect]:
-        """What is to be done."""
+        """Take the effects to carry out."""
         return self.coordinator.take()

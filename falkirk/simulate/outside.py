@@ -52,7 +52,7 @@ class _Watched:
     acknowledged: str = "null"
     last: str = "null"
     end: str | None = None
-    """Where it said that it had ended. It may be read again after that, in part, to see whether it is still the same."""
+    """The position at which it said that it had ended. It may be read again after that, to see whether it is still the same."""
 
 
 class Outside:
@@ -98,7 +98,7 @@ class Outside:
         return graph
 
     def captures(self, worker: int, graph: Graph, around: Around) -> Callable[[int, Time, Batch], None]:
-        """What a worker's session calls for each captured batch."""
+        """The function that a worker's session calls for each captured batch."""
 
         def take(node: int, time: Time, batch: Batch) -> None:
             around.at_io(worker)
@@ -130,7 +130,7 @@ class Outside:
         self.digest.update(repr(what).encode())
 
     def result(self) -> Result:
-        """What the exactly-once outputs gave; of the others the last commit of each epoch of each worker."""
+        """The result: exactly-once outputs; of the others the last commit of each epoch of each worker."""
         found: Result = {}
         for (name, _, time), content in self.exactly.items():
             found.setdefault((name, time), []).extend(content)
@@ -319,7 +319,7 @@ class WatchedPartition:
 
 
 def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether two sorted lists of records are equal; floats to 1e-9."""
+    """True if two sorted lists of records are equal; floats to 1e-9."""
     if one == other:
         return True
     return len(one) == len(other) and all(_close(a, b) for a, b in zip(one, other))

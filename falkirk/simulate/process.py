@@ -50,11 +50,11 @@ class Process:
     jobs: list[tuple[Callable[[], Any], Future[Any]]] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     generation: int = 0
-    """When `operators` were looked at last."""
+    """The generation in which `operators` were looked at last."""
 
     @property
     def owner(self) -> tuple[int, int]:
-        """Who writes to the store."""
+        """The identity of this process as a writer to the store."""
         return self.worker, self.incarnation
 
     def disconnect(self) -> None:
@@ -111,7 +111,7 @@ class SimulatedMonitorLink:
             self._process.to_monitor.append(encode_message(message))
 
     def poll(self) -> tuple[list[ToWorker], bool]:
-        """What has arrived, and whether the connection is a new one."""
+        """The messages that have arrived, and whether the connection is a new one."""
         process = self._process
         messages, process.heard = process.heard, []
         anew, process.anew = process.anew, False
@@ -155,7 +155,7 @@ class SimulatedStore:
         return []
 
     def close(self) -> None:
-        """What was begun goes on."""
+        """Leave: what was begun goes on."""
 
 
 class SimulatedPool:

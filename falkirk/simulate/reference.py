@@ -101,7 +101,7 @@ def portable(result: Result) -> Result:
 
 
 def reference(build: Callable[[], Dataflow], workers: int, schedule: int, listen: bool = False) -> Reference:
-    """What the program gives without failures, here.
+    """The program's result without failures, in this process.
 
     Args:
         listen: note what every operator sends.
@@ -182,7 +182,7 @@ class Elsewhere:
             stream.write(task)
 
     def wait(self) -> Reference:
-        """What it gave. Raises SimulationFailed if it gave nothing."""
+        """Its result. Raises SimulationFailed if there is none."""
         data = self._answer.read()
         self._process.wait()
         self._said.seek(0)

@@ -20,7 +20,7 @@ from timely.drivers.program import Program
 from timely.errors import FalkirkError
 
 TRIES = 150
-"""How many runs may be spent on making a failing one shorter."""
+"""Runs that may be spent on making a failing one shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Failure:
     faults: tuple[Fault, ...]
     log: tuple[str, ...]
     keep: tuple[int, ...] | None = None
-    """Which of the seed's own faults are left; None: all of them."""
+    """The seed's own faults that are left; None: all of them."""
 
 
 Progress: TypeAlias = Callable[[Failure, int], None]
@@ -41,7 +41,7 @@ Progress: TypeAlias = Callable[[Failure, int], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What was met in all runs so far: simulations that meet nothing prove nothing."""
+    """Counts of what was met in all runs so far: simulations that meet nothing prove nothing."""
 
     runs: int = 0
     steps: int = 0
@@ -93,7 +93,7 @@ class Simulation:
 
     @property
     def expected(self) -> Result:
-        """What the program gives without failures.
+        """The program's result without failures.
 
         Raises:
             SimulationFailed: if that depends on the schedule, or on the process.

@@ -476,7 +476,7 @@ class World:
                 self.note("started", worker=worker, incarnation=self._incarnations)
 
     def explain(self) -> str:
-        """What everybody waits for."""
+        """The report of what every process waits for."""
         phase = self._monitor.coordinator.phase if self._monitor is not None else "dead"
         lines = [f"{self.now:.3f}: monitor {phase}"]
         for process in self._processes:

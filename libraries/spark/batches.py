@@ -23,7 +23,7 @@ def batch_folder(folder: Path, number: int) -> Path:
 
 
 def share_folder(batch: Path, worker: int) -> Path:
-    """What of a micro-batch is for `worker`."""
+    """The share of `worker` in a micro-batch."""
     return batch / f"w{worker:03}"
 
 

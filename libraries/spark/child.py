@@ -39,7 +39,7 @@ from timely.drivers.control import receive_bytes, send_bytes
 _POLL_SECONDS = 0.2
 _END_SECONDS = 0.5
 _HEARD_SECONDS = 10.0
-"""So long the other side has to read what was printed here, and to end this process; it does so within milliseconds."""
+"""Seconds that the other side has to read what was printed here, and to end this process; it takes milliseconds."""
 
 
 class Child:

@@ -64,19 +64,19 @@ _AGAIN_SECONDS = 60.0
 """Later ones wait so long: an executor that was lost is started again by the cluster, perhaps on another host."""
 
 _LAUNCH_SECONDS = 120.0
-"""How long the tasks of a stage may take to be launched and to call: other jobs of a shared session may have their places."""
+"""Seconds that the tasks of a stage may take to be launched and to call: other jobs of a session may have their places."""
 
 _ASKED_SECONDS = 5.0
 """A monitor that was replaced in the wrong moment may not ask for a worker that it has not heard of; this long it may take."""
 
 _END_SECONDS = 30.0
-"""How long workers have to leave when all is done: sinks are closed then."""
+"""Seconds that workers have to leave when all is done: sinks are closed then."""
 
 _LAST_WORDS_SECONDS = 1.0
 """After an error in a task, so long is waited for the task to tell it."""
 
 _NOTE_SECONDS = 1.0
-"""How long the monitor has to note the error that ends the job."""
+"""Seconds that the monitor has to note the error that ends the job."""
 
 _MOST_MONITORS = 10
 _PATIENCE = 3
@@ -116,7 +116,7 @@ class ClusterJob:
         self.finished_before = False
         """The store says that an earlier run has finished the job: nothing was done now."""
         self.attempts = 0
-        """How many stages were submitted."""
+        """Number of submitted stages."""
         self._gathered = Gathered(flow)
         self._program, self._limits = program, limits or Limits()
         self._source = Path(program.path).read_bytes() if program.path is not None else None
@@ -131,7 +131,7 @@ class ClusterJob:
         """The workers that the monitor has asked for since an attempt failed."""
         self._failed_at = 0.0
         self._called = False
-        """Whether a task of this attempt has."""
+        """True if a task of this attempt has."""
         self._submitted = 0.0
         self._lost_at: float | None = None
         self._over: Over | None = None
@@ -204,7 +204,7 @@ class ClusterJob:
     # Attempts
 
     def _wanted(self) -> bool:
-        """Whether the monitor has asked for all workers, rather than given the job up; it need not ask for the first time."""
+        """True if the monitor has asked for all workers, rather than given the job up; it need not ask for the first time."""
         if self.attempts == 0 or self._needed == set(range(self.layout.workers)):
             return True
         return time.monotonic() > self._failed_at + _ASKED_SECONDS

@@ -16,7 +16,7 @@ from libraries.spark.errors import SparkError
 _LOOK_SECONDS = 0.1
 
 Work: TypeAlias = Callable[[Iterable[int]], Iterable[int]]
-"""What each task does."""
+"""The function of each task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Attempt:
 
 
 def ending_of(error: Exception) -> Ending | None:
-    """What Spark says of a job that failed; None if it was not Spark that spoke."""
+    """Spark's reason for the end of a job that failed; None if it was not Spark that spoke."""
     said = said_by_java(error)
     return None if said is None else read_ending(said)
 

@@ -41,11 +41,11 @@ class Calls:
 
     @property
     def port(self) -> int:
-        """Where tasks connect."""
+        """The port to which tasks connect."""
         return int(self._acceptor.listener.getsockname()[1])
 
     def wait(self, seconds: float) -> list[tuple[Caller, FromChild]]:
-        """What those who are known have said, in order; waits for news at most so long."""
+        """The messages of known callers, in order; waits for news for at most `seconds`."""
         said: list[tuple[Caller, FromChild]] = []
         for late in self._strangers.overdue(time.monotonic()):
             self.hang_up(late)

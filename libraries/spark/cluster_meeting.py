@@ -1,4 +1,4 @@
-"""What a task on the cluster does first: it calls whoever runs the job, and begins to meet the other workers.
+"""The first steps of a task on the cluster: it calls whoever runs the job, and begins to meet the other workers.
 
 Spark takes a second to gather what the tasks say, and a Python that has just been started about as long to load the rest of
 what a worker is. So this module travels by value, needs nothing of ours, and both happen at the same time.
@@ -48,7 +48,7 @@ class Meeting:
         self._thread.start()
 
     def wait(self) -> Met:
-        """What was gathered, when all workers have begun. Raises ConnectionError if Spark could not bring them together."""
+        """The addresses and keys of all workers, once all have begun. Raises ConnectionError if Spark fails to gather them."""
         self._thread.join()
         if self._error is not None:
             raise ConnectionError(f"Spark did not bring the workers together: {self._error}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 On: TypeAlias = "SparkSession | SparkOptions | str"
-"""Where to run: a session that is there, or the master that a new one is to use (with options)."""
+"""The cluster of a job: a session that is there, or the master that a new one is to use (with options)."""
 
 PACKAGES = ("timely", "recovery", "monitor", "libraries", "falkirk")
 
@@ -76,7 +76,7 @@ class Cluster:
         return str(self.context.getConf().get("spark.driver.bindAddress") or self.host)
 
     def slots(self) -> int:
-        """How many tasks could run at the same time, if nothing else did."""
+        """Number of tasks that could run at the same time, if nothing else did."""
         spark: Any = self.context._jsc.sc()  # what Spark's own check of barrier stages asks
         return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
 
@@ -177,7 +177,7 @@ def _ship(context: SparkContext) -> None:
 
 
 def _on_this_machine(master: str) -> bool:
-    """Whether all masters that the address names are here, so that nothing has to listen to other machines."""
+    """True if all masters that the address names are here, so that nothing has to listen to other machines."""
     hosts = [urlsplit(f"spark://{each}").hostname for each in master.removeprefix("spark://").split(",")]
     return master.startswith("spark://") and set(hosts) <= _LOOPBACK
 

@@ -45,7 +45,7 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ClusterTask:
-    """What all tasks of an attempt are told.
+    """The task of all workers of an attempt.
 
     `source` is the text of the program's file. `monitor` is where that listens, for who knows `token`.
     """

@@ -1,4 +1,4 @@
-"""What can go wrong with Spark, said to the user."""
+"""Errors of Spark, as told to the user."""
 
 from __future__ import annotations
 

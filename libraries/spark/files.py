@@ -138,7 +138,7 @@ def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -
 
 
 def _gathered(paths: Iterable[str]) -> Iterator[pa.Table]:
-    """What is in the files, in pieces that are worth a row group each."""
+    """The content of the files, in pieces that are worth a row group each."""
     batches: list[pa.RecordBatch] = []
     size = 0
     for path in paths:

@@ -48,7 +48,7 @@ _CANCEL_SECONDS = 8.0
 _LAST_LINES = 6
 _TELLING = re.compile(r"OutOfMemory|[Ee]xception|[Ee]rror|ERROR|Terminating")
 _MOST_ATTEMPTS = 20
-"""So often a run is tried, those attempts counted that ended because another run had Spark killed."""
+"""Attempts at a run, those counted that ended because another run had Spark killed."""
 
 Files = tuple[tuple[str, int], ...]
 """The files that a run wrote, each with its rows."""
@@ -82,7 +82,7 @@ class SparkHost:
         self._process: _SparkProcess | None = None
         self._numbers = itertools.count()
         self.starts = 0
-        """How many processes were started so far."""
+        """Number of processes that were started so far."""
 
     def warm(self) -> None:
         """Begin to start Spark, unless it is there, and return at once. What goes wrong is told by the next `run`."""
@@ -249,7 +249,7 @@ class _SparkProcess:
         self.ready: Ready | None = None
         self.ended = False
         self.own_death = True
-        """Whether it ended by itself, rather than by `kill`."""
+        """True if it ended by itself, rather than by `kill`."""
         self._waiting: dict[int, _Waiting] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
@@ -295,7 +295,7 @@ class _SparkProcess:
         self.tell(task)
 
     def outcome(self, waiting: _Waiting) -> Files:
-        """What a task that is over has given. Raises what it failed with."""
+        """The result of a task that is over. Raises the error with which it failed."""
         if waiting.files is not None:
             return waiting.files
         assert waiting.failure is not None

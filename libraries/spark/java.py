@@ -84,7 +84,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def examine(home: Path, source: str) -> Java:
-    """What the Java in `home` is. Raises SparkError if it is too old, or does not start."""
+    """The version of the Java in `home`. Raises SparkError if it is too old, or does not start."""
     program = home / "bin" / "java"
     if not program.is_file():
         raise SparkError(f"{source}: there is no {program}")
@@ -104,7 +104,7 @@ def examine(home: Path, source: str) -> Java:
 
 
 def home_for_spark(java: Java, folder: Path) -> Path:
-    """What JAVA_HOME must be for Spark to start on `java`; if it needs a `bin/java` in front, that is made in `folder`."""
+    """The JAVA_HOME with which Spark starts on `java`; if it needs a `bin/java` in front, that is made in `folder`."""
     if java.vector:
         return java.home
     front = folder / "java" / "bin" / "java"
@@ -123,7 +123,7 @@ def home_for_spark(java: Java, folder: Path) -> Path:
 
 
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path | str]]:
-    """Where to look, in order; a text says why there is nothing to look at."""
+    """The places to look at, in order; a text says why there is nothing to look at."""
     chosen = environ.get(VARIABLE)
     if chosen == "bundled":
         return [_bundled()]
@@ -149,7 +149,7 @@ def _bundled() -> tuple[str, Path | str]:
 
 
 def _run(program: Path, arguments: list[str]) -> str | None:
-    """What it prints; None if it fails."""
+    """Its output; None if it fails."""
     try:
         done = subprocess.run(
             [program, *arguments],

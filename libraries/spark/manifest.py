@@ -1,4 +1,4 @@
-"""Which epochs a region's run is over, and which files hold them: the state of *gather*.
+"""The manifest of a region: the epochs of a run and the files that hold them. It is the state of *gather*.
 
 A *due* epoch is one at whose completion the region runs. All of this is arithmetic on epochs, so that every attempt and every
 incarnation decides alike.
@@ -25,7 +25,7 @@ from timely.state import TimedBatches
 Over: TypeAlias = int | Literal["new", "all"]
 
 FAN = 8
-"""So many files of a magnitude are merged into one."""
+"""Number of files of a magnitude that are merged into one."""
 
 LARGE = 32 << 20
 """A file of so many bytes stays as it is."""
@@ -106,7 +106,7 @@ class Manifest(TimedBatches):
         return {entry.input: (time[0], entry.schema) for time in sorted(self.times()) for entry in self._at(time)}
 
     def ripe(self, last: int) -> list[list[Entry]]:
-        """Which of the files up to epoch `last` are to be merged, each list into one."""
+        """The files up to epoch `last` that are to be merged, each list into one."""
         if self._calendar.over != "all":
             return []
         alike: defaultdict[tuple[str, int], list[Entry]] = defaultdict(list)

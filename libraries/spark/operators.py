@@ -35,14 +35,14 @@ from timely.order import INF, Time
 from timely.state import TimedBatches
 
 SPILL_BYTES = 64 << 20
-"""So much is kept in memory before it is written: an epoch of any size passes through."""
+"""Bytes that are kept in memory before they are written: an epoch of any size passes through."""
 
 Share = tuple[int, str]
-"""What compute sends to read: a key, which the worker that is to read it owns, and the path of a file."""
+"""A message from compute to read: a key, which the worker that is to read it owns, and the path of a file."""
 
 
 class Runner(Protocol):
-    """What runs a region's function: Spark."""
+    """The interface of what runs a region's function: Spark."""
 
     def warm(self) -> None:
         """Begin to start it, and return at once."""
@@ -218,7 +218,7 @@ class Compute(Operator):
         self._runner = runner
         self._pace = Pace(period, clock) if period is not None else None
         self._waiting: deque[tuple[Capability, Manifested | None]] = deque()
-        """What is due while a run is under way; None: the end, for which the run that was left out last is made up."""
+        """The runs that are due while one is under way; None: the end, for which the run that was left out last is made up."""
         self._busy = False
         self._named = Named()
         self._left_out = LeftOut() if period is not None else None
@@ -288,7 +288,7 @@ class Compute(Operator):
 
 
 class Pace:
-    """Whether enough time has passed since the last run."""
+    """True if enough time has passed since the last run."""
 
     def __init__(self, period: float, clock: Callable[[], float]) -> None:
         self._period = period
@@ -296,7 +296,7 @@ class Pace:
         self._last: float | None = None
 
     def begin(self, always: bool) -> bool:
-        """Whether a run may begin now; then the time counts from now on."""
+        """True if a run may begin now; then the time counts from now on."""
         now = self._clock()
         if not always and self._last is not None and now < self._last + self._period:
             return False

@@ -1,4 +1,4 @@
-"""Where the processors of regions on Spark are: gather and compute on one worker, which has Spark, and read on all."""
+"""The placement of regions on Spark: gather and compute on one worker, which has Spark, and read on all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the process that runs Spark and the one that started it tell each other: MessagePack over a socket pair.
+"""Messages between the process that runs Spark and the one that started it: MessagePack over a socket pair.
 
 A function of the user's travels as a pickle, from the process that holds the program to the one that it has started.
 """

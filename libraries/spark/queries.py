@@ -120,7 +120,7 @@ class Queries:
 
 
 class _Publisher:
-    """What Spark calls with each micro-batch."""
+    """The function that Spark calls with each micro-batch."""
 
     def __init__(self, task: Follow, tell: Callable[[int], None]) -> None:
         self._task = task
@@ -132,7 +132,7 @@ class _Publisher:
         self._synced: dict[str, int] = {}
         self.stopped = False
         self.error: Exception | None = None
-        """What went wrong with a batch: Spark tells it with much around it."""
+        """The error of a batch: Spark tells it with much around it."""
 
     def begun(self, query: StreamingQuery) -> None:
         """The query runs."""

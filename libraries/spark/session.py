@@ -30,14 +30,14 @@ _OF_EXECUTORS = (
     *("PYTHON_WORKER_", "PYTHON_DAEMON_", "SPARK_PYTHON_RUNTIME", "SPARK_ENV_LOADED", "SPARK_EXECUTOR_"),
     *("SPARK_LOCAL_DIRS", "SPARK_JOB_", "SPARK_LOG_URL_"),
 )
-"""What executors tell their Python processes, and would mislead a Spark that these start."""
+"""Variables that executors set for their Python processes, and that would mislead a Spark that these start."""
 
 _CONNECT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """How Spark is started and what is expected of it. Regions with equal options share one session.
+    """Options of a Spark session. Regions with equal options share one session.
 
     Args:
         master: what Spark calls the master: local[*] for this machine, spark://host:port for a cluster. A cluster must see
@@ -71,7 +71,7 @@ class SparkOptions:
 
     @property
     def local(self) -> bool:
-        """Whether all of Spark runs on this machine."""
+        """True if all of Spark runs on this machine."""
         return _LOCAL.fullmatch(self.master) is not None
 
 

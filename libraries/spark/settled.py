@@ -1,4 +1,4 @@
-"""What *compute* and *read* remember: what is over for good, and the run that a region's period has left out."""
+"""The state of *compute* and *read*: what is over for good, and the run that a region's period has left out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Settled:
         return []
 
     def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """What a snapshot has, which is small enough."""
+        """One piece: the snapshot is small enough."""
         yield from self.snapshot(upto, after)
 
     def restore(self, runs: Iterable[Run]) -> None:

@@ -98,7 +98,7 @@ class Stream:
         per_batch: int | None = None,
         **arguments: Any,
     ) -> Stream:
-        """What comes into a folder: each file once, in batches of at most `per_batch` files. The rest is as for `Stream`.
+        """The files that come into a folder: each once, in batches of at most `per_batch` files. The rest is as for `Stream`.
 
         Raises SourceError for a column that Spark cannot read.
         """
@@ -144,7 +144,7 @@ class Stream:
 
 
 class StreamShare:
-    """What of each micro-batch is for one worker. The position is [batch, number of the file in it] of what comes next."""
+    """One worker's share of each micro-batch. The position is [batch, number of the file in it] of what comes next."""
 
     def __init__(self, name: str, folder: Path, worker: int, query: _Query | None) -> None:
         self.name = name

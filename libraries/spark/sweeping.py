@@ -1,4 +1,4 @@
-"""Which input files of a region nobody can need any more. No I/O here.
+"""Sweeping: the input files of a region that nobody can need any more. No I/O here.
 
 A file may be named by the runs that compute was sent. Those up to where its low-watermark is are never done again; every later
 one, whether it was sent already or comes after a rollback, names either what the last of them named or what is newer: gather
@@ -22,13 +22,13 @@ class Names:
 
 
 def named(due: int, run: Manifested) -> Names:
-    """What a run names."""
+    """The files that a run names."""
     return Names(due, run[0], frozenset(entry.path for entry in run[1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What to remove: of the epochs up to `upto` those before `needed`, and what the last run up to there does not name.
+    """The files to remove: of the epochs up to `upto` those before `needed`, and what the last run up to there does not name.
 
     Args:
         upto: up to this epoch nothing is ever rolled back.
@@ -41,7 +41,7 @@ class Sweep:
     last: Names | None
 
     def takes(self, epoch: int, path: str) -> bool:
-        """Whether a file of this epoch goes."""
+        """True if a file of this epoch goes."""
         if epoch > self.upto:
             return False
         last = self.last
@@ -49,7 +49,7 @@ class Sweep:
 
 
 class Named:
-    """What the runs named that may come back, and the last one that will not."""
+    """The files named by the runs that may come back, and by the last one that will not."""
 
     def __init__(self) -> None:
         self._names: dict[int, Names] = {}

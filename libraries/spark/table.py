@@ -35,7 +35,7 @@ from timely.order import INF
 from timely.stream import Stream, view
 
 LAST = (1 << 31) - 1
-"""What comes when all input is over, such as the last windows, is of this epoch: the greatest that Spark takes for an int."""
+"""The epoch of what comes when all input is over, such as the last windows: the greatest that Spark takes for an int."""
 
 _HIDDEN = ".falkirk"
 _REMEDY = "Name another folder, or remove this one. To go on with the job that wrote it, run that with its own store."
@@ -193,7 +193,7 @@ class _TableWriter:
                     path.unlink()
 
     def abort(self) -> None:
-        """What was not published stays hidden; the job may go on with it."""
+        """Leave what was not published hidden; the job may go on with it."""
         self._pending.clear()
 
     def close(self) -> None:

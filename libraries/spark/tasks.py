@@ -27,7 +27,7 @@ from libraries.spark.protocol import Frames, Run
 from libraries.spark.schemas import read_schema
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
-"""What is wrong with a query will be wrong with it the next time, too."""
+"""Errors of a query that come again the next time."""
 
 _MOST_TEXT = 2000
 
@@ -93,7 +93,7 @@ class Tasks:
                 yield number, done, total
 
     def _frame(self, session: SparkSession, task: Run) -> DataFrame:
-        """What the user's function or query gives."""
+        """The DataFrame of the user's function or query."""
         frames = {each.name: _read(session, each) for each in task.inputs}
         tables = self._tables_of(session, task)
         for name, frame in (frames | tables).items():
@@ -114,7 +114,7 @@ class Tasks:
 
 
 def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
-    """What a function of the user's gives. Raises SparkError if that is no DataFrame, or for an error of its own."""
+    """The DataFrame that a function of the user's returns. Raises SparkError if it is none, or for an error of its own."""
     try:
         frame = function(*arguments, **named)
     except (*_USELESS, PySparkException):
@@ -133,7 +133,7 @@ def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
 
 
 def told(error: BaseException) -> str:
-    """What went wrong, in a few lines: Spark's messages can be as long as a page."""
+    """An error in a few lines: Spark's messages can be as long as a page."""
     if isinstance(error, SparkError):
         return str(error)
     text = str(error).strip() or type(error).__name__
@@ -150,7 +150,7 @@ def told(error: BaseException) -> str:
 
 
 def hopeless(error: BaseException) -> bool:
-    """Whether what failed would fail again: then it was refused before any work was done."""
+    """True if what failed would fail again: then it was refused before any work was done."""
     refused = isinstance(error, PySparkException) and not isinstance(error, CapturedException)
     return refused or isinstance(error, _USELESS)
 

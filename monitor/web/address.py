@@ -1,4 +1,4 @@
-"""Where a job's page is: a listening socket that outlives monitors, so that the page comes back at the same address."""
+"""The address of a job's page: a listening socket that outlives monitors, so that the page comes back at the same place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PageSocket:
 
     @property
     def hidden(self) -> bool:
-        """Whether only programs of the same user find it, and the monitor serves nothing before one has come."""
+        """True if only programs of the same user find it, and the monitor serves nothing before one has come."""
         return self.url.startswith(UNIX)
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ def open_page(title: str, host: str = "127.0.0.1", port: int | None = None) -> P
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """True if only this machine can reach it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

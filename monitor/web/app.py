@@ -55,7 +55,7 @@ _MOST_DIGITS = 15
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may look: with `token`, whoever has it, from anywhere; without, whoever comes by a loopback name."""
+    """The right to look: with `token`, whoever has it, from anywhere; without, whoever comes by a loopback name."""
 
     token: str = ""
 
@@ -253,7 +253,7 @@ def _folds(query: QueryParams) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _number(text: str, name: str) -> int | None:
-    """What `text` says; None where it says nothing."""
+    """The value of `text`; None where it has none."""
     if not text:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
@@ -352,7 +352,7 @@ def _name(host: str) -> str:
 
 
 def _place(origin: str) -> str | None:
-    """Where a site is that asks; None if that cannot be told."""
+    """The origin of a site that asks; None if that cannot be told."""
     try:
         return urlsplit(origin).netloc
     except ValueError:

@@ -66,7 +66,7 @@ class PageBeside:
 
     @property
     def viewers(self) -> int:
-        """How many look at the page."""
+        """Number of viewers of the page."""
         return self._looking.viewers
 
     @property

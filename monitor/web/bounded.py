@@ -12,18 +12,18 @@ MOST_CONNECTIONS = 128
 """Fewer where the process may not have that many files open."""
 
 BACKLOG = 32
-"""So many are accepted at once before they are counted."""
+"""Connections that are accepted at once before they are counted."""
 
 ASK_SECONDS = 10.0
 """For the whole head of a request, from when the connection was made or the answer before was given."""
 
 BODY_SECONDS = 10.0
 STALL_SECONDS = 30.0
-"""Who takes nothing of an answer for so long is hung up on."""
+"""Seconds for which a client may take nothing of an answer before it is hung up on."""
 
 
 def most_connections() -> int:
-    """How many there may be at a time."""
+    """Connections at a time."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(8, min(MOST_CONNECTIONS, soft // 2))
 

@@ -1,4 +1,4 @@
-"""Where elements stand from left to right: near their neighbours, long edges straight, nothing over anything.
+"""Horizontal positions of elements: near their neighbours, long edges straight, nothing over anything.
 
 Layer by layer, each element is moved towards the mean of its neighbours. With the order and the least distances given,
 the nearest that they can come to that, in the sense of least squares, is found exactly by pooling adjacent violators.
@@ -14,7 +14,7 @@ from monitor.web.layers import Layers
 _ROUNDS = 12
 _FIXED = 1e7
 _STRAIGHT = {0: 1.0, 1: 2.0, 2: 8.0}
-"""How much an edge between so many points of long edges counts: those should be straight."""
+"""The weight of an edge, by the number of its ends that are points of long edges: those should be straight."""
 
 
 def columns(layers: Layers, rows: Sequence[Sequence[int]], widths: Sequence[float], gap: float) -> list[float]:

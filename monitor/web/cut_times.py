@@ -1,4 +1,4 @@
-"""How long cuts take, counted for /metrics: histograms of the time between two cuts, and from a cut until W contains it."""
+"""Durations of cuts for /metrics: histograms of the time between two cuts, and from a cut until W contains it."""
 
 from __future__ import annotations
 

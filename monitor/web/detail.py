@@ -87,7 +87,7 @@ def _options(available: Available, flat: int) -> list[tuple[Bound, tuple[Bound, 
 
 
 def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:
-    """What the worker says of the processor; nothing where it has not been asked."""
+    """The worker's numbers of the processor; none where it has not been asked."""
     if worker not in told:
         return {"progress": None}
     report = told[worker][1]

@@ -1,4 +1,4 @@
-"""What of a layout is drawn: operators, and groups of operators as one node each, at most so many that people can read.
+"""The folding of a layout into nodes: operators, and groups of operators as one node each, few enough to read.
 
 Operators stand in a tree of *groups*: the scopes of the program; and where a scope holds very many, what belongs to one
 region within it, chains without a fork, and bands of neighbouring layers. A group that is *open* is drawn as a box around
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """What is drawn: the tree of groups, those of them that are open, and for each operator its node.
+    """A folding: the tree of groups, those of them that are open, and for each operator its node.
 
     `nodes[i]` are the operators of drawn node i; `of[p]` is the node of operator p.
     """

@@ -1,4 +1,4 @@
-"""What all open pages share: the newest view of the job, drawings, the timeline, charts. Lives in the server's thread.
+"""The data that all open pages share: the newest view of the job, drawings, the timeline, charts. In the server's thread.
 
 A page that is slow misses nothing but steps in between: each takes the newest view when it has sent the last one, and gets
 what has changed since then. So nobody waits for it, and nothing is queued for it.
@@ -144,7 +144,7 @@ class Hub:
             self._looked()
 
     async def stream(self, drawn: Drawn, bars: str, closely: int | None, since: int) -> AsyncIterator[dict[str, Any]]:
-        """What changes, for one page: at first everything, then what is different, at least once a second something."""
+        """The changes for one page: at first everything, then the differences, at least once a second something."""
         rows: list[Row] | None = None
         workers: list[list[Any]] | None = None
         version = -1

@@ -83,7 +83,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Where everything is. Nodes and curves are in the order in which they were given."""
+    """The positions of everything. Nodes and curves are in the order in which they were given."""
 
     width: float
     height: float
@@ -168,7 +168,7 @@ class _Level:
         self._ports.update({number: self._middle[ends[number][1]] for number in out_of})
 
     def port(self, edge: int) -> float:
-        """Where an edge crosses the border, from the middle of the box."""
+        """The offset at which an edge crosses the border, from the middle of the box."""
         return self._ports[edge] - self.width / 2
 
     def _measure(
@@ -260,7 +260,7 @@ class _Level:
         return self._upper(item) + self._heights[item]
 
     def _spread(self) -> list[tuple[float, float]]:
-        """Where each link leaves and arrives: side by side at nodes, in the order of where they go; at boxes, at ports."""
+        """The ends of each link: side by side at nodes, in the order of their other ends; at boxes, at ports."""
         links, paths = self._layers.links, self._layers.paths
         begins: dict[int, list[tuple[float, int]]] = {}
         arrives: dict[int, list[tuple[float, int]]] = {}

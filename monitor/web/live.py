@@ -70,7 +70,7 @@ class LivePage:
         self._asked: tuple[int, ...] = ()
 
     def hear(self, message: Observed) -> None:
-        """What a worker says of how it is doing."""
+        """Take a worker's observation."""
         self._told[message.worker] = self._clock(), message
 
     def answered(self, effect: Answered) -> None:
@@ -122,7 +122,7 @@ class LivePage:
 
     @contextmanager
     def _contained(self) -> Iterator[None]:
-        """What fails inside is told once, and ends nothing."""
+        """Tell an error inside once, and let it end nothing."""
         try:
             yield
         except Exception as error:
@@ -161,7 +161,7 @@ class LivePage:
         )
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
-        """What would happen if these failed; `done` is called with the answer when it is there."""
+        """Ask what follows if these failed; `done` is called with the answer when it is there."""
         layout = self._coordinator.layout
         if layout is None:
             raise WrongQuestion("no worker has joined yet", 503)

@@ -50,7 +50,7 @@ def order(layers: Layers) -> list[list[int]] | Conflict:
 
 
 def count_crossings(layers: Layers, rows: Sequence[Sequence[int]]) -> int:
-    """How many pairs of edges cross between layers; what stands in the way of arches counts too."""
+    """Number of pairs of edges that cross between layers; what stands in the way of arches counts too."""
     crossings = 0
     for upper, lower in pairwise(rows):
         place = {element: at for at, element in enumerate(lower)}
@@ -184,7 +184,7 @@ def _exchange(layers: Layers, rows: list[list[int]]) -> None:
 
 
 def _nearer(row: list[int], beside: dict[int, list[int]], at: int) -> int:
-    """How much shorter the arches of two neighbours become when these are exchanged."""
+    """The length that the arches of two neighbours lose when these are exchanged."""
     left, right = row[at], row[at + 1]
     gain = 0
     for element, step, other in ((left, 1, right), (right, -1, left)):
@@ -200,7 +200,7 @@ def _crossed(left: list[float], right: list[float]) -> int:
 
 
 def _arches_fit(layers: Layers, rows: list[list[int]]) -> Conflict | None:
-    """Whether no arch passes over or under a box that goes on there."""
+    """True if no arch passes over or under a box that goes on there."""
     for arches, step in ((layers.above, -1), (layers.below, 1)):
         for point, item in arches.values():
             number = layers.top[point]

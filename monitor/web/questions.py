@@ -40,14 +40,14 @@ class OfProcessor(msgspec.Struct, tag=True, frozen=True):
 
 
 class Why(msgspec.Struct, tag=True, frozen=True):
-    """What holds its two frontiers back?"""
+    """The holders of its two frontiers."""
 
     operator: int
     worker: int
 
 
 class WhatIf(msgspec.Struct, tag=True, frozen=True):
-    """Where would everything roll back to, if these failed?"""
+    """The rollback frontiers of everything, if these failed."""
 
     failed: tuple[str, ...]
 
@@ -56,21 +56,21 @@ Question: TypeAlias = OfJob | OfOperator | OfProcessor | Why | WhatIf
 
 
 class JobState(Protocol):
-    """What can be known of a job, running or not."""
+    """A job for its page, running or not."""
 
     @property
     def available(self) -> Available | None:
-        """What every processor can be restored to; None as long as no worker has joined."""
+        """The options of every processor; None as long as no worker has joined."""
 
     @property
     def told(self) -> dict[int, tuple[float, Observed]]:
-        """What each worker has said last of how it is doing, and when."""
+        """The last observation of each worker, and its time."""
 
     def observe(self) -> Observation | None:
         """The job as it is now; None as long as no worker has joined."""
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
-        """What would happen if these failed? `done` is called with the answer, or with why there is none."""
+        """Ask what follows if these failed. `done` is called with the answer, or with why there is none."""
 
 
 class WrongQuestion(FalkirkError):
@@ -149,7 +149,7 @@ def _known(job: JobState, operator: int, worker: int) -> Available:
 
 
 def answer_as_json(answer: Answer) -> dict[str, Any]:
-    """What a failure would do, as the page and the command line get it."""
+    """The answer to a supposed failure, as the page and the command line get it."""
     redone = None
     if answer.redone is not None:
         parts = [part for of_worker in answer.redone for part in of_worker]

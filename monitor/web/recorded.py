@@ -38,7 +38,7 @@ _AT = {name: number for number, name in enumerate(ROWS)}
 
 
 class RecordedJob:
-    """What a store says of its job; see `monitor.web.questions.JobState`.
+    """A job as its store has it; see `monitor.web.questions.JobState`.
 
     Raises FalkirkError if there is no job in it, or its files are damaged.
     """
@@ -63,7 +63,7 @@ class RecordedJob:
             self.told[worker] = self.newest, self._numbers(worker, recorder)
 
     def _numbers(self, worker: int, recorder: WorkerRecorder) -> Observed:
-        """What can be said of a worker without its memory: the newest checkpoints, and what was logged."""
+        """The observation of a worker without its memory: the newest checkpoints, and what was logged."""
         table = np.zeros((len(ROWS), len(self.layout.processors)), dtype=np.int64)
         for p in range(len(self.layout.processors)):
             flat = self.available.topology.flat(p, worker)
@@ -95,7 +95,7 @@ class RecordedJob:
         )
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
-        """Where it would go on, if it was run again: nobody has any memory now, whoever is named."""
+        """The rollback frontiers of a restart: nobody has any memory now, whoever is named."""
         try:
             done(restart(self.available))
         except NoSolutionError as error:

@@ -63,7 +63,7 @@ class PageServer:
 
     @property
     def viewers(self) -> int:
-        """How many pages are open."""
+        """Number of open pages."""
         return self.hub.viewers
 
     @property

@@ -1,4 +1,4 @@
-"""What the page shows of a job at one moment, and what of that has changed. Pure: no clock, no sockets.
+"""The view of a job at one moment, and its changes. Pure: no clock, no sockets.
 
 The monitor hands over an `Observation`, which holds references only and costs it nothing. All that is computed from that is
 computed in arrays, workers by operators, and folded to the nodes that are drawn: a *row* a node, with one character a worker.
@@ -41,10 +41,10 @@ FIELDS = (
     "logged",
     "bars",  # a character a worker, 0 to z
 )
-"""What a row says of a node, in order."""
+"""The fields of a node's row, in order."""
 
 BARS = ("busy", "taken", "bytes", "queued", "lag")
-"""What the bars of workers may show."""
+"""The measures that bars of workers may show."""
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SMOOTH = 0.5

@@ -1,4 +1,4 @@
-"""What a monitor and the process of its page tell each other, over a unix socket: MessagePack, each with its length before it.
+"""Messages between a monitor and the process of its page, over a unix socket: MessagePack, each behind its length.
 
 An observation goes as its differences from the one before, so that what costs is what has changed.
 """
@@ -83,7 +83,7 @@ class Sent:
         self._told: dict[int, tuple[float, Observed]] = {}
 
     def next(self, observation: Observation) -> Seen:
-        """What to send of it."""
+        """The part of it to send."""
         before, self._low = self._low, observation.low
         told, self._told = self._told, dict(observation.told)
         return Seen(

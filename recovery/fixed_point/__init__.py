@@ -1,4 +1,4 @@
-"""Where every processor rolls back to: the fixed point of *Falkirk Wheel*, section 3.6, three times.
+"""The rollback frontiers of all processors: the fixed point of *Falkirk Wheel*, section 3.6, three times.
 
 - `literal`: Figure 6 transcribed, for any time domain and any frontiers. Slow and obviously right: the oracle of the tests.
 - `solve`: from scratch over bounds, for a round of rollback.

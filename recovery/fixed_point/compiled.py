@@ -165,7 +165,7 @@ def _fit_out(p, port, at, most, chain, options, discards, begin, count):
 
 @_jit
 def _leads_out(pool, node, mark):
-    """Whether `node` is outside the tree that is marked; if it is inside, its path is marked too."""
+    """True if `node` is outside the tree that is marked; if it is inside, its path is marked too."""
     at = node
     while at >= 0 and pool[at, MARK] != mark:
         at = pool[at, WITNESS]

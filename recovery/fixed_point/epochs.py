@@ -140,5 +140,5 @@ class EpochForest:
 
 
 def _starts(ends: _Numbers, size: int) -> _Numbers:
-    """Where the edges of each processor begin, when they are sorted by it."""
+    """The index at which the edges of each processor begin, when they are sorted by it."""
     return np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=size)))).astype(np.int64)

@@ -51,7 +51,7 @@ class _Ceiling:
             witness.dependents[self] = None
 
     def depends_on(self, other: _Ceiling) -> bool:
-        """Whether it is in the tree of `other`."""
+        """True if it is in the tree of `other`."""
         at: _Ceiling | None = self
         while at is not None and at is not other:
             at = at.witness

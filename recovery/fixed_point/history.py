@@ -1,4 +1,4 @@
-"""What a processor would record of its history: M̄, N̄ and D̄ of H(p)@f (*Falkirk Wheel*, section 3.4 and Figure 4)."""
+"""M̄, N̄ and D̄ of a history H(p)@f, as a processor would record them (*Falkirk Wheel*, section 3.4 and Figure 4)."""
 
 from __future__ import annotations
 

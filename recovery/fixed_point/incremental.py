@@ -158,7 +158,7 @@ class Watermarks:
         )
 
     def changed(self) -> list[tuple[int, Bound]]:
-        """What rose since it was last told."""
+        """The bounds that rose since they were last asked for."""
         found = list(self._changed.items())
         self._changed = {}
         return found
@@ -173,5 +173,5 @@ class Watermarks:
 
     @property
     def touched(self) -> int:
-        """How many options were looked at so far: what the updates cost, in another unit than time."""
+        """Number of options looked at so far: the cost of the updates, in another unit than time."""
         return self._forest.touched

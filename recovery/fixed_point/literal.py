@@ -17,7 +17,7 @@ from typing import TypeAlias
 from timely.order import Frontier, MaximalTimes, SequenceFrontier, Summary
 
 TimeSet: TypeAlias = Frontier | SequenceFrontier
-"""What f and f_n range over; None stands for ⊤ of a live processor."""
+"""The range of f and f_n; None stands for ⊤ of a live processor."""
 
 Met: TypeAlias = Frontier | MaximalTimes | SequenceFrontier
 """M̄, N̄ or D̄."""
@@ -116,7 +116,7 @@ class Choice:
 
 
 def within(a: Met | None, b: Met | None) -> bool:
-    """Whether a ⊆ b, None being ⊤."""
+    """True if a ⊆ b, None being ⊤."""
     if b is None:
         return True
     if a is None:

@@ -39,11 +39,11 @@ class Edge:
     port: int = 0
     """The output port of the source: which of its discards are this edge's."""
     discarding: Summary | None = None
-    """What it does to the times of messages that are logged nowhere; None: the same."""
+    """Its summary for messages that are logged nowhere; None: the same."""
 
     @property
     def backwards(self) -> Summary:
-        """What the receiver's bound is looked back at through, for how much the sender may have discarded."""
+        """The summary through which the receiver's bound limits what the sender may have discarded."""
         return self.discarding or self.summary
 
 
@@ -68,7 +68,7 @@ class Live:
     """It is alive: it can stay at ⊤, or drop from memory what lies outside any g with `floor` ⊆ g ⊆ `upto`."""
 
     upto: Bound
-    """What is complete here; also C(d), what it surely holds of every in-edge."""
+    """The completed bound; also C(d), what the processor surely holds of every in-edge."""
     delivered: Mapping[int, Bound]
     """M̄(d, ⊤) by the index of the in-edge; nothing where it is not named."""
     notified: Bound
@@ -86,7 +86,7 @@ Restorable: TypeAlias = Any | Chain | Live
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What was chosen."""
+    """The chosen frontiers."""
 
     frontiers: list[Bound | None]
     """f(p); LIVE for ⊤."""

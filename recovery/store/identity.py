@@ -1,4 +1,4 @@
-"""Which store this is: 16 bytes drawn once, which every segment carries, so that files of two stores never mix."""
+"""The identity of a store: 16 bytes drawn once, which every segment carries, so that files of two stores never mix."""
 
 from __future__ import annotations
 

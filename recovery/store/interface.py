@@ -1,4 +1,4 @@
-"""What a store is: named blobs that are durable once written, and never change.
+"""The interface of stores: named blobs that are durable once written, and never change.
 
 Nothing more is asked for than object stores give as well: a blob is written whole, only if there is none of that name, and
 all readers see it whole or not at all.
@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from recovery.errors import RecoveryError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""What can be written. Views of any item type, as long as they are contiguous."""
+"""Bytes to write. Views of any item type, as long as they are contiguous."""
 
 
 class Store(Protocol):
@@ -75,7 +75,7 @@ class NotThere(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """What the store gives back is not what was written.
+    """The store gives back other bytes than were written.
 
     `torn` says that the end is missing, as after a write that was cut off; otherwise the blob is whole, but damaged.
     """
@@ -90,7 +90,7 @@ class StoreCorrupt(StoreError):
 
 
 def whose(name: str) -> str:
-    """What the blob `name` is a part of, and what is missing without it."""
+    """The owner of the blob `name`, and what is missing without it."""
     owner, inside, _ = name.partition("/")
     if not inside:
         return "what says which store this is"

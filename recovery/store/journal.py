@@ -44,17 +44,17 @@ from recovery.store.segments import SealedParts, Section, SegmentMeta, segment_n
 Key = Hashable
 
 PLACE = 64
-"""What a section costs beyond its bytes: its row in the table and what aligns it."""
+"""Bytes that a section costs beyond its own: its row in the table and its padding."""
 SMALL = 64 * 1024
 """Segments that cost less are joined with others."""
 ROUND = 8 * 1024 * 1024
-"""How much is carried in one segment, unless a single old segment has more."""
+"""Bytes that one segment carries over from old ones at most, unless a single old segment has more."""
 IDLE_RELEASE = 1024 * 1024
 """An empty segment is written if so much can be deleted after it."""
 
 
 def cost(section: Section) -> int:
-    """What a section counts for in the journal, in bytes."""
+    """The cost of a section in the journal, in bytes."""
     return len(section.head) + memoryview(section.payload).nbytes + PLACE
 
 
@@ -114,7 +114,7 @@ class Journal:
         self.carried = 0
         """Cost of all sections that were added while an earlier segment held their key."""
         self.restless = True
-        """Whether anything has happened since `seal` found no reason for a segment: if not, it need not be asked again."""
+        """True if anything has happened since `seal` found no reason for a segment: if not, it need not be asked again."""
         self.small = SMALL
         self.idle_release = IDLE_RELEASE
         self._store_id = store_id
@@ -190,7 +190,7 @@ class Journal:
 
     @property
     def due(self) -> bool:
-        """Whether `seal` would give a segment."""
+        """True if `seal` would give a segment."""
         if self._sealed is not None or self._phase is not _Phase.WRITING:
             return False
         return bool(self._gathered) or self._releasable() >= self.idle_release
@@ -255,7 +255,7 @@ class Journal:
             self._segments[newest.number] = _Stored()
 
     def is_mine(self, meta: SegmentMeta) -> bool:
-        """Whether this incarnation wrote the segment: a put whose acknowledgement was lost, and that was tried again."""
+        """True if this incarnation wrote the segment: a put whose acknowledgement was lost, and that was tried again."""
         return (meta.owner, meta.incarnation) == (self.owner, self.incarnation)
 
     def recovered(self, meta: SegmentMeta, sections: Sequence[Section], keys: Sequence[Key | None]) -> None:
@@ -323,11 +323,11 @@ class Journal:
         return sum(segment.size for segment in self._segments.values())
 
     def is_stored(self, key: Key) -> bool:
-        """Whether the store has what was added under `key`; it may be on its way there once more."""
+        """True if the store has what was added under `key`; it may be on its way there once more."""
         return key in self._places
 
     def __contains__(self, key: Key) -> bool:
-        """Whether `key` is live, durable or not."""
+        """True if `key` is live, durable or not."""
         return (
             key in self._gathered
             or key in self._places

@@ -315,7 +315,7 @@ def _open_folder(path: Path) -> int:
 
 
 def _is_open_at(fd: int, path: Path) -> bool:
-    """Whether `path` still leads to the folder that is open."""
+    """True if `path` still leads to the folder that is open."""
     try:
         there = os.stat(path)
     except OSError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 ALIGNMENT = 64
-"""What Arrow recommends for its buffers, in bytes."""
+"""The alignment that Arrow recommends for its buffers, in bytes."""
 
 
 def aligned_memory(size: int) -> memoryview:

@@ -26,7 +26,7 @@ _MOST_MISSING = 1000
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is there of a journal.
+    """A journal as found in the store.
 
     Args:
         newest: the newest segment; None if there is none.

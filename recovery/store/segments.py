@@ -49,7 +49,7 @@ _ZEROS = bytes(ALIGNMENT)
 
 
 class SegmentMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What a segment says of itself.
+    """The header of a segment.
 
     Args:
         owner: whose journal it belongs to, for example "worker-000".
@@ -71,7 +71,7 @@ class SegmentMeta(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def is_fence(self) -> bool:
-        """Whether this is the empty segment with which its incarnation began."""
+        """True if this is the empty segment with which its incarnation began."""
         return self.number == self.fence
 
     def needed_numbers(self) -> Iterator[int]:
@@ -166,7 +166,7 @@ class SealedParts(Sequence[Buffer]):
 def decode_segment(
     data: Buffer, name: str = "segment", store_id: bytes | None = None
 ) -> tuple[SegmentMeta, list[Section]]:
-    """What `encode_segment` was given; payloads are views into `data`.
+    """The arguments of `encode_segment`; payloads are views into `data`.
 
     Args:
         name: for errors.

@@ -49,14 +49,14 @@ class StoreWriter:
         self._enqueue(name, None)
 
     def take_done(self) -> list[Done]:
-        """What is over since the last call, in order."""
+        """The writes that are over since the last call, in order."""
         with self._changed:
             done, self._done = self._done, []
         return done
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and nothing is under way. There may be something for `take_done`."""
+        """True if nothing waits and nothing is under way. There may be something for `take_done`."""
         with self._changed:
             return not self._waiting and not self._busy
 

@@ -1,4 +1,4 @@
-"""What of a value outlives the process: its bytes and its hash. Type-exact: `decode(encode(x)) == x`, equal
+"""Encoding and hashing of values, for use beyond the process. Type-exact: `decode(encode(x)) == x`, equal
 types too.
 
 `batches` is the way in; `records` is the format of values; `standard`, `classes` and `numeric` say how each

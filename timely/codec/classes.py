@@ -1,4 +1,4 @@
-"""How the user's classes are carried: by name and fields, never by code.
+"""Encoding of the user's classes: by name and fields, never by code.
 
 Dataclasses, NamedTuples, msgspec Structs and enums are known by their fields; any other class is *registered*
 with a pair of functions. What is read names a class as `module:qualname`. Only a class of those kinds, in a module that the
@@ -33,7 +33,7 @@ _makers: dict[type, tuple[tuple[str, ...], Callable[[Sequence[Any]], Any]]] = {}
 
 
 def class_name(cls: type) -> str:
-    """What a class is called in what is written."""
+    """The name of a class in encoded data."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 

@@ -181,7 +181,7 @@ def stable_hash(key: Any) -> int:
 
 
 def _hasher_for(cls: type) -> Callable[[Any], int]:
-    """How keys of a class that is met for the first time are hashed. Subclasses compare as their base does."""
+    """The hash function for keys of a class, looked up once. Subclasses compare as their base does."""
     if issubclass(cls, np.generic):
         if issubclass(cls, np.bool_ | np.integer | np.floating | np.str_ | np.bytes_):
             return lambda key: stable_hash(key.item())

@@ -1,4 +1,4 @@
-"""How NumPy values, and whole tables inside records, are carried."""
+"""Encoding of NumPy values, and of whole tables inside records."""
 
 from __future__ import annotations
 

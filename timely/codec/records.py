@@ -65,7 +65,7 @@ def set_packer(cls: type, pack: Pack) -> None:
 
 
 def packer_of(cls: type) -> Pack:
-    """How values of type `cls` are written.
+    """The function that writes values of type `cls`.
 
     Raises:
         CodecError: if they are not carried.

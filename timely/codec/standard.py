@@ -1,4 +1,4 @@
-"""How the types of the standard library are carried."""
+"""Encoding of the standard library's types."""
 
 from __future__ import annotations
 

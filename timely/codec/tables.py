@@ -171,7 +171,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_weightless(kind: pa.DataType) -> bool:
-    """Whether a value of this type may take no bytes."""
+    """True if a value of this type may take no bytes."""
     if pa.types.is_struct(kind):
         return all(_is_weightless(kind.field(number).type) for number in range(kind.num_fields))
     if pa.types.is_fixed_size_list(kind):

@@ -33,7 +33,7 @@ from timely.plan import compile_plan
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the parent sends first: the program, and who this process is."""
+    """The parent's first message: the program, and who this process is."""
 
     program: Program
     index: int

@@ -21,7 +21,7 @@ _NUMBERS = np.arange(WHOLE)
 
 @dataclass(slots=True)
 class Content:
-    """What an epoch holds. It does not depend on the chunks in which that is read.
+    """The fingerprint of an epoch's content. It does not depend on the chunks in which that is read.
 
     While it is read, records are only picked out; they are hashed when somebody asks, which is once a checkpoint.
     """

@@ -1,4 +1,4 @@
-"""What a worker process and the process that started it tell each other: small MessagePack messages over a socket.
+"""Messages between a worker process and the process that started it: small, in MessagePack, over a socket.
 
 Only the first message goes the other way as a pickle: the program, to a process that we have just started.
 """
@@ -24,7 +24,7 @@ class Hello(msgspec.Struct, tag=True):
 
 
 class JobStats(msgspec.Struct, frozen=True):
-    """How far a job is that an operator has started: `done` of `total` parts (0: it does not say)."""
+    """The progress of a job that an operator has started: `done` of `total` parts (0: it does not say)."""
 
     operator: str
     epoch: int
@@ -35,7 +35,7 @@ class JobStats(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, tag=True):
-    """How far a worker is. `epoch` is the oldest that is not complete here; None once all are."""
+    """The statistics of a worker. `epoch` is the oldest that is not complete here; None once all are."""
 
     records: int
     written: int
@@ -57,7 +57,7 @@ class CapturedBatch(msgspec.Struct, tag=True):
 
 
 class Returned(msgspec.Struct, tag=True):
-    """What the `drive` function of a worker returned, encoded."""
+    """The value that the `drive` function of a worker returned, encoded."""
 
     value: bytes
 

@@ -1,4 +1,4 @@
-"""What holds a frontier back: in the API, and printed by Ctrl-\\ ."""
+"""The holders of a frontier: in the API, and printed by Ctrl-\\ ."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def report(worker: Worker) -> str:
 
 
 def print_report(worker: Worker) -> None:
-    """What Ctrl-\\ shows: the report, on standard error."""
+    """Print the report on standard error, as Ctrl-\\ does."""
     print(report(worker), file=sys.stderr, flush=True)
 
 

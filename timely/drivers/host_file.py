@@ -81,7 +81,7 @@ class HostFile:
         return [entry.address for entry in self.workers]
 
     def key_path(self, index: int) -> Path:
-        """Where the secret key of worker `index` is."""
+        """The path of the secret key of worker `index`."""
         return self.path.with_name(f"{self.path.stem}-{index}.key")
 
     def keys(self, index: int) -> Keys | None:

@@ -39,7 +39,7 @@ __all__ = ["HostEntry", "HostFile", "Timing", "create_host_files", "run_host"]
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """What workers tell each other when they meet."""
+    """The first message of each worker to each other one."""
 
     workers: int
     fingerprint: str
@@ -51,7 +51,7 @@ class Greeting(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Greeting:
-        """What another worker said. Raises ProtocolError for anything else."""
+        """The greeting of another worker. Raises ProtocolError for anything else."""
         greeting = _greetings.decode(data)
         read_outline(greeting.outline)
         return greeting

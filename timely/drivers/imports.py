@@ -1,4 +1,4 @@
-"""Where a program's modules are imported from: its own folder comes first, but never in the way of Python or of Falkirk.
+"""The import path of a program: its own folder comes first, but never in the way of Python or of Falkirk.
 
 A program may be called `queue.py`, or lie beside a `json.py`. Python itself would then import that file wherever any library
 says `import queue`. So names of the standard library, of Falkirk, and of what Falkirk needs are found as if the folder of the
@@ -60,7 +60,7 @@ def import_from(folder: str) -> None:
 
 
 def mind_script() -> None:
-    """Where the script that runs lies beside a file with a reserved name, or has one: keep that out of the way."""
+    """Keep a file with a reserved name, beside the script that runs or that script itself, out of the way of imports."""
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None) if getattr(main, "__spec__", None) is None else None  # or python -m
     try:
@@ -75,7 +75,7 @@ def mind_script() -> None:
 
 
 def environment_for_children() -> dict[str, str]:
-    """What a Python process needs to find Falkirk at once, and the program's modules by `adopt_path`."""
+    """The environment in which a Python process finds Falkirk at once, and the program's modules by `adopt_path`."""
     import sysconfig
 
     before = os.environ.get("PYTHONPATH")

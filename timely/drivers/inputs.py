@@ -21,7 +21,7 @@ from timely.worker import Worker
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may be in flight. A knob of its own: it has nothing to do with how often state is saved.
+    """Limits of what may be in flight. A knob of its own: it has nothing to do with how often state is saved.
 
     `epochs`: how many epochs a source may be ahead of the oldest epoch that is not complete where its records end.
     `bytes`: how many bytes may wait in the queues of a worker, or for its links, before sources everywhere pause.
@@ -40,12 +40,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a partition goes on after an epoch, and by what the epoch is known again."""
+    """The position of a partition after an epoch, and the marks by which the epoch is known again."""
 
     epoch: int
     position: Position
     before: Position = None
-    """Where the epoch begins."""
+    """The position at which the epoch begins."""
     content: Content = field(default_factory=Content)
 
 
@@ -68,13 +68,13 @@ class _Reader:
     wake: float = 0.0
     fileno: int | None = None
     positions: deque[Mark] = field(default_factory=deque)
-    """Where the partition goes on after each epoch that was read and is not settled."""
+    """The position after each epoch that was read and is not settled."""
     settled: Mark = Mark(-1, None)
     """The same, for all epochs before those."""
     shift: int = 0
     """Added to the partition's epochs: one that cannot be read again begins anew in a new process, and the job does not."""
     acknowledged: Position = None
-    """What its partition was told last."""
+    """The last position that its partition was told."""
 
 
 _MOST_WAITS = 1000
@@ -136,11 +136,11 @@ class SourceDriver:
         return not self._live
 
     def may_read(self, limits: Limits) -> bool:
-        """Whether this source can bring more without anything else happening first."""
+        """True if this source can bring more without anything else happening first."""
         return bool(self._free(limits))
 
     def waits(self, limits: Limits) -> tuple[float | None, list[int]]:
-        """When to ask again (seconds on the clock; None: no time is set), and the files that may become readable."""
+        """The time to ask again (seconds on the clock; None: no time is set), and the files that may become readable."""
         readers = self._free(limits)
         times = [reader.wake or self._clock() for reader in readers if reader.wake or reader.fileno is None]
         return min(times, default=None), [reader.fileno for reader in readers if reader.fileno is not None]
@@ -259,7 +259,7 @@ class SourceDriver:
             reader.positions.append(mark)
 
     def positions(self, epoch: int) -> list[Place]:
-        """Where each partition goes on after all epochs before `epoch`."""
+        """The position of each partition after all epochs before `epoch`."""
         found = []
         for reader in self._readers:
             mark = reader.settled

@@ -1,4 +1,4 @@
-"""What every way of running a job shares: the loop around a session, its statistics, its result."""
+"""The loop around a session, its statistics and its result, for every way of running a job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timely.order import INF, Time, visible
 from timely.wire import Capture
 
 STATS_SECONDS = 0.2
-"""How often a worker says how far it is."""
+"""Seconds between two statistics of a worker."""
 
 OnStats = Callable[[Mapping[int, Stats]], None]
 Drive = Callable[[Session], Any]
@@ -27,7 +27,7 @@ Drive = Callable[[Session], Any]
 
 @dataclass(slots=True)
 class Result:
-    """What a finished job leaves behind; `stats` and `returned` are by worker."""
+    """The result of a finished job; `stats` and `returned` are by worker."""
 
     seconds: float
     stats: dict[int, Stats]
@@ -71,7 +71,7 @@ def run_session(session: Session, drive: Drive | None, on_stats: Callable[[Stats
 
 
 def session_stats(session: Session, done: bool = False) -> Stats:
-    """How far the session is."""
+    """The statistics of the session."""
     worker = session.worker
     times = [worker.input_time(node.index) for node in worker.plan.graph.of_kind("source", "input")]
     live = [at[0] for at in times if at is not None]

@@ -1,4 +1,4 @@
-"""How a worker's driver exchanges frames with the other workers."""
+"""The interface of links, over which a worker's driver exchanges frames with the other workers."""
 
 from __future__ import annotations
 

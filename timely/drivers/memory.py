@@ -30,7 +30,7 @@ _JOB_SECONDS = 0.001
 
 @dataclass(slots=True)
 class Traffic:
-    """What went from worker to worker so far."""
+    """Counts of what went from worker to worker so far."""
 
     frames: int = 0
     messages: int = 0
@@ -116,11 +116,11 @@ class Cluster:
             pass
 
     def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
-        """What reached a capture, on all workers."""
+        """The batches that reached a capture, on all workers."""
         return [entry for session in self.sessions for entry in session.captured(capture)]
 
     def explain(self) -> str:
-        """What waits, on every worker."""
+        """The report of what waits, on every worker."""
         from timely.drivers.explain import report
 
         return "\n".join(report(session.worker) for session in self.sessions)

@@ -21,7 +21,7 @@ from timely.worker import Worker
 OnCapture = Callable[[int, Time, Batch], None]
 
 _MOST_JOBS = 32
-"""How many jobs of a worker run at once. Most of them wait: for a disk, or for another process."""
+"""Jobs of a worker that run at once, at most. Most of them wait: for a disk, or for another process."""
 
 
 class OutputDriver:
@@ -104,7 +104,7 @@ class OutputDriver:
         return some
 
     def jobs_done(self) -> bool:
-        """Whether results wait to be taken."""
+        """True if results wait to be taken."""
         return not self._results.empty()
 
     def stop_void(self) -> None:
@@ -113,7 +113,7 @@ class OutputDriver:
             running.stopped = running.stopped or number not in self._worker.jobs
 
     def running_jobs(self) -> tuple[JobStats, ...]:
-        """How far the jobs are that say so."""
+        """The progress of the jobs that report any."""
         now = self._clock()
         return tuple(
             JobStats(running.operator, running.epoch, *running.said, now - running.began)

@@ -44,15 +44,15 @@ from timely.fingerprint import differences, read_outline
 from timely.order import Time
 
 _GRACE_SECONDS = 3.0
-"""How long a stopped worker has to leave by itself; then it is killed."""
+"""Seconds that a stopped worker has to leave by itself; then it is killed."""
 
 _ROOT_CAUSE_SECONDS = 1.0
-"""How long to wait, when a worker reports that it lost another one, for the news of why that one ended."""
+"""Seconds to wait, when a worker reports that it lost another one, for the news of why that one ended."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a finished job gave: captured batches by node, the last statistics and the returned values by worker."""
+    """The outcome of a finished job: captured batches by node, the last statistics and the returned values by worker."""
 
     captured: dict[int, list[tuple[Time, Batch]]] = field(default_factory=dict)
     stats: dict[int, Stats] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class _Child:
         self.hello: Hello | None = None
         self.finished = False
         self.reported = False
-        """Whether it said itself why it stops."""
+        """True if it said itself why it stops."""
 
 
 class ProcessGroup:
@@ -250,7 +250,7 @@ class ProcessGroup:
 
 
 def _is_consequence(failure: Failed) -> bool:
-    """Whether a worker only reports that it lost another one."""
+    """True if a worker only reports that it lost another one."""
     return failure.kind == "WorkerLost" and "closed its connection" in failure.text
 
 

@@ -78,7 +78,7 @@ class Program:
 
 
 def _may_be_meant(name: str, value: Any, module: str) -> bool:
-    """Whether a dataflow, or a function that the program itself defines, is called `name`."""
+    """True if a dataflow, or a function that the program itself defines, is called `name`."""
     return isinstance(value, Dataflow) or (callable(value) and getattr(value, "__module__", None) == module)
 
 

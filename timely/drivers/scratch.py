@@ -52,7 +52,7 @@ class Scratch:
 
 
 def for_sockets() -> str:
-    """Where a folder for sockets is made: the system's temporary one, or /tmp where its path is too long for them."""
+    """The parent of folders for sockets: the system's temporary one, or /tmp where its path is too long for them."""
     usual = tempfile.gettempdir()
     return usual if len(os.fsencode(usual)) <= _LONGEST else "/tmp"
 
@@ -85,7 +85,7 @@ def _own(folder: Path) -> int | None:
 
 
 def _is_left(folder: str) -> bool:
-    """Whether nobody held it, and it was removed."""
+    """True if nobody held it, and it was removed."""
     try:
         here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

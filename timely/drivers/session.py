@@ -61,7 +61,7 @@ class InputHandle:
 
     @property
     def time(self) -> Time | None:
-        """Where this input stands; None once it is closed."""
+        """The time of this input; None once it is closed."""
         return self._worker.input_time(self._node)
 
     @naming_the_line
@@ -122,7 +122,7 @@ class ProbeHandle:
         return self._worker.probe(self._node)
 
     def done(self, time: int | Time) -> bool:
-        """Whether nothing at `time` or before it can arrive any more."""
+        """True if nothing at `time` or before it can arrive any more."""
         at = (time,) if isinstance(time, int) else time
         return not any(leq(least, at) for least in self._worker.probe(self._node))
 
@@ -184,7 +184,7 @@ class Session:
 
     @property
     def done(self) -> bool:
-        """Whether the job is over, on all workers, and everything that this one asked for has been carried out."""
+        """True if the job is over, on all workers, and everything that this one asked for has been carried out."""
         return self.worker.done and not self.worker.effects
 
     @property
@@ -224,7 +224,7 @@ class Session:
 
     @naming_the_line
     def explain(self, name: str) -> list[Hold]:
-        """What holds back the progress frontier at the input of operator `name`."""
+        """The holders of the progress frontier at the input of operator `name`."""
         return explain(self.worker, self.plan.graph.node_named(name))
 
     # Running
@@ -295,7 +295,7 @@ class Session:
 
     @property
     def _may_wake(self) -> bool:
-        """Whether anything but the caller can bring new work."""
+        """True if anything but the caller can bring new work."""
         return self._link is not None or self._outputs.jobs > 0 or any(s.may_read(self.limits) for s in self.sources)
 
     def _wait(self, block: float | None, paused: bool) -> None:

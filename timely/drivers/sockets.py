@@ -20,7 +20,7 @@ _HEAD = 1 << 14
 
 _GOODBYE_SECONDS = 10.0
 _SPIN_SECONDS = 50e-6
-"""How long to look again before sleeping: a sleep and wake-up cost more than that. Only with a core for each worker."""
+"""Seconds to look again before sleeping: a sleep and wake-up cost more than that. Only with a core for each worker."""
 
 
 class _Peer:
@@ -33,7 +33,7 @@ class _Peer:
         self.sock = sock
         self.out: deque[memoryview] = deque()
         self.head = memoryview(bytearray(_HEAD))
-        """Where reading begins; its first `kept` bytes are the beginning of a length."""
+        """The buffer of a header; its first `kept` bytes are the beginning of a length."""
         self.kept = 0
         self.body: memoryview | None = None
         """A frame that did not come whole; its first `filled` bytes are here."""

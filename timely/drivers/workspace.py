@@ -1,4 +1,4 @@
-"""Where the jobs that operators start keep files: one folder for all workers of a job."""
+"""The files of jobs that operators start: one folder for all workers of a job."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _quoted(part: str) -> str:
 
 
 class RunningJob:
-    """What a job is given: see `timely.operators.base.JobContext`. Read by the worker's thread, written by the job's."""
+    """The context of a job: see `timely.operators.base.JobContext`. Read by the worker's thread, written by the job's."""
 
     def __init__(self, workspace: Workspace, operator: str, epoch: int, began: float) -> None:
         self._workspace = workspace
@@ -82,12 +82,12 @@ class RunningJob:
         self.epoch = epoch
         self.began = began
         self.said: tuple[str, int, int] | None = None
-        """What it reported last."""
+        """Its last report."""
         self.stopped = False
 
     @property
     def durable(self) -> bool:
-        """Whether what is in `folder` outlives the processes of the job."""
+        """True if what is in `folder` outlives the processes of the job."""
         return self._workspace.durable
 
     def folder(self, name: str) -> Path:

@@ -52,7 +52,7 @@ _LAST_WORDS = 10_000
 """Bytes of the reason why a worker fails, at most."""
 
 _LOOK_SECONDS = 0.05
-"""How often a worker that never waits looks at its connections."""
+"""Seconds between two looks at its connections of a worker that never waits."""
 
 
 class _Peer:

@@ -80,7 +80,7 @@ class Csv(FileSource):
 
 
 class Dialect:
-    """How fields and rows are told apart.
+    """The separators of fields and rows.
 
     A line end with an even number of quotes before it ends a row. That rule needs every quote to open or
     close a field or to be doubled, so any other quote is an error (StrayQuote): a row cut in the wrong place

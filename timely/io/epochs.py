@@ -1,4 +1,4 @@
-"""How rows read from a file get their epochs."""
+"""Epochs of the rows of a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timely.batch import Batch, as_arrow, length
 from timely.errors import SourceError, at_line
 
 EpochSpec = str | int | Callable[[Any], Any]
-"""How epochs are given to the rows of a file:
+"""The rule that gives epochs to the rows of a file:
 
 - "file": the number of the file among all files;
 - "batch": the number of the batch (Parquet: row group) within its file;
@@ -38,7 +38,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What the rule needs to know of a block: where it lies in its file, and whether it is the last one."""
+    """The facts of a block that the rule needs: its place in its file, and whether it is the last one."""
 
     data: Batch
     index: int

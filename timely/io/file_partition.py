@@ -25,7 +25,7 @@ RECORDS_A_CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a block begins: its number, the format's own address (byte or row group), and rows of the file
+    """The beginning of a block: its number, the format's own address (byte or row group), and rows of the file
     before it.
     """
 

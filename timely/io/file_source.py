@@ -1,4 +1,4 @@
-"""What all sources made of files share."""
+"""The base of all sources made of files."""
 
 from __future__ import annotations
 

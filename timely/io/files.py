@@ -1,4 +1,4 @@
-"""Which files a source reads, and how a file is recognised again."""
+"""The files of a source, and the marks by which one is recognised again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source and a sink must offer. All their I/O happens in drivers, never inside the worker.
+"""The interfaces of sources and sinks. All their I/O happens in drivers, never inside the worker.
 
 A source is split into *partitions*, each read by one worker. A partition hands out *chunks*: an epoch, some data and
 the position after it. Positions make a source re-readable: `seek(position)` and the next chunk is the one that followed.
@@ -16,7 +16,7 @@ from typing import Protocol
 from timely.batch import Batch
 
 Position = None | int | str | list["Position"] | dict[str, "Position"]
-"""Where a partition stands. Plain data, so that it can be written to a journal."""
+"""A position in a partition. Plain data, so that it can be written to a journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ class Source(Protocol):
 
 
 class Files(Protocol):
-    """Where a source may keep files of its own; one place for all workers of a job."""
+    """The folder for a source's own files; one for all workers of a job."""
 
     durable: bool
-    """Whether what is there outlives the job's processes."""
+    """True if what is there outlives the job's processes."""
 
     def folder(self, name: str) -> Path:
         """A folder, which is made if it is missing. Raises FalkirkError if the job has none."""

@@ -76,7 +76,7 @@ class RatePartition:
         self._clock = clock
         self._count = 0
         self._zero: float | None = None
-        """When, by the clock, record 0 was due or would have been."""
+        """The clock's time at which record 0 was due or would have been."""
 
     def read(self) -> Chunk | Wait | End:
         """The records that are due, of one epoch."""

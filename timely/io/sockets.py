@@ -192,7 +192,7 @@ class ClientLines:
         self._over = False
 
     def fileno(self) -> int:
-        """What to wait on."""
+        """The file descriptor to wait on."""
         return self._connection.fileno()
 
     @property
@@ -255,7 +255,7 @@ class ServerLines:
         self._accepting = True
 
     def fileno(self) -> int | None:
-        """What to wait on; None where the system's selector has no descriptor."""
+        """The file descriptor to wait on; None where the system's selector has none."""
         descriptor = getattr(self._selector, "fileno", None)
         return None if descriptor is None else int(descriptor())
 

@@ -48,14 +48,14 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether `kind` is one of Arrow's string types, or a dictionary of one."""
+    """True if `kind` is one of Arrow's string types, or a dictionary of one."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether `numbers` takes a column of this type."""
+    """True if `numbers` takes a column of this type."""
     types = pa.types
     return bool(
         types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind)

@@ -223,7 +223,7 @@ def _numbers_of(bits: npt.NDArray[np.int64], kind: pa.DataType) -> npt.NDArray[A
 
 
 def _same_memory(a: pa.Array, b: pa.Array) -> bool:
-    """Whether b begins with a, by address: `a` is held alive, so its addresses cannot be in other use."""
+    """True if b begins with a, by address: `a` is held alive, so its addresses cannot be in other use."""
     if a.type != b.type or a.offset != b.offset or len(a) > len(b):
         return False
     return [x and x.address for x in a.buffers()] == [y and y.address for y in b.buffers()]

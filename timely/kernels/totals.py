@@ -39,7 +39,7 @@ Kind = Literal["rows", "values", "sum", "min", "max"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is kept of `column` (of the rows themselves where it is None)."""
+    """One partial aggregate of `column` (of the rows themselves where it is None)."""
 
     kind: Kind
     column: str | None = None
@@ -65,7 +65,7 @@ _MANY = 8192
 
 
 def _identity(kind: Kind, dtype: np.dtype[Any]) -> Any:
-    """What changes nothing. Floats start from NaN, which `fmin` and `fmax` give up for any number."""
+    """The identity of an aggregate. Floats start from NaN, which `fmin` and `fmax` give up for any number."""
     if kind in _ADDS:
         return 0
     if dtype.kind == "O":
@@ -136,7 +136,7 @@ def _exact_sums(groups: Ids, count: int, values: Numbers) -> Numbers:
 
 
 def _count_rows(groups: Ids, count: int) -> tuple[Numbers, Ids]:
-    """How many rows each group has, and the groups that have any."""
+    """Number of rows in each group, and the groups that have any."""
     if len(groups) < _MANY:
         rows: Numbers = np.bincount(groups, minlength=count)
         return rows, np.flatnonzero(rows)
@@ -447,7 +447,7 @@ def _improve(held: Numbers, ids: Ids, values: Numbers, kind: Kind) -> None:
 
 
 def repeats(ids: Ids, count: int) -> bool:
-    """Whether an id below `count` occurs twice in `ids`."""
+    """True if an id below `count` occurs twice in `ids`."""
     if len(ids) * 16 < count:
         return len(set(ids.tolist())) < len(ids)
     seen = np.zeros(count, np.bool_)

@@ -1,4 +1,4 @@
-"""What can be aggregated over a group of rows: `from timely.operators import agg`, then `n=agg.count()`.
+"""Aggregates over groups of rows: `from timely.operators import agg`, then `n=agg.count()`.
 
 Nulls are not values: `count()` counts rows, the others skip nulls, and a group without values has sum 0 and no
 minimum, maximum or mean. A sum of integers is exact, and an error where 64 bits do not hold it: cast the column to
@@ -29,7 +29,7 @@ class Aggregate:
     column: str | None = None
 
     def parts(self) -> list[Part]:
-        """What must be kept to combine partial results."""
+        """The partial aggregates from which the result is combined."""
         values = Part("values", self.column)
         match self.kind:
             case "count":
@@ -57,7 +57,7 @@ class Aggregate:
 
     @property
     def grows(self) -> bool:
-        """Whether every row changes the result."""
+        """True if every row changes the result."""
         return self.kind == "count"
 
     def differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
@@ -111,7 +111,7 @@ def _floats(column: pa.Array | pa.ChunkedArray) -> Numbers:
 
 
 def count() -> Aggregate:
-    """How many rows."""
+    """Number of rows."""
     return Aggregate("count")
 
 

@@ -249,7 +249,7 @@ def _tables(batches: Sequence[Batch]) -> list[pa.Table]:
 
 
 def _distinct(table: pa.Table, keys: list[str]) -> bool:
-    """Whether a partial table has each key once. Only a dictionary with repeated entries can break that."""
+    """True if a partial table has each key once. Only a dictionary with repeated entries can break that."""
     if len(keys) > 1 or not pa.types.is_dictionary(table.schema.field(keys[0]).type):
         return True
     dictionary = whole(table[keys[0]]).dictionary

@@ -1,4 +1,4 @@
-"""What an operator is, and what it may do while it handles an event.
+"""The base class of operators, and the context of an event: everything that an operator may do while it handles one.
 
 An *event* is the delivery of a batch or of a notification. During an event at time t an operator may send at t or
 later, ask for a notification at t or later, and keep a capability for t or later. Sends are *disciplined*: a kept
@@ -44,15 +44,15 @@ class Operator:
 
 
 class JobContext(Protocol):
-    """What the driver offers to a job that was started with `context=True`. The job runs outside the worker."""
+    """The driver's services for a job that was started with `context=True`. The job runs outside the worker."""
 
     @property
     def durable(self) -> bool:
-        """Whether `folder` outlives the processes of the job: what another worker is told of must then be synced first."""
+        """True if `folder` outlives the processes of the job: what another worker is told of must then be synced first."""
 
     @property
     def stopped(self) -> bool:
-        """Whether nobody waits for the result any more: the job had better end soon, by an exception."""
+        """True if nobody waits for the result any more: the job had better end soon, by an exception."""
 
     def folder(self, name: str) -> Path:
         """A folder for files, made if it is missing; it is the same for all workers. `name` may have parts: "a/b"."""
@@ -62,7 +62,7 @@ class JobContext(Protocol):
 
 
 class Engine(Protocol):
-    """What a context needs of the worker that runs its operator."""
+    """The worker, as the contexts of its operators see it."""
 
     def request(self, op: int, event: Time, time: Time, again: bool = False) -> None: ...
 

@@ -174,7 +174,7 @@ class MarkedExchange(Exchange):
     """An exchange that sends every mark to every worker, behind the records that came before it."""
 
     def describe(self) -> str:
-        """What the graph's fingerprint and drawings say of it."""
+        """Its text in the graph's fingerprint and drawings."""
         return "exchange of a sequence"
 
     def split(self, batch: Batch, workers: int) -> list[Batch | None]:

@@ -1,4 +1,4 @@
-"""How the batches of an edge find their worker: stay, go to the worker of their key, or go to all."""
+"""Channels of edges: batches stay, go to the worker of their key, or go to all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Channel:
     """Stays on the worker where it was made: the plain edge."""
 
     def describe(self) -> str:
-        """What the graph's fingerprint and drawings say of it."""
+        """Its text in the graph's fingerprint and drawings."""
         return "pipeline"
 
 

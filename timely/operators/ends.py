@@ -1,4 +1,4 @@
-"""Where records leave the dataflow: sinks and captures. They do no I/O; they ask the worker's driver to do it."""
+"""Sinks and captures, where records leave the dataflow. They do no I/O; they ask the worker's driver to do it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 Combine = Callable[[Any, Any], Any]
 
 ABSENT: Any = object()
-"""Where a key has no value yet."""
+"""The value of a key that has none yet."""
 
 
 def pairs_of(batch: Batch) -> list[Any]:
@@ -55,7 +55,7 @@ def add_pairs(totals: dict[Hashable, Any], batch: Batch, combine: Combine) -> No
 
 
 def combiner(combine: Combine) -> Callable[[Batch], Batch]:
-    """What reduces a batch to one pair a key before it travels."""
+    """The function that reduces a batch to one pair a key before it travels."""
 
     def apply(batch: Batch) -> Batch:
         totals: dict[Hashable, Any] = {}
@@ -79,7 +79,7 @@ _MUTABLE = (list, dict, set, bytearray)
 
 
 def differs(before: Any, after: Any) -> bool:
-    """Whether a total is another one than before. In doubt, yes: what cannot be compared, or may have been changed in place."""
+    """True if a total is another one than before. In doubt, yes: what cannot be compared, or may have been changed in place."""
     try:
         if after != before:
             return bool(after == after or before == before)

@@ -50,7 +50,7 @@ class Stateless(Operator):
 
 
 def stage_error(stage: Stage, time: Time, batch: Batch, error: Exception) -> OperatorError:
-    """What to tell the user whose function raised: the operator, the line, the time, and the record or a sample."""
+    """The error for a user whose function raised: the operator, the line, the time, and the record or a sample."""
     culprit = _culprit(stage, batch)
     return operator_error(f"{stage.kind} {stage.name!r}", stage.site, time, error, culprit, batch)
 

@@ -1,4 +1,4 @@
-"""How event time is cut into windows.
+"""Shapes of windows over event time.
 
 Event times are numbers, with lengths that are numbers, or datetimes, with lengths that are timedeltas. Windows are
 half-open, [start, end), and aligned to 0 or to the beginning of 1970: naive datetimes as they stand, aware ones in UTC,
@@ -158,7 +158,7 @@ class Session:
         return self.gap
 
     def lateness(self) -> LagOf:
-        """How to tell whether a record is late: a session that it would belong to may end right behind it."""
+        """The test for late records: a session that one would belong to may end right behind it."""
         return _behind
 
 

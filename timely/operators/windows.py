@@ -35,7 +35,7 @@ Item = tuple[Any, Any]
 """A record of one key: (event time, value)."""
 
 Slot = tuple[Hashable, Any]
-"""What names an open window: (key, start)."""
+"""The name of an open window: (key, start)."""
 
 END: Time = (INF,)
 """The time after every epoch of the root scope."""
@@ -53,7 +53,7 @@ _WATERMARK = "watermark"
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """How a window's values become its result.
+    """The function from a window's values to its result.
 
     `add(accumulator or ABSENT, items)` gives the new accumulator and changes none; `merge(earlier, later)` unites those of
     two sessions; `ordered` asks for the items of each epoch in order.
@@ -66,7 +66,7 @@ class Aggregate:
 
 
 def counting() -> Aggregate:
-    """How many values."""
+    """Number of values."""
     return Aggregate(lambda total, items: (0 if total is ABSENT else total) + len(items), lambda a, b: a + b)
 
 

@@ -29,7 +29,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class StateSize:
-    """How much a state holds: entries, bytes (an estimate), and runs."""
+    """The size of a state: entries, bytes (an estimate), and runs."""
 
     rows: int
     bytes: int
@@ -37,7 +37,7 @@ class StateSize:
 
 
 Rows = Callable[[], int]
-"""How many rows the next piece should have; asked anew for each, so that it can follow how long the last ones took."""
+"""The wanted number of rows of the next piece; asked anew for each, so that it can follow how long the last ones took."""
 
 WHOLE = 1 << 62
 """More rows than any state has: one piece."""
@@ -52,7 +52,7 @@ class Scan(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left."""
+        """True if nothing is left."""
 
     def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
         """What comes next, as it is in `upto`, in runs of about `rows()` rows. The walk goes on behind the last one taken."""
@@ -70,7 +70,7 @@ class State(Protocol):
     """State of one operator on one worker."""
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """What was written at times in `upto` and not in `after`: an incremental checkpoint. Copies nothing immutable.
+        """The changes at times in `upto` and not in `after`: an incremental checkpoint. Copies nothing immutable.
 
         Times may be merged: a run then stands for all up to its own, and `restore` of all runs so far gives the state at
         `upto`. Parts of the state that nothing outside `upto` can ask for may be left out.
@@ -92,9 +92,9 @@ class State(Protocol):
         """The caller will never `keep` less than `frontier`: runs inside it may be merged. Amortised, so call it often."""
 
     def size(self) -> StateSize:
-        """How much is held."""
+        """The size of the state."""
 
 
 def is_transient(state: State) -> bool:
-    """Whether `state` holds nothing of times that are complete: then nothing of it needs to be saved."""
+    """True if `state` holds nothing of times that are complete: then nothing of it needs to be saved."""
     return bool(getattr(state, "transient", False))

@@ -15,7 +15,7 @@ from timely.state.interface import Rows, Run
 from timely.state.scopes import Scope, Scopes, ScopeScan
 
 Change = tuple[dict[Any, Any], dict[Any, Any]]
-"""What a time wrote, and what that replaced."""
+"""The changes of one time: values written, and values replaced."""
 
 
 ABSENT: Any = object()

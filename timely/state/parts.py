@@ -58,7 +58,7 @@ class Parts:
             part.compact(frontier)
 
     def size(self) -> StateSize:
-        """How much all parts hold."""
+        """The size of all parts together."""
         sizes = [part.size() for part in self.parts]
         return StateSize(sum(s.rows for s in sizes), sum(s.bytes for s in sizes), sum(s.runs for s in sizes))
 

@@ -145,7 +145,7 @@ class RunState:
         return _Piece(older.first, newer.last, whole)
 
     def size(self) -> StateSize:
-        """How much is held."""
+        """The size of the state."""
         pieces = [piece for pieces in self._scopes.values() for piece in pieces]
         return StateSize(
             sum(len(piece.table) for piece in pieces), sum(nbytes(piece.table) for piece in pieces), len(pieces)

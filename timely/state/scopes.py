@@ -30,7 +30,7 @@ class Scope(Generic[Change]):
         raise NotImplementedError
 
     def changes(self, entries: list[tuple[Time, Change]], upto: Frontier, rows: Rows) -> Iterator[Run]:
-        """What these entries of the log, the last ones in `upto`, wrote: what was written last only, in runs of about
+        """The last values that these entries of the log, the last ones in `upto`, have written, in runs of about
         `rows()` rows.
         """
         raise NotImplementedError
@@ -111,7 +111,7 @@ class Scopes(Generic[S]):
         return scope
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """What was written in `upto` and not in `after`: one run a scope, at the last of the times, whatever it took to
+        """The changes in `upto` and not in `after`: one run a scope, at the last of the times, whatever it took to
         get there. Scopes that are over in `upto` have none. Raises ValueError if `upto` would part what was compacted.
         """
         return list(self.pieces(upto, after, lambda: WHOLE))
@@ -183,7 +183,7 @@ class Scopes(Generic[S]):
                 del self._scopes[outer]
 
     def size(self) -> StateSize:
-        """How much is held."""
+        """The size of the state."""
         rows = held = runs = 0
         for scope in self._scopes.values():
             more, size = scope.measure()

@@ -61,7 +61,7 @@ class TimedValues:
         """Nothing: each time stands alone."""
 
     def size(self) -> StateSize:
-        """How much is held."""
+        """The size of the state."""
         rows = sum(map(len, self._times.values()))
         return StateSize(rows, sum(nbytes(list(held.items())) for held in self._times.values()), len(self._times))
 
@@ -121,6 +121,6 @@ class TimedBatches:
         """Nothing: each time stands alone."""
 
     def size(self) -> StateSize:
-        """How much is held."""
+        """The size of the state."""
         batches = [batch for held in self._times.values() for batch in held]
         return StateSize(sum(map(length, batches)), sum(map(nbytes, batches)), len(batches))

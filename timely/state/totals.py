@@ -20,20 +20,20 @@ SHARD = "shard()"
 """The column of a run that holds the shard of each key (uint16)."""
 
 _SPARSE = 64
-"""Where fewer of the keys changed, they are sorted rather than marked."""
+"""If less than one in this many keys changed, they are sorted rather than marked."""
 
 _BLOCK = 1 << 18
-"""So many marks are looked at for one piece."""
+"""Marks that are looked at for one piece."""
 
 _MERGED = 1 << 14
 """Longer runs are not merged any more: that would keep everything else waiting."""
 
 Change = tuple[int, Ids, list[Numbers]]
-"""How many keys there were before, which ones changed, their parts before."""
+"""The number of keys before, the changed ones, and their parts before."""
 
 
 Differs = Callable[[Mapping[Part, Numbers], Mapping[Part, Numbers]], npt.NDArray[np.bool_]]
-"""Which keys have other results, given their parts before and after."""
+"""The keys whose results differ, given their parts before and after."""
 
 
 class _Totals(Scope[Change]):
@@ -42,7 +42,7 @@ class _Totals(Scope[Change]):
         self.totals = Totals(keys, parts, expected)
 
     def add(self, time: Time, tables: Sequence[pa.Table]) -> tuple[Change, list[Numbers]]:
-        """What changed, and the parts after it."""
+        """The changed keys, and their parts after the change."""
         self.check_order(time)
         totals = self.totals
         known = len(totals)
@@ -73,7 +73,7 @@ class _Totals(Scope[Change]):
         return _TotalsScan(self, self._known(upto))
 
     def _known(self, upto: Frontier) -> int:
-        """How many keys there are in `upto`."""
+        """Number of keys in `upto`."""
         later = self.later(upto)
         return later[0][1][0] if later else len(self.totals)  # the oldest says how many there were before all
 
