@@ -27,7 +27,7 @@ class CodecError(FalkirkError):
 
 
 class ProtocolError(FalkirkError):
-    """What came from another process, or stands in a store, is nothing that this version of the project writes."""
+    """Bytes from another process or a store are nothing that this version of the project writes."""
 
 
 class SourceError(FalkirkError):

@@ -327,7 +327,7 @@ class Worker:
                 self._count(place, time, +1)
 
     def _overtakes(self, route: Route, time: Time) -> bool:
-        """Whether earlier batches still wait at the end of a route without a queue: they were sent again after a rollback."""
+        """True if earlier batches, sent again after a rollback, still wait at the end of a route without a queue."""
         waiting = self.runtimes[route.processor].mail.get((route.port, time), ())
         return any(letter[0] == route.edge.index for letter in waiting)
 

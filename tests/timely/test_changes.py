@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.timely.feeding import feed_batches_in_turn
 from timely.batch import as_polars
 from timely.columns import Columns
 from timely.dataflow import Dataflow
@@ -38,15 +39,7 @@ def table(rows: Rows) -> pa.Table:
 def fed(flow: Dataflow, epochs: Sequence[Sequence[Any]], workers: int) -> Cluster:
     """A cluster that has run: `epochs` are batches, dealt to the workers in turn."""
     cluster = Cluster(flow, workers, seed=len(epochs))
-    for epoch, batches in enumerate(epochs):
-        for i, batch in enumerate(batches):
-            cluster.sessions[i % workers].input("in").send(batch)
-        for session in cluster.sessions:
-            session.input("in").advance_to(epoch + 1)
-        cluster.step()
-    for session in cluster.sessions:
-        session.input("in").close()
-    cluster.run()
+    feed_batches_in_turn(cluster, epochs)
     return cluster
 
 

@@ -34,6 +34,6 @@ class Typed(Generic[T]):
 
 
 def shown(error: BaseException) -> str:
-    """What `error` says, on one line of bounded length."""
+    """The text of `error`, on one line of bounded length."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."

@@ -72,7 +72,7 @@ class Claim:
 
 
 def owner_of(data: bytes) -> Owner | None:
-    """What a marker says; None if it is not whole."""
+    """The content of a marker; None if it is not whole."""
     try:
         return msgspec.json.decode(data, type=Owner)
     except (

@@ -22,7 +22,7 @@ LONG_INTEGER = re.compile(rb"[0-9]{19}")
 
 
 def beyond_64_bits(value: int, column: str) -> str:
-    """What to say of an integer in a file that has no exact 64-bit form."""
+    """The message about an integer in a file that has no exact 64-bit form."""
     return (
         f"{value} is beyond 64-bit integers. Give the column's type: schema={{{column!r}: pa.decimal128(38, 0)}} keeps such "
         "numbers exact, pa.float64() rounds them."

@@ -118,7 +118,7 @@ def _compiled_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Nu
 
 
 def _reach(values: Numbers) -> int:
-    """How far from zero the integers `values` go."""
+    """The greatest distance from zero of the integers `values`."""
     return max(int(values.max()), -int(values.min())) if len(values) else 0
 
 

@@ -77,7 +77,7 @@ class Aligned:
         return [span for span in spans if span[1] > at]
 
     def lag(self, at: Any, watermark: Any) -> Lag:
-        """How many of the windows of `at` have closed."""
+        """Number of the windows of `at` that have closed."""
         if not at < watermark:
             return 0
         spans = self.spans(at)
@@ -108,7 +108,7 @@ class Tumbling:
         return Aligned(self.length, self.length)
 
     def lateness(self) -> LagOf:
-        """How to tell which of a record's windows have closed."""
+        """The test for which of a record's windows have closed."""
         return self.aligned().lag
 
 
@@ -136,7 +136,7 @@ class Sliding:
         return Aligned(self.length, self.every)
 
     def lateness(self) -> LagOf:
-        """How to tell which of a record's windows have closed."""
+        """The test for which of a record's windows have closed."""
         return self.aligned().lag
 
 

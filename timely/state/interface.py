@@ -55,7 +55,7 @@ class Scan(Protocol):
         """True if nothing is left."""
 
     def pieces(self, upto: Frontier, rows: Rows) -> Iterator[Run]:
-        """What comes next, as it is in `upto`, in runs of about `rows()` rows. The walk goes on behind the last one taken."""
+        """The next part, as it is in `upto`, in runs of about `rows()` rows. The walk goes on behind the last one taken."""
 
 
 @runtime_checkable
