@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,12 @@ def umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
 def open_to_others(folder: Path) -> list[str]:
     """Whatever in `folder`, itself included, somebody else could open."""
     found = []
@@ -39,9 +46,10 @@ def open_to_others(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("mask", [0, 0o077])
-def test_all_that_a_job_keeps_is_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+def test_all_that_a_job_keeps_is_closed_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_path: Path, mask: int
+) -> None:
+    temporary = short_path  # a long one is not used for sockets
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr("tempfile.tempdir", None)
     found: list[str] = []
