@@ -3,7 +3,7 @@
 
 VENV := .venv/bin
 PYTEST := $(VENV)/python -m pytest -n 2
-SOURCES := $(wildcard timely recovery monitor libraries falkirk tests examples bench)
+SOURCES := $(wildcard timely recovery monitor runtime libraries falkirk tests examples bench)
 
 .PHONY: help demo test soak coverage mutation bench format lock clean distclean
 .DEFAULT_GOAL := help

@@ -25,10 +25,10 @@ import polars as pl
 
 import falkirk
 from falkirk import Batch, Context, Dataflow, Ephemeral, Epochs, Lazy, Operator, agg, spark
-from timely.columns import Columns
-from timely.keyed import Keyed
+from timely.dataflow.columns import Columns
+from timely.dataflow.keyed import Keyed
+from timely.dataflow.stream import Stream
 from timely.state import KeyedState, Parts, TimedBatches
-from timely.stream import Stream
 
 STATISTICS = {
     "flights": agg.count(),

@@ -15,9 +15,9 @@ import networkx as nx
 import polars as pl
 from flights_data import WEEK
 
-from timely.batch import Batch, as_arrow, is_columns
-from timely.drivers.job import Result
-from timely.order import Time
+from runtime.job import Result
+from timely.data.batch import Batch, as_arrow, is_columns
+from timely.time import Time
 
 Table = Mapping[Any, Any]
 

@@ -23,8 +23,8 @@ import polars as pl
 import falkirk
 from falkirk import Limits
 from libraries.spark.host import host_of
-from timely.drivers.job import Result
-from timely.drivers.program import Program
+from runtime.job import Result
+from runtime.program import Program
 from timely.errors import FalkirkError
 
 AHEAD = Limits(epochs=3 * flights_data.WEEK)

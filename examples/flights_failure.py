@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from falkirk.what_if_view import predict
-from monitor.supervisor import Job
-from monitor.web.address import open_page
-from monitor.web.recorded import RecordedJob
-from monitor.why import plain_bound
+from monitor.explain.why import plain_bound
 from recovery.store.local import LocalStore
-from timely.drivers.control import Stats
-from timely.drivers.inputs import Limits
-from timely.drivers.job import OnStats, Result
-from timely.drivers.program import Program
+from runtime.control import Stats
+from runtime.inputs import Limits
+from runtime.job import OnStats, Result
+from runtime.page.address import open_page
+from runtime.page.recorded import RecordedJob
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from timely.errors import FalkirkError
 
 Say = Callable[[str], None]

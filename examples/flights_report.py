@@ -17,8 +17,8 @@ from rich.console import Console, JustifyMethod
 from rich.padding import Padding
 from rich.text import Text
 
-from timely.drivers.control import Stats
-from timely.drivers.job import Result
+from runtime.control import Stats
+from runtime.job import Result
 
 ROWS = 8
 """Rows of each table."""

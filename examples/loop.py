@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import falkirk
 from falkirk import Dataflow
-from timely.stream import Stream
+from timely.dataflow.stream import Stream
 
 Walk = tuple[int, int, int]
 """(where it started, where it is, steps so far)"""

@@ -24,9 +24,9 @@ from typing import Any
 
 import falkirk
 from falkirk import Batch, Context, Dataflow, Ephemeral, Lazy, LogHistory, Operator
+from timely.dataflow.keyed import Keyed
+from timely.dataflow.stream import Stream
 from timely.io import Sink
-from timely.keyed import Keyed
-from timely.stream import Stream
 
 PEOPLE = 40
 LONG = 18

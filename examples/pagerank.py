@@ -14,7 +14,7 @@ from typing import Any
 
 import falkirk
 from falkirk import Dataflow
-from timely.keyed import Keyed
+from timely.dataflow.keyed import Keyed
 
 FLORENCE = Path(__file__).parent / "data" / "florence.csv"
 DAMPING = 0.85

@@ -11,7 +11,7 @@ Each name is imported when it is first used: the command line answers before Arr
 
 from __future__ import annotations
 
-from timely.drivers.imports import mind_script
+from runtime.imports import mind_script
 
 mind_script()  # before anything else is imported: beside the script there may be a queue.py
 
@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 if TYPE_CHECKING:
     from libraries import spark
     from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
-    from timely.dataflow import Dataflow
-    from timely.drivers.inputs import Limits
-    from timely.drivers.job import Result
-    from timely.drivers.session import Session
+    from runtime.inputs import Limits
+    from runtime.job import Result
+    from runtime.session import Session
+    from timely.dataflow.dataflow import Dataflow
+    from timely.dataflow.windows import Epochs, Sliding, Tumbling, Window
+    from timely.dataflow.windows import Session as SessionWindow
     from timely.errors import FalkirkError
     from timely.io import (
         Batches,
@@ -45,9 +47,7 @@ if TYPE_CHECKING:
     )
     from timely.operators import agg
     from timely.operators.base import Capability, Context, Operator
-    from timely.order import END
-    from timely.windows import Epochs, Sliding, Tumbling, Window
-    from timely.windows import Session as SessionWindow
+    from timely.time import END
 
 __all__ = [
     "END",
@@ -89,7 +89,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "END": "timely.order",
+    "END": "timely.time",
     "Batch": "recovery.policies",
     "Batches": "timely.io",
     "Callback": "timely.io",
@@ -97,31 +97,31 @@ _HOMES = {
     "Console": "timely.io",
     "Context": "timely.operators.base",
     "Csv": "timely.io",
-    "Dataflow": "timely.dataflow",
+    "Dataflow": "timely.dataflow.dataflow",
     "Ephemeral": "recovery.policies",
-    "Epochs": "timely.windows",
+    "Epochs": "timely.dataflow.windows",
     "FalkirkError": "timely.errors",
     "FileSink": "timely.io",
     "Files": "timely.io",
     "Iterable": "timely.io",
     "JsonLines": "timely.io",
     "Lazy": "recovery.policies",
-    "Limits": "timely.drivers.inputs",
+    "Limits": "runtime.inputs",
     "Listen": "timely.io",
     "LogHistory": "recovery.policies",
     "Memory": "timely.io",
     "Operator": "timely.operators.base",
     "Parquet": "timely.io",
     "Rate": "timely.io",
-    "Result": "timely.drivers.job",
+    "Result": "runtime.job",
     "Scripted": "timely.io",
-    "Session": "timely.drivers.session",
-    "SessionWindow": "timely.windows",
-    "Sliding": "timely.windows",
+    "Session": "runtime.session",
+    "SessionWindow": "timely.dataflow.windows",
+    "Sliding": "timely.dataflow.windows",
     "Socket": "timely.io",
     "SqliteSink": "timely.io",
-    "Tumbling": "timely.windows",
-    "Window": "timely.windows",
+    "Tumbling": "timely.dataflow.windows",
+    "Window": "timely.dataflow.windows",
     "agg": "timely.operators.agg",
     "run": "falkirk.run_job",
     "spark": "libraries.spark",

@@ -25,7 +25,7 @@ from falkirk.cli_arguments import (
 )
 
 if TYPE_CHECKING:
-    from timely.drivers.job import OnStats, Result
+    from runtime.job import OnStats, Result
 
 app = typer.Typer(
     name="falkirk",
@@ -209,8 +209,8 @@ def run(
         raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
     from falkirk.run_program import Show, run_program, say
-    from timely.drivers.inputs import Limits
-    from timely.drivers.program import parse_program
+    from runtime.inputs import Limits
+    from runtime.program import parse_program
 
     how = "quiet" if quiet else "json" if as_json else "auto"
     show = Show(how, every or (1.0 if as_json else 5.0), traceback, store is not None)
@@ -218,7 +218,7 @@ def run(
 
     def job(on_stats: OnStats) -> Result:
         if hosts is not None and index is not None:
-            from timely.drivers.hosts import HostFile, run_host
+            from runtime.supervisor.hosts import HostFile, run_host
 
             return run_host(app_program, HostFile.load(hosts), index, limits, on_stats=on_stats)
         from falkirk.run_job import run
@@ -251,7 +251,7 @@ def stop(
     """Stop the job that uses a store, cleanly: run again with that store, it goes on."""
     if not os.path.isdir(folder):
         raise typer.BadParameter(f"there is no store {folder}", param_hint="DIR")
-    from monitor.supervisor_stop import stop_job
+    from runtime.supervisor.stop import stop_job
 
     def ask() -> int:
         print(f"stopped the job of {folder}" if stop_job(folder) else f"no job is using {folder}")
@@ -277,8 +277,8 @@ def inspect(
         from contextlib import closing
 
         from falkirk.run_program import say
-        from monitor.web.address import open_page
-        from monitor.web.recorded import serve_store
+        from runtime.page.address import open_page
+        from runtime.page.recorded import serve_store
 
         with closing(open_page(os.path.basename(os.path.abspath(folder)), host, port)) as page:
             serve_store(folder, page, lambda text: say(text, "page"))
@@ -316,7 +316,7 @@ def monitor_apart(
 
     def watch() -> int:
         from falkirk.run_program import say
-        from monitor.apart import serve
+        from runtime.processes.standalone_monitor import serve
 
         serve(folder, listen, lambda text: say(text, "monitor"))
         return 0
@@ -334,7 +334,7 @@ def keys(
     ] = None,
 ) -> None:
     """Make the host file and the keys of a job on several hosts."""
-    from timely.drivers.hosts import create_host_files
+    from runtime.supervisor.hosts import create_host_files
 
     def make() -> int:
         create_host_files(file, workers, address or ())
@@ -358,7 +358,7 @@ def graph(
         raise typer.BadParameter("--tree, --mermaid and --json exclude each other")
     arguments = parse_arguments(arg or [])
     from falkirk.graph_view import show_graph
-    from timely.drivers.program import parse_program
+    from runtime.program import parse_program
 
     form = "mermaid" if mermaid else "json" if as_json else "tree"
     _guarded(lambda: show_graph(parse_program(program, arguments), form), traceback)
@@ -396,7 +396,7 @@ def simulate(
     def run_seeds() -> int:
         from falkirk.simulate.command import simulate_command
         from falkirk.simulate.faults import KINDS, kinds_of
-        from timely.drivers.program import parse_program
+        from runtime.program import parse_program
 
         kinds = kinds_of(faults) if faults else tuple(KINDS)
         numbers = None if kept is None else [int(number) for number in kept]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 MOST_WORKERS = 1024
-"""Keys are dealt out in so many shards (`timely.routing.SHARDS`): more workers than that would have nothing to do."""
+"""Keys are dealt out in so many shards (`timely.data.routing.SHARDS`): more workers than that would have nothing to do."""
 
 LARGEST = 1 << 53
 """The largest number that an option takes: beyond it nothing that is counted or timed here could be told apart."""

@@ -28,7 +28,7 @@ from rich.text import Text
 from falkirk.progress_view import size_text
 
 if TYPE_CHECKING:
-    from timely.dataflow import Dataflow
+    from timely.dataflow.dataflow import Dataflow
 
 _SELF_TEST_SECONDS = 60.0
 _SYNCS = 40
@@ -275,8 +275,8 @@ def sockets() -> Finding:
 
 def self_test() -> Finding:
     """A small dataflow on two worker processes: counts modulo 7, against the same counts made here."""
-    from timely.drivers.processes import ProcessGroup
-    from timely.drivers.program import Program
+    from runtime.program import Program
+    from runtime.supervisor.local import ProcessGroup
 
     records = 7_000
     began = time.perf_counter()
@@ -305,7 +305,7 @@ def self_test() -> Finding:
 
 
 def _counts_dataflow(records: int) -> Dataflow:
-    from timely.dataflow import Dataflow
+    from timely.dataflow.dataflow import Dataflow
     from timely.io import Iterable
 
     flow = Dataflow("self-test")

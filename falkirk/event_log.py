@@ -13,7 +13,7 @@ from timely.errors import FalkirkError
 
 
 class EventLog:
-    """Writes the events of the timeline (`monitor.effects.Event`): `at` (ISO 8601, UTC), `kind`, and more by kind."""
+    """Writes a `monitor.coordination.effects.TimelineEvent` a line: `at` (ISO 8601, UTC), `kind`, more by kind."""
 
     def __init__(self, file: IO[bytes], on_note: Callable[[str], None]) -> None:
         self._file = file

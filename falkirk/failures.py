@@ -15,8 +15,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from timely.drivers import program as program_module
-from timely.errors import FalkirkError, WorkerLost, shown, told
+from runtime import program as program_module
+from timely.errors import PACKAGES, FalkirkError, WorkerLost, shown, told
 
 FAILED = 1
 USAGE = 2
@@ -25,7 +25,7 @@ WORKER_LOST = 3
 _ROOT = Path(__file__).resolve().parent.parent
 _NOT_THE_USERS = tuple(
     {
-        *(f"{_ROOT / package}{os.sep}" for package in ("timely", "recovery", "monitor", "libraries", "falkirk")),
+        *(f"{_ROOT / package}{os.sep}" for package in PACKAGES),
         *(
             f"{path}{os.sep}"
             for name, path in sysconfig.get_paths().items()

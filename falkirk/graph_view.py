@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from falkirk.tables import fitted
-from timely.draw import mermaid
-from timely.drivers.program import Program
-from timely.graph import Edge, Graph, Node, Scope
+from runtime.program import Program
+from timely.dataflow.draw import mermaid
+from timely.dataflow.graph import Edge, Graph, Node, Scope
+from timely.dataflow.plan import compile_plan
 from timely.operators.channels import PIPELINE
-from timely.plan import compile_plan
 
 _WIDTH_OF_FILES = 160
 """Columns of a picture that goes to a file or a pipe."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-    from timely.drivers.control import JobStats, Stats
+    from runtime.control import JobStats, Stats
 
 _WINDOW_SECONDS = 3.0
 """Over how long a time rates are taken."""
@@ -395,7 +395,7 @@ def plain_line(reading: Reading) -> str:
 def job_text(job: JobStats) -> str:
     """The progress of a job of an operator, in words.
 
-    >>> from timely.drivers.control import JobStats
+    >>> from runtime.control import JobStats
     >>> job_text(JobStats("history", 7, "Spark: task", 3, 8, 1.25))
     'Spark: task 3 of 8, 1.2 s'
     """

@@ -9,15 +9,15 @@ from contextlib import ExitStack, closing
 from typing import Any
 
 from falkirk.event_log import EventLog
-from monitor.web.address import PageSocket, open_page
-from timely.dataflow import Dataflow
-from timely.drivers.host_limits import check_workers
-from timely.drivers.inputs import Limits
-from timely.drivers.job import Drive, OnStats, Result
-from timely.drivers.program import Program
-from timely.drivers.scratch import Scratch
+from runtime.host_limits import check_workers
+from runtime.inputs import Limits
+from runtime.job import Drive, OnStats, Result
+from runtime.page.address import PageSocket, open_page
+from runtime.program import Program
+from runtime.run import run as run_without_store
+from runtime.scratch import Scratch
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, at_line, naming_the_line
-from timely.run import run as run_without_store
 
 _MOST_SECONDS = 365 * 86_400
 
@@ -101,7 +101,7 @@ def run(
         raise FalkirkError(
             at_line(f"heartbeat_timeout is a number of seconds above 0, at most a year, not {heartbeat_timeout!r}")
         )
-    from monitor.supervisor import Job
+    from runtime.supervisor.supervisor import Job
 
     if not isinstance(program, Program):
         program = Program(flow=program)

@@ -16,9 +16,9 @@ from typing import IO, NoReturn
 
 from falkirk.failures import Failure, explain
 from falkirk.progress_view import Display, JsonDisplay, LiveDisplay, Meter, PlainDisplay, QuietDisplay, Reading
-from monitor.supervisor_stop import JobStopped
-from timely.drivers.control import Stats
-from timely.drivers.job import OnStats, Result
+from runtime.control import Stats
+from runtime.job import OnStats, Result
+from runtime.supervisor.stop import JobStopped
 
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from rich.console import Console
 
 from falkirk.tables import print_table
-from monitor.web.address import PAGE_FILE, UNIX
+from runtime.page.address import PAGE_FILE, UNIX
 from timely.errors import FalkirkError
 
 _SECONDS = 20.0
@@ -100,10 +100,10 @@ def _call(address: str, method: str, path: str, question: dict[str, Any] | None 
 
 
 def _recorded(folder: Path, failed: Sequence[str]) -> Predicted:
+    from monitor.explain.what_if import restart, targets
     from monitor.web.questions import answer_as_json
-    from monitor.web.recorded import RecordedJob
-    from monitor.what_if import restart, targets
     from recovery.store.local import LocalStore
+    from runtime.page.recorded import RecordedJob
 
     with LocalStore(folder) as store:
         job = RecordedJob(store)

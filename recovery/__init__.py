@@ -1,14 +1,18 @@
 """Rollback recovery for timely dataflows, after "Falkirk Wheel: Rollback Recovery for Dataflow Systems".
 
-- `policies`: what a program chooses, for a region or for an operator.
-- `layout`, `metadata`: what recovery needs to know of a plan; rollback frontiers as bounds, and Ξ.
-- `recorder`, `checkpoints`, `records`: what a worker remembers and persists. `rollback`, `replay`: how it goes back.
-- `agent`, `session`: the worker's half of recovery, and its driver. `protocol`: what it and the monitor tell each other.
-- `fixed_point`: the largest consistent rollback frontiers, and the low-watermarks.
-- `store`: named blobs that are durable, and journals of them.
-- `child` and its kin: a worker with recovery as a process.
+Pure, but for `store.local`.
+Rooms, lowest first; each imports from those below:
 
-It builds on `timely`, which runs without it. docs/recovery.md says how all of this works together.
+- `policies`: what a program chooses, for a region or for an operator. `metadata`: rollback frontiers as bounds, and Ξ.
+- `store`: named blobs that are durable, and journals of them.
+- `layout`, `groups`, `loops`: what recovery needs to know of a plan. `protocol`: what workers and the monitor tell each other.
+- `recorder`: what a worker remembers of its events.
+- `checkpoint`: what it persists. `fixed_point`: the largest consistent rollback frontiers, and the low-watermarks.
+- `rollback`: how it goes back.
+- `agent`: the worker's half of recovery, a state machine over all of these.
+
+Enters: what the engine tells its `Recorder`, messages of the monitor, results of writes. Leaves: messages, segments to write,
+orders for the engine. It builds on `timely`, which runs without it. docs/recovery.md says how all of this works together.
 """
 
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory

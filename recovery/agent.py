@@ -2,7 +2,7 @@
 
 It makes cuts when the monitor asks, reports them once they are durable, collects what low-watermarks free, and carries
 out rollbacks (Isard and Abadi, *Falkirk Wheel*, sections 4.2 and 4.4, and docs/recovery.md). Its driver
-(`recovery.session`) feeds it messages, frames and acknowledgements of the store, and takes what it wants sent and stored.
+(`runtime.recoverable`) feeds it messages, frames and acknowledgements of the store, and takes what it wants sent and stored.
 """
 
 from __future__ import annotations
@@ -10,23 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from recovery.attributes import Attributes
-from recovery.beside import Beside
-from recovery.checkpoints import Checkpoints, Draft, Positions
-from recovery.groups import Group
+from recovery.checkpoint.attributes import Attributes
+from recovery.checkpoint.checkpoints import Checkpoints, Draft, Positions
+from recovery.checkpoint.operator_memory import Beside
+from recovery.checkpoint.records import SourcePosition, key_of, record_of
+from recovery.groups import GroupProgress
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, at_cut, at_epoch, cut_within, nothing, to_frontier
 from recovery.protocol import (
-    Ask,
+    AskMemory,
     Completed,
     Cut,
     Decision,
+    Drain,
     Drained,
     Durable,
     Held,
     InMemory,
     Join,
-    Pause,
     Refused,
     Released,
     Restored,
@@ -37,21 +38,20 @@ from recovery.protocol import (
     Watermarks,
 )
 from recovery.recorder import WorkerRecorder
-from recovery.records import SourcePosition, key_of, record_of
-from recovery.rollback import Rollback
+from recovery.rollback.cost import suppose
+from recovery.rollback.orders import RollbackPlanner
 from recovery.store.interface import Buffer
 from recovery.store.journal import Journal
 from recovery.store.segments import Section, SegmentMeta
-from recovery.suppose import suppose
-from timely import rewind
+from timely.data.messages import Frame
+from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
-from timely.messages import Frame
 from timely.operators.ends import StagedEnd
-from timely.order import Time
-from timely.plan import Plan
-from timely.progress import frontier_at
+from timely.progress.tracker import frontier_at
 from timely.state.interface import State
-from timely.worker import Worker
+from timely.time import Time
+from timely.worker import restoring
+from timely.worker.worker import Worker
 
 HEARTBEAT_SECONDS = 0.5
 """A worker says at least so often that it is alive."""
@@ -60,8 +60,8 @@ ITERATION_SECONDS = 0.1
 """A worker that is busy in a loop says so often how many iterations are over."""
 
 
-class Phase(Enum):
-    """What the worker is doing."""
+class WorkerPhase(Enum):
+    """The phase of a worker in the rounds of rollback."""
 
     JOINING = "waits for the first decision"
     RUNNING = "runs"
@@ -96,7 +96,7 @@ class Agent:
         self.worker.awaited = {-1}
         self.checkpoints = Checkpoints(layout, index, self.recorder, journal)
         self.journal = journal
-        self.phase = Phase.JOINING
+        self.phase = WorkerPhase.JOINING
         self.round = 0
         self.alive = False
         self.messages: list[ToMonitor] = []
@@ -127,7 +127,7 @@ class Agent:
         self._attributes = Attributes(layout, self.worker, self.recorder)
         self._beside = Beside(layout, self.worker)
         self.recorder.beside = self._beside.watched()
-        self._groups = [Group(plan, layout, number) for number in range(len(layout.groups))]
+        self._groups = [GroupProgress(plan, layout, number) for number in range(len(layout.groups))]
         self._busy_seconds = ITERATION_SECONDS if any(group.depth > 1 for group in self._groups) else HEARTBEAT_SECONDS
 
     # Beginning
@@ -159,7 +159,7 @@ class Agent:
 
     def join(self) -> None:
         """Tell the monitor, a new one perhaps, that this worker is there."""
-        paused = self.phase in (Phase.DRAINING, Phase.DRAINED)
+        paused = self.phase in (WorkerPhase.DRAINING, WorkerPhase.DRAINED)
         self.messages.append(
             Join(
                 self.index,
@@ -172,24 +172,24 @@ class Agent:
             )
         )
         self._reported_at = float("-inf")  # it has not heard how far this worker is; what was complete stays so
-        if self.phase == Phase.RELEASED:
+        if self.phase == WorkerPhase.RELEASED:
             self.messages.append(Released(self.index))
 
     @property
     def running(self) -> bool:
         """True if sources may be read and the worker run."""
-        return self.phase == Phase.RUNNING and not self.worker.awaited
+        return self.phase == WorkerPhase.RUNNING and not self.worker.awaited
 
     @property
     def done(self) -> bool:
         """True if everything is complete, persisted and released, and the monitor knows."""
-        return self.phase == Phase.RELEASED
+        return self.phase == WorkerPhase.RELEASED
 
     def resume(self) -> None:
         """To be called before the worker is run: a generation may just have begun."""
         if self._begun:
             self._begun = False
-            rewind.resume(self.worker)
+            restoring.resume(self.worker)
 
     # What the monitor says
 
@@ -197,25 +197,25 @@ class Agent:
         """A message of the monitor."""
         match message:
             case Cut():
-                if message.generation == self.worker.generation and self.phase == Phase.RUNNING:
+                if message.generation == self.worker.generation and self.phase == WorkerPhase.RUNNING:
                     self._due.append(message)
             case Watermarks():
                 self._raise(message.changed)
-            case Pause():
+            case Drain():
                 self._pause(message)
             case Decision():
                 self._decide(message)
             case Refused():
                 self.refused = message.reason
-            case Ask() | Suppose():
+            case AskMemory() | Suppose():
                 if self.running:
                     self.messages.append(self._answer(message))
 
-    def _answer(self, question: Ask | Suppose) -> ToMonitor:
+    def _answer(self, question: AskMemory | Suppose) -> ToMonitor:
         """The answer to a question of somebody who looks at the job; nothing but the question may fail by it."""
         generation = self.worker.generation
         try:
-            if isinstance(question, Ask):
+            if isinstance(question, AskMemory):
                 return Held(self.index, generation, question.question, self._memory())
             return suppose(question, self.layout, self.recorder, self.index, generation, self.worked)
         except Exception as error:
@@ -252,19 +252,19 @@ class Agent:
 
     # Rounds
 
-    def _pause(self, message: Pause) -> None:
+    def _pause(self, message: Drain) -> None:
         if message.round <= self.round:
             return
         self.round = message.round
         if not self.alive:
             self.join()  # nothing to drain: what the store holds is all there is
             return
-        self.phase = Phase.DRAINING
+        self.phase = WorkerPhase.DRAINING
         self._due.clear()
         self.save(at_once=True)  # what was begun; nothing may change before it is done
         self._peers = tuple(worker for worker in message.alive if worker != self.index)
         # What the others are told of progress must hold: what waits here may still cause something.
-        for worker, frame in self.worker.take_frames(quiet=rewind.quiet(self.worker)).items():
+        for worker, frame in self.worker.take_frames(quiet=restoring.quiet(self.worker)).items():
             self.frames.append((worker, frame))
         for worker in self._peers:
             self.frames.append((worker, Frame(self.index, self.worker.generation, ends=self.round)))
@@ -282,11 +282,11 @@ class Agent:
 
     def _settle(self) -> None:
         """Answer the monitor when all links are empty and nothing is being stored."""
-        if self.phase != Phase.DRAINING or self.waits_for_store() or self.journal.gathered:
+        if self.phase != WorkerPhase.DRAINING or self.waits_for_store() or self.journal.gathered:
             return
         if any(self._ended.get(worker, 0) < self.round for worker in self._peers):
             return
-        self.phase = Phase.DRAINED
+        self.phase = WorkerPhase.DRAINED
         memory = self._memory()
         self._settled = [held.upto for held in memory]
         self.messages.append(Drained(self.index, self.round, memory))
@@ -314,7 +314,7 @@ class Agent:
             return self._settled[p]
         info = self.layout.processors[p]
         depth, near = info.depth, self._groups[info.group].near
-        local = rewind.look(self.worker)
+        local = restoring.look(self.worker)
         runtime, tracker = self.worker.runtimes[p], self.worker.tracker
         reach = tuple(
             (place, summary)
@@ -346,7 +346,7 @@ class Agent:
             self._waiting.append(self._joining(decision.generation))
             return
         remembers = self.alive and self.index not in decision.failed
-        rollback = Rollback(
+        rollback = RollbackPlanner(
             *(self._plan, self.layout, self.worker, self.recorder, self.checkpoints),
             *(self._attributes, self._beside),
             remembers,
@@ -357,7 +357,7 @@ class Agent:
         for worker, bounds in enumerate(decision.watermarks):
             self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self.checkpoints.apply(decision.generation, mine)
-        for worker, frame in rewind.rewind(self.worker, orders).items():
+        for worker, frame in restoring.rewind(self.worker, orders).items():
             self.frames.append((worker, frame))
         self._attributes.look()
         self.checkpoints.forget_payloads()
@@ -368,7 +368,7 @@ class Agent:
                 self._stored_at[p] = min(self._stored_at[p], bound) if remembers else bound
         self._begun = True
         self.alive = True
-        self.phase = Phase.RUNNING
+        self.phase = WorkerPhase.RUNNING
         self.round = max(self.round, decision.generation)
         self._completed = None
         self._waiting.append(Restored(self.index, decision.generation))
@@ -385,13 +385,13 @@ class Agent:
 
     def turn(self, quiet: bool, now: float, every: float = 0.02) -> None:
         """After each turn of the worker, and after `save`: say how far it is. `every`: seconds between two reports."""
-        if self.phase == Phase.RUNNING and not self.worker.awaited:
+        if self.phase == WorkerPhase.RUNNING and not self.worker.awaited:
             if quiet and now - self._reported_at >= every:
                 self._report(now)
             elif now - self._reported_at >= self._busy_seconds:
                 self._report(now, busy=True)  # for long: alive, and perhaps further in a loop
             if self._all_released():
-                self.phase = Phase.RELEASED
+                self.phase = WorkerPhase.RELEASED
                 self.messages.append(Released(self.index))
         self._settle()
 
@@ -435,7 +435,7 @@ class Agent:
 
     def _report(self, now: float, busy: bool = False) -> None:
         """`busy`: work waits here. Groups that are cut between epochs then stay at what was said before."""
-        local = rewind.look(self.worker)
+        local = restoring.look(self.worker)
         upto = tuple(
             self._complete(group, local) if not busy or group.depth > 1 else nothing(group.depth)
             for group in self._groups
@@ -447,7 +447,7 @@ class Agent:
             self._reported_at = now
             self.messages.append(Completed(self.index, self.worker.generation, upto))
 
-    def _complete(self, group: Group, local: list[tuple[int, Time]]) -> Bound:
+    def _complete(self, group: GroupProgress, local: list[tuple[int, Time]]) -> Bound:
         """The last cut of a group before everything that can still come to it; `local` is work that waits here."""
         leaving = self.worker.tracker.leaving
         least = at_epoch(NEVER, group.depth)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import networkx as nx
 
 from recovery.layout import Layout
-from timely.order import Summary
-from timely.plan import Plan
+from timely.dataflow.plan import Plan
+from timely.time import Summary
 
 _GROUP = -1
 
 
-class Group:
+class GroupProgress:
     """Group `number` of a layout, on one worker.
 
     Attributes:

@@ -22,15 +22,15 @@ from msgspec.structs import replace
 from recovery.loops import WITHIN, cut_within_epochs
 from recovery.metadata import Bound, everything, nothing
 from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, Policy, interval
+from timely.dataflow.fingerprint import fingerprint, outline
+from timely.dataflow.graph import Edge, Graph, Node
+from timely.dataflow.plan import Plan, Processor
 from timely.errors import GraphError
-from timely.fingerprint import fingerprint, outline
-from timely.graph import Edge, Graph, Node
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE
-from timely.order import Summary, Time
-from timely.plan import Plan, Processor
-from timely.runtime import build_operator
 from timely.state import is_transient
+from timely.time import Summary, Time
+from timely.worker.processor import build_operator
 
 DEFAULT = Lazy()
 """The policy of operators that were given none."""

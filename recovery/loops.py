@@ -16,10 +16,10 @@ from collections.abc import Collection, Sequence
 
 import networkx as nx
 
-from timely.graph import Node
+from timely.dataflow.graph import Node
+from timely.dataflow.plan import Plan
 from timely.operators.borders import Enter
-from timely.plan import Plan
-from timely.runtime import build_operator
+from timely.worker.processor import build_operator
 
 WITHIN = 2
 """Coordinates of times in a loop that is in no other."""

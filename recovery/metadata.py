@@ -2,7 +2,7 @@
 
 A rollback frontier here is a *lexicographic prefix*: all times before a bound, compared as tuples (Isard and Abadi,
 *Falkirk Wheel*, section 4.1). Such frontiers are totally ordered, so those that a processor can be restored to form a
-chain, and tuple comparison is set inclusion. The general frontiers of `timely.order` are what the literal fixed point
+chain, and tuple comparison is set inclusion. The general frontiers of `timely.time` are what the literal fixed point
 works on; `to_frontier` leads from here to there.
 """
 
@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from timely.order import FINITE, INF, Frontier, Summary, Time, minimal
+from timely.time import FINITE, INF, Frontier, Summary, Time, minimal
 
 Bound: TypeAlias = tuple[int, ...]
 """The frontier of all times that come before it, as tuples. Has as many coordinates as the times."""

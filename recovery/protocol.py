@@ -34,8 +34,8 @@ import msgspec
 
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi
-from timely.codec.typed import Typed
-from timely.order import Time
+from timely.data.codec.typed import Typed
+from timely.time import Time
 
 LIVE = None
 """In a decision: the processor stays as it is, at ⊤."""
@@ -113,7 +113,7 @@ class Released(msgspec.Struct, tag=True, frozen=True):
 
 
 class Held(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `Ask`: what `Drained` would say now."""
+    """The answer to `AskMemory`: what `Drained` would say now."""
 
     worker: int
     generation: int
@@ -151,7 +151,7 @@ class Supposed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Unanswered(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `Ask` or `Suppose` of a worker that cannot answer: nothing but the question fails."""
+    """The answer to `AskMemory` or `Suppose` of a worker that cannot answer: nothing but the question fails."""
 
     worker: int
     generation: int
@@ -159,7 +159,7 @@ class Unanswered(msgspec.Struct, tag=True, frozen=True):
     reason: str
 
 
-class Hold(msgspec.Struct, frozen=True, array_like=True):
+class ObservedHold(msgspec.Struct, frozen=True, array_like=True):
     """Why a progress frontier is where it is: `count` things of kind `what` at `processor`, at `time`, on any worker."""
 
     what: str
@@ -175,11 +175,11 @@ class Closely(msgspec.Struct, frozen=True, array_like=True):
 
     processor: int
     frontier: tuple[Time, ...]
-    holds: tuple[Hold, ...]
+    holds: tuple[ObservedHold, ...]
 
 
 class Observed(msgspec.Struct, tag=True, frozen=True):
-    """How a worker is doing, for people: nothing is decided by it. See `recovery.observe` for `numbers`."""
+    """An observation of a worker, for people: nothing is decided by it. See `runtime.observer` for `numbers`."""
 
     worker: int
     generation: int
@@ -213,7 +213,7 @@ class Watermarks(msgspec.Struct, tag=True, frozen=True):
     changed: tuple[tuple[int, int, Bound], ...]
 
 
-class Pause(msgspec.Struct, tag=True, frozen=True):
+class Drain(msgspec.Struct, tag=True, frozen=True):
     """Round `round` begins: stop, send an end marker to each of `alive`, and wait for theirs."""
 
     round: int
@@ -240,7 +240,7 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
     reason: str
 
 
-class Ask(msgspec.Struct, tag=True, frozen=True):
+class AskMemory(msgspec.Struct, tag=True, frozen=True):
     """A question: the memory of this worker if its links were drained now. `Held` is the answer."""
 
     question: int
@@ -254,6 +254,24 @@ class Suppose(msgspec.Struct, tag=True, frozen=True):
     failed: tuple[tuple[int, ...], ...]
 
 
+ROWS = (
+    "epoch",  # of the least time that may still come
+    "inner",  # the coordinate after that
+    "pending",  # notifications
+    "held",  # capabilities
+    "queued",  # batches
+    "rows",  # of state
+    "bytes",  # of state, about
+    "logged",  # messages
+    "logged_bytes",
+    "taken",  # records
+    "sent",  # records
+    "busy",  # microseconds
+)
+END = 1 << 62
+"""In the rows `epoch` and `inner`: nothing will come any more."""
+
+
 class Observe(msgspec.Struct, tag=True, frozen=True):
     """Somebody looks: say how you are doing, every `every` seconds, for the next `seconds`; more of `closely` than others."""
 
@@ -262,7 +280,7 @@ class Observe(msgspec.Struct, tag=True, frozen=True):
     closely: tuple[int, ...] = ()
 
 
-ToWorker: TypeAlias = Cut | Watermarks | Pause | Decision | Refused | Ask | Suppose | Observe
+ToWorker: TypeAlias = Cut | Watermarks | Drain | Decision | Refused | AskMemory | Suppose | Observe
 
 _encoder = msgspec.msgpack.Encoder()
 _to_monitor: Typed[ToMonitor] = Typed("a message of a worker", ToMonitor)

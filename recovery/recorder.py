@@ -2,7 +2,7 @@
 
 Of messages it keeps the greatest times delivered and sent, which is what M̄(d, ⊤) and D̄(e, ⊤) come down to for frontiers
 that are totally ordered; of logged edges the messages themselves; of full histories the events. What is saved, and when
-it is forgotten, is `recovery.checkpoints`' affair.
+it is forgotten, is `recovery.checkpoint.checkpoints`' affair.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 
 from recovery.layout import Layout
 from recovery.metadata import Bound, after, everything, inverse, nothing, project
-from timely.batch import Batch
-from timely.codec import check_columns, decode_batch
+from timely.data.batch import Batch
+from timely.data.codec import check_columns, decode_batch
+from timely.data.messages import Message
 from timely.errors import OperatorError
-from timely.messages import Message
-from timely.order import INF, Summary, Time
+from timely.time import INF, Summary, Time
 
 NOTIFICATION = -1
 RESULT = -2
 
 
 @dataclass(slots=True)
-class Entry:
+class LogEntry:
     """One message of a log, to `receiver`. `batch` is set where it never left this worker."""
 
     edge: int
@@ -52,7 +52,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Event:
+class HistoryEvent:
     """One event of a history. `port` may be NOTIFICATION or RESULT; `what` is the batch, or the job's result."""
 
     order: int
@@ -79,7 +79,7 @@ class _Memory:
 
 
 class WorkerRecorder:
-    """The memory of worker `index`; see `timely.recorder.Recorder`."""
+    """The memory of worker `index`; see `timely.worker.recorder.Recorder`."""
 
     def __init__(self, layout: Layout, index: int) -> None:
         self._layout = layout
@@ -90,9 +90,11 @@ class WorkerRecorder:
         self.logged = frozenset(edge.edge for edge in layout.edges if edge.resends)
         self._reach: dict[tuple[int, int], bool] = {}
         """Outputs where not all is logged, unless they change times unlogged: whether what goes to later times is."""
-        self.logs: dict[tuple[int, int], list[Entry]] = {}
+        self.logs: dict[tuple[int, int], list[LogEntry]] = {}
         """By (edge of the graph, receiving worker), in the order of sending."""
-        self.histories: dict[int, list[Event]] = {p: [] for p, info in enumerate(layout.processors) if info.history}
+        self.histories: dict[int, list[HistoryEvent]] = {
+            p: [] for p, info in enumerate(layout.processors) if info.history
+        }
         self.beside: dict[int, Callable[[], bool]] = {}
         """Of operators with a history that may end in their `state`: whether they keep anything more now."""
         self.handled: list[dict[Time, int]] = [{} for _ in layout.processors]
@@ -207,7 +209,7 @@ class WorkerRecorder:
             return
         payload = message.payload[0] if len(message.payload) == 1 else b"".join(message.payload)
         self.logs.setdefault((message.edge, receiver), []).append(
-            Entry(message.edge, receiver, message.number, message.event, message.time, message.header, payload)
+            LogEntry(message.edge, receiver, message.number, message.event, message.time, message.header, payload)
         )
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
@@ -216,10 +218,10 @@ class WorkerRecorder:
             return
         self._local_number += 1
         self.logs.setdefault((edge, self._index), []).append(
-            Entry(edge, self._index, self._local_number, event, time, batch=batch)
+            LogEntry(edge, self._index, self._local_number, event, time, batch=batch)
         )
 
-    def recall(self, entry: Entry) -> None:
+    def recall(self, entry: LogEntry) -> None:
         """A message is in the log of an earlier process of this worker. Numbers tell the order of sending, so they go on."""
         self.logs.setdefault((entry.edge, entry.receiver), []).append(entry)
         if entry.receiver == self._index:
@@ -244,7 +246,7 @@ class WorkerRecorder:
 
     def _happened(self, processor: int, port: int, time: Time, what: Any) -> None:
         self.order += 1
-        self.histories[processor].append(Event(self.order, port, time, what))
+        self.histories[processor].append(HistoryEvent(self.order, port, time, what))
 
     def _too_far(self, processor: int, event: Time, time: Time, what: str) -> OperatorError:
         info = self._layout.processors[processor]

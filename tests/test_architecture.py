@@ -17,47 +17,32 @@ from pathlib import Path
 
 import networkx as nx
 
+from timely.errors import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # ----------------------------------------------------------------------------------------------------------
 # The house. A module may import from its own floor and from the floors below it.
 
-PACKAGES = ["timely", "recovery", "monitor", "libraries", "falkirk"]  # lowest first
-
-# Inside `timely`: patterns of module names (without "timely."), lowest floor first; the first fit counts.
-TIMELY_FLOORS: list[tuple[str, list[str]]] = [
-    ("order", ["errors", "times", "order", "frontier", "summary", "sequence"]),
-    ("batch", ["batch", "keys", "codec", "codec.*", "routing", "kernels", "kernels.*"]),
-    ("seams", ["state", "state.*", "recorder", "messages", "capability", "io", "io.*"]),
-    ("operators", ["operators", "operators.*"]),
-    ("graph", ["graph", "graph_*", "fingerprint", "draw", "progress", "progress_*", "progress.*"]),
-    ("stream", ["wire", "stream", "stream_*", "keyed", "columns", "windows", "dataflow"]),
-    ("worker", ["plan", "plan_*", "outbox", "runtime", "rewind", "worker", "worker_*", "worker.*"]),
-    ("drivers", ["drivers", "drivers.*"]),
-    ("run", ["", "run"]),
-]
+# The rooms of each house, lowest first: a folder or a file of it imports from its own room and from rooms below.
+ROOMS = {
+    "timely": ["errors", "time", "data", "io", "state", "operators", "progress", "dataflow", "worker"],
+    "recovery": [
+        *("errors", "policies", "metadata", "store", "loops layout groups", "protocol", "recorder"),
+        *("checkpoint", "fixed_point", "rollback", "agent", "backpressure"),
+    ],
+    "monitor": ["coordination explain", "web"],
+    "runtime": [
+        *("links scratch imports host_limits", "control", "job_control"),
+        "workspace program explain kept_input content_fingerprint inputs outputs session job",
+        *("memory", "observer store_writer store_client recoverable", "page", "processes", "supervisor", "run"),
+    ],
+}
 
 # The deterministic core: fed with events, returns effects. Whatever it needs from outside is handed to it.
-PURE = [
-    *(
-        "timely.errors",
-        "timely.times",
-        "timely.order",
-        "timely.frontier",
-        "timely.summary",
-        "timely.sequence",
-    ),
-    *(
-        "timely.batch",
-        "timely.codec*",
-        "timely.kernels*",
-        "timely.routing",
-        "timely.state*",
-        "timely.recorder",
-    ),
-    *("timely.messages", "timely.capability", "timely.operators*", "timely.graph*", "timely.progress*"),
-    *("timely.plan*", "timely.outbox", "timely.runtime", "timely.rewind", "timely.worker*"),
-]
+PURE = ["timely", "recovery", "monitor.coordination", "monitor.explain"]
+# Sources and sinks, and the disk: the runtime calls them.
+NOT_PURE = ["timely.io", "recovery.store.local"]
 IMPURE_MODULES = {
     *("time", "random", "secrets", "numpy.random", "tempfile", "socket", "ssl", "select", "selectors", "zmq"),
     *("signal", "subprocess", "threading", "_thread", "multiprocessing", "concurrent", "asyncio", "queue"),
@@ -68,7 +53,7 @@ IMPURE_CALLS = re.compile(
 
 # Code from elsewhere may run only where a program is handed to a process that we started ourselves.
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "shelve", "marshal", "joblib", "cloudpickle"}
-CLOUDPICKLE_ALLOWED = ["timely.drivers.*", "libraries.spark.*"]
+CLOUDPICKLE_ALLOWED = ["runtime.*", "libraries.spark.*"]
 
 # Names of import that differ from the name of the distribution in pyproject.toml.
 DISTRIBUTIONS = {"zmq": "pyzmq", "prometheus_client": "prometheus-client"}
@@ -109,7 +94,7 @@ def files() -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """One source file of the five packages."""
+    """One source file of the packages."""
 
     name: str
     path: Path
@@ -168,12 +153,18 @@ def imports(module: Module, deferred: bool = True) -> Iterator[tuple[str, ast.st
                 yield full if full in modules() or base == "numpy" else base, node
 
 
-def timely_floor(name: str) -> int | None:
-    inner = name.removeprefix("timely").removeprefix(".")
-    for level, (_, patterns) in enumerate(TIMELY_FLOORS):
-        if matches(inner, patterns):
+def room(name: str) -> int | None:
+    """The floor of a module within its house; None for the house's own `__init__`, and for houses without rooms."""
+    house, _, inside = name.partition(".")
+    for level, names in enumerate(ROOMS.get(house, [])):
+        if inside.split(".")[0] in names.split():
             return level
     return None
+
+
+def within(name: str, packages: list[str]) -> bool:
+    """Whether a module is one of these packages, or inside one."""
+    return any(name == each or name.startswith(f"{each}.") for each in packages)
 
 
 def report(problems: list[str]) -> str:
@@ -197,29 +188,35 @@ def test_packages_import_downwards_only() -> None:
     assert not problems, report(problems)
 
 
-def test_floors_of_timely_import_downwards_only() -> None:
+def test_rooms_import_downwards_only() -> None:
     problems = []
     for module in modules().values():
-        own = timely_floor(module.name)
-        if not module.name.startswith("timely") or own is None:
-            continue
+        house, own = module.name.split(".")[0], room(module.name)
         for name, node in imports(module):
-            other = timely_floor(name) if name.split(".")[0] == "timely" else None
-            # A bare `import timely` is as high as the top floor, and so is an import of its public names.
-            if other is not None and other > own:
+            other = room(name)
+            if own is not None and other is not None and name.split(".")[0] == house and other > own:
                 problems.append(
-                    f"{module.at(node)}: {module.name} (floor {own}, {TIMELY_FLOORS[own][0]}) imports "
-                    f"{name} (floor {other}, {TIMELY_FLOORS[other][0]}): imports point downwards only"
+                    f"{module.at(node)}: {module.name} imports {name}: {ROOMS[house][other]} lies above {ROOMS[house][own]}"
                 )
     assert not problems, report(problems)
 
 
-def test_every_module_of_timely_has_a_floor() -> None:
+def test_every_module_has_a_room() -> None:
     problems = [
-        f"{module.path.relative_to(ROOT)}: give {module.name} a place in TIMELY_FLOORS"
+        f"{module.path.relative_to(ROOT)}: give {module.name} a place in ROOMS"
         for module in modules().values()
-        if module.name.split(".")[0] == "timely" and timely_floor(module.name) is None
+        if module.name.split(".")[0] in ROOMS and "." in module.name and room(module.name) is None
     ]
+    assert not problems, report(problems)
+
+
+def test_every_folder_says_what_enters_and_what_leaves() -> None:
+    problems = []
+    for module in modules().values():
+        if module.path.name == "__init__.py" and module.name.split(".")[0] in ROOMS and "." in module.name:
+            said = ast.get_docstring(module.tree) or ""
+            if "Enters:" not in said or "Leaves:" not in said:
+                problems.append(f"{module.path.relative_to(ROOT)}: say in its docstring what enters and what leaves")
     assert not problems, report(problems)
 
 
@@ -235,7 +232,7 @@ def test_no_modules_need_each_other_to_be_imported() -> None:
 def test_pure_core_imports_no_clock_chance_socket_or_thread() -> None:
     problems = []
     for module in modules().values():
-        if not matches(module.name, PURE):
+        if not within(module.name, PURE) or within(module.name, NOT_PURE):
             continue
         for name, node in imports(module):
             if any(name == each or name.startswith(f"{each}.") for each in IMPURE_MODULES):
@@ -246,7 +243,7 @@ def test_pure_core_imports_no_clock_chance_socket_or_thread() -> None:
     assert not problems, report(problems)
 
 
-def test_nothing_unpickles_but_drivers_that_start_processes() -> None:
+def test_nothing_unpickles_but_the_runtime_and_spark() -> None:
     problems = []
     for module in modules().values():
         for name, node in imports(module):

@@ -1,4 +1,16 @@
-"""Timely dataflow: logical times, progress tracking, and the engine that runs a dataflow on one or many workers.
+"""Timely dataflow: logical times, progress tracking, and the worker that runs its share of a dataflow. Pure, but for `io`.
 
-This package knows nothing of recovery, Spark or the web; `falkirk` is the front door for users.
+Rooms, lowest first; each imports from those below:
+
+- `time`: times, frontiers, path summaries.
+- `data`: batches, their encoding, routing, kernels.
+- `io`: sources and sinks, called by the runtime.
+- `state`: all that operators keep.
+- `operators`: the built-in ones, and what one of a user's own is given.
+- `progress`: which times may still arrive where.
+- `dataflow`: the language of programs, the graph, the plan.
+- `worker`: the state machine, its calls of a `Recorder`, its half of a rollback.
+
+Enters: programs, batches, frames of other workers. Leaves: frames, effects for a driver. It knows nothing of recovery, Spark or
+the web; `falkirk` is the front door for users.
 """

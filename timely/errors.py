@@ -78,9 +78,12 @@ def told(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+PACKAGES = ("timely", "recovery", "monitor", "runtime", "libraries", "falkirk")
+"""The project's own packages, lowest first: frames of their code are not the user's."""
+
 _ROOT = str(Path(__file__).resolve().parent.parent) + os.sep
 _NOT_THE_USERS = (
-    *(_ROOT + package + os.sep for package in ("timely", "recovery", "monitor", "libraries", "falkirk")),
+    *(_ROOT + package + os.sep for package in PACKAGES),
     contextlib.__file__,  # `with flow.region(...)`
 )
 _COMMAND_LINE = os.path.join(_ROOT, "falkirk", "cli.py")

@@ -30,7 +30,7 @@ from common import arguments, percentile, report
 
 import falkirk
 from falkirk import Dataflow, Ephemeral, Lazy, agg
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.io import Chunk, End, Partition, Position, Wait
 
 EVERY = 0.5

@@ -11,7 +11,7 @@ from common import arguments, percentile, report
 
 import falkirk
 from falkirk import Dataflow, Session
-from timely.routing import SHARDS, stable_hash, worker_of_shard
+from timely.data.routing import SHARDS, stable_hash, worker_of_shard
 
 
 def build() -> Dataflow:

@@ -12,7 +12,7 @@ from common import arguments, report
 
 import falkirk
 from falkirk import Dataflow, Session
-from timely.routing import SHARDS, stable_hash, worker_of_shard
+from timely.data.routing import SHARDS, stable_hash, worker_of_shard
 
 
 def key_of(worker: int, workers: int) -> int:

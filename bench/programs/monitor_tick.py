@@ -14,21 +14,21 @@ from collections.abc import Callable
 
 from common import arguments, report
 
-from recovery.fixed_point.incremental import Report, Watermarks
-from recovery.fixed_point.solve import Edge
-from timely.order import Summary
+from recovery.fixed_point.incremental import Report, WatermarkSolver
+from recovery.fixed_point.solve import PhysicalEdge
+from timely.time import Summary
 
 DEGREE = 20
 LAYER = 500
 TICKS = 9
 
 
-def edges_between(processors: int, chance: random.Random) -> list[Edge]:
+def edges_between(processors: int, chance: random.Random) -> list[PhysicalEdge]:
     """In-edges from earlier layers, for all but the first layer."""
     same = Summary.identity(1)
     layer = min(LAYER, max(1, processors // 4))
     return [
-        Edge(chance.randrange(max(0, p - p % layer - 4 * layer), p - p % layer), p, same)
+        PhysicalEdge(chance.randrange(max(0, p - p % layer - 4 * layer), p - p % layer), p, same)
         for p in range(layer, processors)
         for _ in range(DEGREE)
     ]
@@ -52,7 +52,7 @@ def main() -> None:
 
     report((time.perf_counter() - start) * 1e3, system="falkirk_import", unit="ms")
     start = time.perf_counter()
-    watermarks = Watermarks([(1, True)] * size, edges, compiled=True)
+    watermarks = WatermarkSolver([(1, True)] * size, edges, compiled=True)
     report((time.perf_counter() - start) * 1e3, system="falkirk_build", unit="ms")
 
     def reports(epoch: int) -> list[Report]:

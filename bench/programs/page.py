@@ -18,9 +18,9 @@ from monitor.web.graph_page import graph_page
 from monitor.web.view import Observation, SeatView, View, changes
 from recovery.layout import Layout, lay_out
 from recovery.metadata import at_epoch
-from recovery.observe import ROWS
 from recovery.protocol import Observed, encode_message
-from timely.plan import compile_plan
+from runtime.observer import ROWS
+from timely.dataflow.plan import compile_plan
 
 LANES = 6
 UPDATES = 60

@@ -27,7 +27,7 @@ from common import arguments, report
 
 import falkirk
 from falkirk import Dataflow, Lazy, agg
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.io import Chunk, End, Partition, Position, Wait
 
 LOADING = 16
@@ -128,7 +128,7 @@ def main() -> None:
     args = arguments()
     if args.part == "process":
         began = time.perf_counter()
-        code = "import numpy, pyarrow, polars, recovery.session, timely.kernels as k; k.warm()"
+        code = "import numpy, pyarrow, polars, runtime.recoverable, timely.data.kernels as k; k.warm()"
         subprocess.run([sys.executable, "-c", code], check=True)
         report((time.perf_counter() - began) * 1000)
         return

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from timely.batch import Batch, as_arrow
+from timely.data.batch import Batch, as_arrow
+from timely.data.kernels import warm
 from timely.io import Chunk, End, Partition, Position, Source, Wait
-from timely.kernels import warm
 
 
 @dataclass

@@ -60,7 +60,7 @@ def main(
         total = runs * len(tasks)
         started = 0
 
-        def on_run(task: harness.Task) -> None:
+        def on_run(task: harness.BenchTask) -> None:
             nonlocal started
             started += 1
             what = f"{name}: {task.variant.system}, {task.workers} worker{'s' if task.workers > 1 else ''}"
@@ -77,9 +77,9 @@ def main(
 
 def _plan(
     bench: Bench, workers: int | None, peers: bool, size: int, python: Path, folder: Path | None
-) -> tuple[list[harness.Task], list[harness.Row]]:
+) -> tuple[list[harness.BenchTask], list[harness.Row]]:
     """The tasks to run, and the rows of those that cannot be."""
-    tasks: list[harness.Task] = []
+    tasks: list[harness.BenchTask] = []
     absent: list[harness.Row] = []
     if folder is not None:
         size = data_sets.records_of(folder)
@@ -94,7 +94,7 @@ def _plan(
             if variant.workers is not None and count not in variant.workers:
                 continue
             if variant.package is None:
-                tasks.append(harness.Task(variant, count, size, folder, harness.current_python()))
+                tasks.append(harness.BenchTask(variant, count, size, folder, harness.current_python()))
                 continue
             if variant.package not in found:
                 found[variant.package] = harness.installed(variant.package, python)
@@ -102,7 +102,7 @@ def _plan(
                 absent.append(harness.missing(bench, variant, count, harness.NOT_INSTALLED))
                 continue
             smaller = min(size, variant.at_most or size)
-            tasks.append(harness.Task(variant, count, smaller, folder, python))
+            tasks.append(harness.BenchTask(variant, count, smaller, folder, python))
     return tasks, absent
 
 

@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class BenchTask:
     """A variant to be run with so many workers and at this size."""
 
     variant: Variant
@@ -90,7 +90,7 @@ def installed(package: str, python: Path) -> bool:
         return False
 
 
-def measure(bench: Bench, tasks: list[Task], runs: int, on_run: Callable[[Task], None]) -> list[Row]:
+def measure(bench: Bench, tasks: list[BenchTask], runs: int, on_run: Callable[[BenchTask], None]) -> list[Row]:
     """Run all tasks `runs` times, interleaved. A task that fails once is not run again; its row says why it failed."""
     found: dict[int, dict[tuple[str, int], _Found]] = {index: {} for index in range(len(tasks))}
     failed: dict[int, str] = {}
@@ -127,7 +127,7 @@ def missing(bench: Bench, variant: Variant, workers: int, note: str, size: int |
     return Row(bench.name, variant.system, workers, None, bench.unit, 0, size=size, note=note)
 
 
-def run_once(task: Task) -> list[dict[str, Any]]:
+def run_once(task: BenchTask) -> list[dict[str, Any]]:
     """The figures that one run of the program printed. Raises FalkirkError, with the end of its output, if it failed."""
     command: list[str | os.PathLike[str]] = [task.python, programs_folder() / task.variant.program]
     command += ["--workers", str(task.workers), "--size", str(task.size)]
@@ -166,7 +166,7 @@ def _figures(output: str) -> Iterable[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _row(bench: Bench, task: Task, system: str, entry: _Found) -> Row:
+def _row(bench: Bench, task: BenchTask, system: str, entry: _Found) -> Row:
     return Row(
         bench.name,
         system,
@@ -181,7 +181,7 @@ def _row(bench: Bench, task: Task, system: str, entry: _Found) -> Row:
     )
 
 
-def _compare_outputs(tasks: list[Task], found: dict[int, dict[tuple[str, int], _Found]], rows: list[Row]) -> None:
+def _compare_outputs(tasks: list[BenchTask], found: dict[int, dict[tuple[str, int], _Found]], rows: list[Row]) -> None:
     """A system whose output differs from the first one's on the same input has measured something else: say so."""
     expected: dict[int, tuple[str, dict[str, float]]] = {}
     for index, task in enumerate(tasks):

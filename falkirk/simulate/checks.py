@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.outside import Violation
 from falkirk.simulate.process import Process
-from monitor.records import KeptDecision, KeptWatermarks, Record
+from monitor.coordination.records import KeptDecision, KeptWatermarks, Record
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut
 from recovery.protocol import Completed, Decision, Drained, ToMonitor, ToWorker, Watermarks
-from recovery.session import RecoverableSession
 from recovery.store.interface import Buffer
-from timely.batch import Batch
-from timely.messages import Captured, CommitSink, Effect
-from timely.order import Time, leq, maximal
+from runtime.recoverable import RecoverableSession
+from timely.data.batch import Batch
+from timely.data.messages import Captured, CommitSink, Effect
+from timely.time import Time, leq, maximal
 
 _Output = tuple[int, Time]
 """An exactly-once output of a worker at a time: (node, time)."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from falkirk.simulate.faults import KINDS
 from falkirk.simulate.simulation import Failure, Simulation, report
-from timely.drivers.program import Program
+from runtime.program import Program
 
 _LINE_SECONDS = 5.0
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from recovery.store.interface import AlreadyThere, Buffer, NotThere, StoreError, StoreFull
 from recovery.store.memory import aligned_memory
 from recovery.store.segments import as_bytes
-from recovery.store.writer import Done
+from runtime.store_writer import Done
 
 Writer: TypeAlias = Hashable
 """A writer: an owner and its incarnation, for example ("worker-000", 2)."""

@@ -64,7 +64,7 @@ class Rates:
     give_up: float = 0.0
     """That a worker is given up for no reason, and goes on for a while."""
     in_rounds: float = 1.0
-    """How much more likely kills are during a round of rollback."""
+    """The factor by which kills are more likely during a round of rollback."""
     disk: bool = False
 
 

@@ -21,8 +21,8 @@ import pytest
 
 from falkirk.simulate.faults import KINDS
 from falkirk.simulate.simulation import Simulation, Tally, report
-from timely.dataflow import Dataflow
-from timely.drivers.program import Program
+from runtime.program import Program
+from timely.dataflow.dataflow import Dataflow
 
 
 class Simulate(Protocol):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from falkirk.simulate.checks import Checks
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.process import SimulatedStore
-from monitor.coordinator import Coordinator
-from monitor.effects import Effect, Settings
-from monitor.process_journal import MonitorJournal
-from monitor.records import KeptDecision, KeptWatermarks, Record
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import Effect, Settings
+from monitor.coordination.records import KeptDecision, KeptWatermarks, Record
+from runtime.processes.monitor_journal import MonitorJournal
 
 MONITOR = -1
 """In place of a worker's number."""
 
 
-class MonitorProcess:
+class SimulatedMonitor:
     """One incarnation of the monitor."""
 
     def __init__(

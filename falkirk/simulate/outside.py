@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Protocol
 
-from timely.batch import Batch
+from timely.data.batch import Batch
+from timely.dataflow.graph import Graph
 from timely.errors import FalkirkError
-from timely.graph import Graph
 from timely.io.interface import Chunk, End, Partition, Position, Source, Wait
 from timely.io.memory import PendingEpochs, rows_of
-from timely.order import Time
+from timely.time import Time
 
 Result = dict[tuple[str, Time], list[Any]]
 """By output and time: all records of all workers, in a fixed order."""

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.protocol import ToMonitor, ToWorker, encode_message
-from recovery.session import RecoverableSession
-from timely.messages import Frame
+from runtime.recoverable import RecoverableSession
+from timely.data.messages import Frame
 from timely.operators.base import Operator
 
 
@@ -73,7 +73,7 @@ class Process:
 
 
 class SimulatedLink:
-    """The links to the other workers. See `timely.drivers.link.Link`."""
+    """The links to the other workers. See `runtime.links.interface.Link`."""
 
     unsent = 0
 
@@ -100,7 +100,7 @@ class SimulatedLink:
 
 
 class SimulatedMonitorLink:
-    """The connection to the monitor. See `recovery.session.MonitorLink`."""
+    """The connection to the monitor. See `runtime.recoverable.MonitorLink`."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -127,7 +127,7 @@ class SimulatedMonitorLink:
 
 
 class SimulatedStore:
-    """The writing end of the store. See `recovery.session.StoreClient`."""
+    """The writing end of the store. See `runtime.recoverable.StoreClient`."""
 
     def __init__(self, disk: SimulatedDisk, owner: tuple[int, int], at_io: Callable[[], None]) -> None:
         self._disk = disk

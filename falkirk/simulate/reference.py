@@ -21,14 +21,14 @@ from typing import Any
 from falkirk.simulate.outside import Result, Violation, order_of, same, shown
 from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
-from timely.batch import Batch
-from timely.codec import decode, encode
-from timely.dataflow import Dataflow
-from timely.drivers.processes import environment
-from timely.drivers.program import Program, packed, unpacked
+from runtime.program import Program, packed, unpacked
+from runtime.supervisor.local import environment
+from timely.data.batch import Batch
+from timely.data.codec import decode, encode
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import CodecError, FalkirkError
 from timely.io.memory import rows_of
-from timely.order import Time
+from timely.time import Time
 
 SCHEDULES = (-1, -2)
 """The schedules under which a program runs without failures."""

@@ -15,8 +15,8 @@ from falkirk.simulate.faults import KINDS, Fault
 from falkirk.simulate.outside import Result, Violation
 from falkirk.simulate.reference import SCHEDULES, Elsewhere, Reference, compare, portable, reference
 from falkirk.simulate.world import World
-from timely.dataflow import Dataflow
-from timely.drivers.program import Program
+from runtime.program import Program
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 
 TRIES = 150

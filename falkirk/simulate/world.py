@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from falkirk.simulate.checks import Checks
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.faults import CALM_DISK, KINDS, Fault, Injector, disk_faults
-from falkirk.simulate.monitor_process import MonitorProcess
+from falkirk.simulate.monitor_process import SimulatedMonitor
 from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.process import (
     Killed,
@@ -29,27 +29,37 @@ from falkirk.simulate.process import (
     SimulatedPool,
     SimulatedStore,
 )
-from monitor.effects import Answered, Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
-from recovery.checkpoints import MOST_EVENTS
+from monitor.coordination.effects import (
+    Answered,
+    Fail,
+    Fence,
+    Finished,
+    Persist,
+    Respawn,
+    Send,
+    Settings,
+    TimelineEvent,
+)
+from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
 from recovery.protocol import ToWorker, decode_to_monitor, decode_to_worker, encode_message
-from recovery.session import ATTEND_SECONDS, TURN, RecoverableSession
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
 from recovery.store.reading import take_over
 from recovery.store.segments import segment_name
-from timely.dataflow import Dataflow
-from timely.drivers.inputs import Limits
-from timely.drivers.wire_format import decode_frame, encode_frame
-from timely.drivers.workspace import Workspace
-from timely.messages import Frame
-from timely.plan import Plan, compile_plan
+from runtime.inputs import Limits
+from runtime.links.frames import decode_frame, encode_frame
+from runtime.recoverable import ATTEND_SECONDS, TURN, RecoverableSession
+from runtime.workspace import Workspace
+from timely.data.messages import Frame
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import Plan, compile_plan
 
 STORE_ID = b"simulated-store!"
 _STEP_SECONDS = 0.002
 _AFTER_FULL = 0.1
 
 
-class Lost(Violation):
+class JobStuck(Violation):
     """The simulated job does not go on, or has given up."""
 
 
@@ -102,7 +112,7 @@ class World:
         self._starts: list[tuple[float, int]] = []
         self._flights: dict[tuple[Process, Process], deque[bytes]] = {}
         self._stalled: dict[Any, float] = {}
-        self._monitor: MonitorProcess | None = None
+        self._monitor: SimulatedMonitor | None = None
         self._monitor_at = 0.0
         self._troubled = False
 
@@ -117,9 +127,9 @@ class World:
         """
         while not (self.finished and all(process is None for process in self._processes)):
             if self.failure is not None:
-                raise Lost(self.failure)
+                raise JobStuck(self.failure)
             if self.steps >= limit:
-                raise Lost(f"the job is not done after {limit} steps:\n{self.explain()}")
+                raise JobStuck(f"the job is not done after {limit} steps:\n{self.explain()}")
             self.step()
         for process in self._zombies:
             self._bury(process)
@@ -302,7 +312,7 @@ class World:
             heartbeat_seconds=1.5 * patience,
             attempts=10_000,
         )
-        self._monitor = MonitorProcess(self.disk, STORE_ID, self._incarnations, self.now, settings, self.checks)
+        self._monitor = SimulatedMonitor(self.disk, STORE_ID, self._incarnations, self.now, settings, self.checks)
         self.note("monitor started", incarnation=self._incarnations)
         for process in self._processes:
             if process is not None and process.session is not None:
@@ -350,7 +360,7 @@ class World:
                     self._starts.append((self.now + self._random.random() * 0.2, worker))
                 case Fence(worker, incarnation, reason):
                     self._fence(worker, incarnation, reason)
-                case Event(kind, _, data):
+                case TimelineEvent(kind, _, data):
                     self.note(kind, **data)
                     if kind in ("round", "restored"):
                         self._troubled = kind == "round"

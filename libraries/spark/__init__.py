@@ -1,7 +1,7 @@
 """Spark: batch regions that run on it, its streams as sources, tables for it; and what finds, starts and watches it.
 
 >>> from libraries import spark
->>> from timely.dataflow import Dataflow
+>>> from timely.dataflow.dataflow import Dataflow
 >>> from timely.io import Parquet
 >>> flow = Dataflow("orders")
 >>> orders = flow.columns("orders", Parquet("orders/*.parquet"))

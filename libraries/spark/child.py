@@ -22,19 +22,19 @@ from libraries.spark.protocol import (
     Cancel,
     Consumed,
     Done,
-    Failed,
     Follow,
     FromSpark,
-    Progress,
     Ready,
-    Run,
+    RunFailed,
+    RunProgress,
+    RunTask,
     Start,
     encode,
 )
 from libraries.spark.queries import Queries
 from libraries.spark.session import open_session
 from libraries.spark.tasks import Tasks, hopeless, told
-from timely.drivers.control import receive_bytes, send_bytes
+from runtime.control import receive_bytes, send_bytes
 
 _POLL_SECONDS = 0.2
 _END_SECONDS = 0.5
@@ -42,7 +42,7 @@ _HEARD_SECONDS = 10.0
 """Seconds that the other side has to read what was printed here, and to end this process; it takes milliseconds."""
 
 
-class Child:
+class SparkChild:
     """The child's side of the connection."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -68,7 +68,7 @@ class Child:
             assert jvm is not None
             java = int(jvm.java.lang.ProcessHandle.current().pid())
             self._tasks = Tasks(spark)
-            self._queries = Queries(spark, lambda number, batches: self.tell(Progress(number, batches, 0)))
+            self._queries = Queries(spark, lambda number, batches: self.tell(RunProgress(number, batches, 0)))
         except Exception as error:
             self._give_up(told(error))
             return
@@ -77,7 +77,7 @@ class Child:
         while self._java.poll() is None:
             with suppress(Exception):  # when Java ends in the midst of an answer
                 for number, done, total in self._tasks.progress():
-                    self.tell(Progress(number, done, total))
+                    self.tell(RunProgress(number, done, total))
             time.sleep(_POLL_SECONDS)
         self._without_java()
 
@@ -98,7 +98,7 @@ class Child:
         while (data := receive_bytes(self._control)) is not None:
             message = TO_SPARK.decode(data)
             match message:
-                case Run() | Follow():
+                case RunTask() | Follow():
                     threading.Thread(target=self._run, args=(message,), daemon=True).start()
                 case Consumed(number, batch):
                     if self._queries is not None:
@@ -108,16 +108,16 @@ class Child:
                         self._tasks.cancel(number)
         self.leave(0)
 
-    def _run(self, task: Run | Follow) -> None:
+    def _run(self, task: RunTask | Follow) -> None:
         assert self._tasks is not None  # nothing is asked for before Spark is ready
         assert self._queries is not None
         try:
-            files = self._tasks.run(task) if isinstance(task, Run) else self._queries.run(task)
+            files = self._tasks.run(task) if isinstance(task, RunTask) else self._queries.run(task)
             self.tell(Done(task.number, files))
         except Exception as error:
             if self._java_is_gone(error):
                 self._without_java()
-            self.tell(Failed(task.number, told(error), again=not hopeless(error)))
+            self.tell(RunFailed(task.number, told(error), again=not hopeless(error)))
 
     def _java_is_gone(self, error: Exception) -> bool:
         if not isinstance(error, ConnectionError | EOFError) and not type(error).__module__.startswith("py4j"):
@@ -136,13 +136,13 @@ class Child:
 
     def _give_up(self, why: str) -> None:
         """Say that nothing goes on here, and wait to be ended: who hears it reads what was printed, then takes it away."""
-        self.tell(Failed(-1, why, again=True))
+        self.tell(RunFailed(-1, why, again=True))
         time.sleep(_HEARD_SECONDS)
         self.leave(1)
 
 
 if __name__ == "__main__":
-    child = Child(socket.socket(fileno=int(sys.argv[1])))
+    child = SparkChild(socket.socket(fileno=int(sys.argv[1])))
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends this process when it ends
     child.serve()

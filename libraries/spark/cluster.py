@@ -18,43 +18,43 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from libraries.spark.cluster_attempt import Attempt
+from libraries.spark.cluster_attempt import StageAttempt
 from libraries.spark.cluster_calls import Caller, Calls
 from libraries.spark.cluster_meeting import begin
-from libraries.spark.cluster_session import Cluster, On
+from libraries.spark.cluster_session import On, SparkCluster
 from libraries.spark.cluster_task import ClusterTask
 from libraries.spark.errors import SparkError
-from monitor.supervisor_processes import MONITOR, Child, Children
-from monitor.supervisor_result import Gathered, error_of
-from monitor.supervisor_store import JobStore, told
-from monitor.web.address import PAGE_FILE, PageSocket, open_door
-from recovery.child import FILES
-from recovery.child_control import (
+from recovery.layout import Layout, lay_out
+from runtime.control import CapturedBatch, Stats
+from runtime.inputs import Limits
+from runtime.job import OnStats, Result
+from runtime.job_control import (
     PAGE_SOCKET,
     Beat,
     Broke,
-    End,
     Fenced,
     FromChild,
-    Happened,
     Here,
-    Lost,
+    Leave,
     Needed,
     Over,
     Page,
+    TimelineNews,
     Unable,
     Warned,
     Watch,
+    WorkerGone,
 )
-from recovery.greeting import listen, new_token
-from recovery.layout import Layout, lay_out
-from timely.drivers.control import CapturedBatch, Stats
-from timely.drivers.inputs import Limits
-from timely.drivers.job import OnStats, Result
-from timely.drivers.program import Program, packed
-from timely.drivers.scratch import Scratch, for_sockets
+from runtime.page.address import PAGE_FILE, PageSocket, open_door
+from runtime.processes.greeting import listen, new_token
+from runtime.processes.recoverable_worker import FILES
+from runtime.program import Program, packed
+from runtime.scratch import Scratch, for_sockets
+from runtime.supervisor.processes import MONITOR, Child, Children
+from runtime.supervisor.result import Gathered, error_of
+from runtime.supervisor.store import JobStore, told
+from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError, WorkerLost
-from timely.plan import compile_plan
 
 _TICK_SECONDS = 0.05
 _FIRST_SECONDS = 10.0
@@ -92,11 +92,11 @@ class ClusterJob:
         workers: how many tasks.
         folder: of the store: all hosts of the cluster, and this one, see it under the same name.
         on: the cluster: a Spark session, or the address of a master.
-        limits, on_event, on_note, heartbeat_timeout, page: as for `monitor.supervisor.Job`.
+        limits, on_event, on_note, heartbeat_timeout, page: as for `runtime.supervisor.supervisor.Job`.
 
     Raises:
         SparkError: if the cluster cannot be used.
-        GraphError, StoreError: as for `monitor.supervisor.Job`.
+        GraphError, StoreError: as for `runtime.supervisor.supervisor.Job`.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ClusterJob:
         self._silence = _PATIENCE * heartbeat_timeout
         self._monitor: Child | None = None
         self._monitors = 0
-        self._attempt: Attempt | None = None
+        self._attempt: StageAttempt | None = None
         self._incarnations: tuple[int, ...] = ()
         self._needed: set[int] = set()
         """The workers that the monitor has asked for since an attempt failed."""
@@ -141,7 +141,7 @@ class ClusterJob:
         try:
             where = _folder(folder)
             self._store = JobStore(resources, where, workers, self._on_note)
-            self._cluster = Cluster(on)
+            self._cluster = SparkCluster(on)
             resources.callback(self._cluster.close)
             self._token = new_token()
             try:
@@ -176,7 +176,7 @@ class ClusterJob:
         return self._monitor.pid if self._monitor is not None else None
 
     def run(self, on_stats: OnStats | None = None) -> Result:
-        """See the job through; raises as `monitor.supervisor.Job.run`."""
+        """See the job through; raises as `runtime.supervisor.supervisor.Job.run`."""
         try:
             while self._over is None:
                 if self._attempt is None and self._wanted():
@@ -231,7 +231,7 @@ class ClusterJob:
         patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
         group = f"falkirk-{secrets.token_hex(4)}"
         work = partial(begin, (host, self._calls.port), self._token, packed(task))
-        self._attempt = Attempt(self._cluster, work, workers, group, patience)
+        self._attempt = StageAttempt(self._cluster, work, workers, group, patience)
 
     def _end_attempt(self) -> None:
         """End what is left of it; what it still says counts no more."""
@@ -254,7 +254,7 @@ class ClusterJob:
         self._on_note(f"a worker on the cluster was lost ({reason}); the job goes on from its store in a new stage")
         if self._monitor is not None:
             for worker, incarnation in enumerate(self._incarnations):
-                self._monitor.tell(Lost(worker, incarnation, reason))
+                self._monitor.tell(WorkerGone(worker, incarnation, reason))
 
     # One turn
 
@@ -331,7 +331,7 @@ class ClusterJob:
         if self._attempt is None:
             return
         for caller in self._calls.callers:
-            caller.tell(End())
+            caller.tell(Leave())
         deadline = time.monotonic() + _END_SECONDS
         while not self._attempt.over.is_set() and time.monotonic() < deadline and self._error is None:
             for caller, message in self._calls.wait(_TICK_SECONDS):
@@ -396,7 +396,7 @@ class ClusterJob:
             case Fenced(worker, incarnation, reason):
                 if self._attempt is not None and incarnation in (-1, self._incarnations[worker]):
                     self._failed(f"worker {worker}: {reason}")
-            case Happened(kind, at, data):
+            case TimelineNews(kind, at, data):
                 if kind == "restored" and self._lost_at is not None:
                     self._on_note(f"the job goes on, {time.monotonic() - self._lost_at:.1f} s after the loss")
                     self._lost_at = None

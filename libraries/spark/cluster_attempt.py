@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from libraries.spark.cluster_session import Cluster, said_by_java
+from libraries.spark.cluster_session import SparkCluster, said_by_java
 from libraries.spark.errors import SparkError
 
 _LOOK_SECONDS = 0.1
@@ -27,7 +27,7 @@ class Ending:
     raised: bool
 
 
-class Attempt:
+class StageAttempt:
     """Submits `work` as a stage of `workers` tasks; `over` when Spark is done with it.
 
     Args:
@@ -35,7 +35,7 @@ class Attempt:
         patience: seconds without a further executor after which there are too few.
     """
 
-    def __init__(self, cluster: Cluster, work: Work, workers: int, group: str, patience: float) -> None:
+    def __init__(self, cluster: SparkCluster, work: Work, workers: int, group: str, patience: float) -> None:
         self._cluster = cluster
         self._work = work
         self._workers = workers

@@ -7,9 +7,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from monitor.liveness import Pulse
-from recovery.child_control import FROM_CHILD, Control, FromChild, Here, ToChild, tell
-from recovery.greeting import MOST_STRANGERS, Greeting, Strangers, listen, tune
+from runtime.job_control import FROM_CHILD, Control, FromChild, Here, ToChild, tell
+from runtime.processes.greeting import MOST_STRANGERS, Greeting, Strangers, listen, tune
+from runtime.supervisor.liveness import Pulse
 from timely.io.acceptor import Acceptor
 
 

@@ -18,7 +18,8 @@ from libraries.spark import cluster_meeting
 from libraries.spark.errors import SparkError
 from libraries.spark.java import find_java, home_for_spark
 from libraries.spark.session import SparkOptions, check_master, environment, open_session, settings
-from timely.drivers.scratch import Scratch
+from runtime.scratch import Scratch
+from timely.errors import PACKAGES
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 On: TypeAlias = "SparkSession | SparkOptions | str"
 """The cluster of a job: a session that is there, or the master that a new one is to use (with options)."""
-
-PACKAGES = ("timely", "recovery", "monitor", "libraries", "falkirk")
 
 _BARRIER = {
     # A stage whose tasks do not fit is refused by Spark at once, should an executor be lost in the wrong moment.
@@ -42,7 +41,7 @@ _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _shipped: weakref.WeakKeyDictionary[SparkContext, Path] = weakref.WeakKeyDictionary()
 
 
-class Cluster:
+class SparkCluster:
     """Spark, ready to run tasks; `close` ends it if it was started here.
 
     Raises:

@@ -16,26 +16,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recovery.child import FILES
-from recovery.child_control import TO_CHILD, Control, End, Here, ToChild, Warned, confession
-from recovery.child_work import capturing, open_journal, work
-from recovery.greeting import tune
-from recovery.heartbeat import Heartbeat, Voice, doing
 from recovery.layout import lay_out
-from recovery.monitor_link import SocketMonitorLink
-from recovery.session import RecoverableSession
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreError, StoreGone
 from recovery.store.local import LocalStore
-from timely.drivers.inputs import Limits
-from timely.drivers.job import session_stats
-from timely.drivers.program import Program, unpacked
-from timely.drivers.scratch import Scratch
-from timely.drivers.workspace import Workspace
-from timely.drivers.zmq_link import ZmqLink
-from timely.drivers.zmq_sockets import Keys
+from runtime.inputs import Limits
+from runtime.job import session_stats
+from runtime.job_control import TO_CHILD, Control, Here, Leave, ToChild, Warned, confession
+from runtime.links.zeromq import ZmqLink
+from runtime.links.zeromq_sockets import Keys
+from runtime.processes.greeting import tune
+from runtime.processes.heartbeat import Heartbeat, SupervisorChannel, doing
+from runtime.processes.monitor_link import SocketMonitorLink
+from runtime.processes.recoverable_worker import FILES
+from runtime.processes.work import capturing, open_journal, work
+from runtime.program import Program, unpacked
+from runtime.recoverable import RecoverableSession
+from runtime.scratch import Scratch
+from runtime.workspace import Workspace
+from timely.dataflow.plan import compile_plan
 from timely.errors import WorkerLost
-from timely.plan import compile_plan
 
 if TYPE_CHECKING:
     from libraries.spark.cluster_meeting import Meeting, Met
@@ -60,7 +60,7 @@ class ClusterTask:
     incarnations: tuple[int, ...]
     beat_seconds: float
     patience: float
-    """As for `recovery.child.Task`."""
+    """As for `runtime.processes.recoverable_worker.WorkerTask`."""
 
 
 def run_task(data: bytes, index: int, sock: socket.socket, meeting: Meeting) -> None:
@@ -73,7 +73,7 @@ def run_task(data: bytes, index: int, sock: socket.socket, meeting: Meeting) -> 
     """
     tune(sock)
     task: ClusterTask = unpacked(data)
-    voice = Voice(sock)
+    voice = SupervisorChannel(sock)
     left = threading.Event()
     threading.Thread(target=_end_with, args=(sock, left), daemon=True).start()
     voice.tell(Here(index, task.incarnations[index], socket.gethostname(), os.getpid()))
@@ -99,7 +99,7 @@ def _end_with(sock: socket.socket, left: threading.Event) -> None:
 class _Worker:
     """One incarnation of one worker."""
 
-    def __init__(self, task: ClusterTask, index: int, meeting: Meeting, voice: Voice) -> None:
+    def __init__(self, task: ClusterTask, index: int, meeting: Meeting, voice: SupervisorChannel) -> None:
         self._voice = voice
         self._control: Control[ToChild] = Control(voice.sock, TO_CHILD)
         self._ended = False
@@ -150,7 +150,7 @@ class _Worker:
 
     def _obey(self) -> None:
         for message in self._control.read():
-            self._ended = self._ended or isinstance(message, End)
+            self._ended = self._ended or isinstance(message, Leave)
         if self._control.ended and not self._ended:
             raise WorkerLost("whoever runs the job has gone, or has given this attempt up")
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from libraries.spark.errors import SparkError
 from libraries.spark.sweeping import Sweep
-from timely.batch import Batch, as_arrow
+from timely.data.batch import Batch, as_arrow
 from timely.operators.base import JobContext
 
 FILE_ROWS = 1 << 16

@@ -30,18 +30,18 @@ from libraries.spark.protocol import (
     Cancel,
     Consumed,
     Done,
-    Failed,
     Follow,
-    Progress,
     Ready,
-    Run,
+    RunFailed,
+    RunProgress,
+    RunTask,
     Start,
     ToSpark,
     encode,
 )
 from libraries.spark.session import SparkOptions, check_master, environment, settings
-from timely.drivers.control import receive_bytes, send_bytes
-from timely.drivers.scratch import Scratch
+from runtime.control import receive_bytes, send_bytes
+from runtime.scratch import Scratch
 
 _LOOK_SECONDS = 0.1
 _CANCEL_SECONDS = 8.0
@@ -66,7 +66,7 @@ class _Waiting:
     done: int = 0
     total: int = 0
     files: Files | None = None
-    failure: Failed | None = None
+    failure: RunFailed | None = None
 
 
 class _Innocent(SparkLost):
@@ -96,7 +96,7 @@ class SparkHost:
 
     def run(
         self,
-        task: Run,
+        task: RunTask,
         report: Callable[[str, int, int], None] = lambda what, done, total: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Files:
@@ -197,7 +197,7 @@ class SparkHost:
             process.outcome(waiting)
 
     def _attempt(
-        self, task: Run, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
+        self, task: RunTask, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
     ) -> Files:
         again = f", attempt {failed + 1}" if failed else ""
         process = self._ready(report, stopped, failed)
@@ -253,7 +253,7 @@ class _SparkProcess:
         self._waiting: dict[int, _Waiting] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        self._failed: Failed | None = None
+        self._failed: RunFailed | None = None
         java = find_java()
         self._scratch = Scratch("spark")
         self._folder = self._scratch.path
@@ -284,7 +284,7 @@ class _SparkProcess:
         with self._sending, suppress(OSError):
             send_bytes(self._control, encode(message))
 
-    def begin(self, task: Run | Follow, waiting: _Waiting) -> None:
+    def begin(self, task: RunTask | Follow, waiting: _Waiting) -> None:
         """Have a task run; `waiting` hears of it."""
         with self._lock:
             if self.ended:
@@ -313,7 +313,7 @@ class _SparkProcess:
     def kill(self, why: str) -> None:
         """End it, Java and all."""
         self.own_death = False
-        self._end(Failed(-1, f"Spark's process was ended: {why}", again=True))
+        self._end(RunFailed(-1, f"Spark's process was ended: {why}", again=True))
 
     def last_words(self) -> str:
         """The end of what it printed, for an error message."""
@@ -331,29 +331,29 @@ class _SparkProcess:
                 case Ready():
                     self.ready = message
                     self.up.set()
-                case Progress(number, done, total):
+                case RunProgress(number, done, total):
                     if (waiting := self._waiting.get(number)) is not None:
                         waiting.done, waiting.total = done, total
                 case Done(number, files):
                     self._over(number, files, None)
-                case Failed(number) if number >= 0:
+                case RunFailed(number) if number >= 0:
                     self._over(number, None, message)
-                case Failed():
+                case RunFailed():
                     text = message.text if self.ready is not None else f"Spark did not start: {message.text}"
-                    self._end(Failed(-1, f"{text}{self.last_words()}", message.again))
+                    self._end(RunFailed(-1, f"{text}{self.last_words()}", message.again))
         self._process.wait()
         code = self._process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
-        self._end(Failed(-1, f"the Python process that Spark runs in {how}{self.last_words()}", again=True))
+        self._end(RunFailed(-1, f"the Python process that Spark runs in {how}{self.last_words()}", again=True))
 
-    def _over(self, number: int, files: Files | None, failure: Failed | None) -> None:
+    def _over(self, number: int, files: Files | None, failure: RunFailed | None) -> None:
         with self._lock:
             waiting = self._waiting.pop(number, None)
         if waiting is not None:
             waiting.files, waiting.failure = files, failure
             waiting.over.set()
 
-    def _end(self, failure: Failed) -> None:
+    def _end(self, failure: RunFailed) -> None:
         with self._lock:
             if self.ended:
                 return

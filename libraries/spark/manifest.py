@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from libraries.spark.errors import SparkError
-from timely.codec.typed import shown
-from timely.order import FINITE, Frontier
+from timely.data.codec.typed import shown
 from timely.state import TimedBatches
+from timely.time import FINITE, Frontier
 
 Over: TypeAlias = int | Literal["new", "all"]
 
@@ -31,7 +31,7 @@ LARGE = 32 << 20
 """A file of so many bytes stays as it is."""
 
 
-class Entry(NamedTuple):
+class ManifestEntry(NamedTuple):
     """A file with rows of an epoch, or of several."""
 
     input: str
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
     """The files whose rows are in this one."""
 
 
-Manifested: TypeAlias = tuple[int, list[Entry], list[tuple[str, bytes]]]
+Manifested: TypeAlias = tuple[int, list[ManifestEntry], list[tuple[str, bytes]]]
 """A run, as gather sends it to compute: its first epoch, the entries of its files, the schema of each input."""
 
 
@@ -95,7 +95,7 @@ class Manifest(TimedBatches):
         super().__init__()
         self._calendar = calendar
 
-    def entries(self, first: int, last: int) -> list[Entry]:
+    def entries(self, first: int, last: int) -> list[ManifestEntry]:
         """The entries of the epochs from `first` to `last`, in order, without those whose place others have taken."""
         found = [entry for time in sorted(self.times()) if first <= time[0] <= last for entry in self._at(time)]
         replaced = {path for entry in found for path in entry.replaced}
@@ -105,11 +105,11 @@ class Manifest(TimedBatches):
         """Of each input the last epoch that there is, and its schema there."""
         return {entry.input: (time[0], entry.schema) for time in sorted(self.times()) for entry in self._at(time)}
 
-    def ripe(self, last: int) -> list[list[Entry]]:
+    def ripe(self, last: int) -> list[list[ManifestEntry]]:
         """The files up to epoch `last` that are to be merged, each list into one."""
         if self._calendar.over != "all":
             return []
-        alike: defaultdict[tuple[str, int], list[Entry]] = defaultdict(list)
+        alike: defaultdict[tuple[str, int], list[ManifestEntry]] = defaultdict(list)
         for entry in self.entries(0, last):
             if entry.size < LARGE:
                 alike[entry.input, _magnitude(entry.rows)].append(entry)
@@ -141,19 +141,19 @@ class Manifest(TimedBatches):
             else:
                 self.pop(time)
 
-    def _at(self, time: tuple[int, ...]) -> Iterator[Entry]:
+    def _at(self, time: tuple[int, ...]) -> Iterator[ManifestEntry]:
         for batch in self._times.get(time, ()):
             yield from entries_of(batch)
 
 
-def entries_of(batch: Any) -> Iterable[Entry]:
+def entries_of(batch: Any) -> Iterable[ManifestEntry]:
     """The entries in a batch, which may have come from another worker or from the store.
 
     Raises:
         SparkError: if these are none.
     """
     try:
-        return msgspec.convert(batch, list[Entry], from_attributes=True)
+        return msgspec.convert(batch, list[ManifestEntry], from_attributes=True)
     except msgspec.ValidationError as error:
         raise SparkError(f"a list of files cannot be read: {shown(error)}") from None
 

@@ -24,15 +24,15 @@ import pyarrow as pa
 
 from libraries.spark import files
 from libraries.spark.errors import SparkError
-from libraries.spark.manifest import Calendar, Entry, Manifest, Manifested, entries_of
+from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, entries_of
 from libraries.spark.placement import home, keys_of
 from libraries.spark.schemas import read_schema, write_schema
 from libraries.spark.settled import LeftOut, Settled
 from libraries.spark.sweeping import Named, Sweep, named
-from timely.batch import Batch, is_columns, nbytes
+from timely.data.batch import Batch, is_columns, nbytes
 from timely.operators.base import Capability, Context, JobContext, Operator
-from timely.order import INF, Time
 from timely.state import TimedBatches
+from timely.time import INF, Time
 
 SPILL_BYTES = 64 << 20
 """Bytes that are kept in memory before they are written: an epoch of any size passes through."""
@@ -96,7 +96,7 @@ class Spill(Operator):
             worker = ctx.worker
             ctx.start(lambda context: self._spill(context, time[0], worker, batches), context=True)
 
-    def _spill(self, context: JobContext, epoch: int, worker: int, batches: list[Batch]) -> list[Entry]:
+    def _spill(self, context: JobContext, epoch: int, worker: int, batches: list[Batch]) -> list[ManifestEntry]:
         tables = [files.carried_table(_columns(batch, self._name)) for batch in batches]
         schema = tables[0].schema
         for table in tables[1:]:
@@ -106,7 +106,7 @@ class Spill(Operator):
         folder = self._folder or context.folder(f"{self._region}/in")
         durable = context.durable or self._folder is not None
         path = files.write_input(folder, self._name, epoch, worker, tables, durable)
-        return [Entry(self._name, path, rows, os.stat(path).st_size, write_schema(schema))]
+        return [ManifestEntry(self._name, path, rows, os.stat(path).st_size, write_schema(schema))]
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         if result is not None:
@@ -168,7 +168,7 @@ class Gather(Operator):
             capability.start(lambda context: self._merge(context, epoch, ripe), context=True)
             capability.drop()
 
-    def _merge(self, context: JobContext, epoch: int, ripe: list[list[Entry]]) -> list[Entry]:
+    def _merge(self, context: JobContext, epoch: int, ripe: list[list[ManifestEntry]]) -> list[ManifestEntry]:
         """In a thread of the driver."""
         folder = context.folder(f"{self._region}/in")
         merged = []
@@ -177,7 +177,7 @@ class Gather(Operator):
             name, paths = entries[0].input, tuple(entry.path for entry in entries)
             path = files.merge_inputs(folder, name, epoch, paths, context.durable)
             rows = sum(entry.rows for entry in entries)
-            merged.append(Entry(name, path, rows, os.stat(path).st_size, entries[0].schema, paths))
+            merged.append(ManifestEntry(name, path, rows, os.stat(path).st_size, entries[0].schema, paths))
         return merged
 
     def _send(self, ctx: Context, time: Time) -> None:
@@ -216,7 +216,7 @@ class Compute(Operator):
         self._region = region
         self._calendar = calendar
         self._runner = runner
-        self._pace = Pace(period, clock) if period is not None else None
+        self._pace = RunInterval(period, clock) if period is not None else None
         self._waiting: deque[tuple[Capability, Manifested | None]] = deque()
         """The runs that are due while one is under way; None: the end, for which the run that was left out last is made up."""
         self._busy = False
@@ -287,7 +287,7 @@ class Compute(Operator):
         return [(keys[worker], path) for worker, path in shares]
 
 
-class Pace:
+class RunInterval:
     """True if enough time has passed since the last run."""
 
     def __init__(self, period: float, clock: Callable[[], float]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from itertools import count
 
-from timely.routing import shard_of, stable_hash, worker_of_shard
+from timely.data.routing import shard_of, stable_hash, worker_of_shard
 
 HOME = 0
 """The routing key of the worker that has Spark."""

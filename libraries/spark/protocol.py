@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from timely.codec.typed import Typed
+from timely.data.codec.typed import Typed
 
 
 class Start(msgspec.Struct, tag=True, frozen=True):
@@ -25,7 +25,7 @@ class Frames(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
 
 
-class Run(msgspec.Struct, tag=True, frozen=True):
+class RunTask(msgspec.Struct, tag=True, frozen=True):
     """To the child: run `function` (a pickle) or `sql` over `inputs`, and write what comes out into the folder `output`.
 
     `tables` is a pickle of what else the function or query may use, by name. Files hold at most `rows` rows.
@@ -84,7 +84,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     version: str
 
 
-class Progress(msgspec.Struct, tag=True, frozen=True):
+class RunProgress(msgspec.Struct, tag=True, frozen=True):
     """From the child: so many of the tasks known so far are done; of a streaming query, so many batches."""
 
     number: int
@@ -99,7 +99,7 @@ class Done(msgspec.Struct, tag=True, frozen=True):
     files: tuple[tuple[str, int], ...]
 
 
-class Failed(msgspec.Struct, tag=True, frozen=True):
+class RunFailed(msgspec.Struct, tag=True, frozen=True):
     """From the child: a run has failed, or (number -1) Spark did not start. `again`: it may help to try again."""
 
     number: int
@@ -107,8 +107,8 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     again: bool
 
 
-ToSpark = Start | Run | Follow | Consumed | Cancel
-FromSpark = Ready | Progress | Done | Failed
+ToSpark = Start | RunTask | Follow | Consumed | Cancel
+FromSpark = Ready | RunProgress | Done | RunFailed
 
 encode = msgspec.msgpack.Encoder().encode
 TO_SPARK: Typed[ToSpark] = Typed("what the job says to Spark's process", ToSpark)

@@ -17,10 +17,10 @@ from libraries.spark.placement import HOME
 from libraries.spark.schemas import write_schema
 from libraries.spark.session import SparkOptions
 from recovery.policies import Batch, Every, Lazy, interval
-from timely.columns import Columns
+from timely.dataflow.columns import Columns
+from timely.dataflow.stream import Stream, view
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
-from timely.stream import Stream, view
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ import cloudpickle
 from libraries.spark.errors import SparkError
 from libraries.spark.files import FILE_ROWS
 from libraries.spark.host import Files, SparkHost, host_of
-from libraries.spark.protocol import Frames, Run
+from libraries.spark.protocol import Frames, RunTask
 from libraries.spark.session import SparkOptions
 from timely.operators.base import JobContext
 
@@ -44,7 +44,7 @@ class SparkRunner:
         if self._packed is None:  # not before: what the function refers to may be defined after the dataflow
             function = pack(self._what, "the function") if callable(self._what) else None
             self._packed = function, pack(self._tables, "tables=")
-        task = Run(
+        task = RunTask(
             number=-1,
             region=self._region,
             function=self._packed[0],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from libraries.spark.errors import SparkError
-from timely.codec.typed import shown
+from timely.data.codec.typed import shown
 
 
 def write_schema(schema: pa.Schema) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from libraries.spark.manifest import Manifested
-from timely.order import INF, Frontier, Time
 from timely.state import Run, StateSize
 from timely.state.interface import Rows
+from timely.time import INF, Frontier, Time
 
 
 class Settled:

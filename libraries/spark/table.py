@@ -21,18 +21,18 @@ from typing import ClassVar
 
 from libraries.spark.errors import SparkError
 from libraries.spark.files import epoch_of, sync_folder
-from libraries.spark.manifest import Entry, entries_of
+from libraries.spark.manifest import ManifestEntry, entries_of
 from libraries.spark.operators import Spill, changed
 from libraries.spark.placement import HOME
 from libraries.spark.schemas import read_schema
 from recovery.policies import Batch as BatchPolicy
-from timely.batch import Batch
-from timely.columns import Columns
+from timely.data.batch import Batch
+from timely.dataflow.columns import Columns
+from timely.dataflow.stream import Stream, view
 from timely.errors import GraphError, SinkError, user_site
 from timely.io.claim import Claim, Owner
 from timely.io.file_sink import cannot_write
-from timely.order import INF
-from timely.stream import Stream, view
+from timely.time import INF
 
 LAST = (1 << 31) - 1
 """The epoch of what comes when all input is over, such as the last windows: the greatest that Spark takes for an int."""
@@ -131,7 +131,7 @@ class _TableWriter:
         self._claim = claim
         self._hidden = path / _HIDDEN
         self._column = column
-        self._pending: dict[int, list[Entry]] = {}
+        self._pending: dict[int, list[ManifestEntry]] = {}
 
     def write(self, epoch: int, batch: Batch) -> None:
         """Remember the files whose entries are in `batch`."""

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
 from libraries.spark.errors import SparkError
-from libraries.spark.protocol import Frames, Run
+from libraries.spark.protocol import Frames, RunTask
 from libraries.spark.schemas import read_schema
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
@@ -42,7 +42,7 @@ class Tasks:
         self._running: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
-    def run(self, task: Run) -> tuple[tuple[str, int], ...]:
+    def run(self, task: RunTask) -> tuple[tuple[str, int], ...]:
         """The files that the run wrote, with their rows.
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
@@ -92,7 +92,7 @@ class Tasks:
                         self._running[number] = (done, total)
                 yield number, done, total
 
-    def _frame(self, session: SparkSession, task: Run) -> DataFrame:
+    def _frame(self, session: SparkSession, task: RunTask) -> DataFrame:
         """The DataFrame of the user's function or query."""
         frames = {each.name: _read(session, each) for each in task.inputs}
         tables = self._tables_of(session, task)
@@ -103,7 +103,7 @@ class Tasks:
         assert task.function is not None
         return call(cloudpickle.loads(task.function), *frames.values(), **tables)
 
-    def _tables_of(self, session: SparkSession, task: Run) -> dict[str, DataFrame]:
+    def _tables_of(self, session: SparkSession, task: RunTask) -> dict[str, DataFrame]:
         """The other tables of the region, made once a session."""
         known = self._tables.get(task.region)
         if known is not None and known[0] == task.tables:

@@ -6,7 +6,7 @@ Pure, each a function of what it is given:
 - `layers`, `ordering`, `columns`, `layout`: where everything stands, scope inside scope.
 - `view`: from what the monitor knows to what the page shows, and what of it has changed.
 
-Around these, in a process of its own (`process`) that strangers reach: `app`, pages and streams as they are asked for by HTTP,
-`bounded`, how many may ask and for how long, and `server`, which runs that. In the monitor: `live`, what there is to show, and
-`beside`, which starts that process and speaks to it (`wire`). `questions` are the few things that it can ask.
+Around these: `app`, the pages and streams as they are asked for by HTTP. `runtime.page` runs it beside a monitor.
+
+Enters: what the coordinator knows, HTTP requests. Leaves: drawings, JSON, events, metrics.
 """

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.web.bounded import BODY_SECONDS, most_connections
-from monitor.web.fold import Group
+from monitor.web.fold import FoldGroup
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
 from monitor.web.questions import Ask, OfJob, OfOperator, OfProcessor, WhatIf, Why, WrongQuestion
@@ -243,8 +243,8 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _tree(group: Group) -> dict[str, Any]:
-    children = [_tree(child) if isinstance(child, Group) else child for child in group.children]
+def _tree(group: FoldGroup) -> dict[str, Any]:
+    children = [_tree(child) if isinstance(child, FoldGroup) else child for child in group.children]
     return {"key": group.key, "label": group.label, "kind": group.kind, "children": children}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from monitor.effects import Event
+from monitor.coordination.effects import TimelineEvent
 
 BUCKETS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper ends, in seconds."""
@@ -25,7 +25,7 @@ class CutTimes:
         self._counts: dict[tuple[str, int], list[int]] = {}
         self._sums: dict[tuple[str, int], float] = {}
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: TimelineEvent) -> None:
         """An event of the timeline."""
         if event.kind != "safe":
             return

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from monitor.available import Available
-from monitor.why import plain, plain_bound
+from monitor.coordination.options import Options
+from monitor.explain.why import plain, plain_bound
 from recovery.metadata import Bound, project
-from recovery.observe import END, ROWS
-from recovery.protocol import Observed
+from recovery.protocol import END, ROWS, Observed
 
 MOST_CHECKPOINTS = 20
 """Of one processor, the newest; the page asks for one processor at a time, but often."""
@@ -19,7 +18,7 @@ MOST_CHECKPOINTS = 20
 Told = Mapping[int, tuple[float, Observed]]
 
 
-def operator_detail(available: Available, told: Told, operator: int) -> dict[str, Any]:
+def operator_detail(available: Options, told: Told, operator: int) -> dict[str, Any]:
     """One operator on every worker."""
     workers = []
     for worker in range(available.layout.workers):
@@ -35,7 +34,7 @@ def operator_detail(available: Available, told: Told, operator: int) -> dict[str
     return {"operator": operator, "workers": workers}
 
 
-def processor_detail(available: Available, told: Told, operator: int, worker: int) -> dict[str, Any]:
+def processor_detail(available: Options, told: Told, operator: int, worker: int) -> dict[str, Any]:
     """One processor: what it can be restored to, and Ξ there (Isard and Abadi, *Falkirk Wheel*, section 3.4)."""
     topology, layout = available.topology, available.layout
     flat = topology.flat(operator, worker)
@@ -81,7 +80,7 @@ def processor_detail(available: Available, told: Told, operator: int, worker: in
     }
 
 
-def _options(available: Available, flat: int) -> list[tuple[Bound, tuple[Bound, ...]]]:
+def _options(available: Options, flat: int) -> list[tuple[Bound, tuple[Bound, ...]]]:
     low = available.low(flat)
     return [option for option in available.chains[flat] if option[0] >= low]
 

@@ -26,14 +26,14 @@ _LEAST_CHAIN = 3
 
 
 @dataclass(slots=True)
-class Group:
+class FoldGroup:
     """Operators that can be folded. `key` is stable as long as the program is."""
 
     key: str
     label: str
     kind: str
     """scope, region, chain or part."""
-    children: list[Group | int] = field(default_factory=list)
+    children: list[FoldGroup | int] = field(default_factory=list)
     """Groups, and operators by their index in the layout."""
 
     def members(self) -> list[int]:
@@ -43,10 +43,10 @@ class Group:
             found += [child] if isinstance(child, int) else child.members()
         return sorted(found)
 
-    def groups(self) -> Iterable[Group]:
+    def groups(self) -> Iterable[FoldGroup]:
         """All groups inside, outer ones first."""
         for child in self.children:
-            if isinstance(child, Group):
+            if isinstance(child, FoldGroup):
                 yield child
                 yield from child.groups()
 
@@ -58,22 +58,22 @@ class Folding:
     `nodes[i]` are the operators of drawn node i; `of[p]` is the node of operator p.
     """
 
-    root: Group
+    root: FoldGroup
     open: frozenset[str]
     nodes: tuple[tuple[int, ...], ...]
-    folded: tuple[Group | None, ...]
+    folded: tuple[FoldGroup | None, ...]
     """The group that each node stands for; None for an operator."""
     of: tuple[int, ...]
 
 
-def group_tree(layout: Layout, most_children: int = MOST_CHILDREN) -> Group:
+def group_tree(layout: Layout, most_children: int = MOST_CHILDREN) -> FoldGroup:
     """The groups of a layout: its scopes, divided further where they hold more than `most_children`."""
-    root = Group("", layout.name, "scope")
-    scopes: dict[tuple[str, ...], Group] = {(): root}
+    root = FoldGroup("", layout.name, "scope")
+    scopes: dict[tuple[str, ...], FoldGroup] = {(): root}
 
-    def scope_of(path: tuple[str, ...]) -> Group:
+    def scope_of(path: tuple[str, ...]) -> FoldGroup:
         if path not in scopes:
-            scopes[path] = Group("/".join(path), path[-1], "scope")
+            scopes[path] = FoldGroup("/".join(path), path[-1], "scope")
             scope_of(path[:-1]).children.append(scopes[path])
         return scopes[path]
 
@@ -87,7 +87,7 @@ def group_tree(layout: Layout, most_children: int = MOST_CHILDREN) -> Group:
 
 def fold(
     layout: Layout,
-    root: Group,
+    root: FoldGroup,
     opened: Collection[str] = (),
     closed: Collection[str] = (),
     most: int | None = None,
@@ -99,7 +99,7 @@ def fold(
     if most is None:
         most = MOST_DRAWN if len(layout.processors) <= MOST_DRAWN else FIRST_DRAWN
     parents = {
-        child.key: group for group in (root, *root.groups()) for child in group.children if isinstance(child, Group)
+        child.key: group for group in (root, *root.groups()) for child in group.children if isinstance(child, FoldGroup)
     }
     wanted: set[str] = set()
     for key in opened:
@@ -109,7 +109,7 @@ def fold(
     unwanted = set(closed) - wanted
     is_open = {root.key, *wanted}
     drawn = _drawn(root, is_open)
-    level = [child for child in root.children if isinstance(child, Group)]
+    level = [child for child in root.children if isinstance(child, FoldGroup)]
     while level:
         folded = [group for group in level if parents[group.key].key in is_open and group.key not in is_open | unwanted]
         # All of a level or none, so that like looks alike; only where that leaves almost nothing, the small ones first.
@@ -118,31 +118,31 @@ def fold(
                 if drawn + len(group.children) - 1 <= most:
                     is_open.add(group.key)
                     drawn += len(group.children) - 1
-        level = [child for group in level for child in group.children if isinstance(child, Group)]
+        level = [child for group in level for child in group.children if isinstance(child, FoldGroup)]
     nodes: list[tuple[int, ...]] = []
-    stands_for: list[Group | None] = []
+    stands_for: list[FoldGroup | None] = []
     of = [0] * len(layout.processors)
 
-    def draw(group: Group) -> None:
+    def draw(group: FoldGroup) -> None:
         for child in group.children:
-            if isinstance(child, Group) and child.key in is_open:
+            if isinstance(child, FoldGroup) and child.key in is_open:
                 draw(child)
                 continue
-            members = tuple(child.members()) if isinstance(child, Group) else (child,)
+            members = tuple(child.members()) if isinstance(child, FoldGroup) else (child,)
             for index in members:
                 of[index] = len(nodes)
             nodes.append(members)
-            stands_for.append(child if isinstance(child, Group) else None)
+            stands_for.append(child if isinstance(child, FoldGroup) else None)
 
     draw(root)
     reachable = frozenset(group.key for group in (root, *root.groups()) if group.key in is_open)
     return Folding(root, reachable, tuple(nodes), tuple(stands_for), tuple(of))
 
 
-def _drawn(group: Group, is_open: Collection[str]) -> int:
+def _drawn(group: FoldGroup, is_open: Collection[str]) -> int:
     count = 0
     for child in group.children:
-        count += _drawn(child, is_open) if isinstance(child, Group) and child.key in is_open else 1
+        count += _drawn(child, is_open) if isinstance(child, FoldGroup) and child.key in is_open else 1
     return count
 
 
@@ -154,28 +154,31 @@ def _plain(layout: Layout) -> nx.DiGraph[int]:
     return plain
 
 
-def _divide(group: Group, layout: Layout, plain: nx.DiGraph[int], most: int) -> None:
+def _divide(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int], most: int) -> None:
     """Put what is in `group` into groups of its own, in ways that say ever less, until few enough are left."""
     if len(group.children) > most:
         _by_region(group, layout)
-    for part in [group, *(child for child in group.children if isinstance(child, Group) and child.kind == "region")]:
+    for part in [
+        group,
+        *(child for child in group.children if isinstance(child, FoldGroup) and child.kind == "region"),
+    ]:
         if len(part.children) > most:
             _by_chain(part, layout, plain)
         if len(part.children) > most:
             _by_band(part, layout, plain, most)
 
 
-def _by_region(group: Group, layout: Layout) -> None:
+def _by_region(group: FoldGroup, layout: Layout) -> None:
     regions: dict[str, list[int]] = {}
     for child in group.children:
         if isinstance(child, int) and (region := layout.processors[child].region) is not None:
             regions.setdefault(region, []).append(child)
     for name, members in regions.items():
         if 1 < len(members) < len(group.children):
-            _gather(group, Group(f"{group.key}:{name}", name, "region"), members)
+            _gather(group, FoldGroup(f"{group.key}:{name}", name, "region"), members)
 
 
-def _by_chain(group: Group, layout: Layout, plain: nx.DiGraph[int]) -> None:
+def _by_chain(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
     here = {child for child in group.children if isinstance(child, int)}
     follows: dict[int, int] = {}
     for index in sorted(here):
@@ -189,10 +192,10 @@ def _by_chain(group: Group, layout: Layout, plain: nx.DiGraph[int]) -> None:
             chain.append(follows[chain[-1]])
         if len(chain) >= _LEAST_CHAIN:
             names = layout.processors[chain[0]].name, layout.processors[chain[-1]].name
-            _gather(group, Group(f"{group.key}:{names[0]}..", f"{names[0]} … {names[1]}", "chain"), chain)
+            _gather(group, FoldGroup(f"{group.key}:{names[0]}..", f"{names[0]} … {names[1]}", "chain"), chain)
 
 
-def _by_band(group: Group, layout: Layout, plain: nx.DiGraph[int], most: int) -> None:
+def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int], most: int) -> None:
     """Bands of neighbouring layers: nothing that leaves one comes back to it. Within a band, what hangs together."""
     unit: dict[int, int] = {}
     for number, child in enumerate(group.children):
@@ -228,19 +231,19 @@ def _by_band(group: Group, layout: Layout, plain: nx.DiGraph[int], most: int) ->
             inside = [children[number] for number in part]
             first = inside[0] if isinstance(inside[0], int) else inside[0].members()[0]
             name = layout.processors[first].name
-            group_part = Group(f"{group.key}:{name}+", f"{name} and {len(part) - 1} more", "part")
+            group_part = FoldGroup(f"{group.key}:{name}+", f"{name} and {len(part) - 1} more", "part")
             _gather(group, group_part, inside)
             if len(group_part.children) > most and len(parts) > 1:
                 _by_band(group_part, layout, plain, most)
 
 
-def _gather(group: Group, inner: Group, members: Iterable[Group | int]) -> None:
+def _gather(group: FoldGroup, inner: FoldGroup, members: Iterable[FoldGroup | int]) -> None:
     """Move `members` of `group` into `inner`, which takes the place of the first of them."""
     chosen = list(members)
-    ids = {id(each) if isinstance(each, Group) else each for each in chosen}
+    ids = {id(each) if isinstance(each, FoldGroup) else each for each in chosen}
 
-    def is_one(child: Group | int) -> bool:
-        return (id(child) if isinstance(child, Group) else child) in ids
+    def is_one(child: FoldGroup | int) -> bool:
+        return (id(child) if isinstance(child, FoldGroup) else child) in ids
 
     place = next(at for at, child in enumerate(group.children) if is_one(child))
     inner.children = [child for child in group.children if is_one(child)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from monitor.web.fold import Folding, Group
+from monitor.web.fold import FoldGroup, Folding
 from monitor.web.layout import Curve, Tree, draw
 from recovery.layout import Layout
 
@@ -17,10 +17,10 @@ Between = dict[tuple[int, int, bool], list[int]]
 def tree_of(folding: Folding) -> Tree:
     """The boxes of a folding, for `monitor.web.layout`."""
 
-    def visit(group: Group) -> Tree:
+    def visit(group: FoldGroup) -> Tree:
         tree = Tree(group.key, group.label)
         for child in group.children:
-            if isinstance(child, Group) and child.key in folding.open:
+            if isinstance(child, FoldGroup) and child.key in folding.open:
                 tree.children.append(visit(child))
             else:
                 first = child if isinstance(child, int) else child.members()[0]
@@ -105,7 +105,7 @@ def graph_page(layout: Layout, folding: Folding) -> dict[str, Any]:
     }
 
 
-def _node(layout: Layout, members: tuple[int, ...], group: Group | None) -> dict[str, Any]:
+def _node(layout: Layout, members: tuple[int, ...], group: FoldGroup | None) -> dict[str, Any]:
     infos = [layout.processors[member] for member in members]
     policies = sorted({info.policy for info in infos})
     regions = sorted({info.region for info in infos if info.region is not None})

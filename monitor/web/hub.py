@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from monitor.effects import Event
+from monitor.coordination.effects import TimelineEvent
 from monitor.web.cut_times import CutTimes
-from monitor.web.fold import Folding, Group, fold, group_tree
+from monitor.web.fold import FoldGroup, Folding, fold, group_tree
 from monitor.web.graph_page import graph_page
 from monitor.web.view import FIELDS, Observation, Row, View, changes
 from recovery.layout import Layout
@@ -49,12 +49,12 @@ class Hub:
         self._looked = looked
         self.layout: Layout | None = None
         self.view: View | None = None
-        self.tree: Group | None = None
+        self.tree: FoldGroup | None = None
         self._keys: frozenset[str] = frozenset()
         self.viewers = 0
         self.closely: dict[object, int] = {}
         """The operators that pages look at closely, by page."""
-        self.events: deque[tuple[int, Event]] = deque(maxlen=MOST_EVENTS)
+        self.events: deque[tuple[int, TimelineEvent]] = deque(maxlen=MOST_EVENTS)
         self.points: deque[dict[str, Any]] = deque(maxlen=MOST_POINTS)
         self.cut_times = CutTimes()
         self._number = 0
@@ -82,7 +82,7 @@ class Hub:
             self.points.append({"at": round(observation.at, 2), **self.view.totals()})
         self._wake()
 
-    def happened(self, events: Iterable[Event]) -> None:
+    def happened(self, events: Iterable[TimelineEvent]) -> None:
         """Events for the timeline."""
         for event in events:
             self._number += 1

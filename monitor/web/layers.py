@@ -14,7 +14,7 @@ from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class LayerLink:
     """An edge of one level, from item to item. `at` and `to` are where it leaves and arrives, from the item's middle."""
 
     source: int
@@ -41,7 +41,7 @@ class Layers:
     top: list[int]
     bottom: list[int]
     count: int
-    links: list[Link]
+    links: list[LayerLink]
     paths: list[list[int]] = field(default_factory=list)
     down: list[list[End]] = field(default_factory=list)
     up: list[list[End]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Layers:
         return found
 
 
-def turned(items: int, links: Sequence[Link]) -> list[Link]:
+def turned(items: int, links: Sequence[LayerLink]) -> list[LayerLink]:
     """The links, with as many more of them leading back as it takes that the others make no cycle; no loops of one item."""
     outgoing: list[list[int]] = [[] for _ in range(items)]
     kept = [link for link in links if link.source != link.target]
@@ -86,14 +86,14 @@ def turned(items: int, links: Sequence[Link]) -> list[Link]:
                 state[item] = 2
                 stack.pop()
     return [
-        Link(link.source, link.target, True, link.at, link.to) if number in back else link
+        LayerLink(link.source, link.target, True, link.at, link.to) if number in back else link
         for number, link in enumerate(kept)
     ]
 
 
 def ranks(
     spans: Sequence[int],
-    links: Sequence[Link],
+    links: Sequence[LayerLink],
     first: Collection[int],
     last: Collection[int],
     behind: Iterable[tuple[int, int]],
@@ -132,7 +132,7 @@ def ranks(
     return rank
 
 
-def split(spans: Sequence[int], widths: Sequence[float], links: list[Link], rank: Sequence[int]) -> Layers:
+def split(spans: Sequence[int], widths: Sequence[float], links: list[LayerLink], rank: Sequence[int]) -> Layers:
     """Everything in its layers, with points where links pass through layers. `widths` are those of items."""
     items = len(spans)
     layers = Layers(

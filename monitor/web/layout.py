@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from monitor.web.columns import columns
-from monitor.web.layers import Layers, Link, ranks, split, turned
+from monitor.web.layers import LayerLink, Layers, ranks, split, turned
 from monitor.web.ordering import Conflict, order
 
 GAP = 46.0
@@ -194,7 +194,7 @@ class _Level:
             leaves = self._inner[source].port(number) if source in self._inner else None
             arrives = self._inner[target].port(number) if target in self._inner else None
             links.append(
-                Link(source, target, picture.edges[number][2] and max(source, target) < items, leaves, arrives)
+                LayerLink(source, target, picture.edges[number][2] and max(source, target) < items, leaves, arrives)
             )
         self._layers, self._rows = _layered(spans, widths, turned(total, links), first, last)
         points = len(self._layers.top) - total
@@ -285,7 +285,7 @@ class _Level:
             ends[number] = self._middle[link.source] + at[number], self._middle[link.target] + to[number]
         return ends
 
-    def _route(self, link: Link, path: list[int], begin: float, end: float) -> list[Segment]:
+    def _route(self, link: LayerLink, path: list[int], begin: float, end: float) -> list[Segment]:
         layers, tops, thick = self._layers, self._tops, self._thick
         below = layers.bottom[link.source]
         segments: list[Segment] = [(begin, self._lower(link.source))]
@@ -331,7 +331,7 @@ def _bend(x: float, y: float, to_x: float, to_y: float) -> Segment:
 
 
 def _layered(
-    spans: list[int], widths: list[float], links: list[Link], first: frozenset[int], last: frozenset[int]
+    spans: list[int], widths: list[float], links: list[LayerLink], first: frozenset[int], last: frozenset[int]
 ) -> tuple[Layers, list[list[int]]]:
     """Layers and orders. What cannot stand beside a box, because it has neighbours on both sides, comes behind it."""
     behind: set[tuple[int, int]] = set()

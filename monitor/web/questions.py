@@ -11,11 +11,11 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from monitor.available import Available
-from monitor.effects import Answer
+from monitor.coordination.effects import Answer
+from monitor.coordination.options import Options
+from monitor.explain.why import plain_bound, why_progress, why_rollback
 from monitor.web.detail import operator_detail, processor_detail
 from monitor.web.view import Observation
-from monitor.why import plain_bound, why_progress, why_rollback
 from recovery.protocol import Observed
 from timely.errors import FalkirkError
 
@@ -59,7 +59,7 @@ class JobState(Protocol):
     """A job for its page, running or not."""
 
     @property
-    def available(self) -> Available | None:
+    def available(self) -> Options | None:
         """The options of every processor; None as long as no worker has joined."""
 
     @property
@@ -135,7 +135,7 @@ def _json(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _known(job: JobState, operator: int, worker: int) -> Available:
+def _known(job: JobState, operator: int, worker: int) -> Options:
     available = job.available
     if available is None:
         raise WrongQuestion("no worker has joined yet", 503)

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from monitor.web.fold import Folding
 from recovery.layout import Layout
 from recovery.metadata import Bound
-from recovery.observe import END, ROWS
-from recovery.protocol import Observed
+from recovery.protocol import END, ROWS, Observed
 
 Table = npt.NDArray[np.int64]
 Row = tuple[int | float | str, ...]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recovery.metadata import Bound, inverse, project
-from timely.order import Summary
+from timely.time import Summary
 
 
 @dataclass(frozen=True, slots=True)

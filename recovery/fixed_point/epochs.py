@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recovery.fixed_point.solve import Edge
+from recovery.fixed_point.solve import PhysicalEdge
 from recovery.metadata import Bound
 
 _Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ def _compiled() -> ModuleType:
 class EpochForest:
     """As `Forest`, for times of one coordinate and edges that change nothing."""
 
-    def __init__(self, chains: Sequence[bool], start: Sequence[Bound], edges: Sequence[Edge]) -> None:
+    def __init__(self, chains: Sequence[bool], start: Sequence[Bound], edges: Sequence[PhysicalEdge]) -> None:
         size = len(start)
         self._chains = np.array(chains, np.bool_)
         source = np.fromiter((edge.source for edge in edges), np.int64, len(edges))

@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from recovery.fixed_point.descent import Step, beneath
-from recovery.fixed_point.solve import Edge
+from recovery.fixed_point.solve import PhysicalEdge
 from recovery.metadata import Bound, inverse, project
-from timely.order import Summary
+from timely.time import Summary
 
 
 class _Ceiling:
@@ -61,7 +61,7 @@ class _Ceiling:
 class Forest:
     """Low-watermarks of processors with times of any depth. Trusts that what it is told is in order."""
 
-    def __init__(self, chains: Sequence[bool], start: Sequence[Bound], edges: Sequence[Edge]) -> None:
+    def __init__(self, chains: Sequence[bool], start: Sequence[Bound], edges: Sequence[PhysicalEdge]) -> None:
         self.touched = 0
         """Ceilings made, hung elsewhere, taken down or lifted since the beginning."""
         self._edges = edges

@@ -1,7 +1,7 @@
 """The low-watermarks: how far each processor will never have to roll back again, whoever fails.
 
 They are the greatest solution of Figure 6 of *Falkirk Wheel* over what is durable, without ⊤ (section 4.2), and rise
-monotonically as processors report. `Watermarks` checks the reports; the work is done by `forest`, for any time domains,
+monotonically as processors report. `WatermarkSolver` checks the reports; the work is done by `forest`, for any time domains,
 or, in dataflows too large for that, by `epochs`, compiled, where all times are epochs.
 """
 
@@ -13,9 +13,9 @@ from typing import TypeAlias
 from recovery.errors import ReportError
 from recovery.fixed_point.epochs import EpochForest
 from recovery.fixed_point.forest import Forest
-from recovery.fixed_point.solve import Edge
+from recovery.fixed_point.solve import PhysicalEdge
 from recovery.metadata import Bound, nothing
-from timely.order import Summary
+from timely.time import Summary
 
 Report: TypeAlias = tuple[int, Bound, tuple[Bound, ...]]
 """A processor, its new bound, and for a chain the discards of every output port: () says that nothing was discarded."""
@@ -29,7 +29,7 @@ _MANY = 256
 """Reports from which on a batch is checked as arrays."""
 
 
-class Watermarks:
+class WatermarkSolver:
     """The low-watermark of every processor, kept up to date.
 
     Args:
@@ -40,7 +40,7 @@ class Watermarks:
             is durable beyond them is then reported once more.
         compiled: whether to use the compiled form where all times are epochs; by default in large dataflows.
 
-    >>> from timely.order import Summary
+    >>> from timely.time import Summary
     >>> w = Watermarks([(1, False), (1, True)], [Edge(0, 1, Summary.identity(1))])
     >>> w.completed(0, (4,)), sorted(w.report(1, (3,)))
     ([], [(0, (3,)), (1, (3,))])
@@ -49,7 +49,7 @@ class Watermarks:
     def __init__(
         self,
         kinds: Sequence[tuple[int, bool]],
-        edges: Sequence[Edge],
+        edges: Sequence[PhysicalEdge],
         start: Sequence[Bound] | None = None,
         compiled: bool | None = None,
     ) -> None:

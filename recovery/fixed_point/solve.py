@@ -23,14 +23,14 @@ from typing import TypeAlias
 from recovery.errors import NoSolutionError
 from recovery.fixed_point.descent import Step, beneath
 from recovery.metadata import Bound, everything, inverse, nothing, project
-from timely.order import Summary
+from timely.time import Summary
 
 LIVE = None
 """The decision "stays as it is": ⊤."""
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class PhysicalEdge:
     """A physical edge between two processors, by their flat indices. Its summary is what the source does to times."""
 
     source: int
@@ -48,14 +48,14 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Any:
+class AnyFrontier:
     """It failed, and can be restored to every g ⊆ `upto`; it logs nothing, so D̄(e, g) = ↓σ(g)."""
 
     upto: Bound
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class CheckpointChain:
     """It failed, and can be restored to ∅ and to each of `options`, ascending: with D̄ for every output port, or () for ∅."""
 
     options: Sequence[tuple[Bound, tuple[Bound, ...]]]
@@ -81,7 +81,7 @@ class Live:
     """Its memory was compacted up to here; None: nowhere."""
 
 
-Restorable: TypeAlias = Any | Chain | Live
+Restorable: TypeAlias = AnyFrontier | CheckpointChain | Live
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Solution:
 
 
 def solve(
-    edges: Sequence[Edge], processors: Sequence[Restorable], low_watermarks: Sequence[Bound] | None = None
+    edges: Sequence[PhysicalEdge], processors: Sequence[Restorable], low_watermarks: Sequence[Bound] | None = None
 ) -> list[Bound | None]:
     """The largest consistent f(p) of every processor; LIVE where it stays at ⊤.
 
@@ -106,7 +106,7 @@ def solve(
 
 
 def solution(
-    edges: Sequence[Edge], processors: Sequence[Restorable], low_watermarks: Sequence[Bound] | None = None
+    edges: Sequence[PhysicalEdge], processors: Sequence[Restorable], low_watermarks: Sequence[Bound] | None = None
 ) -> Solution:
     """`solve`, with the notification frontiers that it found. Takes O(edges), more where checkpoints do not fit together."""
     descent = _Descent(edges, processors)
@@ -132,7 +132,7 @@ def _too_low(p: int, bound: Bound, what: str, least: Bound) -> NoSolutionError:
 class _Descent:
     """The worklist: `bound` is f_n, and f where it is not live."""
 
-    def __init__(self, edges: Sequence[Edge], processors: Sequence[Restorable]) -> None:
+    def __init__(self, edges: Sequence[PhysicalEdge], processors: Sequence[Restorable]) -> None:
         count = len(processors)
         self._edges = edges
         self._processors = processors
@@ -153,7 +153,7 @@ class _Descent:
             self.live.append(isinstance(processor, Live))
             if isinstance(processor, Live):
                 self.bound.append(everything(len(processor.upto)))
-            elif isinstance(processor, Any):
+            elif isinstance(processor, AnyFrontier):
                 self.bound.append(processor.upto)
             else:
                 bottom = nothing(_depth(p, processor, depths[p]))
@@ -208,9 +208,9 @@ class _Descent:
                 assert isinstance(sender, Live)
                 if held < sender.discards[edge.port]:
                     self._fall(r)
-            elif isinstance(sender, Chain):
+            elif isinstance(sender, CheckpointChain):
                 self._drop_discarded(r, edge.port, held)
-            elif isinstance(sender, Any) or not sender.logs[edge.port]:
+            elif isinstance(sender, AnyFrontier) or not sender.logs[edge.port]:
                 keep = held if self._identity[index] else inverse(edge.backwards, held)
                 if keep < self.bound[r]:
                     self._lower(r, keep, None if live else Step(p, edge.backwards, backwards=True))
@@ -231,7 +231,7 @@ class _Descent:
     def _lower(self, p: int, most: Bound, cause: Step | None) -> None:
         """Lower p to the largest that it can be restored to within `most`, which is less than its bound."""
         processor = self._processors[p]
-        if isinstance(processor, Chain):
+        if isinstance(processor, CheckpointChain):
             options = self._options[p]
             self.bound[p] = options[bisect_right(options, most) - 1]
         else:
@@ -276,7 +276,7 @@ class _Descent:
             self._wake(at)
 
 
-def _depth(p: int, chain: Chain, by_edge: int | None) -> int:
+def _depth(p: int, chain: CheckpointChain, by_edge: int | None) -> int:
     if chain.options:
         return len(chain.options[0][0])
     depth = chain.depth if by_edge is None else by_edge

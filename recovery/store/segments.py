@@ -31,7 +31,7 @@ import msgspec
 
 from recovery.store.interface import Buffer, StoreCorrupt, StoreVersion
 from recovery.store.memory import ALIGNMENT
-from timely.codec.typed import Typed
+from timely.data.codec.typed import Typed
 from timely.errors import ProtocolError
 
 FORMAT = 3

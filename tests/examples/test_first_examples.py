@@ -11,8 +11,8 @@ import networkx as nx
 import polars as pl
 import pytest
 
-from timely.drivers.program import Program
-from timely.run import run
+from runtime.program import Program
+from runtime.run import run
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DATA = EXAMPLES / "data"

@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from timely.drivers.job import Result
-from timely.drivers.memory import Cluster
-from timely.run import run
+from runtime.job import Result
+from runtime.memory import Cluster
+from runtime.run import run
 
 pytestmark = pytest.mark.spark
 

@@ -16,13 +16,13 @@ import networkx as nx
 import pytest
 
 from falkirk.simulate.world import World
-from monitor.supervisor import Job
 from recovery.layout import lay_out
+from runtime.program import Program
+from runtime.run import run
+from runtime.supervisor.supervisor import Job
 from tests.beside import run_beside
-from timely.dataflow import Dataflow
-from timely.drivers.program import Program
-from timely.plan import compile_plan
-from timely.run import run
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))

@@ -52,7 +52,7 @@ def test_polars_word_count_agrees_with_a_python_dictionary(folder: Path) -> None
         so_far += epoch
         rows += len(epoch)
         total += sum(so_far[word] for word in epoch)
-    task = harness.Task(Variant("polars_loop", "polars_wordcount.py"), 1, SIZE, words, harness.current_python())
+    task = harness.BenchTask(Variant("polars_loop", "polars_wordcount.py"), 1, SIZE, words, harness.current_python())
     (figure,) = harness.run_once(task)
     assert figure["check"] == {"rows": rows, "total": total}
 
@@ -167,7 +167,7 @@ def test_runs_are_interleaved_and_the_median_counts(tmp_path: Path, monkeypatch:
 
 def measure_two(*variants: Variant) -> list[harness.Row]:
     bench = Bench("made_up", "", "s", 1, "", variants)
-    tasks = [harness.Task(variant, 1, 1, None, harness.current_python()) for variant in variants]
+    tasks = [harness.BenchTask(variant, 1, 1, None, harness.current_python()) for variant in variants]
     return harness.measure(bench, tasks, 3, lambda task: None)
 
 

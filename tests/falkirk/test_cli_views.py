@@ -23,8 +23,8 @@ from falkirk.doctor import Finding, Verdict, examine, java, space
 from falkirk.failures import explain
 from falkirk.graph_view import picture, upstream_first
 from falkirk.progress_view import Meter, clock_time, plain_line, size_text, sparkline
-from timely.drivers.control import Stats
-from timely.drivers.program import Program
+from runtime.control import Stats
+from runtime.program import Program
 from timely.errors import FalkirkError, OperatorError, WorkerLost
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,9 +229,9 @@ def test_traceback_from_a_worker_becomes_its_last_line_and_the_users_line() -> N
     here = Path(__file__).resolve()
     trace = (
         "Traceback (most recent call last):\n"
-        f'  File "{ROOT}/timely/drivers/child.py", line 66, in main\n    _work()\n'
+        f'  File "{ROOT}/runtime/processes/worker.py", line 66, in main\n    _work()\n'
         f'  File "{here}", line 1, in build\n    boom()\n'
-        f'  File "{ROOT}/timely/graph.py", line 5, in add\n    raise\n'
+        f'  File "{ROOT}/timely/dataflow/graph.py", line 5, in add\n    raise\n'
         "KeyError: 'colour'\n"
     )
     failure = explain(FalkirkError(f"worker 1 failed:\n{trace}"))

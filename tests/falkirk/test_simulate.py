@@ -17,7 +17,7 @@ from falkirk.simulate.command import simulate_command
 from falkirk.simulate.faults import KINDS, kinds_of
 from falkirk.simulate.reference import SimulationFailed
 from falkirk.simulate.simulation import Failure, Simulation
-from timely.drivers.program import Program
+from runtime.program import Program
 from timely.errors import FalkirkError
 
 pytest_plugins = ["falkirk.simulate.fixtures"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.drivers.imports import RESERVED
+from runtime.imports import RESERVED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -91,7 +91,7 @@ def test_script_may_have_the_name_of_a_module_of_python(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", LIKE_PYTHONS)
 def test_program_of_any_such_name_is_drawn(folder: Path, name: str) -> None:
-    code = f"from timely.drivers.program import parse_program; print(parse_program({name + '.py'!r}).build())"
+    code = f"from runtime.program import parse_program; print(parse_program({name + '.py'!r}).build())"
     done = run([sys.executable, "-P", "-c", code], folder, PYTHONPATH=str(ROOT))
     assert done.stdout == "Dataflow('sums', 5 operators)\n", done.stderr
 

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from falkirk.what_if_view import predict
-from monitor.supervisor import Job
-from monitor.web.address import PAGE_FILE, open_page
-from monitor.web.recorded import RecordedJob
 from recovery.policies import Batch, Lazy
 from recovery.store.local import LocalStore
+from runtime.page.address import PAGE_FILE, open_page
+from runtime.page.recorded import RecordedJob
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from tests.beside import run_beside
-from timely.dataflow import Dataflow
-from timely.drivers.program import Program
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io.interface import Chunk, End, Partition, Wait
 

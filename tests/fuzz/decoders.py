@@ -33,45 +33,45 @@ from msgspec.structs import replace
 from libraries.spark import batches as spark_batches
 from libraries.spark import protocol as spark
 from libraries.spark.cluster_attempt import read_ending
-from libraries.spark.manifest import Entry, entries_of
+from libraries.spark.manifest import ManifestEntry, entries_of
 from libraries.spark.schemas import read_schema, write_schema
-from monitor import records as kept
-from monitor.handshake import refusal
-from monitor.process_journal import MonitorJournal
-from monitor.web import wire as page
+from monitor.coordination import records as kept
+from monitor.coordination.handshake import refusal
 from monitor.web.questions import WhatIf
-from recovery import child_control, protocol
-from recovery import records as journalled
-from recovery.checkpoints import Checkpoints
-from recovery.greeting import Greeting
+from recovery import protocol
+from recovery.checkpoint import records as journalled
+from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.metadata import Xi
 from recovery.recorder import WorkerRecorder
 from recovery.store.identity import store_id
 from recovery.store.reading import take_over
 from recovery.store.segments import FORMAT, Section, SegmentMeta, decode_segment, encode_segment, segment_name
+from runtime import control, job_control
+from runtime.links.frames import GOODBYE, decode_frame, encode_frame
+from runtime.links.unix import SocketLink
+from runtime.links.zeromq import FAILED, FRAME, HEADER, HELLO, PART, PROTOCOL, TAKEN, ZmqLink
+from runtime.links.zeromq import GOODBYE as ZMQ_GOODBYE
+from runtime.page import protocol as page
+from runtime.processes.greeting import Greeting
+from runtime.processes.monitor_journal import MonitorJournal
+from runtime.supervisor.host_file import HostEntry, HostFile, create_host_files
+from runtime.supervisor.hosts import Greeting as HostGreeting
 from tests.fuzz.mutate import mutate, mutate_value, packed
 from tests.fuzz.targets import Read, Target, plain
 from tests.monitor import coordinators
 from tests.monitor.layouts import layout
 from tests.recovery.store.owners import memory_disk
-from timely.codec import decode, decode_batch, encode, encode_batch, register
-from timely.codec.batches import ARROW, POLARS, RECORDS
-from timely.codec.typed import Typed
-from timely.drivers import control
-from timely.drivers.host_file import HostEntry, HostFile, create_host_files
-from timely.drivers.hosts import Greeting as HostGreeting
-from timely.drivers.sockets import SocketLink
-from timely.drivers.wire_format import GOODBYE, decode_frame, encode_frame
-from timely.drivers.zmq_link import FAILED, FRAME, HEADER, HELLO, PART, PROTOCOL, TAKEN, ZmqLink
-from timely.drivers.zmq_link import GOODBYE as ZMQ_GOODBYE
-from timely.fingerprint import read_outline
+from timely.data.codec import decode, decode_batch, encode, encode_batch, register
+from timely.data.codec.batches import ARROW, POLARS, RECORDS
+from timely.data.codec.typed import Typed
+from timely.data.messages import Frame, Message
+from timely.dataflow.fingerprint import read_outline
 from timely.io import Csv, JsonLines, Parquet
 from timely.io.claim import owner_of
 from timely.io.file_source import FileSource
 from timely.io.interface import Chunk, End
 from timely.io.lines import LineBuffer
-from timely.messages import Frame, Message
-from timely.outbox import decode_message
+from timely.worker.outbox import decode_message
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 """Where files are that are written ten thousand times."""
@@ -199,7 +199,7 @@ def use(batch: Any) -> None:
 
 
 def read_batch(header: bytes, payload: bytes) -> None:
-    """As `timely.codec` reads a batch from elsewhere."""
+    """As `timely.data.codec` reads a batch from elsewhere."""
     use(decode_batch(header, payload))
 
 
@@ -218,7 +218,7 @@ def said_to_monitor() -> list[bytes]:
     plan = small()
     xi = Xi(1, (3,), ((3,),))
     memory = protocol.InMemory((3,), (3,), ((2,),), ((3,),), ())
-    close = protocol.Closely(1, ((3,),), (protocol.Hold("queue", 1, (3,), 2, True),))
+    close = protocol.Closely(1, ((3,),), (protocol.ObservedHold("queue", 1, (3,), 2, True),))
     messages = [
         protocol.Join(1, 2, 3, True, plan, (xi,), False),
         protocol.Completed(0, 1, ((3,), (4,))),
@@ -238,10 +238,10 @@ def said_to_worker() -> list[bytes]:
     messages = [
         protocol.Cut(1, 0, (3,)),
         protocol.Watermarks(((0, 1, (3,)), (1, 0, (2,)))),
-        protocol.Pause(3, (0, 1)),
+        protocol.Drain(3, (0, 1)),
         protocol.Decision(2, (((3,), None), ((3,), (2,))), (1,), (((1,), (2,)), ((1,), (2,)))),
         protocol.Refused("no"),
-        protocol.Ask(3),
+        protocol.AskMemory(3),
         protocol.Suppose(3, (((3,), None),), ((1,),)),
         protocol.Observe(0.5, 10.0, (1,)),
     ]
@@ -251,22 +251,22 @@ def said_to_worker() -> list[bytes]:
 _stats = control.Stats(1, 2, 3, 4, 5, False, (control.JobStats("spark", 1, "tasks", 2, 3, 0.5),))
 _captured = control.CapturedBatch(1, (2,), *joined([("a", 1)]))
 TO_CHILD: list[Any] = [
-    child_control.Begin(1, 2, (0, 2)),
-    child_control.Peer(1),
-    child_control.End(),
-    child_control.Watch("store", 1, small(), (0, 1), True, 0.5, child_control.Page("job", "secret"), b"token"),
-    child_control.Lost(1, 2, "it died"),
-    child_control.Broke(1, "it failed"),
+    job_control.Begin(1, 2, (0, 2)),
+    job_control.Peer(1),
+    job_control.Leave(),
+    job_control.Watch("store", 1, small(), (0, 1), True, 0.5, job_control.Page("job", "secret"), b"token"),
+    job_control.WorkerGone(1, 2, "it died"),
+    job_control.Broke(1, "it failed"),
 ]
 FROM_CHILD: list[Any] = [
-    child_control.Needed(1),
-    child_control.Fenced(1, -1, "why"),
-    child_control.Happened("failure", 1.5, {"worker": 1, "text": ["a"]}),
-    child_control.Over("reason", False, True),
-    child_control.Unable("SourceError", "text", "trace", True),
-    child_control.Warned("text"),
-    child_control.Here(1, 2, "host", 3),
-    child_control.Beat(0.5, "map"),
+    job_control.Needed(1),
+    job_control.Fenced(1, -1, "why"),
+    job_control.TimelineNews("failure", 1.5, {"worker": 1, "text": ["a"]}),
+    job_control.Over("reason", False, True),
+    job_control.Unable("SourceError", "text", "trace", True),
+    job_control.Warned("text"),
+    job_control.Here(1, 2, "host", 3),
+    job_control.Beat(0.5, "map"),
     _stats,
     _captured,
 ]
@@ -275,7 +275,7 @@ TO_PARENT: list[Any] = [
     _stats,
     _captured,
     control.Returned(encode((1, "x"))),
-    control.Failed("SourceError", "text", "trace"),
+    control.WorkerFailed("SourceError", "text", "trace"),
 ]
 _observed = protocol.Observed(0, 1, bytes(80), 5, 6, 7, (0.5,))
 TO_PAGE: list[Any] = [
@@ -287,16 +287,16 @@ TO_PAGE: list[Any] = [
 FROM_PAGE: list[Any] = [page.Looking(1, (2,)), page.Asked(1, WhatIf(("worker:1",)))]
 TO_SPARK: list[Any] = [
     spark.Start({"spark.master": "local[*]"}, "folder"),
-    spark.Run(1, "region", b"pickle", None, (spark.Frames("a", b"schema", ("f.parquet",)),), b"tables", "out", 100),
+    spark.RunTask(1, "region", b"pickle", None, (spark.Frames("a", b"schema", ("f.parquet",)),), b"tables", "out", 100),
     spark.Follow(1, "query", b"pickle", None, "folder", "append", 0.5, False, 10, 2, 3, 4, True),
     spark.Consumed(1, 2),
     spark.Cancel(1),
 ]
 FROM_SPARK: list[Any] = [
     spark.Ready(1, "4.0"),
-    spark.Progress(1, 2, 3),
+    spark.RunProgress(1, 2, 3),
     spark.Done(1, (("f.parquet", 3),)),
-    spark.Failed(1, "text", True),
+    spark.RunFailed(1, "text", True),
 ]
 
 
@@ -346,7 +346,7 @@ def framed(messages: Callable[[], Sequence[bytes]]) -> Callable[[], list[bytes]]
 
     def samples() -> list[bytes]:
         all_ = messages()
-        return [child_control.frame(a) + child_control.frame(b) for a, b in zip(all_, [*all_[1:], all_[0]])]
+        return [job_control.frame(a) + job_control.frame(b) for a, b in zip(all_, [*all_[1:], all_[0]])]
 
     return samples
 
@@ -459,7 +459,7 @@ def worker_records() -> list[tuple[Any, bytes]]:
         ),
         (journalled.Piece(1, (3,), (((2,), 0, 1), ((1,), 0, 2)), header), payload),
         (journalled.Logged(0, 1, 5, (2,), (2,), *joined([("a", 1)])[:1], (3,), 1), joined([("a", 1)])[1]),
-        (journalled.Happened(1, 3, 0, (2,), header, (3,), 1), payload),
+        (journalled.HistoryRecord(1, 3, 0, (2,), header, (3,), 1), payload),
         (journalled.Published(((1, (3,)),)), b""),
     ]
 
@@ -607,7 +607,7 @@ def read_record(data: bytes) -> None:
 def read_kept(data: bytes) -> None:
     """A record of the monitor's journal."""
     record = kept.decode_record(data)
-    kept.Saved.of([record])
+    kept.SavedJob.of([record])
 
 
 def read_identity(data: bytes) -> None:
@@ -849,13 +849,13 @@ TARGETS = {
         Target(
             "to child",
             framed(all_packed(TO_CHILD)),
-            over_a_socket(lambda sock: child_control.Control(sock, child_control.TO_CHILD).read),
+            over_a_socket(lambda sock: job_control.Control(sock, job_control.TO_CHILD).read),
             change=length_first,
         ),
         Target(
             "from child",
             framed(all_packed(FROM_CHILD)),
-            over_a_socket(lambda sock: child_control.Control(sock, child_control.FROM_CHILD).read),
+            over_a_socket(lambda sock: job_control.Control(sock, job_control.FROM_CHILD).read),
             change=length_first,
         ),
         Target("to parent", framed(all_packed(TO_PARENT)), over_a_socket(to_parent), change=length_first),
@@ -903,7 +903,7 @@ TARGETS = {
         Target(
             "manifest entry",
             lambda: [
-                encode(list(Entry("a", "f.parquet", 1, 2, b"schema", ("g.parquet",)))),
+                encode(list(ManifestEntry("a", "f.parquet", 1, 2, b"schema", ("g.parquet",)))),
                 encode(["a", "f", 1, 2, b"s"]),
             ],
             plain(lambda data: list(entries_of([decode(data)]))),

@@ -118,7 +118,7 @@ def _by_program(program: str) -> str:
     import linecache
 
     from falkirk.failures import explain
-    from timely.run import run
+    from runtime.run import run
 
     names: dict[str, Any] = {"__name__": "app"}
     exec(compile(PRELUDE, "prelude.py", "exec"), names)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from monitor.coordinator import Coordinator
-from monitor.effects import Effect, Event, Persist, Settings
-from monitor.phase import Phase
-from monitor.records import Saved
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import Effect, Persist, Settings, TimelineEvent
+from monitor.coordination.phase import JobPhase
+from monitor.coordination.records import SavedJob
 from recovery.metadata import Xi
 from recovery.protocol import Drained, InMemory, Join, Restored
 from tests.monitor.layouts import layout
@@ -30,7 +30,7 @@ def xis(epoch: int) -> tuple[Xi, ...]:
 
 
 def without_events(coordinator: Coordinator) -> list[Effect]:
-    return [effect for effect in coordinator.take() if not isinstance(effect, Event)]
+    return [effect for effect in coordinator.take() if not isinstance(effect, TimelineEvent)]
 
 
 def write(coordinator: Coordinator) -> Persist:
@@ -44,15 +44,15 @@ def write(coordinator: Coordinator) -> Persist:
     return found
 
 
-def running(saved: Saved | None = None, **values: object) -> Coordinator:
+def running(saved: SavedJob | None = None, **values: object) -> Coordinator:
     coordinator = Coordinator(0.0, saved, settings(**values))
     for worker in range(2):
         coordinator.hear(join(worker), 0.0)
-    while coordinator.phase is not Phase.RESTORING:
+    while coordinator.phase is not JobPhase.RESTORING:
         write(coordinator)
     for worker in range(2):
         coordinator.hear(Restored(worker, coordinator.generation), 0.0)
-    assert coordinator.phase is Phase.RUNNING
+    assert coordinator.phase is JobPhase.RUNNING
     coordinator.take()
     return coordinator
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.policies import Lazy
-from timely.dataflow import Dataflow
+from timely.dataflow.dataflow import Dataflow
 from timely.io import Chunk, End, FileSink, Rate, SqliteSink, Wait
 
 PER_EPOCH = 50

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import networkx as nx
 
 from recovery.layout import EdgeInfo, GroupInfo, Layout, ProcessorInfo
-from timely.order import Summary
+from timely.time import Summary
 
 SHIFTS = {"in": Summary.ingress(1), "out": Summary.egress(2), "back": Summary.feedback(2)}
 

@@ -6,23 +6,23 @@ from random import Random
 
 import pytest
 
-from monitor.available import Available
+from monitor.coordination.options import Options
 from recovery.errors import ReportError
-from recovery.fixed_point.solve import Any, Chain, solve
+from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, solve
 from recovery.metadata import NEVER, Bound, Xi
 from recovery.protocol import InMemory
 from tests.monitor.layouts import FIREWALL, LAYOUTS, LINE, LOOP, layout
 from tests.monitor.world import World
 
 
-def from_scratch(available: Available) -> list[Bound | None]:
+def from_scratch(available: Options) -> list[Bound | None]:
     topology = available.topology
     return solve(
         topology.edges,
         [
-            Chain(available.chains[flat], topology.info(flat).depth)
+            CheckpointChain(available.chains[flat], topology.info(flat).depth)
             if topology.info(flat).chain
-            else Any(available._completed[flat])
+            else AnyFrontier(available._completed[flat])
             for flat in range(topology.count)
         ],
     )
@@ -41,8 +41,8 @@ def test_low_watermarks_are_the_solution_from_scratch(name: str) -> None:
                 assert from_scratch(available) == available._low
 
 
-def line() -> Available:
-    return Available(layout(*LINE, 1))
+def line() -> Options:
+    return Options(layout(*LINE, 1))
 
 
 def test_a_cut_counts_when_all_of_it_is_there() -> None:
@@ -121,7 +121,7 @@ def test_what_is_discarded_does_not_shrink() -> None:
 
 
 def test_what_is_logged_is_not_discarded() -> None:
-    available = Available(layout(*FIREWALL, 1))
+    available = Options(layout(*FIREWALL, 1))
     with pytest.raises(ReportError, match="has to log"):
         available.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(1, (3,), ((3,),))])
 
@@ -135,7 +135,7 @@ def test_completed_epochs_only_rise(upto: tuple[Bound, ...]) -> None:
 
 
 def test_memory_must_fit_the_layout() -> None:
-    available = Available(layout(*LOOP, 1))
+    available = Options(layout(*LOOP, 1))
     process = World(layout(*LOOP, 1)).processes[0]
     assert process is not None
     good = process.memory()
@@ -171,7 +171,7 @@ def test_who_has_completed_less_than_it_has_persisted_is_not_believed() -> None:
 
 def test_a_store_that_lost_what_w_needs_is_named() -> None:
     low = (((3,),) * 4,)
-    wrong = Available(layout(*LINE, 1), low).join(0, [Xi(0, (3,), ((3,),)), Xi(2, (2,), ((2,),)), Xi(3, (3,), ())])
+    wrong = Options(layout(*LINE, 1), low).join(0, [Xi(0, (3,), ((3,),)), Xi(2, (2,), ((2,),)), Xi(3, (3,), ())])
     assert wrong is not None
     assert "store of worker 0 has lost" in wrong
     assert "'count'" in wrong
@@ -182,10 +182,10 @@ def test_a_store_with_checkpoints_above_what_w_needs_only_is_named() -> None:
     """W promises that checkpoint itself: solutions between it and a later one may be needed."""
     low = (((3,),) * 4,)
     above = [Xi(0, (3,), ((3,),)), Xi(2, (4,), ((4,),)), Xi(3, (3,), ())]
-    wrong = Available(layout(*LINE, 1), low).join(0, above)
+    wrong = Options(layout(*LINE, 1), low).join(0, above)
     assert wrong is not None
     assert "'count' of worker 0" in wrong
-    assert Available(layout(*LINE, 1), low).join(0, [Xi(2, (3,), ((3,),)), *above]) is None
+    assert Options(layout(*LINE, 1), low).join(0, [Xi(2, (3,), ((3,),)), *above]) is None
 
 
 def test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that() -> None:
@@ -216,7 +216,7 @@ def test_a_worker_whose_store_begins_after_the_watermark_is_not_the_one_that_los
         ((2,), "the store of worker 0"),
         ((), "the store of worker 0"),
     ):
-        available = Available(layout(*LINE, 1), (((3,),) * 4,))
+        available = Options(layout(*LINE, 1), (((3,),) * 4,))
         xis = [Xi(p, (end,), ((end,),) if p < 3 else ()) for p in (0, 2, 3) for end in ends]
         wrong = available.join(0, xis)
         assert wrong is not None

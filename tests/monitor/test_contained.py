@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from monitor.supervisor import Job
-from monitor.web.address import open_page
+from runtime.page.address import open_page
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from tests.beside import run_beside
 from tests.monitor.job_under_test import GATE, build, check
-from tests.monitor.test_supervisor import RECORDS, Watched
 from tests.monitor.web.serving import get, streaming, when_ready
-from timely.drivers.program import Program
+from tests.runtime.test_supervisor import RECORDS, Watched
 from timely.errors import WorkerLost
 
 FAILS = """
@@ -52,7 +52,12 @@ def test_a_monitor_that_fails_for_a_reason_of_its_own_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_in(
-        monkeypatch, tmp_path, "monitor.process", "monitor.coordinator:Coordinator.tick", 5, str(tmp_path / "failed")
+        monkeypatch,
+        tmp_path,
+        "runtime.processes.monitor",
+        "monitor.coordination.coordinator:Coordinator.tick",
+        5,
+        str(tmp_path / "failed"),
     )
     watched = Watched(tmp_path, 2)
     check(tmp_path, RECORDS, watched.run(lambda: watched.until(20)).captured("counts"))
@@ -65,8 +70,8 @@ def test_a_monitor_that_fails_for_a_reason_of_its_own_is_replaced(
 def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_in(monkeypatch, tmp_path, "monitor.process", "monitor.coordinator:Coordinator.take", 0)
-    monkeypatch.setattr("monitor.supervisor._SHORT_LIVES", 3)
+    put_in(monkeypatch, tmp_path, "runtime.processes.monitor", "monitor.coordination.coordinator:Coordinator.take", 0)
+    monkeypatch.setattr("runtime.supervisor.supervisor._SHORT_LIVES", 3)
     watched = Watched(tmp_path, 1)
     with pytest.raises(WorkerLost, match="the monitor has died 3 times") as raised:
         watched.run(lambda: None)
@@ -77,9 +82,13 @@ def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
 @pytest.mark.parametrize(
     ("module", "place", "said"),
     [
-        ("recovery.child", "recovery.observe:Observer._measure", ["worker 0 cannot tell", "worker 1 cannot tell"]),
-        ("monitor.process", "monitor.web.live:LivePage.observe", ["the page cannot show all: KeyError"]),
-        ("recovery.child", "recovery.agent:suppose", []),
+        (
+            "runtime.processes.recoverable_worker",
+            "runtime.observer:Observer._measure",
+            ["worker 0 cannot tell", "worker 1 cannot tell"],
+        ),
+        ("runtime.processes.monitor", "runtime.page.live:LivePage.observe", ["the page cannot show all: KeyError"]),
+        ("runtime.processes.recoverable_worker", "recovery.agent:suppose", []),
     ],
 )
 def test_an_error_in_looking_at_a_job_does_not_concern_the_job(

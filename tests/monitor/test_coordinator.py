@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from monitor.coordinator import Coordinator
-from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send
-from monitor.phase import Phase
-from monitor.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, Saved
-from monitor.seats import Presence
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import Fail, Fence, Finished, Persist, Respawn, Send, TimelineEvent
+from monitor.coordination.phase import JobPhase
+from monitor.coordination.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, SavedJob
+from monitor.coordination.workers import Presence
 from recovery.errors import NoSolutionError
 from recovery.layout import GroupInfo
 from recovery.metadata import NEVER, Xi
@@ -17,9 +17,9 @@ from recovery.protocol import (
     Completed,
     Cut,
     Decision,
+    Drain,
     Drained,
     Durable,
-    Pause,
     Refused,
     Released,
     Restored,
@@ -46,10 +46,10 @@ def test_a_start_is_a_round_in_which_nobody_lives() -> None:
     sent = without_events(coordinator)
     assert sent == [Send(w, Decision(1, (GROUND, GROUND), (0, 1), (GROUND, GROUND))) for w in range(2)]
     coordinator.hear(Restored(0, 1), 2.0)
-    assert coordinator.phase is Phase.RESTORING
+    assert coordinator.phase is JobPhase.RESTORING
     coordinator.hear(Restored(1, 1), 3.0)
-    assert coordinator.phase is Phase.RUNNING
-    (event,) = [each for each in coordinator.take() if isinstance(each, Event)]
+    assert coordinator.phase is JobPhase.RUNNING
+    (event,) = [each for each in coordinator.take() if isinstance(each, TimelineEvent)]
     assert event.kind == "restored"
     assert event.data["seconds"] == 3.0
 
@@ -71,10 +71,10 @@ def test_a_cut_is_announced_persisted_and_raises_w() -> None:
 def test_a_failure_while_a_decision_is_written_waits_for_it() -> None:
     coordinator = running()
     coordinator.lost(0, 1, 1.0, "killed")
-    assert without_events(coordinator) == [Respawn(0), Send(1, Pause(2, (1,)))]
+    assert without_events(coordinator) == [Respawn(0), Send(1, Drain(2, (1,)))]
     coordinator.hear(join(0, 2, 1), 1.0)
     coordinator.hear(Drained(1, 2, memory()), 1.0)
-    assert coordinator.phase is Phase.DECIDING
+    assert coordinator.phase is JobPhase.DECIDING
     (persist,) = without_events(coordinator)
     assert isinstance(persist, Persist)
     coordinator.lost(0, 2, 1.5, "killed again")
@@ -89,7 +89,7 @@ def test_a_failure_while_a_decision_is_written_waits_for_it() -> None:
     assert isinstance(second.message, Decision)
     assert (first.worker, first.message.generation, first.message.catch_up) == (0, 2, True)
     assert (second.worker, second.message.generation, second.message.catch_up) == (1, 2, False)
-    assert third == Send(1, Pause(3, (1,)))
+    assert third == Send(1, Drain(3, (1,)))
 
 
 def test_drained_of_an_earlier_round_does_not_count() -> None:
@@ -99,9 +99,9 @@ def test_drained_of_an_earlier_round_does_not_count() -> None:
     coordinator.lost(0, 2, 1.0, "killed")
     coordinator.hear(join(0, 3, 1), 1.0)
     coordinator.hear(Drained(1, 2, memory()), 1.0)
-    assert coordinator.phase is Phase.GATHERING
+    assert coordinator.phase is JobPhase.GATHERING
     coordinator.hear(Drained(1, 3, memory()), 1.0)
-    assert coordinator.phase is Phase.DECIDING
+    assert coordinator.phase is JobPhase.DECIDING
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_who_says_what_cannot_be_is_fenced(message: Completed | Durable | Releas
     assert isinstance(effects[0], Fence)
     assert (effects[0].worker, effects[0].incarnation) == (1, 1)
     assert says in effects[0].reason
-    assert effects[1:] == [Respawn(1), Send(0, Pause(2, (0,)))]
+    assert effects[1:] == [Respawn(1), Send(0, Drain(2, (0,)))]
 
 
 def test_messages_of_other_generations_and_incarnations_change_nothing() -> None:
@@ -133,7 +133,7 @@ def test_messages_of_other_generations_and_incarnations_change_nothing() -> None
     coordinator.hear(join(0, 0), 1.0)
     coordinator.lost(0, 0, 1.0, "long ago")
     assert coordinator.take() == []
-    assert coordinator.phase is Phase.RUNNING
+    assert coordinator.phase is JobPhase.RUNNING
 
 
 def test_a_silent_worker_is_fenced() -> None:
@@ -173,7 +173,7 @@ def test_failing_again_and_again_without_progress_fails_the_job() -> None:
     (fail,) = [effect for effect in coordinator.take() if isinstance(effect, Fail)]
     assert fail.reason.startswith("worker 1 has failed 3 times")
     assert fail.reason.endswith("out of memory")
-    assert coordinator.phase is Phase.OVER
+    assert coordinator.phase is JobPhase.OVER
 
 
 def test_progress_forgives_failures() -> None:
@@ -193,20 +193,20 @@ def test_progress_forgives_failures() -> None:
 
 def test_all_workers_of_a_new_monitor_go_on_without_a_round() -> None:
     low = ((3,), (3,))
-    saved = Saved(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
+    saved = SavedJob(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
     assert write(coordinator).records == (KeptRounds(1004),)
     for worker in range(2):
-        assert coordinator.phase is Phase.ASSEMBLING
+        assert coordinator.phase is JobPhase.ASSEMBLING
         coordinator.hear(join(worker, 3, 4, True, durable=xis(3)), 0.0)
-    assert coordinator.phase is Phase.RUNNING
+    assert coordinator.phase is JobPhase.RUNNING
     everything = tuple((p, w, (3,)) for w in range(2) for p in range(2))
     assert without_events(coordinator) == [Send(w, Watermarks(everything)) for w in range(2)]
 
 
 @pytest.mark.parametrize("how", ["paused", "behind", "dead", "lost", "late"])
 def test_a_new_monitor_begins_a_round_if_anything_is_unlike(how: str) -> None:
-    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1], join_seconds=9.0))
     write(coordinator)
     coordinator.hear(join(0, 3, 4, True), 0.0)
@@ -222,14 +222,14 @@ def test_a_new_monitor_begins_a_round_if_anything_is_unlike(how: str) -> None:
         coordinator.tick(9.0)
     alive = (0, 1) if how in ("paused", "behind") else (0,)
     effects = without_events(coordinator)
-    assert Send(0, Pause(5, alive)) in effects
+    assert Send(0, Drain(5, alive)) in effects
     if how == "behind":
         assert effects[0] == Send(1, Decision(4, (GROUND, GROUND), (), (GROUND, GROUND)))
-        assert effects[-1] == Send(1, Pause(5, alive))
+        assert effects[-1] == Send(1, Drain(5, alive))
 
 
 def test_a_survivor_that_was_given_up_is_fenced() -> None:
-    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = Coordinator(0.0, saved, settings())
     coordinator.take()
     coordinator.hear(join(0, 3, 4, True), 0.0)
@@ -255,12 +255,12 @@ def test_a_worker_that_is_not_of_the_job_is_refused() -> None:
     (refused,) = without_events(coordinator)
     assert isinstance(refused, Send)
     assert isinstance(refused.message, Refused)
-    assert coordinator.phase is Phase.RUNNING
+    assert coordinator.phase is JobPhase.RUNNING
 
 
 def test_a_store_without_what_was_acknowledged_fails_the_job() -> None:
     low = ((3,), (3,))
-    saved = Saved(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
+    saved = SavedJob(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = Coordinator(0.0, saved, settings())
     coordinator.hear(join(0, 3, 4, durable=xis(3)), 0.0)
     coordinator.hear(join(1, 3, 4, durable=xis(2)), 0.0)
@@ -277,24 +277,24 @@ def test_the_end() -> None:
     write(coordinator)
     coordinator.hear(Released(0), 1.0)
     coordinator.lost(0, 1, 1.0, "killed too early")
-    assert coordinator.phase is Phase.GATHERING
+    assert coordinator.phase is JobPhase.GATHERING
     coordinator.hear(join(0, 2, 1, durable=xis(NEVER)), 1.0)
     coordinator.hear(Drained(1, 2, memory(NEVER)), 1.0)
     write(coordinator)
     for worker in range(2):
         coordinator.hear(Restored(worker, 2), 1.0)
     coordinator.hear(Released(1), 1.0)
-    assert coordinator.phase is Phase.RUNNING  # what worker 0 said before it failed does not count
+    assert coordinator.phase is JobPhase.RUNNING  # what worker 0 said before it failed does not count
     coordinator.hear(Released(0), 1.0)
-    assert coordinator.phase is Phase.CLOSING
+    assert coordinator.phase is JobPhase.CLOSING
     coordinator.lost(1, 1, 1.0, "it has ended")
-    while coordinator.phase is Phase.CLOSING:
+    while coordinator.phase is JobPhase.CLOSING:
         write(coordinator)
     assert Finished() in coordinator.take()
 
 
 def test_a_finished_job_is_finished() -> None:
-    coordinator = Coordinator(0.0, Saved(finished=True), settings())
+    coordinator = Coordinator(0.0, SavedJob(finished=True), settings())
     assert coordinator.take() == [Finished()]
     coordinator.hear(join(0), 0.0)
     coordinator.tick(1e9)
@@ -303,7 +303,7 @@ def test_a_finished_job_is_finished() -> None:
 
 def test_an_interval_may_change_between_runs() -> None:
     moved = msgspec.structs.replace(PLAN, groups=(msgspec.structs.replace(PLAN.groups[0], epochs=100),))
-    coordinator = running(Saved(moved))
+    coordinator = running(SavedJob(moved))
     coordinator.hear(Completed(0, 1, ((4,),)), 1.0)
     coordinator.hear(Completed(1, 1, ((4,),)), 1.0)
     assert Send(0, Cut(1, 0, (4,))) in coordinator.take()
@@ -313,14 +313,14 @@ def test_an_interval_may_change_between_runs() -> None:
 
 def test_a_number_of_a_round_is_never_used_by_two_monitors() -> None:
     """An earlier monitor may have told a worker to pause for round 5, and died before it decided anything."""
-    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()), rounds=1002)
+    saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()), rounds=1002)
     coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
     coordinator.hear(join(0, 3, 4, True, paused=True), 0.0)
     coordinator.hear(join(1, 3, 4, True), 0.0)
     (persist,) = without_events(coordinator)  # nobody is told before the new numbers are durable
     assert persist == Persist(1, (KeptRounds(2002),))
     coordinator.stored(1)
-    assert Send(0, Pause(1003, (0, 1))) in coordinator.take()
+    assert Send(0, Drain(1003, (0, 1))) in coordinator.take()
 
 
 def test_who_is_done_may_be_silent() -> None:
@@ -332,7 +332,7 @@ def test_who_is_done_may_be_silent() -> None:
     coordinator.hear(Released(0), 1.0)
     coordinator.hear(Completed(1, 1, ((NEVER,),)), 9.0)
     coordinator.tick(10.0)
-    assert coordinator.phase is Phase.RUNNING
+    assert coordinator.phase is JobPhase.RUNNING
 
 
 def test_what_is_due_by_the_clock_needs_no_message() -> None:
@@ -340,7 +340,7 @@ def test_what_is_due_by_the_clock_needs_no_message() -> None:
     coordinator = Coordinator(0.0, None, settings(heartbeat_seconds=1e9))
     for worker in range(2):
         coordinator.hear(msgspec.structs.replace(join(worker), layout=hourly), 0.0)
-    while coordinator.phase is not Phase.RESTORING:
+    while coordinator.phase is not JobPhase.RESTORING:
         write(coordinator)
     for worker in range(2):
         coordinator.hear(Restored(worker, 1), 0.0)
@@ -355,11 +355,11 @@ def test_who_joins_twice_without_having_been_lost_is_fenced() -> None:
     coordinator = running()
     coordinator.hear(join(1, 1, 1), 1.0)
     effects = without_events(coordinator)
-    assert effects == [Fence(1, 1, "it joined twice"), Respawn(1), Send(0, Pause(2, (0,)))]
+    assert effects == [Fence(1, 1, "it joined twice"), Respawn(1), Send(0, Drain(2, (0,)))]
 
 
 def test_who_is_behind_may_join_twice_for_that_is_what_it_is_told() -> None:
-    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = Coordinator(0.0, saved, settings())
     coordinator.hear(join(0, 1, 2), 0.0)
     coordinator.hear(join(0, 1, 4), 0.0)
@@ -391,7 +391,7 @@ def test_who_offers_what_cannot_be_is_fenced() -> None:
     first, second, third = without_events(coordinator)
     assert isinstance(first, Fence)
     assert "what it offers cannot be" in first.reason
-    assert (second, third) == (Respawn(0), Send(1, Pause(3, (1,))))
+    assert (second, third) == (Respawn(0), Send(1, Drain(3, (1,))))
     assert coordinator.seats[0].presence is Presence.ABSENT
 
 
@@ -413,9 +413,9 @@ def test_what_was_drained_for_an_earlier_round_does_not_count() -> None:
     coordinator.hear(Drained(1, 2, memory()), 1.0)
     coordinator.lost(0, 2, 1.0, "killed")
     coordinator.hear(join(0, 3, 1), 1.0)
-    assert coordinator.phase is Phase.GATHERING
+    assert coordinator.phase is JobPhase.GATHERING
     coordinator.hear(Drained(1, 3, memory()), 1.0)
-    assert coordinator.phase is Phase.DECIDING
+    assert coordinator.phase is JobPhase.DECIDING
 
 
 def test_nobody_is_silent_who_waited_for_others_to_restore() -> None:
@@ -427,7 +427,7 @@ def test_nobody_is_silent_who_waited_for_others_to_restore() -> None:
     coordinator.hear(Restored(1, 2), 2.0)
     coordinator.hear(Restored(0, 2), 50.0)
     coordinator.tick(51.0)
-    assert coordinator.phase is Phase.RUNNING
+    assert coordinator.phase is JobPhase.RUNNING
 
 
 def test_a_round_without_a_solution_fails_the_job_and_names_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,11 +440,11 @@ def test_a_round_without_a_solution_fails_the_job_and_names_the_operator(monkeyp
     def none(*_: object) -> None:
         raise NoSolutionError("processor 2 would have to go below its low-watermark at (3,)")
 
-    monkeypatch.setattr("monitor.available.solve", none)
+    monkeypatch.setattr("monitor.coordination.options.solve", none)
     coordinator.hear(Drained(1, 2, memory()), 1.0)
     (fail,) = without_events(coordinator)
     assert isinstance(fail, Fail)
     assert "operator 'count' of worker 0" in fail.reason
-    assert coordinator.phase is Phase.OVER
+    assert coordinator.phase is JobPhase.OVER
     coordinator.tick(1e9)
     assert coordinator.take() == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from monitor.commit import GroupCommit
-from monitor.cuts import Cuts
-from monitor.effects import Persist
-from monitor.handshake import refusal
-from monitor.layouts import layout_changes
-from monitor.records import (
+from monitor.coordination.commit import GroupCommit
+from monitor.coordination.cuts import Cuts
+from monitor.coordination.effects import Persist
+from monitor.coordination.handshake import refusal
+from monitor.coordination.layouts import layout_changes
+from monitor.coordination.records import (
     KeptDecision,
     KeptEvent,
     KeptFinished,
@@ -18,7 +18,7 @@ from monitor.records import (
     KeptRounds,
     KeptWatermarks,
     Record,
-    Saved,
+    SavedJob,
     decode_record,
     encode_record,
     slot,
@@ -120,12 +120,12 @@ def test_anything_else_is_no_record() -> None:
 
 def test_the_newest_of_each_slot_counts() -> None:
     newer = KeptDecision(6, 4, (((1,),),), ())
-    saved = Saved.of([*RECORDS[:4], newer, KeptEvent("decided", 2.0)])
+    saved = SavedJob.of([*RECORDS[:4], newer, KeptEvent("decided", 2.0)])
     assert saved.decision == newer
     assert saved.layout == layout(*LINE)
     assert [event.kind for event in saved.events] == ["failure", "decided"]
     assert not saved.finished
-    assert Saved.of(RECORDS).finished
+    assert SavedJob.of(RECORDS).finished
     assert slot(newer) == slot(RECORDS[2])
     assert len({slot(record) for record in RECORDS}) == len(RECORDS)
 

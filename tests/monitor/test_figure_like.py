@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monitor.available import Available
-from monitor.phase import Phase
+from monitor.coordination.options import Options
+from monitor.coordination.phase import JobPhase
 from recovery.metadata import Bound, at_epoch
 from tests.monitor.layouts import FIREWALL, LINE, LOOP, layout
 from tests.monitor.world import World
@@ -15,7 +15,7 @@ def after_failure(
     """Run some epochs on two workers, with or without checkpoints, and kill one worker. Its decision and the other's."""
     world = World(layout(processors, edges))
     world.working = False
-    world.settle(Phase.RUNNING)
+    world.settle(JobPhase.RUNNING)
     for _ in range(epochs):
         for w in range(2):
             for group in range(len(world.layout.groups)):
@@ -29,9 +29,9 @@ def after_failure(
                 if cut:
                     world.persist(w)
     world.kill(worker, 100)
-    while world.coordinator.phase is Phase.RUNNING:
+    while world.coordinator.phase is JobPhase.RUNNING:
         world.hear(worker)
-    world.settle(Phase.RUNNING)
+    world.settle(JobPhase.RUNNING)
     assert world.coordinator.decision is not None
     assert world.coordinator.decision.failed == (worker,)
     return world, [bound for bounds in world.coordinator.decision.bounds for bound in bounds]
@@ -47,7 +47,7 @@ def test_a_failure_behind_a_firewall_without_checkpoints_behind_it() -> None:
     """Count of worker 0 has saved nothing; what it needs is logged, so nobody before it goes back."""
     processors, edges = "read source, clean chain, count chain", "read>clean, clean|count"
     world = World(layout(processors, edges))
-    available = Available(world.layout)
+    available = Options(world.layout)
     processes = [process for process in world.processes if process is not None]
     for process in processes:
         process.epochs = [4, 4]

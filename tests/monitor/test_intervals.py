@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monitor.effects import Event, Note
-from monitor.intervals import NOTE_SECONDS, Intervals, Safe
+from monitor.coordination.effects import Note, TimelineEvent
+from monitor.coordination.intervals import NOTE_SECONDS, Intervals, Safe
 from monitor.web.hub import Hub
 from monitor.web.metrics import metrics
 from recovery.layout import GroupInfo
@@ -63,7 +63,7 @@ def test_where_no_seconds_were_asked_for_none_are_missed() -> None:
 
 def test_the_coordinator_tells_when_a_cut_is_safe_and_the_metrics_count_it() -> None:
     coordinator = running()
-    events: list[Event] = []
+    events: list[TimelineEvent] = []
     for number, now in ((3, 1.0), (6, 3.0)):
         for worker in range(2):
             coordinator.hear(Completed(worker, 1, ((number,),)), now)
@@ -72,7 +72,7 @@ def test_the_coordinator_tells_when_a_cut_is_safe_and_the_metrics_count_it() -> 
         write(coordinator)
         effects = coordinator.take()
         assert not any(isinstance(effect, Note) for effect in effects)
-        events += [effect for effect in effects if isinstance(effect, Event) and effect.kind == "safe"]
+        events += [effect for effect in effects if isinstance(effect, TimelineEvent) and effect.kind == "safe"]
     assert [event.data for event in events] == [
         {"group": 0, "epoch": 3, "seconds": 0.25},
         {"group": 0, "epoch": 6, "seconds": 0.25, "interval": 2.0},

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 import falkirk
-from monitor.supervisor import Job
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from tests.beside import run_beside
 from tests.monitor.job_under_test import PER_EPOCH, expected, word
-from timely.dataflow import Dataflow
-from timely.drivers.program import Program
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import SinkError
 from timely.io import FileSink, Iterable, Memory, Rate, SqliteSink
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from falkirk.simulate.world import World
-from monitor.effects import Answer
-from monitor.phase import Phase
-from monitor.what_if import PATIENCE_SECONDS, restart, targets
+from monitor.coordination.effects import Answer
+from monitor.coordination.phase import JobPhase
+from monitor.explain.what_if import PATIENCE_SECONDS, restart, targets
 from recovery.agent import Agent
 from recovery.metadata import at_cut
 from recovery.protocol import Decision
-from recovery.rollback import Rollback
+from recovery.rollback.orders import RollbackPlanner
 from tests.monitor.layouts import LOOP, layout
 from tests.recovery.rules_support import RULE_PROGRAMS, job
 from timely.errors import FalkirkError
@@ -97,7 +97,7 @@ def ask(world: World, *names: str) -> Answer | str:
 
 def far(program: str, workers: int, seed: int, steps: int) -> CountingWorld:
     world = counting(program, workers, seed)
-    while steps or coordinator(world).phase is not Phase.RUNNING or len(agents(world)) < workers:
+    while steps or coordinator(world).phase is not JobPhase.RUNNING or len(agents(world)) < workers:
         world.step()
         steps = max(0, steps - 1)
     return world
@@ -131,9 +131,9 @@ def compare(
     assert isinstance(answer, Answer), answer
 
     sent: dict[int, Counter[tuple[int, int]]] = {0: Counter(), 1: Counter()}
-    orders: Callable[[Rollback, Decision], Any] = Rollback.orders
+    orders: Callable[[RollbackPlanner, Decision], Any] = RollbackPlanner.orders
 
-    def watched(rollback: Rollback, decision: Decision) -> Any:
+    def watched(rollback: RollbackPlanner, decision: Decision) -> Any:
         found = orders(rollback, decision)
         index = rollback._worker.index
         places = {edge.edge: number for number, edge in enumerate(rollback._layout.edges)}
@@ -141,7 +141,7 @@ def compare(
         sent[index].update((places[message.edge], receiver) for receiver, message in found.remote)
         return found
 
-    monkeypatch.setattr(Rollback, "orders", watched)
+    monkeypatch.setattr(RollbackPlanner, "orders", watched)
     process = world._processes[victim]
     assert process is not None
     before = coordinator(world).generation

@@ -10,21 +10,21 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from monitor.coordinator import Coordinator
-from monitor.effects import Event, Fail, Fence, Finished, Persist, Respawn, Send, Settings
-from monitor.phase import Phase
-from monitor.records import KeptDecision, KeptWatermarks, Record, Saved, decode_record, encode_record
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import Fail, Fence, Finished, Persist, Respawn, Send, Settings, TimelineEvent
+from monitor.coordination.phase import JobPhase
+from monitor.coordination.records import KeptDecision, KeptWatermarks, Record, SavedJob, decode_record, encode_record
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, nothing, project
 from recovery.protocol import (
     Completed,
     Cut,
     Decision,
+    Drain,
     Drained,
     Durable,
     InMemory,
     Join,
-    Pause,
     Refused,
     Released,
     Restored,
@@ -114,7 +114,7 @@ class Process:
         message: ToWorker = decode_to_worker(self.inbox.popleft())
         if isinstance(message, Decision):
             self.decide(message)
-        elif isinstance(message, Pause):
+        elif isinstance(message, Drain):
             assert self.worker in message.alive, "a worker that must not drain was paused"
             assert self.generation, "a worker without memory was told to drain"
             assert message.round > self.round, "a number of a round was used twice"
@@ -228,7 +228,7 @@ class World:
         self.journal: list[bytes] = []
         self.writing: Persist | None = None
         self.failing: list[tuple[int, int, deque[bytes]]] = []  # dead, and the monitor has not noticed yet
-        self.events: list[Event] = []
+        self.events: list[TimelineEvent] = []
         self.sent: list[tuple[int, ToWorker]] = []
         self.decisions: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self.promised: list[list[Bound]] = [[info.nothing for info in layout.processors]] * layout.workers
@@ -258,7 +258,7 @@ class World:
                 process = self.processes[effect.worker]
                 if process is not None and effect.incarnation in (-1, process.incarnation):
                     self.processes[effect.worker] = None
-            elif isinstance(effect, Event):
+            elif isinstance(effect, TimelineEvent):
                 self.events.append(effect)
             elif isinstance(effect, Finished):
                 assert self.saved().finished, "finished before the journal says so"
@@ -272,8 +272,8 @@ class World:
         self.failing = [each for each in self.failing if each[0] != worker]
         self.processes[worker] = Process(worker, self.incarnations[worker], self.layout, self.disks[worker])
 
-    def saved(self) -> Saved:
-        return Saved.of([decode_record(data) for data in self.journal])
+    def saved(self) -> SavedJob:
+        return SavedJob.of([decode_record(data) for data in self.journal])
 
     def judge(self, message: ToWorker) -> None:
         """Nothing is said that is not durable; no decision is contradicted; no low-watermark falls."""
@@ -291,7 +291,7 @@ class World:
                 assert bound >= self.promised[w][p], "a low-watermark fell"
                 self.promise(p, w, bound, saved)
 
-    def promise(self, p: int, w: int, bound: Bound, saved: Saved) -> None:
+    def promise(self, p: int, w: int, bound: Bound, saved: SavedJob) -> None:
         written = self.layout.processors[p].nothing if saved.watermarks is None else saved.watermarks[w][p]
         assert bound <= written, "a low-watermark was announced and not written"
         self.promised = [list(each) for each in self.promised]
@@ -402,7 +402,7 @@ class World:
 
     # ---------------------------------------------------------------- drives
 
-    def settle(self, until: Phase = Phase.OVER, rounds: int = 400) -> None:
+    def settle(self, until: JobPhase = JobPhase.OVER, rounds: int = 400) -> None:
         """Everything happens in a fixed order, and nothing fails any more, until the job is in this phase."""
         for _ in range(rounds):
             if self.coordinator.phase is until:

@@ -9,15 +9,15 @@ from typing import Any
 import polars as pl
 
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
-from timely.dataflow import Dataflow
+from timely.data.routing import stable_hash
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
 from timely.io import Batches, Callback, Iterable, Memory
 from timely.operators import agg
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.window_shapes import Epochs, Session
-from timely.order import INF, Time
-from timely.routing import stable_hash
 from timely.state import KeyedState, Parts, TimedBatches
-from timely.stream import Stream
+from timely.time import INF, Time
 
 
 def words(flow: Dataflow, epoch: int = 5, batch: int = 3, size: int = 50) -> Stream:

@@ -22,13 +22,13 @@ from falkirk.simulate.outside import Result
 from falkirk.simulate.world import World
 from recovery.agent import Agent
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from runtime.memory import Cluster
 from tests.recovery.programs import Gathering, Holds, InOrder, fed_loop, long_loop, two_loops
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
 from timely.io import Iterable
 from timely.operators.base import Context
-from timely.order import Time
-from timely.stream import Stream
+from timely.time import Time
 
 STEPS = 12_000
 """A run with all rules takes less than two thousand."""

@@ -11,11 +11,11 @@ from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
 from tests.recovery.programs import words
-from timely.dataflow import Dataflow
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context, Operator
-from timely.order import Time
 from timely.state import KeyedState, Parts, TimedBatches
+from timely.time import Time
 
 
 class Keeps(Operator):

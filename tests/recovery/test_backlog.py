@@ -6,12 +6,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from recovery.agent import Agent
-from recovery.backlog import LARGE_CUT, Backlog
+from recovery.backpressure import LARGE_CUT, Backpressure
 
 
-def _backlog(**values: Any) -> tuple[SimpleNamespace, Backlog]:
+def _backlog(**values: Any) -> tuple[SimpleNamespace, Backpressure]:
     agent = SimpleNamespace(cutting=True, cut_every=0.5, unwritten=LARGE_CUT + 1, **values)
-    return agent, Backlog(cast(Agent, agent), 1 << 20, 10.0, 0.0)
+    return agent, Backpressure(cast(Agent, agent), 1 << 20, 10.0, 0.0)
 
 
 def test_sources_wait_for_a_large_cut_once_it_takes_longer_than_the_interval() -> None:

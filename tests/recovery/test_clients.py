@@ -10,9 +10,9 @@ import pytest
 from falkirk.simulate.outside import Around, Outside
 from falkirk.simulate.world import World
 from recovery.policies import Ephemeral, Lazy
-from timely.dataflow import Dataflow
-from timely.drivers.kept import KeptPartition
-from timely.graph import Graph
+from runtime.kept_input import KeptPartition
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.graph import Graph
 from timely.io.interface import Chunk, End, Partition, Position, Wait
 
 

@@ -15,16 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries.spark.cluster_calls import Calls
-from monitor.process_workers import WorkerConnections
-from recovery import greeting
-from recovery.child_control import frame
-from recovery.greeting import MOST_STRANGERS, Strangers, connect, listen, new_token
 from recovery.layout import Layout, lay_out
-from recovery.monitor_link import SocketMonitorLink
 from recovery.protocol import Join, ToMonitor, encode_message
-from timely.dataflow import Dataflow
+from runtime.job_control import frame
+from runtime.processes import greeting
+from runtime.processes.greeting import MOST_STRANGERS, Strangers, connect, listen, new_token
+from runtime.processes.monitor_connections import WorkerConnections
+from runtime.processes.monitor_link import SocketMonitorLink
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
-from timely.plan import compile_plan
 
 
 def layout() -> Layout:

@@ -17,22 +17,22 @@ from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
-from recovery import beside
 from recovery.agent import Agent
-from recovery.checkpoints import Checkpoints
+from recovery.checkpoint import operator_memory
+from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.metadata import at_epoch
 from recovery.policies import LogHistory
-from recovery.recorder import NOTIFICATION, Event, WorkerRecorder
-from recovery.rollback import Rollback
+from recovery.recorder import NOTIFICATION, HistoryEvent, WorkerRecorder
+from recovery.rollback.orders import RollbackPlanner
 from tests.monitor.layouts import layout
 from tests.recovery.programs import PROGRAMS
 from tests.recovery.rules_support import Change, changed
-from timely.dataflow import Dataflow
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.io import Iterable
 from timely.operators.base import Context, Operator
-from timely.order import Time
 from timely.state import KeyedState, Parts, State, TimedBatches
+from timely.time import Time
 
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
 
@@ -189,9 +189,9 @@ def test_the_seeds_replay_in_living_and_in_new_processes_from_snapshots_and_from
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     met: Counter[str] = Counter()
-    restore, replaces = Rollback._restore, Checkpoints._replaces_history
+    restore, replaces = RollbackPlanner._restore, Checkpoints._replaces_history
 
-    def restored(self: Rollback, p: int, bound: Any, remembers: bool) -> Any:
+    def restored(self: RollbackPlanner, p: int, bound: Any, remembers: bool) -> Any:
         base = self._checkpoints.base(p, bound)
         found = restore(self, p, bound, remembers)
         if found.operator is not None and any(bound):
@@ -204,7 +204,7 @@ def test_the_seeds_replay_in_living_and_in_new_processes_from_snapshots_and_from
         met["replaced" if found else "not replaced"] += 1
         return found
 
-    monkeypatch.setattr(Rollback, "_restore", restored)
+    monkeypatch.setattr(RollbackPlanner, "_restore", restored)
     monkeypatch.setattr(Checkpoints, "_replaces_history", replaced)
     assert not any(run(seed, 4) for seed in range(10))
     assert len(met) == 6, met
@@ -224,7 +224,7 @@ def test_every_program_comes_through_under_full_histories(name: str, monkeypatch
 
 
 CHANGES = {
-    "a living operator is replayed": Change(Rollback, "_restore", " or p in self._beside.of", ""),
+    "a living operator is replayed": Change(RollbackPlanner, "_restore", " or p in self._beside.of", ""),
     "a snapshot only where it is all": Change(
         Checkpoints, "_replaces_history", " and self._recorder.only_state(p, bound)", ""
     ),
@@ -300,15 +300,15 @@ CHANGED: list[tuple[Any, Callable[[Any], Any]]] = [
 @pytest.mark.parametrize(("thing", "change"), CHANGED)
 def test_what_changes_anywhere_inside_is_found(thing: Any, change: Callable[[Any], Any] | None) -> None:
     operator = Keeping(thing, (thing,))
-    before = beside.look(operator)
+    before = operator_memory.look(operator)
     if (
         change is None
     ):  # a method of a list that nobody else can reach is as good as a constant; none is known to matter
         return
     assert before is not None
-    assert beside.look(operator) == before
+    assert operator_memory.look(operator) == before
     change(thing)
-    assert beside.look(operator) != before
+    assert operator_memory.look(operator) != before
 
 
 def test_state_and_what_is_said_not_to_matter_are_not_looked_at() -> None:
@@ -320,20 +320,20 @@ def test_state_and_what_is_said_not_to_matter_are_not_looked_at() -> None:
             self.cache: dict[int, int] = {}
 
     operator = Caches()
-    before = beside.look(operator)
+    before = operator_memory.look(operator)
     operator.cache[1] = 1
     operator.values.write((0,), {1: 1})
-    assert beside.look(operator) == before
+    assert operator_memory.look(operator) == before
     operator.thing = KeyedState()
-    assert beside.look(operator) != before
+    assert operator_memory.look(operator) != before
 
 
 def test_another_object_with_the_same_content_is_the_same() -> None:
     operator = Keeping({"a": [Box()]}, remembers(3))
-    before = beside.look(operator)
+    before = operator_memory.look(operator)
     operator.thing = {"a": [Box()]}
     assert before is not None
-    assert beside.look(operator) == before
+    assert operator_memory.look(operator) == before
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_another_object_with_the_same_content_is_the_same() -> None:
     ids=lambda thing: type(thing).__name__,
 )
 def test_what_cannot_be_looked_into_counts_as_more(thing: Any) -> None:
-    assert beside.look(Keeping(thing)) is None
+    assert operator_memory.look(Keeping(thing)) is None
 
 
 def test_events_of_other_times_in_between_must_not_have_hidden_anything() -> None:
@@ -350,7 +350,7 @@ def test_events_of_other_times_in_between_must_not_have_hidden_anything() -> Non
         plan = layout("a chain, b chain", "a=>b", 1)
         recorder = WorkerRecorder(plan, 0)
         recorder.histories[0] = [
-            Event(order, NOTIFICATION, (epoch,), beside=kept) for order, (epoch, kept) in enumerate(events)
+            HistoryEvent(order, NOTIFICATION, (epoch,), beside=kept) for order, (epoch, kept) in enumerate(events)
         ]
         return recorder.only_state(0, at_epoch(5, 1))
 

@@ -11,14 +11,14 @@ import pytest
 
 from recovery.layout import Layout, lay_out
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
-from timely.dataflow import Dataflow
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
+from timely.dataflow.stream import Stream
 from timely.errors import GraphError
 from timely.io import Callback, FileSink, Iterable, Memory
 from timely.operators.base import Operator
 from timely.operators.window_shapes import Tumbling
-from timely.order import Summary
-from timely.plan import compile_plan
-from timely.stream import Stream
+from timely.time import Summary
 
 
 def words(flow: Dataflow) -> Stream:

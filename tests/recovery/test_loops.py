@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-import recovery.checkpoints
-import recovery.rollback
+import recovery.checkpoint.checkpoints
+import recovery.rollback.orders
 from falkirk.simulate.faults import Rates
-from monitor.available import Available
-from monitor.cuts import Cuts
-from recovery.checkpoints import Checkpoints
-from recovery.groups import Group
+from monitor.coordination.cuts import Cuts
+from monitor.coordination.options import Options
+from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.groups import GroupProgress
 from recovery.layout import EdgeInfo, GroupInfo, Layout, lay_out
 from recovery.metadata import Bound
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
 from recovery.protocol import InMemory
-from recovery.queues import goes_again
+from recovery.rollback.queues import goes_again
 from tests.recovery.rules_support import Change, Faults, Instead, changed, simulated
-from timely.dataflow import Dataflow
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
+from timely.dataflow.stream import Stream
 from timely.io import Iterable, Memory
 from timely.operators.base import Context, Operator
-from timely.order import Time
-from timely.plan import compile_plan
-from timely.stream import Stream
+from timely.time import Time
 
 # Where cuts may be
 
@@ -154,13 +154,13 @@ RUNS = [(program, workers, seed) for program in PROGRAMS for workers in (1, 2) f
 def tally(runs: Sequence[tuple[str, int, int]]) -> tuple[Counter[str], list[str]]:
     """What happened in the midst of epochs, and what went wrong."""
     found: Counter[str] = Counter()
-    durable, decide = Available.durable, Available.decide
+    durable, decide = Options.durable, Options.decide
 
-    def counting(self: Available, worker: int, group: int, at: Bound, xis: Any) -> None:
+    def counting(self: Options, worker: int, group: int, at: Bound, xis: Any) -> None:
         found["cuts"] += any(at[1:])
         durable(self, worker, group, at, xis)
 
-    def watching(self: Available, memory: Mapping[int, Sequence[InMemory]], failed: Any = ()) -> Any:
+    def watching(self: Options, memory: Mapping[int, Sequence[InMemory]], failed: Any = ()) -> Any:
         decided = decide(self, memory, failed)
         found["restored"] += any(
             bound is not None and any(bound[1:]) and worker not in memory
@@ -175,8 +175,8 @@ def tally(runs: Sequence[tuple[str, int, int]]) -> tuple[Counter[str], list[str]
         return decided
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Available, "durable", counting)
-        patch.setattr(Available, "decide", watching)
+        patch.setattr(Options, "durable", counting)
+        patch.setattr(Options, "decide", watching)
         wrong = [what for run in runs if (what := simulated(*run, KILLS)) is not None]
     return found, wrong
 
@@ -196,13 +196,19 @@ RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
     ),
     "what goes round is sent again": (
         "wrong",
-        (Instead(recovery.rollback, "goes_again", lambda edge, *rest: not edge.feedback and goes_again(edge, *rest)),),
+        (
+            Instead(
+                recovery.rollback.orders,
+                "goes_again",
+                lambda edge, *rest: not edge.feedback and goes_again(edge, *rest),
+            ),
+        ),
     ),
     "what comes from another loop comes before all iterations of this one": (
         "wrong",
         (
             Change(
-                Group,
+                GroupProgress,
                 "__init__",
                 "places[place, summary if self.depth > 1 else None] = None",
                 "places[place, None] = None",
@@ -211,7 +217,14 @@ RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
     ),
     "outside the loop the epoch is kept whole": (
         "never",
-        (Change(recovery.checkpoints, "at_cut", "at_epoch(cut[0] + any(cut[1:]), depth)", "at_epoch(cut[0], depth)"),),
+        (
+            Change(
+                recovery.checkpoint.checkpoints,
+                "at_cut",
+                "at_epoch(cut[0] + any(cut[1:]), depth)",
+                "at_epoch(cut[0], depth)",
+            ),
+        ),
     ),
     "what is logged where it crosses a cut is not discarded": (
         "never",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.metadata import Bound, after, at_epoch, everything, inverse, nothing, project, to_frontier
-from timely.order import INF, MaximalTimes, Summary, Time
+from timely.time import INF, MaximalTimes, Summary, Time
 
 AXIS = (*range(7), INF)
 depths = st.integers(1, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.observe import ROWS
+from recovery.protocol import ROWS
 from tests.recovery.rules_support import quiet
 
 

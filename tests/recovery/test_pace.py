@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.checkpoints import PIECE_ROWS
-from recovery.pace import LATEST, LONGEST, SHORTEST, Pace
+from recovery.checkpoint.checkpoints import PIECE_ROWS
+from recovery.checkpoint.pace import LATEST, LONGEST, SHORTEST, Pace
 
 
 @pytest.mark.parametrize("each", [1e-8, 2e-7, 1e-5])

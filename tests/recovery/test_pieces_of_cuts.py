@@ -9,14 +9,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from recovery.checkpoints import Checkpoints
+from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.records import Checkpoint, Piece, record_of
 from recovery.recorder import WorkerRecorder
-from recovery.records import Checkpoint, Piece, record_of
 from recovery.store.journal import Journal
 from recovery.store.segments import decode_segment
 from tests.monitor.layouts import layout
 from tests.recovery.store.owners import OWNER, STORE
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.operators.ends import Staged
 from timely.state import KeyedState
 from timely.state.interface import Run, State

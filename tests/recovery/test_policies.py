@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import falkirk
-from monitor.layouts import layout_changes
+from monitor.coordination.layouts import layout_changes
 from recovery.layout import Layout, lay_out
 from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, interval
-from timely.columns import Columns
-from timely.dataflow import Dataflow
+from timely.dataflow.columns import Columns
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.fingerprint import differences, fingerprint, outline
+from timely.dataflow.keyed import Keyed
+from timely.dataflow.plan import compile_plan
+from timely.dataflow.stream import Stream
 from timely.errors import GraphError
-from timely.fingerprint import differences, fingerprint, outline
 from timely.io import Iterable
-from timely.keyed import Keyed
 from timely.operators import agg
-from timely.plan import compile_plan
-from timely.stream import Stream
 
 
 def words(flow: Dataflow) -> Stream:

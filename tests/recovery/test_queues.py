@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-import recovery.queues
+import recovery.rollback.queues
 from recovery.layout import EdgeInfo
 from recovery.metadata import Bound
-from recovery.queues import goes_again, stays
+from recovery.rollback.queues import goes_again, stays
 from tests.monitor.layouts import layout
-from timely.order import Time
+from timely.time import Time
 
 PLAIN = layout("a chain, b chain", "a=>b", 2).edges[0]
 EDGES = {
@@ -139,5 +139,5 @@ def only_of_this_worker(edge: EdgeInfo, target: Any, lives: bool, event: Time, t
 )
 def test_each_predicate_is_needed(name: str, instead: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = list(cases())
-    monkeypatch.setattr(recovery.queues, name, instead)
+    monkeypatch.setattr(recovery.rollback.queues, name, instead)
     assert any(case.wrong() for case in tried)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from recovery.layout import lay_out
 from recovery.policies import Batch
 from recovery.recorder import WorkerRecorder
-from timely.dataflow import Dataflow
+from timely.data.messages import Message
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
-from timely.messages import Message
-from timely.plan import compile_plan
 
 
 def test_what_lies_before_a_restored_or_collected_bound_is_not_taken_again() -> None:

@@ -43,14 +43,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-import monitor.available
-import monitor.handshake
+import monitor.coordination.handshake
+import monitor.coordination.options
 import recovery.fixed_point.solve
 import recovery.store.reading
-from monitor.available import Available
+from monitor.coordination.options import Options
 from recovery.errors import ReportError
-from recovery.fixed_point.solve import LIVE, Chain, Edge, Live, solve
-from recovery.fixed_point.solve import Any as Stateless
+from recovery.fixed_point.solve import LIVE, CheckpointChain, Live, PhysicalEdge, solve
+from recovery.fixed_point.solve import AnyFrontier as Stateless
 from recovery.layout import EdgeInfo
 from recovery.metadata import Xi
 from recovery.protocol import InMemory
@@ -59,8 +59,8 @@ from tests.monitor.layouts import FIREWALL, LINE, LOOP, layout
 from tests.recovery.rules_support import Change, Instead, Rule, agent_of, job
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context
-from timely.order import Summary, Time
-from timely.worker import Worker
+from timely.time import Summary, Time
+from timely.worker.worker import Worker
 
 SAME = Summary.identity(1)
 
@@ -79,7 +79,7 @@ def reports() -> list[str]:
     """Reports that no correct processor makes."""
     refused = []
     for second in ([Xi(0, (4,), ((2,),))], [Xi(0, (4,), ((4,),)), Xi(0, (5,), ((3,),))]):
-        available = Available(layout("read source, out any", "read>out", 1))
+        available = Options(layout("read source, out any", "read>out", 1))
         available.durable(0, 0, (3,), [Xi(0, (3,), ((6,),))])
         try:
             available.join(0, [Xi(0, (3,), ((6,),)), *second])
@@ -93,7 +93,7 @@ rule(
     "D̄ must be monotone in f: reject a report that is not",
     reports,
     ["ReportError"] * 2,
-    Change(monitor.available, "_covers", "return all(", "return True or all("),
+    Change(monitor.coordination.options, "_covers", "return all(", "return True or all("),
 )
 
 
@@ -164,7 +164,7 @@ rule(
 def half_an_epoch() -> Any:
     """A living loop, complete up to (3, 5), whose egress leads to one that has only epochs before 3."""
     inside = Live((3, 5), {}, (3, 5), ((4,),), (False,))
-    return solve([Edge(0, 1, Summary.egress(2))], [inside, Chain([((3,), ())])])
+    return solve([PhysicalEdge(0, 1, Summary.egress(2))], [inside, CheckpointChain([((3,), ())])])
 
 
 rule(
@@ -267,7 +267,7 @@ rule(
 
 def reported() -> Any:
     """All failed; the source has persisted 4 and 6, and the stateless processor behind it had reported 4."""
-    available = Available(layout("read source, q any", "read>q", 1))
+    available = Options(layout("read source, q any", "read>q", 1))
     available.complete(0, ((4,),))
     available.join(0, [Xi(0, (4,), ((4,),)), Xi(0, (6,), ((6,),))])
     return available.decide({})
@@ -278,13 +278,13 @@ rule(
     "F* of a stateless processor: every frontier ⊆ the completed frontier that it has reported",
     reported,
     (((4,), (4,)),),
-    Change(Available, "decide", "Any(self._completed[flat])", "Any(info.everything)"),
+    Change(Options, "decide", "Any(self._completed[flat])", "Any(info.everything)"),
 )
 
 
 def from_memory() -> Any:
     """A failed sender has logged up to 7; its living receiver has completed 5, and persisted nothing."""
-    available = Available(layout(*FIREWALL, 2))
+    available = Options(layout(*FIREWALL, 2))
     available.join(1, [Xi(0, (7,), ((7,),)), Xi(1, (7,), ((0,),))])
     here = [
         InMemory((9,), (7,), (), ((7,),)),
@@ -300,12 +300,12 @@ rule(
     "a live stateful processor also offers its completed frontier from memory",
     from_memory,
     (5,),
-    Change(Available, "decide", "Live(held.upto,", "Live(self._low[flat],"),
+    Change(Options, "decide", "Live(held.upto,", "Live(self._low[flat],"),
 )
 
 
 def on_its_way() -> Any:
-    return solve([Edge(0, 1, SAME)], [Stateless((5,)), Live((3,), {0: (5,)}, (3,), (), ())])
+    return solve([PhysicalEdge(0, 1, SAME)], [Stateless((5,)), Live((3,), {0: (5,)}, (3,), (), ())])
 
 
 rule(
@@ -320,7 +320,7 @@ rule(
 def round_and_round() -> Any:
     """A stateless cycle of two that have completed a million iterations of epoch 3: each keeps no more than the other."""
     descent = recovery.fixed_point.solve._Descent(
-        [Edge(0, 1, Summary.feedback(2)), Edge(1, 0, Summary.identity(2))],
+        [PhysicalEdge(0, 1, Summary.feedback(2)), PhysicalEdge(1, 0, Summary.identity(2))],
         [Stateless((3, 10_000)), Stateless((3, 10_000))],
     )
     descent.run()
@@ -337,7 +337,7 @@ rule(
 
 
 def stayed() -> Any:
-    available = Available(layout(*LINE, 1))
+    available = Options(layout(*LINE, 1))
     available.cut(((LIVE, LIVE, LIVE, LIVE),))
     return available._completed[1]
 
@@ -347,7 +347,7 @@ rule(
     "persisted ⊤ (`Finished`, for good) is not temporary ⊤ (`Live`)",
     stayed,
     (0,),
-    Change(Available, "_cut_completed", "low if bound is None", "self.topology.info(flat).everything if bound is None"),
+    Change(Options, "_cut_completed", "low if bound is None", "self.topology.info(flat).everything if bound is None"),
 )
 
 

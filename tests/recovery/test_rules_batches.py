@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-import timely.plan
-from monitor.available import Available
+import timely.dataflow.plan
+from monitor.coordination.options import Options
 from recovery.metadata import Xi
 from recovery.protocol import InMemory
+from runtime.inputs import SourceDriver
 from tests.monitor.layouts import layout
 from tests.recovery.rules_support import RULE_PROGRAMS, Change, Rule, agent_of, job, named
 from tests.recovery.test_source_positions import driver, read
-from timely import rewind
-from timely.dataflow import Dataflow
-from timely.drivers.inputs import SourceDriver
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 from timely.errors import SourceError
 from timely.io import Iterable
-from timely.outbox import Outbox, decode_message
-from timely.plan import compile_plan
-from timely.worker import Worker
+from timely.worker import restoring
+from timely.worker.outbox import Outbox, decode_message
+from timely.worker.worker import Worker
 
 RULES: dict[str, Rule] = {}
 
@@ -107,7 +107,9 @@ def fused() -> Any:
 
 
 FUSION = "fusion never crosses a policy, a region, a log, an exchange or a time domain"
-rule("fusion and exchanges", FUSION, fused, 7, Change(timely.plan, "_fuse", "and edge.channel == PIPELINE", ""))
+rule(
+    "fusion and exchanges", FUSION, fused, 7, Change(timely.dataflow.plan, "_fuse", "and edge.channel == PIPELINE", "")
+)
 
 
 # ---------------------------------------------------------------------------------- capabilities, sources
@@ -119,7 +121,7 @@ def holding() -> Any:
     worker = Worker(plan, 0)
     keeper = next(p for p in plan.processors if p.node.name == "first")
     worker.held[keeper.index, (4,)] = 1
-    frames = rewind.rewind(worker, rewind.Orders(1, {}, lambda *_: True, {}))
+    frames = restoring.rewind(worker, restoring.Orders(1, {}, lambda *_: True, {}))
     return [(place == keeper.place, time, count) for place, time, count in frames[1].progress]
 
 
@@ -128,7 +130,7 @@ rule(
     "the first progress message is the whole seed: +1 a held capability",
     holding,
     [(True, (4,), 1)],
-    Change(rewind, "_queue_all", "worker._count(place, time, count)", "pass"),
+    Change(restoring, "_queue_all", "worker._count(place, time, count)", "pass"),
 )
 
 
@@ -167,7 +169,7 @@ rule(
 
 def came_back() -> Any:
     """The receiver lives, but has its memory from its checkpoint at 5 on; the sender has failed, and has 2 and 4."""
-    available = Available(layout("a chain, b chain", "a=>b", 2))
+    available = Options(layout("a chain, b chain", "a=>b", 2))
     saved = [Xi(0, (2,), ((2,),)), Xi(0, (4,), ((4,),))]
     available.join(1, [*saved, *(Xi(1, (epoch,), ()) for epoch in (2, 4))])
     available.join(0, [*saved, Xi(0, (5,), ((5,),)), Xi(1, (2,), ()), Xi(1, (5,), ())])
@@ -183,7 +185,7 @@ rule(
     "a live stateful processor offers its memory: what came back from its store, only from there on",
     came_back,
     (((2,), (2,)), ((2,), (2,))),
-    Change(Available, "decide", "and self._between(flat, bound, memory)", "and False"),
+    Change(Options, "decide", "and self._between(flat, bound, memory)", "and False"),
 )
 
 

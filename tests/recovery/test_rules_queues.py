@@ -9,22 +9,22 @@ from typing import Any
 import msgspec
 import pytest
 
-import recovery.queues
-import recovery.rollback
-from recovery.agent import Agent, Phase
+import recovery.rollback.orders
+import recovery.rollback.queues
+from recovery.agent import Agent, WorkerPhase
 from recovery.fixed_point.solve import LIVE
 from recovery.metadata import to_frontier
-from recovery.protocol import Decision, Drained, Pause
-from recovery.queues import stays
-from recovery.recorder import Entry, WorkerRecorder
-from recovery.rollback import Rollback
+from recovery.protocol import Decision, Drain, Drained
+from recovery.recorder import LogEntry, WorkerRecorder
+from recovery.rollback.orders import RollbackPlanner
+from recovery.rollback.queues import stays
 from tests.monitor.layouts import FIREWALL, layout
 from tests.recovery.rules_support import Change, Instead, Rule, agent_of, job, named
-from timely import rewind
+from timely.data.messages import Frame, Message
 from timely.io.memory import rows_of
-from timely.messages import Frame, Message
-from timely.order import Frontier, Summary
-from timely.progress_line import tracker_for
+from timely.progress.line import tracker_for
+from timely.time import Frontier, Summary
+from timely.worker import restoring
 
 SAME = Summary.identity(1)
 
@@ -48,7 +48,7 @@ def pause() -> Any:
     assert at is not None
     agent.worker.feed(node, at, list(range(40)))
     generation = agent.worker.generation
-    agent.hear(Pause(agent.round + 1, (0, 1)))
+    agent.hear(Drain(agent.round + 1, (0, 1)))
     flushed, marked = agent.frames[0][1], agent.frames[-1][1]
     before = (bool(flushed.messages), bool(flushed.progress), marked.ends, agent.running, agent.phase)
     edge = next(edge for edge in agent.layout.edges if edge.spread)
@@ -65,18 +65,22 @@ def pause() -> Any:
 
 @cache
 def paused() -> tuple[Any, ...]:
-    return (True, False, 2, False, Phase.DRAINING, True, ["Drained"], True)
+    return (True, False, 2, False, WorkerPhase.DRAINING, True, ["Drained"], True)
 
 
 for _name, _says, _change in (
-    ("stops", "every live worker stops scheduling", Change(Agent, "_pause", "self.phase = Phase.DRAINING", "pass")),
+    (
+        "stops",
+        "every live worker stops scheduling",
+        Change(Agent, "_pause", "self.phase = WorkerPhase.DRAINING", "pass"),
+    ),
     (
         "sends the rest",
         "everything goes out before the marker",
         Change(
             Agent,
             "_pause",
-            "for worker, frame in self.worker.take_frames(quiet=rewind.quiet(self.worker)).items():",
+            "for worker, frame in self.worker.take_frames(quiet=restoring.quiet(self.worker)).items():",
             "for worker, frame in ():",
         ),
     ),
@@ -87,7 +91,7 @@ for _name, _says, _change in (
             Agent,
             "receive",
             "elif frame.generation == self.worker.generation:",
-            "elif frame.generation == self.worker.generation and self.phase == Phase.RUNNING:",
+            "elif frame.generation == self.worker.generation and self.phase == WorkerPhase.RUNNING:",
         ),
     ),
     (
@@ -100,7 +104,7 @@ for _name, _says, _change in (
     (
         "what waits may still cause something",
         "progress is told by a worker that is quiet, in a pause as well: others would take times for complete that are not",
-        Instead(rewind, "quiet", lambda worker: True),
+        Instead(restoring, "quiet", lambda worker: True),
     ),
 ):
     rule(_name, _says, pause, paused(), _change)
@@ -186,7 +190,7 @@ def decision(agent: Agent, workers: int, failed: tuple[int, ...] = (), **bounds:
     return Decision(99, tuple(map(tuple, all_of)), failed, low)
 
 
-def rollback(agent: Agent, remembers: bool = True) -> Rollback:
+def rollback(agent: Agent, remembers: bool = True) -> RollbackPlanner:
     parts = (
         agent._plan,
         agent.layout,
@@ -196,7 +200,7 @@ def rollback(agent: Agent, remembers: bool = True) -> Rollback:
         agent._attributes,
         agent._beside,
     )
-    return Rollback(*parts, remembers, agent._stored_at)
+    return RollbackPlanner(*parts, remembers, agent._stored_at)
 
 
 def lower_again() -> Any:
@@ -265,22 +269,22 @@ for _name, _says, _change in (
     (
         "the sender lived",
         KEEPS,
-        Instead(recovery.rollback, "stays", lambda edge, s, t, lives, *m: stays(edge, s, t, True, *m)),
+        Instead(recovery.rollback.orders, "stays", lambda edge, s, t, lives, *m: stays(edge, s, t, True, *m)),
     ),
     (
         "kept within the source",
         KEEPS,
-        Instead(recovery.queues, "owed", lambda s, t, event, time: t is None or time >= t),
+        Instead(recovery.rollback.queues, "owed", lambda s, t, event, time: t is None or time >= t),
     ),
     (
         "kept outside the target",
         KEEPS,
-        Instead(recovery.queues, "owed", lambda s, t, event, time: s is None or event < s),
+        Instead(recovery.rollback.queues, "owed", lambda s, t, event, time: s is None or event < s),
     ),
     (
         "unless it comes from the log",
         "add each logged message unless kept; each edge in the order of sending",
-        Instead(recovery.queues, "from_log", lambda edge, target, lives, event, time: False),
+        Instead(recovery.rollback.queues, "from_log", lambda edge, target, lives, event, time: False),
     ),
 ):
     rule(_name, _says, keeps, KEPT, _change)
@@ -291,7 +295,9 @@ def resent() -> Any:
     agent = agent_of(job("ordered", 2), 0)
     edge = next(edge for edge in agent.layout.edges if edge.spread and edge.logged)
     source, target = (agent.layout.processors[p].name for p in (edge.source, edge.target))
-    agent.recorder.logs = {(edge.edge, 1): [Entry(edge.edge, 1, n, e, t, b"", b"") for n, (e, t) in enumerate(TIMES)]}
+    agent.recorder.logs = {
+        (edge.edge, 1): [LogEntry(edge.edge, 1, n, e, t, b"", b"") for n, (e, t) in enumerate(TIMES)]
+    }
     found = []
     for bounds in ({}, {target + "_1": (2,)}, {source + "_0": (2,)}, {source + "_0": (3,), target + "_1": (2,)}):
         for remembers in (True, False):
@@ -311,20 +317,28 @@ for _name, _says, _change in (
     (
         "⊤ / ⊤",
         "keep all, resend nothing",
-        Instead(recovery.queues, "from_log", lambda edge, target, lives, *times: edge.logs(*times)),
+        Instead(recovery.rollback.queues, "from_log", lambda edge, target, lives, *times: edge.logs(*times)),
     ),
     (
         "g failed / ⊤",
         "resend logged ones not yet delivered",
-        Instead(recovery.queues, "from_log", lambda edge, target, lives, *times: target is not None),
+        Instead(recovery.rollback.queues, "from_log", lambda edge, target, lives, *times: target is not None),
     ),
     (
         "resent to others",
         RESENDS,
-        Change(Rollback, "_resend", "remote.append((entry.receiver, entry.message()))", "pass"),
+        Change(RollbackPlanner, "_resend", "remote.append((entry.receiver, entry.message()))", "pass"),
     ),
-    ("τ ∈ f(src)", RESENDS, Instead(recovery.queues, "owed", lambda s, t, event, time: t is None or time >= t)),
-    ("t ∉ f(dst)", RESENDS, Instead(recovery.queues, "owed", lambda s, t, event, time: s is None or event < s)),
+    (
+        "τ ∈ f(src)",
+        RESENDS,
+        Instead(recovery.rollback.queues, "owed", lambda s, t, event, time: t is None or time >= t),
+    ),
+    (
+        "t ∉ f(dst)",
+        RESENDS,
+        Instead(recovery.rollback.queues, "owed", lambda s, t, event, time: s is None or event < s),
+    ),
 ):
     rule(_name, _says, resent, RESENT, _change)
 

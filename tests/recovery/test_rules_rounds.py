@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from monitor.available import Available
-from monitor.coordinator import Coordinator
-from monitor.effects import Fence, Respawn, Send
-from monitor.phase import Phase
-from monitor.records import KeptDecision, Saved
-from monitor.seats import Presence
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import Fence, Respawn, Send
+from monitor.coordination.options import Options
+from monitor.coordination.phase import JobPhase
+from monitor.coordination.records import KeptDecision, SavedJob
+from monitor.coordination.workers import Presence
 from recovery.errors import ReportError
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import (
     LIVE,
     Completed,
+    Drain,
     Drained,
     Durable,
-    Pause,
     Released,
     Restored,
 )
@@ -109,13 +109,13 @@ for _name, _changes in {
         Change(
             Coordinator,
             "_on_released",
-            "if self.phase not in (Phase.RESTORING, Phase.RUNNING) or not seat.restored:",
+            "if self.phase not in (JobPhase.RESTORING, JobPhase.RUNNING) or not seat.restored:",
             "if False:",
         ),
         Change(Coordinator, "_decide_for", "seat.restored = seat.released = False", "seat.restored = False"),
     ),
 }.items():
-    rule(_name, EARLIER, released_before, (Phase.RUNNING, Phase.CLOSING), *_changes)
+    rule(_name, EARLIER, released_before, (JobPhase.RUNNING, JobPhase.CLOSING), *_changes)
 
 
 # ---------------------------------------------------------------------------------- earlier incarnations
@@ -169,10 +169,10 @@ for _name, _change in {
         of_earlier_incarnations,
         (
             [
-                (Phase.RUNNING, None, Presence.ALIVE),
-                (Phase.GATHERING, None, Presence.ABSENT),
-                (Phase.GATHERING, Presence.ABSENT, 2),
-                (Phase.GATHERING, Presence.ABSENT, 2),
+                (JobPhase.RUNNING, None, Presence.ALIVE),
+                (JobPhase.GATHERING, None, Presence.ABSENT),
+                (JobPhase.GATHERING, Presence.ABSENT, 2),
+                (JobPhase.GATHERING, Presence.ABSENT, 2),
             ],
             [4],
             Presence.ABSENT,
@@ -186,7 +186,7 @@ def replaced() -> Any:
     coordinator = running()
     coordinator.hear(join(0, 2, 1), 1.0)
     effects = coordinator.take()
-    pauses = [effect.worker for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Pause)]
+    pauses = [effect.worker for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Drain)]
     return coordinator.seats[0].presence, pauses, any(isinstance(effect, Respawn) for effect in effects)
 
 
@@ -209,14 +209,14 @@ rule(
 
 def after_a_decision() -> Any:
     """Checkpoints at 3 and 5, all completed up to 8; the decision: a to 3, b and q stay, c to 5."""
-    available = Available(layout("a source, q any, b chain, c chain", "a|q, q|b, b|c", 1))
+    available = Options(layout("a source, q any, b chain, c chain", "a|q, q|b, b|c", 1))
     available.complete(0, ((8,), (8,), (8,), (8,)))
     for group, p in ((0, 0), (2, 2), (3, 3)):
         for epoch in (3, 5):
             discards = () if p == 3 else ((0,),)
             available.durable(0, group, (epoch,), [Xi(p, (epoch,), discards)])
     available.raise_watermarks()
-    available = Available(available.layout)  # W is what it was at the start
+    available = Options(available.layout)  # W is what it was at the start
     for group, p in ((0, 0), (2, 2), (3, 3)):
         for epoch in (3, 5):
             available.durable(0, group, (epoch,), [Xi(p, (epoch,), () if p == 3 else ((0,),))])
@@ -233,10 +233,10 @@ def after_a_decision() -> Any:
 
 CUT = "after a decision F*' = {f' ⊆ f(p)}: what lies outside belongs to a history that is no more"
 for _name, _change in {
-    "checkpoints outside a decision": Change(Available, "cut", "if option[0] <= bound", ""),
-    "checkpoints of what stayed": Change(Available, "cut", "if bound is not None:", "if (bound := bound or (3,)):"),
-    "epochs of an old generation": Change(Available, "cut", "self.upto = [None] * self.layout.workers", "pass"),
-    "completed in an old history": Change(Available, "cut", "self._cut_completed(decided)", "pass"),
+    "checkpoints outside a decision": Change(Options, "cut", "if option[0] <= bound", ""),
+    "checkpoints of what stayed": Change(Options, "cut", "if bound is not None:", "if (bound := bound or (3,)):"),
+    "epochs of an old generation": Change(Options, "cut", "self.upto = [None] * self.layout.workers", "pass"),
+    "completed in an old history": Change(Options, "cut", "self._cut_completed(decided)", "pass"),
 }.items():
     rule(
         _name,
@@ -249,7 +249,7 @@ for _name, _change in {
 
 def solved_before() -> Any:
     """W was being kept up to date when a decision made void what it may rise to next."""
-    available = Available(layout("a source, b chain", "a|b", 1))
+    available = Options(layout("a source, b chain", "a|b", 1))
     available.durable(0, 0, (5,), [Xi(0, (5,), ((0,),))])
     available.durable(0, 1, (3,), [Xi(1, (3,), ())])
     available.raise_watermarks()
@@ -266,13 +266,13 @@ rule(
     CUT,
     solved_before,
     (((9,), (3,)),),
-    Change(Available, "cut", "self._solver = None", "pass"),
+    Change(Options, "cut", "self._solver = None", "pass"),
 )
 
 
 def behind_a_decision() -> Any:
     """A new monitor finds a living worker that has not heard of the last decision, with checkpoints that it made void."""
-    saved = Saved(PLAN, None, KeptDecision(4, 2, (((3,), (3,)), GROUND), ()))
+    saved = SavedJob(PLAN, None, KeptDecision(4, 2, (((3,), (3,)), GROUND), ()))
     coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
     coordinator.hear(join(0, 1, 2, True, durable=(*xis(3), *xis(5)), paused=True), 0.0)
     return [[option[0][0] for option in chain] for chain in coordinator._available.chains[::2]]
@@ -285,14 +285,14 @@ for _name, _change in {
         "available.cut_worker(seat.worker, self.decision.bounds[seat.worker])",
         "pass",
     ),
-    "of one who is behind, outside": Change(Available, "cut_worker", "if option[0] <= bound", ""),
+    "of one who is behind, outside": Change(Options, "cut_worker", "if option[0] <= bound", ""),
 }.items():
     rule(_name, CUT, behind_a_decision, [[3], [3]], _change)
 
 
 def told_twice() -> Any:
     """Two checkpoints of one processor at one bound, with different D̄: which of them is the right one?"""
-    available = Available(layout("a source, b chain", "a>b", 1))
+    available = Options(layout("a source, b chain", "a>b", 1))
     try:
         available.join(0, [Xi(0, (3,), ((3,),)), Xi(0, (3,), ((4,),))])
     except ReportError:
@@ -305,7 +305,7 @@ rule(
     "Ξ(p, f) is one: reject a report that is not",
     told_twice,
     "refused",
-    Change(Available, "_read", "chain[-1][0] == xi.bound or", ""),
+    Change(Options, "_read", "chain[-1][0] == xi.bound or", ""),
 )
 
 

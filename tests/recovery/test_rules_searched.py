@@ -12,13 +12,13 @@ from falkirk.simulate.faults import Rates
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.protocol import Decision
-from recovery.queues import owed
 from recovery.recorder import WorkerRecorder
-from recovery.rollback import Rollback
+from recovery.rollback.orders import RollbackPlanner
+from recovery.rollback.queues import owed
 from tests.recovery.programs import PROGRAMS
 from tests.recovery.rules_support import Instead, changed
 from timely.errors import FalkirkError
-from timely.order import Time
+from timely.time import Time
 
 MOST = 300
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.soak
 
 
 def keeps_what_others_sent(
-    self: Rollback, decision: Decision, remembers: bool
+    self: RollbackPlanner, decision: Decision, remembers: bool
 ) -> Callable[[int, int, Time, Time], bool]:
     """As if what waits of other living workers stayed in the queue, and were refused when it comes again."""
     edges = {edge.edge: edge for edge in self._layout.edges}
@@ -41,7 +41,7 @@ def keeps_what_others_sent(
     return keeps
 
 
-kept = Rollback._keeps
+kept = RollbackPlanner._keeps
 
 
 def default(program: str) -> Callable[[int], bool]:
@@ -74,7 +74,7 @@ RULES: dict[str, tuple[Callable[[str], Callable[[int], bool]], str, Instead]] = 
     "each edge in the order of sending": (
         default,
         "order_of_logs",
-        Instead(Rollback, "_keeps", keeps_what_others_sent),
+        Instead(RollbackPlanner, "_keeps", keeps_what_others_sent),
     ),
     "what was acted on is N̄, though work that waits lowers what is complete": (
         busy,

@@ -7,35 +7,35 @@ from typing import Any
 
 import pytest
 
-import monitor.available
-import monitor.handshake
+import monitor.coordination.handshake
+import monitor.coordination.options
 import recovery.fixed_point.solve
 import recovery.store.reading
-import timely.plan
-from monitor.coordinator import Coordinator
-from monitor.effects import Fence, Send, Settings
-from monitor.records import KeptDecision, Saved
-from monitor.seats import Seat
-from recovery.agent import Agent, Phase
-from recovery.checkpoints import Checkpoints
+import timely.dataflow.plan
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import Fence, Send, Settings
+from monitor.coordination.records import KeptDecision, SavedJob
+from monitor.coordination.workers import WorkerStatus
+from recovery.agent import Agent, WorkerPhase
+from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.fixed_point.solve import LIVE
 from recovery.metadata import to_frontier
 from recovery.protocol import Decision, Join
-from recovery.recorder import Entry, WorkerRecorder
+from recovery.recorder import LogEntry, WorkerRecorder
 from recovery.store.interface import AlreadyThere
 from recovery.store.segments import Section
 from tests.monitor.layouts import LINE, layout
 from tests.recovery.rules_support import RULE_PROGRAMS, Change, Rule, agent_of, job, named, quiet
-from timely import rewind
-from timely.dataflow import Dataflow
+from timely.data.messages import Frame, Message
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 from timely.io import Iterable
-from timely.messages import Frame, Message
 from timely.operators.ends import StagedEnd
-from timely.order import Frontier, Summary
-from timely.outbox import Outbox
-from timely.plan import compile_plan
 from timely.state import KeyedState
-from timely.worker import Worker
+from timely.time import Frontier, Summary
+from timely.worker import restoring
+from timely.worker.outbox import Outbox
+from timely.worker.worker import Worker
 
 SAME = Summary.identity(1)
 
@@ -61,11 +61,11 @@ def seeds() -> Any:
     mail = worker.runtimes[plan.of_node[target.node]].mail
     mail[target.port, (5,)] = [(edge.index, 1, (5,), Message(edge.index, 1, (5,), (5,), b"", []))]
     source = next(node.index for node in plan.graph.of_kind("source"))
-    frames = rewind.rewind(
+    frames = restoring.rewind(
         worker,
-        rewind.Orders(
+        restoring.Orders(
             generation=1,
-            restored={keeper.index: rewind.Restored(Frontier.empty(1), None, (((1,), (7,)),))},
+            restored={keeper.index: restoring.RestoredProcessor(Frontier.empty(1), None, (((1,), (7,)),))},
             keeps=lambda *_: True,
             inputs={source: (9,)},
             remote=[(1, Message(edge.index, 2, (6,), (6,), b"", []))],
@@ -79,22 +79,26 @@ SEEDS = "the first progress message is the whole seed: +1 "
 SEED = ([("message", (5,), 1), ("message", (6,), 1), ("request", (7,), 1), ("source", (9,), 1)], [(3, (7,))])
 COUNT = "worker._count(worker.edge_places[edge], time, +1)"
 for _name, _what, _change in (
-    ("seed of what is kept", "a message kept", Change(rewind, "_queue_all", COUNT, "pass")),
+    ("seed of what is kept", "a message kept", Change(restoring, "_queue_all", COUNT, "pass")),
     (
         "seed of what is resent",
         "a message to be resent",
-        Change(rewind, "rewind", "worker._count(worker.edge_places[message.edge], message.time, +1)", "pass"),
+        Change(restoring, "rewind", "worker._count(worker.edge_places[message.edge], message.time, +1)", "pass"),
     ),
     (
         "seed of a request",
         "a pending notification",
-        Change(rewind, "_queue_all", "worker._delta(processor.place, time, +1)", "pass"),
+        Change(restoring, "_queue_all", "worker._delta(processor.place, time, +1)", "pass"),
     ),
-    ("seed counted twice", "exactly one owner counts each", Change(rewind, "_queue_all", COUNT, f"{COUNT}; {COUNT}")),
+    (
+        "seed counted twice",
+        "exactly one owner counts each",
+        Change(restoring, "_queue_all", COUNT, f"{COUNT}; {COUNT}"),
+    ),
     (
         "rollback re-arms requests",
         "a pending notification",
-        Change(rewind, "_restore", "in restored.requests:", "in ():"),
+        Change(restoring, "_restore", "in restored.requests:", "in ():"),
     ),
 ):
     rule(_name, SEEDS + _what, seeds, SEED, _change)
@@ -130,7 +134,7 @@ rule(
     "idempotent",
     "every live processor first applies it (idempotent)",
     twice,
-    (0, False, Phase.RUNNING),
+    (0, False, WorkerPhase.RUNNING),
     Change(Agent, "_decide", "if decision.generation <= self.checkpoints.generation:", "if False:"),
 )
 
@@ -182,8 +186,8 @@ def deadlines() -> Any:
 
 DEADLINES = "every step has a deadline: a worker that misses it is fenced; a drain never waits for ever"
 for _name, _change in {
-    "deadlines": Change(Seat, "overdue", "if self.due is not None and now >= self.due:", "if False:"),
-    "silence": Change(Seat, "overdue", "if silence is not None and", "if False and"),
+    "deadlines": Change(WorkerStatus, "overdue", "if self.due is not None and now >= self.due:", "if False:"),
+    "silence": Change(WorkerStatus, "overdue", "if silence is not None and", "if False and"),
     "fence": Change(Coordinator, "_suspect", "self._effects.append(Fence(seat.worker, there, reason))", "pass"),
 }.items():
     rule(_name, DEADLINES, deadlines, [{0, 1}, {0}], _change)
@@ -222,7 +226,7 @@ def collected() -> Any:
     agent = agent_of(job("ordered", 2), 0)
     edge = next(edge for edge in agent.layout.edges if edge.spread and edge.logged)
     for receiver in (0, 1):
-        entries = [Entry(edge.edge, receiver, n, (n,), (n,)) for n in range(100, 104)]
+        entries = [LogEntry(edge.edge, receiver, n, (n,), (n,)) for n in range(100, 104)]
         agent.recorder.logs[edge.edge, receiver] = entries
     agent._raise(((edge.source, 1, (103,)), (edge.target, 1, (102,))))
     return [[entry.number for entry in agent.recorder.logs[edge.edge, receiver]] for receiver in (0, 1)]
@@ -333,7 +337,7 @@ rule(
     fused,
     4,
     Change(
-        timely.plan,
+        timely.dataflow.plan,
         "_fuse",
         "(after.scope, after.region, after.policy) == (node.scope, node.region, node.policy)",
         "after.scope == node.scope",
@@ -342,7 +346,7 @@ rule(
 
 
 def rescaled() -> Any:
-    return monitor.handshake.refusal(Join(0, 1, 0, False, layout(*LINE, 2), ()), 3, None, None) is not None
+    return monitor.coordination.handshake.refusal(Join(0, 1, 0, False, layout(*LINE, 2), ()), 3, None, None) is not None
 
 
 rule(
@@ -350,7 +354,7 @@ rule(
     "rescaling only from a savepoint: not built, and refused",
     rescaled,
     True,
-    Change(monitor.handshake, "refusal", "if join.layout.workers != workers:", "if False:"),
+    Change(monitor.coordination.handshake, "refusal", "if join.layout.workers != workers:", "if False:"),
 )
 
 
@@ -358,7 +362,7 @@ def behind() -> Any:
     """A new monitor finds a living worker that has not heard of the last decision."""
     plan = layout(*LINE, 1)
     kept = KeptDecision(5, 3, ((LIVE,) * 4,), ())
-    coordinator = Coordinator(0.0, Saved(plan, None, kept), Settings(workers=1, awaited=(0,)))
+    coordinator = Coordinator(0.0, SavedJob(plan, None, kept), Settings(workers=1, awaited=(0,)))
     coordinator.hear(Join(0, 1, 3, True, plan, ()), 0.1)
     sent = [effect.message for effect in coordinator.take() if isinstance(effect, Send)]
     return [(message.generation, message.catch_up) for message in sent if isinstance(message, Decision)]

@@ -11,23 +11,23 @@ from functools import partial
 
 import pytest
 
-import recovery.rollback
+import recovery.rollback.orders
 from falkirk.simulate.faults import Rates
-from monitor.available import Available
-from monitor.coordinator import Coordinator
-from monitor.topology import Topology
-from monitor.watermarks import LowWatermarks
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.options import Options
+from monitor.coordination.topology import Topology
+from monitor.coordination.watermarks import LowWatermarks
 from recovery.agent import Agent
-from recovery.checkpoints import Checkpoints
+from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.fixed_point.solve import _Descent
-from recovery.groups import Group
+from recovery.groups import GroupProgress
 from recovery.layout import EdgeInfo
-from recovery.queues import from_log, goes_again, owed
 from recovery.recorder import WorkerRecorder
-from recovery.rollback import Rollback
+from recovery.rollback.orders import RollbackPlanner
+from recovery.rollback.queues import from_log, goes_again, owed
 from tests.recovery.rules_support import Change, Faults, Instead, changed, expected, simulated
-from timely import rewind
-from timely.worker import Worker
+from timely.worker import restoring
+from timely.worker.worker import Worker
 
 FAULTS = {
     "kill": Faults(Rates(until=2.0, kill=0.008)),
@@ -89,7 +89,7 @@ FRONTIERS = {
     "arrivals": rule(
         "f is complete when no input pointstamp in f can still be there",
         Change(
-            Group,
+            GroupProgress,
             "__init__",
             "for place, summaries in plan.arrivals[processor.nodes[0].index].items():",
             "for _ in ():",
@@ -102,13 +102,13 @@ FRONTIERS = {
     "rebuilt monitor": rule(
         "a rebuilt monitor gives stateless processors every frontier ⊆ W",
         Change(
-            Available,
+            Options,
             "__init__",
             "self._completed: list[Bound] = list(self._low)",
             "self._completed = [topology.info(flat).nothing for flat in flats]",
         ),
         Change(
-            Available,
+            Options,
             "_cut_completed",
             "low if bound is None else max(low, bound)",
             "self.topology.info(flat).nothing if bound is None else bound",
@@ -133,7 +133,7 @@ FRONTIERS = {
     ),
     "capabilities in the store": rule(
         "S(p, f) holds the capabilities that were kept within f, durably",
-        Change(Rollback, "_restore", "(checkpoint.requests, checkpoint.held)", "(checkpoint.requests, ())"),
+        Change(RollbackPlanner, "_restore", "(checkpoint.requests, checkpoint.held)", "(checkpoint.requests, ())"),
     ),
 }
 
@@ -178,13 +178,13 @@ ROUNDS = {
     ),
     "resent within the source": rule(
         "a logged message is resent if τ ∈ f(src)",
-        Instead(recovery.rollback, "goes_again", lambda edge, source, *rest: goes_again(edge, None, *rest)),
+        Instead(recovery.rollback.orders, "goes_again", lambda edge, source, *rest: goes_again(edge, None, *rest)),
         Change(WorkerRecorder, "restored", "[entry for entry in entries if entry.event < bound]", "entries"),
     ),
     "resent outside the target": rule(
         "a logged message is resent if t ∉ f(dst)",
         Instead(
-            recovery.rollback,
+            recovery.rollback.orders,
             "goes_again",
             lambda edge, source, *rest: from_log(edge, *rest) and owed(source, None, *rest[2:]),
         ),
@@ -192,22 +192,23 @@ ROUNDS = {
     "resent at all": rule(
         "L(e, f): what is logged is resent",
         Change(
-            Rollback,
+            RollbackPlanner,
             "_resend",
-            "local.append(rewind.Resent(entry.edge, entry.event, entry.time, entry.content()))",
+            "local.append(restoring.Resent(entry.edge, entry.event, entry.time, entry.content()))",
             "pass",
         ),
     ),
     "log order": rule(
         "log order stays",
-        Change(recovery.rollback, "wanted", "for entry in entries:", "for entry in reversed(entries):"),
+        Change(recovery.rollback.orders, "wanted", "for entry in entries:", "for entry in reversed(entries):"),
     ),
     "log order in the store": rule(
         "log order stays",
         Change(Checkpoints, "load", "entries.sort(key=lambda entry: entry.number)", "entries.reverse()"),
     ),
     "state": rule(
-        "restore state", Change(Rollback, "_restore", "runs = tuple(self._checkpoints.runs(p, bound))", "runs = ()")
+        "restore state",
+        Change(RollbackPlanner, "_restore", "runs = tuple(self._checkpoints.runs(p, bound))", "runs = ()"),
     ),
     "increments": rule(
         "runs are shared: a checkpoint rests on those before it",
@@ -219,11 +220,11 @@ ROUNDS = {
     ),
     "memory": rule(
         "restore state: a living processor drops what lies outside",
-        Change(rewind, "_restore", "state.keep(restored.frontier)", "pass"),
+        Change(restoring, "_restore", "state.keep(restored.frontier)", "pass"),
     ),
     "history": rule(
         "full histories come back by replay",
-        Change(Rollback, "_restore", "if info.history and", "if False and"),
+        Change(RollbackPlanner, "_restore", "if info.history and", "if False and"),
     ),
     "history within f": rule(
         "a history is replayed up to f(p), and no further",
@@ -247,11 +248,13 @@ ROUNDS = {
         "`LogHistory` records every event",
         Change(WorkerRecorder, "notified", "if processor in self.histories:", "if False:"),
     ),
-    "seed of a source": rule("+1 a source's next epoch", Change(rewind, "rewind", "if time is not None:", "if False:")),
+    "seed of a source": rule(
+        "+1 a source's next epoch", Change(restoring, "rewind", "if time is not None:", "if False:")
+    ),
     "seed of a source, late": rule(
         "+1 a source's next epoch",
         Change(
-            rewind,
+            restoring,
             "rewind",
             "worker._count(place, time, +1)\n    local",
             "worker._count(place, (time[0] + 1,), +1)\n    local",
@@ -259,11 +262,13 @@ ROUNDS = {
     ),
     "seed of a capability": rule(
         "+1 a held capability",
-        Change(rewind, "_restore", "worker.held.update(((op, time), count) for time, count in restored.held)", "pass"),
+        Change(
+            restoring, "_restore", "worker.held.update(((op, time), count) for time, count in restored.held)", "pass"
+        ),
     ),
     "seed of local work": rule(
         "+1 a message to be resent, local ones too",
-        Change(rewind, "_local_work", "if worker.plan.workers == 1:", "if True:"),
+        Change(restoring, "_local_work", "if worker.plan.workers == 1:", "if True:"),
     ),
     "all seeds": rule(
         "no event is delivered until all seeds are in",
@@ -300,7 +305,10 @@ GARBAGE = {
     "seek": rule(
         "a source reads again what lies outside f",
         Change(
-            Rollback, "orders", "self.rewound[node.index] = (bound[0] if", "self.rewound[node.index] = (bound[0] + 1 if"
+            RollbackPlanner,
+            "orders",
+            "self.rewound[node.index] = (bound[0] if",
+            "self.rewound[node.index] = (bound[0] + 1 if",
         ),
     ),
     "staged durably": rule(

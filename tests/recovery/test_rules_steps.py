@@ -7,27 +7,27 @@ from typing import Any
 
 import pytest
 
-from monitor.available import Available
-from monitor.coordinator import Coordinator
-from monitor.effects import Fence, Send
-from monitor.phase import Phase
-from monitor.records import KeptDecision, Saved
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import Fence, Send
+from monitor.coordination.options import Options
+from monitor.coordination.phase import JobPhase
+from monitor.coordination.records import KeptDecision, SavedJob
 from recovery.agent import Agent
-from recovery.groups import Group
+from recovery.groups import GroupProgress
 from recovery.metadata import Xi
 from recovery.protocol import (
     Completed,
     Cut,
+    Drain,
     Drained,
     Durable,
-    Pause,
     Restored,
     Watermarks,
 )
 from tests.monitor.coordinators import GROUND, PLAN, join, memory, respawned, running, settings, write, xis
 from tests.monitor.layouts import layout
 from tests.recovery.rules_support import Change, Rule, agent_of, job, named
-from timely.messages import Frame
+from timely.data.messages import Frame
 
 RULES: dict[str, Rule] = {}
 
@@ -65,7 +65,7 @@ def missed() -> Any:
     respawned(coordinator, 2)
     write(coordinator)
     late(coordinator, 70.0)  # all restore
-    saved = Saved(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = Coordinator(1.0, saved, settings(awaited=[0], **limits))
     coordinator.hear(join(0, 1, 2), 31.0)
     coordinator.hear(join(1, 1, 4), 31.0)
@@ -119,7 +119,7 @@ for _name, _change in {
     "who has drained is in time": Change(Coordinator, "_on_drained", "seat.due = None", "pass"),
     "who has restored is in time": Change(Coordinator, "_on_restored", "seat.due = None", "pass"),
 }.items():
-    rule(_name, DEADLINE, in_time, ([], [], Phase.RUNNING), _change)
+    rule(_name, DEADLINE, in_time, ([], [], JobPhase.RUNNING), _change)
 
 
 # ---------------------------------------------------------------------------------- what W rests on
@@ -143,13 +143,13 @@ rule(
     "W is the answer when nobody is alive: what it rests on must surely be there",
     too_early,
     ((((0,), (0,)),) * 2, (((3,), (3,)),) * 2),
-    Change(Coordinator, "_raise_watermarks", "if self.phase is Phase.RUNNING:", "if True:"),
+    Change(Coordinator, "_raise_watermarks", "if self.phase is JobPhase.RUNNING:", "if True:"),
 )
 
 
 def idle() -> Any:
     """All that is persisted reaches 5; what keeps nothing, and has nothing to do, stands in between."""
-    available = Available(layout("a chain, q any, b chain", "a|q, q|b", 1))
+    available = Options(layout("a chain, q any, b chain", "a|q, q|b", 1))
     for group, p in ((0, 0), (2, 2)):
         available.durable(0, group, (5,), [Xi(p, (5,), ((0,),) if p == 0 else ())])
     available.complete(0, ((6,), (6,), (6,)))
@@ -163,7 +163,7 @@ rule(
     IDLE,
     idle,
     (((5,), (5,), (5,)),),
-    Change(Available, "complete", "if not info.chain:", "if False:"),
+    Change(Options, "complete", "if not info.chain:", "if False:"),
 )
 
 
@@ -196,7 +196,7 @@ rule(
 def of_a_new_monitor() -> Any:
     """Workers go on under a new monitor, which tells all of W, for it cannot know what they have heard."""
     low = ((3,), (3,))
-    saved = Saved(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
+    saved = SavedJob(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
     write(coordinator)
     for worker in range(2):
@@ -213,7 +213,7 @@ rule(
     "W told again",
     "durable Ξ, and W, are announced again",
     of_a_new_monitor,
-    (Phase.RUNNING, [4, 4]),
+    (JobPhase.RUNNING, [4, 4]),
     Change(
         Coordinator,
         "_assemble",
@@ -233,7 +233,7 @@ def late_cuts() -> Any:
     agent.hear(Cut(generation - 1, 0, (100,)))
     found = [len(agent._due)]
     agent.hear(Cut(generation, 0, (100,)))
-    agent.hear(Pause(agent.round + 1, (0, 1)))
+    agent.hear(Drain(agent.round + 1, (0, 1)))
     found.append(len(agent._due))
     agent.hear(Cut(generation, 0, (100,)))
     return *found, len(agent._due), len(agent._waiting)
@@ -242,7 +242,7 @@ def late_cuts() -> Any:
 CUTS = "checkpoints fall between activations, of this generation, and not while links are drained"
 for _name, _old in {
     "cuts of an old generation": "message.generation == self.worker.generation and",
-    "cuts while links are drained": "and self.phase == Phase.RUNNING",
+    "cuts while links are drained": "and self.phase == JobPhase.RUNNING",
 }.items():
     rule(_name, CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "hear", _old, ""))
 rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_pause", "self._due.clear()", "pass"))
@@ -257,7 +257,7 @@ def saved_and_drained() -> Any:
     agent.hear(Cut(agent.worker.generation, group, agent._completed[group]))
     agent.save()
     begun = agent.saving
-    agent.hear(Pause(agent.round + 1, (0,)))
+    agent.hear(Drain(agent.round + 1, (0,)))
     found = [len(agent.messages)]
     sealed = agent.seal()
     assert sealed is not None
@@ -288,14 +288,14 @@ def held_here() -> Any:
     agent._settled = [info.nothing for info in agent.layout.processors]
     agent._completed = None
     agent.worker.tracker.update(place, (2,), +1)
-    group = Group(agent._plan, agent.layout, agent.layout.processors[p].group)
+    group = GroupProgress(agent._plan, agent.layout, agent.layout.processors[p].group)
     return agent._upto(p)[0] <= 2, agent._complete(group, [])[0] <= 2
 
 
 HELD = "f is complete when no held capability in f can still be there"
 for _name, _change in {
     "held capabilities": Change(Agent, "_upto", "times += tracker.leaving(runtime.processor.place)", "pass"),
-    "held capabilities in a group": Change(Group, "__init__", "places[processor.place, None] = None", "pass"),
+    "held capabilities in a group": Change(GroupProgress, "__init__", "places[processor.place, None] = None", "pass"),
 }.items():
     rule(_name, HELD, held_here, (True, True), _change)
 

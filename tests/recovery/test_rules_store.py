@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from falkirk.simulate.disk import SimulatedDisk
-from recovery.checkpoints import Checkpoints
+from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.records import Applied, Checkpoint, HistoryRecord, Logged, key_of, record_of
 from recovery.metadata import Xi
-from recovery.recorder import NOTIFICATION, Entry, WorkerRecorder
-from recovery.records import Applied, Checkpoint, Happened, Logged, key_of, record_of
+from recovery.recorder import NOTIFICATION, LogEntry, WorkerRecorder
 from recovery.store import identity, reading, segments
 from recovery.store.interface import StoreError
 from recovery.store.journal import Journal
@@ -55,7 +55,7 @@ def read_again() -> Any:
     events = [(3, 1), (4, 1), (5, 2), (6, 2), (6, 3)]
     for number, (event, generation) in enumerate(events, 1):
         found.append(Logged(0, 0, number, (event,), (event,), b"", (9,), generation))
-        found.append(Happened(0, number, NOTIFICATION, (event,), b"", (9,), generation))
+        found.append(HistoryRecord(0, number, NOTIFICATION, (event,), b"", (9,), generation))
     checkpoints.load([(record, b"") for record in found])
     return (
         [(xi.processor, xi.bound[0]) for xi in (saved.checkpoint.xi for saved in checkpoints.saved())],
@@ -78,7 +78,7 @@ def numbered_on() -> Any:
     return [entry.event[0] for entry in recorder.logs[0, 0]], len({record.number for record in found})
 
 
-def as_by_a_new_one(self: WorkerRecorder, entry: Entry) -> None:
+def as_by_a_new_one(self: WorkerRecorder, entry: LogEntry) -> None:
     self.logs.setdefault((entry.edge, entry.receiver), []).append(entry)
 
 

@@ -11,17 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from falkirk.simulate.disk import SimulatedDisk
-from recovery import checkpoints as module
-from recovery.checkpoints import Checkpoints
+from recovery.checkpoint import checkpoints as module
+from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.records import key_of, record_of
 from recovery.recorder import WorkerRecorder
-from recovery.records import key_of, record_of
 from recovery.store.journal import Journal
 from recovery.store.reading import read_all, take_over
 from tests.monitor.layouts import layout
 from tests.recovery.store.owners import OWNER, STORE, memory_disk
 from tests.timely.state.test_pieces import Added, ByKey
-from timely.order import Frontier
 from timely.state import KeyedState, Parts, TimedBatches
+from timely.time import Frontier
 
 PLAN = layout("read source, count chain", "read>count", 1)
 COUNT = 1

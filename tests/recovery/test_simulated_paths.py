@@ -12,15 +12,15 @@ import pytest
 
 from falkirk.simulate.faults import Rates
 from falkirk.simulate.world import World
-from recovery.checkpoints import Checkpoints
+from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.metadata import Bound
 from recovery.protocol import Decision
 from recovery.recorder import WorkerRecorder
-from recovery.rollback import Rollback
+from recovery.rollback.orders import RollbackPlanner
 from tests.recovery.programs import PROGRAMS
-from timely.messages import Message
-from timely.order import Time
-from timely.rewind import Resent, Restored
+from timely.data.messages import Message
+from timely.time import Time
+from timely.worker.restoring import ResentBatch, RestoredProcessor
 
 OFTEN = Rates(until=3.0, kill=0.002, kill_io=0.003, in_rounds=8.0)
 """Workers die at work, at I/O, and often again while others recover."""
@@ -33,9 +33,9 @@ class Counted:
         self.counts: Counter[str] = Counter()
         self._went_to: dict[tuple[WorkerRecorder, int], Bound] = {}
         self._patch = patch
-        self._around(Rollback, "_resend", self._resent)
-        self._around(Rollback, "_restore", self._restored)
-        self._around(Rollback, "_keeps", self._kept)
+        self._around(RollbackPlanner, "_resend", self._resent)
+        self._around(RollbackPlanner, "_restore", self._restored)
+        self._around(RollbackPlanner, "_keeps", self._kept)
         self._around(WorkerRecorder, "taken", self._taken)
         self._around(Checkpoints, "_collect_events", self._collected)
 
@@ -49,7 +49,11 @@ class Counted:
         self._patch.setattr(owner, name, outer)
 
     def _resent(
-        self, of: Rollback, found: tuple[list[Resent], list[tuple[int, Message]]], decision: Decision, remembers: bool
+        self,
+        of: RollbackPlanner,
+        found: tuple[list[ResentBatch], list[tuple[int, Message]]],
+        decision: Decision,
+        remembers: bool,
     ) -> None:
         local, remote = found
         self.counts["again to itself"] += len(local)
@@ -58,7 +62,7 @@ class Counted:
             whom = "one that died" if receiver in decision.failed else "one that lives"
             self.counts[f"again by {who} to {whom}"] += 1
 
-    def _restored(self, of: Rollback, found: Restored, p: int, bound: Bound, remembers: bool) -> None:
+    def _restored(self, of: RollbackPlanner, found: RestoredProcessor, p: int, bound: Bound, remembers: bool) -> None:
         place = of._recorder, p
         if remembers and bound < self._went_to.get(place, bound):
             self.counts["lower the second time"] += 1
@@ -67,7 +71,7 @@ class Counted:
         self._went_to[place] = bound
 
     def _kept(
-        self, of: Rollback, found: Callable[..., bool], decision: Decision, remembers: bool
+        self, of: RollbackPlanner, found: Callable[..., bool], decision: Decision, remembers: bool
     ) -> Callable[..., bool]:
         def keeps(index: int, sender: int, event: Time, time: Time) -> bool:
             stays = found(index, sender, event, time)

@@ -17,11 +17,11 @@ from falkirk.simulate.faults import KINDS, Rates
 from falkirk.simulate.outside import Result, same
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
-from recovery import checkpoints, pace
-from recovery.rollback import Rollback
+from recovery.checkpoint import checkpoints, pace
+from recovery.rollback.orders import RollbackPlanner
+from runtime.session import Session
 from tests.recovery.programs import PROGRAMS
-from timely.dataflow import Dataflow
-from timely.drivers.session import Session
+from timely.dataflow.dataflow import Dataflow
 from timely.io.memory import rows_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +141,9 @@ def test_a_run_by_its_own_faults_is_the_run_itself() -> None:
 
 
 def test_a_failing_seed_is_made_shorter_and_still_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rollback, "_resend", lambda self, decision, remembers: ([], []))  # logs are of no use then
+    monkeypatch.setattr(
+        RollbackPlanner, "_resend", lambda self, decision, remembers: ([], [])
+    )  # logs are of no use then
     runs = Simulation(PROGRAMS["logged_exchange"], 2)
     failure = next(found for seed in range(100) if (found := runs.run(seed)) is not None)
     shorter = runs.shrink(failure)
@@ -186,14 +188,14 @@ def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.
     """Its memory holds one run for all times up to there, and sources know no earlier position: both come from the store."""
     monkeypatch.setattr(checkpoints, "_SMALL", -1)  # save whole states often
     below = 0
-    restore = Rollback._restore
+    restore = RollbackPlanner._restore
 
-    def watched(self: Rollback, p: int, bound: Any, remembers: bool) -> Any:
+    def watched(self: RollbackPlanner, p: int, bound: Any, remembers: bool) -> Any:
         nonlocal below
         below += self._remembers and bound < self._stored_at[p]
         return restore(self, p, bound, remembers)
 
-    monkeypatch.setattr(Rollback, "_restore", watched)
+    monkeypatch.setattr(RollbackPlanner, "_restore", watched)
     for name, seeds in (("logged_exchange", (69,)), ("acyclic", (63, 113))):
         for seed in seeds:
             world = World(PROGRAMS[name], 3, seed, ())

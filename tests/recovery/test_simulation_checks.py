@@ -10,14 +10,14 @@ from falkirk.simulate.checks import Checks, Closed
 from falkirk.simulate.outside import Contradiction, Outside, RecordingSink, Violation, WatchedSource, same
 from falkirk.simulate.process import Killed
 from falkirk.simulate.world import World
-from monitor.records import KeptDecision, KeptWatermarks
+from monitor.coordination.records import KeptDecision, KeptWatermarks
+from recovery.checkpoint.output_positions import OutputBounds
 from recovery.protocol import Completed, Decision, Drained, InMemory, Watermarks
-from recovery.published import PublishedBounds
 from tests.monitor.layouts import layout
 from tests.recovery.programs import PROGRAMS
+from timely.data.messages import Captured
 from timely.io import Iterable
 from timely.io.interface import Chunk, End
-from timely.messages import Captured
 from timely.operators.ends import StagedEnd
 
 
@@ -235,28 +235,28 @@ class TestBrokenJobs:
             World(PROGRAMS["loop"], 2, 0, ()).run()
 
     def test_a_survivor_that_is_made_anew_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from timely import rewind
+        from timely.worker import restoring
 
-        begin = rewind._begin
+        begin = restoring._begin
 
         def forget(worker: Any, generation: int) -> None:
             begin(worker, generation)
             for runtime in worker.runtimes:
                 if runtime.operator.state is not None and generation > 1:
-                    again = rewind.build_operator(runtime.processor, worker.effects, worker.staged)
+                    again = restoring.build_operator(runtime.processor, worker.effects, worker.staged)
                     again.state.restore(
                         runtime.operator.state.snapshot(
-                            rewind.Frontier.top(len(runtime.processor.node.shift.add) or 1),
-                            rewind.Frontier.empty(len(runtime.processor.node.shift.add) or 1),
+                            restoring.Frontier.top(len(runtime.processor.node.shift.add) or 1),
+                            restoring.Frontier.empty(len(runtime.processor.node.shift.add) or 1),
                         )
                     )
                     runtime.operator = again
 
-        monkeypatch.setattr(rewind, "_begin", forget)
+        monkeypatch.setattr(restoring, "_begin", forget)
         assert "new operator" in broken("logged_exchange", 3, range(60))
 
     def test_output_that_is_published_again_without_need_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(PublishedBounds, "holds", lambda self, p, time: False)
+        monkeypatch.setattr(OutputBounds, "holds", lambda self, p, time: False)
         assert "again, which it had done before it sealed" in broken("sinks", 2, range(40))
 
     def test_a_disk_that_loses_what_it_acknowledged_is_noticed(self) -> None:

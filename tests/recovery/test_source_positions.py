@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from recovery.layout import lay_out
 from recovery.policies import Ephemeral
-from timely.dataflow import Dataflow
-from timely.drivers.content import EVERY, WHOLE, Content
-from timely.drivers.inputs import Limits, Place, SourceDriver
+from runtime.content_fingerprint import EVERY, WHOLE, Content
+from runtime.inputs import Limits, PartitionPosition, SourceDriver
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, SourceError
 from timely.io import Iterable, Rate, Scripted
 from timely.io.scripted import Pause
-from timely.plan import compile_plan
-from timely.rewind import Orders, rewind
-from timely.worker import Worker
+from timely.worker.restoring import Orders, rewind
+from timely.worker.worker import Worker
 
 LIMITS = Limits(epochs=1000)
 
@@ -238,7 +238,7 @@ def test_a_source_that_begins_anew_goes_on_in_the_epochs_of_the_job() -> None:
     worker = Worker(compile_plan(flow.graph))
     source = SourceDriver(node, worker, lambda: 0.0, rereads=True)
     rewind(worker, Orders(1, {}, lambda *_: True, {node.index: (5,)}))
-    source.rewind(5, {"items-0": Place("items-0", 12, False, 8, 77)})
+    source.rewind(5, {"items-0": PartitionPosition("items-0", 12, False, 8, 77)})
     read(source, 2)
     assert worker.input_time(node.index) == (6,)
     read(source, 20)

@@ -18,17 +18,17 @@ from msgspec.structs import replace
 
 from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
-from monitor.phase import Phase
-from recovery import checkpoints
+from monitor.coordination.phase import JobPhase
+from recovery.checkpoint import checkpoints
 from recovery.metadata import Xi
 from recovery.policies import LogHistory
 from recovery.protocol import (
     Completed,
     Decision,
+    Drain,
     Drained,
     Durable,
     Join,
-    Pause,
     Released,
     ToMonitor,
     ToWorker,
@@ -36,10 +36,10 @@ from recovery.protocol import (
     decode_to_worker,
 )
 from tests.recovery.programs import Holds, words
-from timely.dataflow import Dataflow
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.operators.base import Context, Operator
-from timely.order import Time
+from timely.time import Time
 
 UNTIL = 3.0
 """Nothing new happens after so many seconds of the simulation."""
@@ -107,17 +107,17 @@ class TroubledWorld(World):
             self._refused, self.failure = False, None
             self._stop_job(self.now)
         monitor = self._monitor
-        if monitor is None or monitor.coordinator.phase in (Phase.OVER, Phase.CLOSING):
+        if monitor is None or monitor.coordination.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
             return
         if self._happens("a question", self._asks):
-            layout = monitor.coordinator.layout
+            layout = monitor.coordination.coordinator.layout
             processors = 1 if layout is None else len(layout.processors)
             failed = [(self._chance.randrange(processors), self._chance.randrange(self.workers)) for _ in range(2)]
-            monitor.coordinator.ask(self.steps, failed, self.now)
+            monitor.coordination.coordinator.ask(self.steps, failed, self.now)
             self._carry_out()
         if self._happens("an error", self._breaks):
             self._refused = True
-            monitor.coordinator.broke(0, "a function has failed", self.now)
+            monitor.coordination.coordinator.broke(0, "a function has failed", self.now)
             self._carry_out()
 
     # What workers say
@@ -203,7 +203,7 @@ class TroubledWorld(World):
     def _tell_worker(self, process: Process) -> None:
         message: ToWorker = decode_to_worker(process.from_monitor[0])
         super()._tell_worker(process)
-        if isinstance(message, Decision | Pause) and self._happens("told twice", self._twice):
+        if isinstance(message, Decision | Drain) and self._happens("told twice", self._twice):
             process.heard.append(message)
 
     def _send(self, worker: int, message: ToWorker) -> None:

@@ -20,11 +20,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from monitor.supervisor import Job
+from runtime.job import Result
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from tests.beside import run_beside
 from tests.monitor.job_under_test import build, check
-from timely.drivers.job import Result
-from timely.drivers.program import Program
 
 PER_SECOND = 2500
 

@@ -38,10 +38,10 @@ TESTS = (
     "tests/monitor/test_available.py",
     "tests/monitor/test_coordinator.py",
     "tests/monitor/test_cuts_and_journal.py",
-    "tests/monitor/test_faults.py",
+    "tests/runtime/test_faults.py",
     "tests/monitor/test_figure_like.py",
-    "tests/monitor/test_liveness.py",
-    "tests/monitor/test_process_parts.py",
+    "tests/runtime/test_liveness.py",
+    "tests/runtime/test_process_parts.py",
     "tests/monitor/test_what_if.py",
 )
 NOT = ("test_simulation.py", "test_rules_simulated.py", "test_greeting.py")

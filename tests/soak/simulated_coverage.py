@@ -24,27 +24,27 @@ import coverage
 
 if TYPE_CHECKING:  # at run time nothing of the product may be imported before the tracing begins
     from falkirk.simulate.outside import Result
-    from timely.dataflow import Dataflow
+    from timely.dataflow.dataflow import Dataflow
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPLAINED = Path(__file__).with_name("never_simulated.toml")
 LEAST = 95.0
 FILES = (
-    "recovery/rollback.py",
-    "recovery/queues.py",
-    "timely/rewind.py",
+    "recovery/rollback/orders.py",
+    "recovery/rollback/queues.py",
+    "timely/worker/restoring.py",
     "recovery/recorder.py",
-    "recovery/checkpoints.py",
+    "recovery/checkpoint/checkpoints.py",
     "recovery/agent.py",
-    "monitor/coordinator.py",
-    "recovery/backlog.py",
+    "monitor/coordination/coordinator.py",
+    "recovery/backpressure.py",
     "recovery/loops.py",
-    "recovery/replay.py",
-    "monitor/available.py",
-    "monitor/cuts.py",
-    "monitor/phase.py",
-    "monitor/rounds.py",
-    "monitor/watermarks.py",
+    "recovery/rollback/replay.py",
+    "monitor/coordination/options.py",
+    "monitor/coordination/cuts.py",
+    "monitor/coordination/phase.py",
+    "monitor/coordination/round_numbers.py",
+    "monitor/coordination/watermarks.py",
 )
 
 

@@ -41,7 +41,7 @@ def job(name: str, workers: int) -> Callable[[], None]:
 
 SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
     (
-        "recovery/rollback.py",
+        "recovery/rollback/orders.py",
         "Rollback.orders: None if known else checkpoint.positions if checkpoint is not None else () -> None",
     ): job("logged_exchange", 1),
     ("recovery/agent.py", "Agent._let_go: if self.alive -> if not self.alive"): job("logged_exchange", 2),
@@ -49,15 +49,17 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
         "recovery/recorder.py",
         "Entry.content: self.batch if self.batch is not None else decode_batch(self.header, self.payload) -> self.batch",
     ): job("logged_exchange", 1),
-    ("monitor/coordinator.py", "Coordinator._finish: self._effects.append(Finished()) -> pass"): job("mixed", 1),
-    ("monitor/coordinator.py", "Coordinator.stored: then() -> pass"): job("mixed", 1),
-    ("monitor/cuts.py", "Cuts.durable: cut != group.cut -> cut == group.cut"): job("mixed", 2),
+    ("monitor/coordination/coordinator.py", "Coordinator._finish: self._effects.append(Finished()) -> pass"): job(
+        "mixed", 1
+    ),
+    ("monitor/coordination/coordinator.py", "Coordinator.stored: then() -> pass"): job("mixed", 1),
+    ("monitor/coordination/cuts.py", "Cuts.durable: cut != group.cut -> cut == group.cut"): job("mixed", 2),
     (
-        "monitor/available.py",
+        "monitor/coordination/options.py",
         "Available.join: all((bound != low for bound, _ in chain)) -> any((bound != low for bound, _ in chain))",
     ): test_available.test_a_store_with_checkpoints_above_what_w_needs_only_is_named,
     (
-        "monitor/available.py",
+        "monitor/coordination/options.py",
         "Available._option: max(lost, image(edge.discarding, xi.bound)) -> lost",
     ): test_available.test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that,
     (
@@ -65,7 +67,7 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
         "WorkerRecorder.collect: time < bound -> time <= bound",
     ): test_received_before.test_what_lies_before_a_restored_or_collected_bound_is_not_taken_again,
     (
-        "timely/rewind.py",
+        "timely/worker/restoring.py",
         "_begin: set(range(worker.plan.workers)) - {worker.index} -> set(range(worker.plan.workers)) + {worker.index}",
     ): job("mixed", 2),
 }
@@ -99,7 +101,7 @@ def test_what_is_explained_is_there() -> None:
 
 
 def test_lines_and_branches_that_are_missed_have_names() -> None:
-    name = "recovery/replay.py"
+    name = "recovery/rollback/replay.py"
     source = simulated_coverage.Source.read(name)
     line = next(at for at, text in enumerate(source.lines, 1) if "if held" in text)
     report = {"executed_lines": [], "missing_lines": [], "executed_branches": [], "missing_branches": []}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from timely.batch import Batch, length
+from timely.data.batch import Batch, length
 from timely.operators.base import Operator
-from timely.order import Frontier, Time
+from timely.time import Frontier, Time
 
 
 class FakeContext:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from timely.drivers.memory import Cluster
-from timely.graph import Graph
-from timely.order import Summary, Time, leq, minimal_summaries
-from timely.worker import Worker
+from runtime.memory import Cluster
+from timely.dataflow.graph import Graph
+from timely.time import Summary, Time, leq, minimal_summaries
+from timely.worker.worker import Worker
 
 Paths = dict[tuple[int, int], tuple[Summary, ...]]
 

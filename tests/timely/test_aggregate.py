@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.session import Session
 from tests.timely.fake_context import feed
-from timely.batch import as_polars
-from timely.dataflow import Dataflow
-from timely.drivers.session import Session
+from timely.data.batch import as_polars
+from timely.data.kernels.index import TINY
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
-from timely.kernels.index import TINY
 from timely.operators import agg
 from timely.operators.aggregate import ColumnAggregate, PreAggregate, column_aggregate
-from timely.order import Frontier
+from timely.time import Frontier
 
 ALL = {
     "n": agg.count(),

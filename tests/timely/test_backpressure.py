@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from timely.batch import Batch
-from timely.dataflow import Dataflow
-from timely.drivers.inputs import Limits
-from timely.drivers.memory import Cluster
-from timely.drivers.session import Session
+from runtime.inputs import Limits
+from runtime.memory import Cluster
+from runtime.run import run
+from runtime.session import Session
+from timely.data.batch import Batch
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Iterable, Memory
 from timely.io.interface import Chunk, End, Position, Wait
-from timely.run import run
 
 
 class Greedy:

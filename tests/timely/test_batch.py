@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.batch import (
+from timely.data.batch import (
     Batch,
     as_arrow,
     as_polars,

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.batch import Batch
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
-from timely.drivers.session import Session
+from runtime.memory import Cluster
+from runtime.session import Session
+from timely.data.batch import Batch
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
 from timely.errors import OperatorError
 from timely.operators.base import Context, Operator
 from timely.operators.bridges import EpochOver, MarkedExchange, epochs, exchange, past_marks, sequence
-from timely.order import Time
-from timely.stream import Stream
+from timely.time import Time
 
 Records = list[tuple[int, int, int]]
 """(worker, epoch, value)."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from timely.batch import Batch
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
-from timely.drivers.session import Session
+from runtime.memory import Cluster
+from runtime.session import Session
+from timely.data.batch import Batch
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.wire import Probe
 from timely.errors import FalkirkError, OperatorError
 from timely.operators.base import Capability, Context, Operator
-from timely.order import Time
-from timely.wire import Probe
+from timely.time import Time
 
 
 class Scripted(Operator):

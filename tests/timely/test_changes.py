@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.memory import Cluster
 from tests.timely.feeding import feed_batches_in_turn
-from timely.batch import as_polars
-from timely.columns import Columns
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
+from timely.data.batch import as_polars
+from timely.dataflow.columns import Columns
+from timely.dataflow.dataflow import Dataflow
 from timely.operators import agg
-from timely.order import Time
+from timely.time import Time
 
 Rows = list[tuple[Any, Any]]
 

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.codec import carry, decode, decode_batch, encode, encode_batch, register
+from timely.data.codec import carry, decode, decode_batch, encode, encode_batch, register
 from timely.errors import CodecError
 
 
@@ -329,7 +329,7 @@ def test_local_class_is_found_by_its_own_process() -> None:
 
 def test_class_of_the_main_module_is_found_by_another_process_of_the_same_program() -> None:
     program = (
-        "import sys\nfrom dataclasses import dataclass\nfrom timely.codec import encode, decode\n"
+        "import sys\nfrom dataclasses import dataclass\nfrom timely.data.codec import encode, decode\n"
         "@dataclass(frozen=True)\nclass P:\n    a: int\n"
         "def build():\n    @dataclass\n    class Inner:\n        b: int\n    return Inner\nInner = build()\n"
         "if sys.argv[1:]: assert decode(bytes.fromhex(sys.argv[1])) == (P(3), Inner(4))\n"

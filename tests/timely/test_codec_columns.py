@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from timely.batch import Batch
-from timely.codec import decode_batch, encode_batch
+from timely.data.batch import Batch
+from timely.data.codec import decode_batch, encode_batch
 from timely.errors import CodecError
 
 

@@ -13,11 +13,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from timely.codec import decode, decode_batch, encode_batch
+from timely.data.codec import decode, decode_batch, encode_batch
+from timely.data.messages import Message
 from timely.errors import CodecError, ProtocolError, SourceError
 from timely.io import JsonLines
-from timely.messages import Message
-from timely.outbox import decode_message
+from timely.worker.outbox import decode_message
 
 
 def test_bytes_import_nothing(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_bytes_import_nothing(tmp_path: Path) -> None:
     (package / "__init__.py").write_text("def __getattr__(name):\n    import package.inner\n    return package.inner\n")
     (package / "inner.py").write_text("print('imported')\n")
     program = (
-        "import sys, msgspec, package\nfrom timely.codec import decode\nfrom timely.errors import CodecError\n"
+        "import sys, msgspec, package\nfrom timely.data.codec import decode\nfrom timely.errors import CodecError\n"
         "before = set(sys.modules)\n"
         "for column in ([48, 'package.inner:X', ['a'], [1, 1, [1]]], [49, 'package:inner', ['A']],\n"
         "               [49, 'antigravity:X', ['A']], [49, 'package:inner.X', ['A']],\n"
@@ -136,7 +136,7 @@ def test_null_is_no_json_object(tmp_path: Path, lines: str, as_records: bool) ->
 
 def test_an_error_of_a_message_says_what_was_read() -> None:
     from recovery.protocol import decode_to_monitor
-    from timely.drivers.hosts import Greeting
+    from runtime.supervisor.hosts import Greeting
 
     deep = b"\x91" * 100_000
     for data in (

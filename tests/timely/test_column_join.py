@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.session import Session
 from tests.timely.fake_context import feed
-from timely.dataflow import Dataflow
-from timely.drivers.session import Session
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.operators.column_join import ColumnJoin
-from timely.order import Frontier
+from timely.time import Frontier
 
 keys = st.none() | st.sampled_from(["a", "b", "c"])
 sides = st.lists(st.lists(keys, max_size=4), min_size=1, max_size=4)

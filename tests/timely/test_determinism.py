@@ -13,9 +13,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
-from timely.drivers.wire_format import encode_frame
+from runtime.links.frames import encode_frame
+from runtime.memory import Cluster
+from timely.dataflow.dataflow import Dataflow
 from timely.operators import agg
 
 

@@ -12,19 +12,19 @@ from typing import Any
 import polars as pl
 import pytest
 
-from timely.batch import Batch
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
+from runtime.memory import Cluster
+from runtime.run import run
+from timely.data.batch import Batch
+from timely.data.routing import shard_of, stable_hash, worker_of_shard
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
 from timely.errors import CodecError, FalkirkError, OperatorError, SinkError, SourceError
 from timely.io import Csv, FileSink, Iterable, Memory, Parquet
 from timely.io.interface import Chunk, End, Position, Wait
 from timely.operators import agg
 from timely.operators.base import Context, Operator
 from timely.operators.channels import Exchange
-from timely.order import Time
-from timely.routing import shard_of, stable_hash, worker_of_shard
-from timely.run import run
-from timely.stream import Stream
+from timely.time import Time
 
 HERE = Path(__file__).name
 ROWS: Any = [{"k": n % 3, "v": n} for n in range(12)]

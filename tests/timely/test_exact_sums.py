@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.memory import Cluster
 from tests.timely.fake_context import feed
-from timely.batch import as_polars
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
+from timely.data.batch import as_polars
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.operators import agg
 from timely.operators.aggregate import ColumnAggregate, PreAggregate, column_aggregate
-from timely.order import Frontier
+from timely.time import Frontier
 
 LEAST, MOST = -(2**63), 2**63 - 1
 numbers = st.sampled_from([LEAST, LEAST + 1, -(2**62), -(2**53) - 1, -1, 0, 1, 2**53 + 1, 2**62, MOST - 1, MOST])

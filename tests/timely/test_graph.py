@@ -13,15 +13,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from timely.dataflow import Dataflow
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.fingerprint import differences, fingerprint, outline
+from timely.dataflow.graph import Input, Output
+from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError
-from timely.fingerprint import differences, fingerprint, outline
-from timely.graph import Input, Output
 from timely.io import Iterable, Memory
 from timely.operators import agg
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
-from timely.plan import compile_plan
 
 HERE = Path(__file__).name
 
@@ -253,7 +253,7 @@ def test_a_fingerprint_sees_channels_and_ports() -> None:
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    program = "from tests.timely.test_graph import sample; from timely.fingerprint import fingerprint; "
+    program = "from tests.timely.test_graph import sample; from timely.dataflow.fingerprint import fingerprint; "
     program += "print(fingerprint(sample().graph))"
     result = subprocess.run(
         [sys.executable, "-c", program],

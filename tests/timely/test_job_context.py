@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from timely.dataflow import Dataflow
-from timely.drivers.session import Session
-from timely.drivers.workspace import VARIABLE, RunningJob, Workspace
+from runtime.run import run
+from runtime.session import Session
+from runtime.workspace import VARIABLE, RunningJob, Workspace
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Iterable
 from timely.operators.base import Context, JobContext, Operator
-from timely.order import Time
-from timely.run import run
+from timely.time import Time
 
 
 class _Spill(Operator):

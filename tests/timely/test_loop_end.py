@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
+from runtime.memory import Cluster
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
 from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator
-from timely.order import INF, Time
-from timely.stream import Stream
+from timely.time import INF, Time
 
 
 class Counts(Operator):

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.memory import Cluster
 from tests.timely.fake_context import feed
 from tests.timely.feeding import feed_in_turn
-from timely.batch import as_polars
-from timely.codec import decode, encode
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
+from timely.data.batch import as_polars
+from timely.data.codec import decode, encode
+from timely.data.keys import are_canonical, canonical
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.windows import Tumbling
 from timely.errors import OperatorError
-from timely.keys import are_canonical, canonical
 from timely.operators import agg
-from timely.operators.keyed import Distinct, Fold, Join, Reduce, least
-from timely.order import Frontier
+from timely.operators.keyed import Distinct, Fold, KeyedJoin, Reduce, least
 from timely.state.interface import Run
-from timely.windows import Tumbling
+from timely.time import Frontier
 
 
 class Pair(NamedTuple):
@@ -109,11 +109,11 @@ def test_records_group_by_keys_with_nan(epochs: Any, workers: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Reduce(least, True), lambda: Fold(int, min, True), lambda: Distinct(True), lambda: Join(True)]
+    "make", [lambda: Reduce(least, True), lambda: Fold(int, min, True), lambda: Distinct(True), lambda: KeyedJoin(True)]
 )
 def test_a_nan_that_was_saved_is_the_same_key(make: Any) -> None:
     operator, again = make(), make()
-    join = isinstance(operator, Join)
+    join = isinstance(operator, KeyedJoin)
     feed(operator, [(0, (0,), [(a_nan(), 1), ((a_nan(), "x"), 2)])], compact=False)
     runs = operator.state.snapshot(Frontier.top(), Frontier.empty(1))
     saved = decode(encode([(run.time, run.batch, run.part) for run in runs]))

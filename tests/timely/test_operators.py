@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.memory import Cluster
+from runtime.session import Session
 from tests.timely.feeding import feed_in_turn
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
-from timely.drivers.session import Session
+from timely.data.routing import shard_of, stable_hash, worker_of_shard
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
+from timely.dataflow.wire import Capture, Wire
 from timely.errors import OperatorError
 from timely.operators.base import Context, Operator
-from timely.order import Time
-from timely.routing import shard_of, stable_hash, worker_of_shard
-from timely.stream import Stream
-from timely.wire import Capture, Wire
+from timely.time import Time
 
 Epochs = list[list[Any]]
 numbers = st.lists(st.lists(st.integers(-9, 9), max_size=6), min_size=1, max_size=4)

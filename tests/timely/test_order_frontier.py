@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.order import FINITE, INF, Frontier, MaximalTimes, Time, leq
+from timely.time import FINITE, INF, Frontier, MaximalTimes, Time, leq
 
 HUGE = 10**12
 AXIS = (0, 1, 2, 3, 4, 5, HUGE, INF)

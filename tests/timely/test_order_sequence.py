@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.order import INF, MessageCounts, SequenceFrontier, SequenceTime
+from timely.time import INF, MessageCounts, SequenceFrontier, SequenceTime
 
 EDGES = ("a", "b", "c")
 GRID = [(edge, number) for edge in EDGES for number in (1, 2, 3, 4, 10**12)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.order import (
+from timely.time import (
     FINITE,
     INF,
     Frontier,

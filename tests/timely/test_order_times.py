@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import timely.frontier
-import timely.sequence
-import timely.summary
-import timely.times
-from timely.order import INF, Time, join, leq, less, maximal, meet, minimal
+import timely.time.frontier
+import timely.time.sequence
+import timely.time.summary
+import timely.time.times
+from timely.time import INF, Time, join, leq, less, maximal, meet, minimal
 
 depths = st.integers(1, 3)
 coordinates = st.integers(0, 4) | st.just(INF)
@@ -30,7 +30,7 @@ def same_depth(count: int) -> st.SearchStrategy[tuple[Time, ...]]:
 sets_of_times = depths.flatmap(lambda depth: st.lists(times(depth), max_size=8))
 
 
-@pytest.mark.parametrize("module", [timely.times, timely.frontier, timely.summary, timely.sequence])
+@pytest.mark.parametrize("module", [timely.time.times, timely.time.frontier, timely.time.summary, timely.time.sequence])
 def test_examples_in_docstrings_hold(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
     assert result.attempted > 5

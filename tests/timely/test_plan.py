@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timely.oracle import paths_of
-from timely.dataflow import Dataflow
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import Plan, Way, compile_plan
+from timely.dataflow.stream import Stream
 from timely.io import Iterable, Memory
 from timely.operators.base import Operator
-from timely.order import Summary, minimal_summaries
-from timely.plan import Plan, Way, compile_plan
-from timely.progress import order_key
-from timely.stream import Stream
+from timely.progress.tracker import order_key
+from timely.time import Summary, minimal_summaries
 
 
 def chains(plan: Plan) -> list[list[str]]:

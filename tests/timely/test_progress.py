@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.order import INF, Summary, Time, leq, minimal, minimal_summaries
-from timely.progress import Arc, MutableAntichain, Topology, Tracker, culprits, frontier_at, order_key
-from timely.progress_line import LineTracker, tracker_for
+from timely.progress.line import LineTracker, tracker_for
+from timely.progress.tracker import Arc, MutableAntichain, ProgressGraph, Tracker, culprits, frontier_at, order_key
+from timely.time import INF, Summary, Time, leq, minimal, minimal_summaries
 
 times_2d = st.tuples(st.integers(0, 4), st.integers(0, 4))
 
@@ -28,11 +28,11 @@ def test_mutable_antichain_is_the_minimal_elements_of_what_it_counts(updates: li
         assert changed or before == expected
 
 
-def two_level_graphs() -> st.SearchStrategy[Topology]:
+def two_level_graphs() -> st.SearchStrategy[ProgressGraph]:
     """An outer line of places, with a loop in the middle: outer -> enter -> body (with feedback) -> leave -> outer."""
 
     @st.composite
-    def build(draw: st.DrawFn) -> Topology:
+    def build(draw: st.DrawFn) -> ProgressGraph:
         outer, inner = draw(st.integers(1, 3)), draw(st.integers(1, 3))
         depths = [1] * outer + [2] * inner + [1]
         ranks: list[tuple[int, ...]] = [(i,) for i in range(outer)]
@@ -54,12 +54,12 @@ def two_level_graphs() -> st.SearchStrategy[Topology]:
         arcs += [Arc(a, last, Summary.egress(2)) for a in range(outer, last) if draw(st.booleans())]
         arcs += [Arc(a, last, Summary.identity(1)) for a in range(outer) if draw(st.booleans())]
         watches = [[(place, Summary.identity(depths[place]))] for place in range(len(depths))]
-        return Topology(depths, ranks, arcs, watches)
+        return ProgressGraph(depths, ranks, arcs, watches)
 
     return build()
 
 
-def closure(topology: Topology) -> dict[tuple[int, int], tuple[Summary, ...]]:
+def closure(topology: ProgressGraph) -> dict[tuple[int, int], tuple[Summary, ...]]:
     """All minimal path summaries between places, by plain relaxation."""
     paths = {(p, p): (Summary.identity(depth),) for p, depth in enumerate(topology.depths)}
     changed = True
@@ -77,7 +77,7 @@ def closure(topology: Topology) -> dict[tuple[int, int], tuple[Summary, ...]]:
     return paths
 
 
-def carried(topology: Topology, place: int, time: Time) -> set[tuple[int, Time]]:
+def carried(topology: ProgressGraph, place: int, time: Time) -> set[tuple[int, Time]]:
     """The least pointstamps to which one may lead, arc by arc: what is at the end of a loop goes along no feedback."""
     found = {(place, time)}
     todo = [(place, time)]
@@ -149,7 +149,7 @@ def test_the_tracker_for_lines_answers_as_the_general_one(data: st.DataObject) -
     watches += [
         [(place, same) for place in group] for group in data.draw(st.lists(st.lists(places, min_size=1), max_size=3))
     ]
-    topology = Topology([1] * size, [(r,) for r in rank], arcs, watches)
+    topology = ProgressGraph([1] * size, [(r,) for r in rank], arcs, watches)
     line, general = tracker_for(topology), Tracker(topology)
     assert isinstance(line, LineTracker)
     assert all(line.frontier(watch) == () for watch in range(len(watches)))
@@ -183,10 +183,10 @@ def test_places_that_nobody_asks_about_cost_nothing() -> None:
     assert line.frontier(999) == ((50,),)
 
 
-def chain(length: int) -> Topology:
+def chain(length: int) -> ProgressGraph:
     identity = Summary.identity(1)
     arcs = [Arc(i, i + 1, identity) for i in range(length - 1)]
-    return Topology([1] * length, [(i,) for i in range(length)], arcs, [[(i, identity)] for i in range(length)])
+    return ProgressGraph([1] * length, [(i,) for i in range(length)], arcs, [[(i, identity)] for i in range(length)])
 
 
 def test_an_update_that_moves_no_frontier_travels_nowhere() -> None:
@@ -212,7 +212,7 @@ def test_a_replaced_time_travels_once_down_a_chain() -> None:
 
 
 def test_a_loop_forgets_a_retracted_time_without_counting_upwards() -> None:
-    loop = Topology(
+    loop = ProgressGraph(
         [1, 2, 2],
         [(0,), (1, 0), (1, 1)],
         [

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.memory import Cluster
+from runtime.session import Session
 from tests.timely.feeding import feed_in_turn
-from timely.batch import Batch
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
-from timely.drivers.session import Session
+from timely.data.batch import Batch
+from timely.data.messages import Message
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 from timely.io import Memory
-from timely.messages import Message
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.stateless import Stateless
-from timely.order import Time, leq
-from timely.plan import compile_plan
-from timely.worker import Worker
+from timely.time import Time, leq
+from timely.worker.worker import Worker
 
 
 class Notes:

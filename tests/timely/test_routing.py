@@ -21,8 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.errors import CodecError
-from timely.routing import (
+from timely.data.routing import (
     SHARDS,
     hash_column,
     hash_columns,
@@ -34,6 +33,7 @@ from timely.routing import (
     stable_hash,
     worker_of_shard,
 )
+from timely.errors import CodecError
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def test_hashing_leaves_the_column_as_it_was() -> None:
 
 
 def test_hash_is_the_same_in_a_process_with_another_seed() -> None:
-    program = "from timely.routing import stable_hash as h; print(h(('a', 1.5, b'x', frozenset('abc'), None)))"
+    program = "from timely.data.routing import stable_hash as h; print(h(('a', 1.5, b'x', frozenset('abc'), None)))"
     runs = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from timely.drivers import scratch as scratch_module
-from timely.drivers.scratch import OWNER, Scratch, sweep
-from timely.drivers.workspace import VARIABLE, Workspace
+from runtime import scratch as scratch_module
+from runtime.scratch import OWNER, Scratch, sweep
+from runtime.workspace import VARIABLE, Workspace
 
 OWNS = """
 import sys, time
-from timely.drivers.scratch import Scratch
+from runtime.scratch import Scratch
 scratch = Scratch("test", sys.argv[1])
 (scratch.path / "inside").mkdir()
 (scratch.path / "inside" / "file").write_text("x")

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.memory import Cluster
 from tests.timely.oracle import Oracle
-from timely.batch import Batch
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
+from timely.data.batch import Batch
+from timely.data.routing import shard_of, stable_hash, worker_of_shard
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.channels import Exchange
 from timely.operators.keyed import Reduce
-from timely.order import INF, Time
-from timely.routing import shard_of, stable_hash, worker_of_shard
-from timely.stream import Stream
+from timely.time import INF, Time
 
 
 class Delayed(Operator):

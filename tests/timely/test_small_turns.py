@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from runtime import session
 from tests.timely.test_simulation import PROGRAMS, diamond, outputs
-from timely.drivers import session
 
 TURNED = [program for program in PROGRAMS if program is not diamond]
 

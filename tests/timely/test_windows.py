@@ -12,12 +12,12 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.codec import encode
-from timely.dataflow import Dataflow
-from timely.drivers.memory import Cluster
-from timely.order import INF, Time, visible
-from timely.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
-from timely.wire import Capture
+from runtime.memory import Cluster
+from timely.data.codec import encode
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
+from timely.dataflow.wire import Capture
+from timely.time import INF, Time, visible
 
 END = visible((INF,))
 

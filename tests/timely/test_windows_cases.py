@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.codec import decode, encode
-from timely.dataflow import Dataflow
-from timely.drivers.session import Session as Driver
+from runtime.session import Session as Driver
+from timely.data.codec import decode, encode
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
 from timely.errors import GraphError, OperatorError
 from timely.operators.windows import in_order
-from timely.order import INF, Time, visible
-from timely.windows import Epochs, Session, Sliding, Tumbling, Window, Windowed
+from timely.time import INF, Time, visible
 
 Outcome = tuple[Time, str, Window, Any]
 

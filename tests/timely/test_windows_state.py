@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.codec import decode, encode
-from timely.operators.windows import Aggregate, EventWindows, OpenWindows, collecting, counting
-from timely.order import INF, Frontier, Time, visible
-from timely.windows import Session, Sliding, Tumbling
+from timely.data.codec import decode, encode
+from timely.dataflow.windows import Session, Sliding, Tumbling
+from timely.operators.windows import EventWindows, OpenWindows, WindowAggregate, collecting, counting
+from timely.time import INF, Frontier, Time, visible
 
 END = visible((INF,))
 
@@ -86,7 +86,7 @@ def test_windows_go_on_from_a_checkpoint_as_if_nothing_had_happened(
 
 
 def test_an_open_window_is_kept_in_the_shard_of_its_key() -> None:
-    from timely.routing import shard_of, stable_hash
+    from timely.data.routing import shard_of, stable_hash
 
     state = OpenWindows()
     for start in range(20):
@@ -132,7 +132,7 @@ def test_an_epoch_costs_its_records_and_not_the_windows_that_are_open(shape: Any
 
 
 def test_an_aggregate_of_collected_values_copies_each_only_a_few_times() -> None:
-    aggregate: Aggregate = collecting()
+    aggregate: WindowAggregate = collecting()
     chunks = aggregate.add(aggregate.add(_absent(), [(0, 0)]), [(1, 1)])
     for number in range(2, 1000):
         chunks = aggregate.add(chunks, [(number, number)])

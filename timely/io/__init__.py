@@ -1,7 +1,9 @@
-"""Sources and sinks.
+"""Sources and sinks. They do I/O, and only the runtime calls them.
 
 The contract is in `interface`. Every source says whether it is `rereadable`; every sink whether it is
 `exactly_once`, and its docstring why.
+
+Enters: files, sockets, databases, objects of the program. Leaves: chunks with positions; files, rows, lines.
 """
 
 from __future__ import annotations

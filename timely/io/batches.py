@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.errors import SourceError, at_line
 from timely.io.counting import EpochEvery, count_of
 from timely.io.interface import Chunk, End, Partition, Position

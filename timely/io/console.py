@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import ClassVar, TextIO
 
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.errors import SinkError
 from timely.io.memory import PendingEpochs, rows_of
 

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.errors import SourceError, at_line
 from timely.io.arguments import whole
 from timely.io.column_types import Schema
 from timely.io.epochs import EpochSpec
-from timely.io.file_partition import Place
+from timely.io.file_partition import BlockStart
 from timely.io.file_source import FileSource, missing_columns
 from timely.io.files import Paths
 from timely.io.text_blocks import BLOCK_BYTES, LONG_INTEGER, TextBlocks, beyond_64_bits
@@ -208,7 +208,7 @@ class CsvBlocks:
         types = {name: pa.string() for name in self._names} | self._types
         if self._first_byte < self._text.size:
             block, _ = self._block(self._first_byte)
-            table = self._parse(block, self._first_byte, Place())
+            table = self._parse(block, self._first_byte, BlockStart())
             self._refuse_rounding(block, table.schema)
             for field in table.schema:
                 if field.name in self._types or pa.types.is_null(field.type):
@@ -235,16 +235,16 @@ class CsvBlocks:
             if wide is not None and not any(_EXPONENT.match(value) for value in values):
                 raise SourceError(f"{self._text.path}, column {name!r}: {beyond_64_bits(int(wide), name)}")
 
-    def ended(self, place: Place) -> bool:
+    def ended(self, place: BlockStart) -> bool:
         return max(place.at, self._first_byte) >= self._text.size
 
-    def read(self, place: Place) -> tuple[Batch, int, Place]:
+    def read(self, place: BlockStart) -> tuple[Batch, int, BlockStart]:
         at = max(place.at, self._first_byte)
         block, after = self._block(at)
         table = self._parse(block, at, place)
         if self._wanted is not None:
             table = table.select(self._wanted)
-        return table, place.row, Place(place.index + 1, after, place.row + table.num_rows)
+        return table, place.row, BlockStart(place.index + 1, after, place.row + table.num_rows)
 
     def _block(self, at: int) -> tuple[bytes, int]:
         try:
@@ -256,7 +256,7 @@ class CsvBlocks:
                 "ordinary characters."
             ) from None
 
-    def _parse(self, block: bytes, at: int, place: Place) -> pa.Table:
+    def _parse(self, block: bytes, at: int, place: BlockStart) -> pa.Table:
         try:
             return self._convert(block, self._names, self._types, use_threads=True)
         except pa.ArrowInvalid:
@@ -280,7 +280,7 @@ class CsvBlocks:
             ignore_empty_lines=len(names) != 1,
         )
 
-    def _explain(self, block: bytes, at: int, place: Place) -> SourceError:
+    def _explain(self, block: bytes, at: int, place: BlockStart) -> SourceError:
         """Parse once more, slowly, for the number of the row."""
         try:
             self._convert(block, self._names, self._types, use_threads=False)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from timely.batch import Batch, as_arrow, length
+from timely.data.batch import Batch, as_arrow, length
 from timely.errors import SourceError, at_line
 
 EpochSpec = str | int | Callable[[Any], Any]
@@ -25,7 +25,7 @@ EpochSpec = str | int | Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EpochPiece:
     """Rows `start` to `stop` of a block belong to `epoch`; `closes` if the epoch is known to be over after
     them.
     """
@@ -60,16 +60,16 @@ class EpochRule:
         """The epoch in which the file begins, as far as is known without reading it."""
         return self._file_index if self._spec == "file" else 0
 
-    def pieces(self, block: Block, before: int) -> list[Piece]:
+    def pieces(self, block: Block, before: int) -> list[EpochPiece]:
         """The pieces of `block`, in order; `before` is the epoch of the row that came before it.
 
         Raises SourceError, naming file and row, if an epoch is lower than the one before it.
         """
         rows = length(block.data)
         if self._spec == "file":
-            return [Piece(0, rows, self._file_index, block.last)]
+            return [EpochPiece(0, rows, self._file_index, block.last)]
         if self._spec == "batch":
-            return [Piece(0, rows, block.index, True)]
+            return [EpochPiece(0, rows, block.index, True)]
         if rows == 0:
             return []
         if isinstance(self._spec, int):
@@ -78,7 +78,7 @@ class EpochRule:
         self._check(epochs, block.first_row, before)
         cuts = [0, *(np.flatnonzero(epochs[1:] != epochs[:-1]) + 1).tolist(), rows]
         spans = pairwise(cuts)
-        return [Piece(a, b, int(epochs[a]), b < rows or block.last) for a, b in spans]
+        return [EpochPiece(a, b, int(epochs[a]), b < rows or block.last) for a, b in spans]
 
     def _epochs_of(self, block: Block) -> np.ndarray[Any, np.dtype[np.int64]]:
         rows = length(block.data)
@@ -136,13 +136,13 @@ class EpochRule:
             )
 
 
-def _by_count(first_row: int, rows: int, n: int, last: bool) -> list[Piece]:
+def _by_count(first_row: int, rows: int, n: int, last: bool) -> list[EpochPiece]:
     pieces, start = [], 0
     while start < rows:
         epoch = (first_row + start) // n
         stop = min(rows, (epoch + 1) * n - first_row)
         full = (first_row + stop) % n == 0
-        pieces.append(Piece(start, stop, epoch, full or (last and stop == rows)))
+        pieces.append(EpochPiece(start, stop, epoch, full or (last and stop == rows)))
         start = stop
     return pieces
 

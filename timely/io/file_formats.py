@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from timely.batch import Batch, as_arrow
+from timely.data.batch import Batch, as_arrow
 from timely.errors import SinkError
 
 _ROWS = 1 << 14

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from timely.batch import Batch, as_arrow, length
+from timely.data.batch import Batch, as_arrow, length
 from timely.errors import SourceError
 from timely.io.epochs import Block, EpochRule
 from timely.io.files import fingerprint
@@ -24,7 +24,7 @@ RECORDS_A_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BlockStart:
     """The beginning of a block: its number, the format's own address (byte or row group), and rows of the file
     before it.
     """
@@ -37,10 +37,10 @@ class Place:
 class BlockReader(Protocol):
     """A format's way of reading an open file."""
 
-    def ended(self, place: Place) -> bool:
+    def ended(self, place: BlockStart) -> bool:
         """Nothing is left at `place`."""
 
-    def read(self, place: Place) -> tuple[Batch, int, Place]:
+    def read(self, place: BlockStart) -> tuple[Batch, int, BlockStart]:
         """The block at `place`, the number of its first row in the file, and the place after it."""
 
     def close(self) -> None:
@@ -73,9 +73,9 @@ class FilePartition:
         self._reader: BlockReader | None = None
         self._ready: deque[Chunk] = deque()
         self._fingerprint = ""
-        self._rewind(Place(), before=0, announced=False)
+        self._rewind(BlockStart(), before=0, announced=False)
 
-    def _rewind(self, place: Place, before: int, announced: bool) -> None:
+    def _rewind(self, place: BlockStart, before: int, announced: bool) -> None:
         self._place = place
         self._before = before
         self._announced = announced
@@ -133,7 +133,7 @@ class FilePartition:
         table = as_arrow(data).slice(start, stop - start).drop_columns(list(self._hidden))
         return table.to_pylist() if self._as_records else table
 
-    def _position(self, place: Place, skip: int, before: int) -> Position:
+    def _position(self, place: BlockStart, skip: int, before: int) -> Position:
         return {
             "file": self._fingerprint,
             "block": place.index,
@@ -148,7 +148,7 @@ class FilePartition:
         of.
         """
         if position is None:
-            self._rewind(Place(), before=0, announced=False)
+            self._rewind(BlockStart(), before=0, announced=False)
             return
         match position:
             case {
@@ -169,7 +169,7 @@ class FilePartition:
                 f"{self._path}: the file has changed since the position to read on from was taken. Put the "
                 "original file back, or start the job afresh."
             )
-        self._rewind(Place(index, at, row), before, announced=True)
+        self._rewind(BlockStart(index, at, row), before, announced=True)
         if skip:
             self._reader = self._open_file()
             self._read_block(self._reader, skip)

@@ -12,13 +12,13 @@ from typing import BinaryIO, ClassVar, Literal
 
 import pyarrow as pa
 
-from timely.batch import Batch, length
+from timely.data.batch import Batch, length
 from timely.errors import SinkError, at_line
 from timely.io.arguments import path
 from timely.io.claim import Claim, Owner
 from timely.io.column_types import Schema, arrow_types
 from timely.io.file_formats import Format, make_format
-from timely.order import INF
+from timely.time import INF
 
 FORMATS = ("jsonl", "csv", "parquet")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from timely.batch import Batch
+from timely.data.batch import Batch
 
 Position = None | int | str | list["Position"] | dict[str, "Position"]
 """A position in a partition. Plain data, so that it can be written to a journal."""

@@ -10,12 +10,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from timely.batch import Batch, length
+from timely.data.batch import Batch, length
 from timely.errors import SourceError
 from timely.io.arguments import whole
 from timely.io.column_types import Schema
 from timely.io.epochs import EpochSpec
-from timely.io.file_partition import Place
+from timely.io.file_partition import BlockStart
 from timely.io.file_source import FileSource
 from timely.io.files import Paths
 from timely.io.text_blocks import BLOCK_BYTES, LONG_INTEGER, TextBlocks, beyond_64_bits
@@ -99,10 +99,10 @@ class JsonBlocks:
         # numbers.
         return pa.schema([f.with_type(pa.string()) if pa.types.is_null(f.type) else f for f in guess])
 
-    def ended(self, place: Place) -> bool:
+    def ended(self, place: BlockStart) -> bool:
         return place.at >= self._text.size
 
-    def read(self, place: Place) -> tuple[Batch, int, Place]:
+    def read(self, place: BlockStart) -> tuple[Batch, int, BlockStart]:
         block, after = self._text.read(place.at)
         self._text.check_utf8(block, place.at)
         rows: Batch
@@ -111,7 +111,7 @@ class JsonBlocks:
         else:
             others = "error" if self._wanted is None else "ignore"
             rows = self._table(block, place.at, self._schema, others).select(self._schema.names)
-        return rows, place.row, Place(place.index + 1, after, place.row + length(rows))
+        return rows, place.row, BlockStart(place.index + 1, after, place.row + length(rows))
 
     def _records(self, block: bytes, at: int) -> list[Any]:
         try:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import polars as pl
 import pyarrow as pa
 
-from timely.batch import Batch, as_arrow
+from timely.data.batch import Batch, as_arrow
 from timely.errors import SinkError
 from timely.io.arguments import function
 

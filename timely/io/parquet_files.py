@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.errors import SourceError, at_line
 from timely.io.column_types import Schema
 from timely.io.epochs import EpochSpec
-from timely.io.file_partition import FilePartition, Place
+from timely.io.file_partition import BlockStart, FilePartition
 from timely.io.file_source import FileSource, missing_columns
 from timely.io.files import Paths, cannot_read
 
@@ -111,7 +111,7 @@ class Parquet(FileSource):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """Rows `start` to `stop` of a row group; `first_row` is the number in the file of the row at `start`."""
 
     group: int
@@ -120,7 +120,7 @@ class Part:
     first_row: int
 
 
-def share_out(sizes: Sequence[int], rows_an_epoch: int | None, share: int, shares: int) -> list[Part]:
+def share_out(sizes: Sequence[int], rows_an_epoch: int | None, share: int, shares: int) -> list[FilePart]:
     """The parts of the row groups of the given sizes that belong to `share` of `shares`, in order.
 
     Over all shares, every row appears once. Where `rows_an_epoch` is given and an epoch consists of whole
@@ -130,7 +130,7 @@ def share_out(sizes: Sequence[int], rows_an_epoch: int | None, share: int, share
     first_rows = [0]
     for size in sizes:
         first_rows.append(first_rows[-1] + size)
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     for group, size in enumerate(sizes):
         begin = first_rows[group]
         if rows_an_epoch is not None:
@@ -142,19 +142,19 @@ def share_out(sizes: Sequence[int], rows_an_epoch: int | None, share: int, share
             whole = first_rows[first] == epoch_begin and first_rows[after] == epoch_end and first <= group < after
             if whole and (after - first) % shares == 0:
                 if group % shares == share:
-                    parts.append(Part(group, 0, size, begin))
+                    parts.append(FilePart(group, 0, size, begin))
                 continue
         start, stop = size * share // shares, size * (share + 1) // shares
-        parts.append(Part(group, start, stop, begin + start))
+        parts.append(FilePart(group, start, stop, begin + start))
     return parts
 
 
-def deal_epochs(path: Path, sizes: Sequence[int], rows_an_epoch: int, share: int, shares: int) -> list[Part]:
+def deal_epochs(path: Path, sizes: Sequence[int], rows_an_epoch: int, share: int, shares: int) -> list[FilePart]:
     """The row groups of every `shares`-th epoch, from epoch number `share` on.
 
     Raises SourceError if a row group holds rows of two epochs.
     """
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     row = 0
     for group, size in enumerate(sizes):
         epoch = row // rows_an_epoch
@@ -164,7 +164,7 @@ def deal_epochs(path: Path, sizes: Sequence[int], rows_an_epoch: int, share: int
                 'Use split="row_groups".'
             )
         if epoch % shares == share:
-            parts.append(Part(group, 0, size, row))
+            parts.append(FilePart(group, 0, size, row))
         row += size
     return parts
 
@@ -173,7 +173,7 @@ class RowGroups:
     """The blocks of one Parquet file, or of a worker's share of it."""
 
     def __init__(
-        self, path: Path, file: pq.ParquetFile, parts: list[Part], schema: pa.Schema, use_threads: bool
+        self, path: Path, file: pq.ParquetFile, parts: list[FilePart], schema: pa.Schema, use_threads: bool
     ) -> None:
         self._path = path
         self._file = file
@@ -181,15 +181,15 @@ class RowGroups:
         self._schema = schema
         self._use_threads = use_threads
 
-    def ended(self, place: Place) -> bool:
+    def ended(self, place: BlockStart) -> bool:
         return place.index >= len(self._parts)
 
-    def read(self, place: Place) -> tuple[Batch, int, Place]:
+    def read(self, place: BlockStart) -> tuple[Batch, int, BlockStart]:
         part = self._parts[place.index]
-        after = Place(place.index + 1, 0, part.first_row + part.stop - part.start)
+        after = BlockStart(place.index + 1, 0, part.first_row + part.stop - part.start)
         return self._decode(part), part.first_row, after
 
-    def _decode(self, part: Part) -> Any:
+    def _decode(self, part: FilePart) -> Any:
         if part.start == part.stop:
             return self._schema.empty_table()
         expected = self._file.metadata.row_group(part.group).num_rows

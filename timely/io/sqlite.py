@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from timely.batch import Batch, as_arrow
+from timely.data.batch import Batch, as_arrow
 from timely.errors import SinkError, at_line
 from timely.io import arguments
 from timely.io.claim import Owner

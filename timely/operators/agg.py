@@ -17,8 +17,8 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from timely.kernels.columns import Numbers
-from timely.kernels.totals import EXACT, Part
+from timely.data.kernels.columns import Numbers
+from timely.data.kernels.totals import EXACT, Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,16 +17,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.batch import Batch, Columns, as_arrow, as_polars, concat, length
+from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
+from timely.data.kernels.columns import Numbers, select, whole
+from timely.data.kernels.index import Encoder
+from timely.data.kernels.totals import Part, combine, partial
 from timely.errors import GraphError, user_site
-from timely.kernels.columns import Numbers, select, whole
-from timely.kernels.index import Encoder
-from timely.kernels.totals import Part, combine, partial
 from timely.operators.agg import Aggregate, parts_of
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
-from timely.order import Time
 from timely.state import Parts, TimedBatches, TotalsState
+from timely.time import Time
 
 Over = Literal["time", "scope"]
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.errors import OperatorError
-from timely.order import Time, leq, visible
 from timely.state.interface import State
+from timely.time import Time, leq, visible
 
 
 class Operator:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from operator import index
 from typing import Any
 
-from timely.batch import Batch, is_columns
+from timely.data.batch import Batch, is_columns
 from timely.errors import OperatorError
 from timely.operators.base import Context, Operator
-from timely.order import INF, Time
+from timely.time import INF, Time
 
 
 class Enter(Operator):

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.errors import OperatorError
 from timely.operators.base import Context, Operator
 from timely.operators.channels import Broadcast, Exchange
-from timely.order import Time
 from timely.state import Parts, TimedBatches, TimedValues
+from timely.time import Time
 
 if TYPE_CHECKING:
-    from timely.wire import Wire
+    from timely.dataflow.wire import Wire
 
 W = TypeVar("W", bound="Wire")
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from timely.batch import Batch, head
-from timely.codec import encode_batch
+from timely.data.batch import Batch, head
+from timely.data.codec import encode_batch
 from timely.operators.base import Context, Operator
 from timely.operators.channels import Channel, Exchange
 from timely.operators.stateless import Stage, exchange_error
-from timely.order import Time
+from timely.time import Time
 
 _SAMPLE = 8
 

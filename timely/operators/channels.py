@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from timely.batch import Batch, is_columns
-from timely.routing import partition_columns, partition_records
+from timely.data.batch import Batch, is_columns
+from timely.data.routing import partition_columns, partition_records
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 import polars as pl
 
-from timely.batch import Batch, as_polars, concat
+from timely.data.batch import Batch, as_polars, concat
 from timely.errors import GraphError, OperatorError, user_site
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
-from timely.order import Time, visible
 from timely.state import Parts, RunState, TimedBatches
+from timely.time import Time, visible
 
 LEFT, RIGHT = 0, 1
 

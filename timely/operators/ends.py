@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from timely.batch import Batch, concat
-from timely.messages import Captured, CommitSink, Effect, WriteSink
+from timely.data.batch import Batch, concat
+from timely.data.messages import Captured, CommitSink, Effect, WriteSink
 from timely.operators.base import Context, Operator
-from timely.order import Frontier, Time
 from timely.state import TimedBatches
+from timely.time import Frontier, Time
 
 
 class SinkEnd(Operator):

@@ -15,11 +15,11 @@ from functools import reduce
 from operator import countOf
 from typing import Any
 
-from timely.batch import Batch
-from timely.keys import are_canonical, canonical
+from timely.data.batch import Batch
+from timely.data.keys import are_canonical, canonical
 from timely.operators.base import Context, Operator
-from timely.order import Time
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
+from timely.time import Time
 
 Combine = Callable[[Any, Any], Any]
 
@@ -195,7 +195,7 @@ class Distinct(Operator):
                 self._seen.write(time, new)
 
 
-class Join(Operator):
+class KeyedJoin(Operator):
     """Pairs (key, (left, right)) of all values with equal keys: port 0 is left, port 1 is right.
 
     Running, the values of a time meet all values of the other side up to that time.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.errors import told
 from timely.operators.base import Context, Operator
-from timely.order import Time
+from timely.time import Time
 
 
 class Branch(Operator):
@@ -23,7 +23,7 @@ class Branch(Operator):
         ctx.send(no, 1)
 
 
-class Attempt(Operator):
+class AttemptOperator(Operator):
     """Calls `function(record)` for every record: results go to port 0, (record, error text) of failures to port 1."""
 
     def __init__(self, function: Callable[[Any], Any], records_of: Callable[[Batch], list[Any]]) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from timely.batch import Batch, head
+from timely.data.batch import Batch, head
 from timely.errors import CodecError, FalkirkError, OperatorError, Site, shown, told
 from timely.operators.base import Context, Operator
-from timely.order import Time, visible
+from timely.time import Time, visible
 
 
 @dataclass(frozen=True, slots=True, eq=False)

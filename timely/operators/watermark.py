@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
-from timely.batch import Batch
+from timely.data.batch import Batch
 from timely.errors import OperatorError, shown
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import pairs_of
 from timely.operators.stateless import operator_error
 from timely.operators.window_shapes import LagOf
-from timely.order import Time
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
+from timely.time import Time
 
 _MARK = "mark"
 

@@ -20,16 +20,16 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any
 
-from timely.batch import Batch
-from timely.codec import encode
-from timely.keys import are_canonical, canonical
+from timely.data.batch import Batch
+from timely.data.codec import encode
+from timely.data.keys import are_canonical, canonical
+from timely.data.routing import shard_of, stable_hash
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import Combine, grouped, pairs_of
 from timely.operators.window_shapes import Aligned, Session, Sliding, Span, Tumbling, Window
-from timely.order import INF, Frontier, Time
-from timely.routing import shard_of, stable_hash
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.state.interface import Rows, Run
+from timely.time import INF, Frontier, Time
 
 Item = tuple[Any, Any]
 """A record of one key: (event time, value)."""
@@ -52,7 +52,7 @@ _WATERMARK = "watermark"
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class WindowAggregate:
     """The function from a window's values to its result.
 
     `add(accumulator or ABSENT, items)` gives the new accumulator and changes none; `merge(earlier, later)` unites those of
@@ -65,31 +65,31 @@ class Aggregate:
     ordered: bool = False
 
 
-def counting() -> Aggregate:
+def counting() -> WindowAggregate:
     """Number of values."""
-    return Aggregate(lambda total, items: (0 if total is ABSENT else total) + len(items), lambda a, b: a + b)
+    return WindowAggregate(lambda total, items: (0 if total is ABSENT else total) + len(items), lambda a, b: a + b)
 
 
-def reducing(combine: Combine) -> Aggregate:
+def reducing(combine: Combine) -> WindowAggregate:
     """All values combined; `combine` is associative and commutative."""
 
     def add(total: Any, items: list[Item]) -> Any:
         values = map(itemgetter(1), items)
         return reduce(combine, values) if total is ABSENT else reduce(combine, values, total)
 
-    return Aggregate(add, combine)
+    return WindowAggregate(add, combine)
 
 
-def folding(start: Callable[[], Any], step: Combine, merge: Combine | None) -> Aggregate:
+def folding(start: Callable[[], Any], step: Combine, merge: Combine | None) -> WindowAggregate:
     """All values taken in one by one, epoch by epoch and in order of event time."""
-    return Aggregate(
+    return WindowAggregate(
         lambda total, items: reduce(step, map(itemgetter(1), items), start() if total is ABSENT else total),
         merge,
         ordered=True,
     )
 
 
-def collecting() -> Aggregate:
+def collecting() -> WindowAggregate:
     """The list of all values, in order of event time.
 
     The accumulator is a tuple of chunks, each more than twice as long as the next: adding costs O(log n) an item.
@@ -101,7 +101,7 @@ def collecting() -> Aggregate:
     def finish(chunks: Any) -> list[Any]:
         return [value for _, value in sorted((item for chunk in chunks for item in chunk), key=itemgetter(0))]
 
-    return Aggregate(add, _settled, finish, ordered=True)
+    return WindowAggregate(add, _settled, finish, ordered=True)
 
 
 def _settled(
@@ -287,7 +287,7 @@ class EventWindows(Operator):
     Gives ((key, Window), result) when the watermark passes a window's end, and the rest when the input has ended.
     """
 
-    def __init__(self, shape: Tumbling | Sliding | Session, aggregate: Aggregate) -> None:
+    def __init__(self, shape: Tumbling | Sliding | Session, aggregate: WindowAggregate) -> None:
         self._aggregate = aggregate
         self._gap = shape.gap if isinstance(shape, Session) else None
         self._aligned = None if isinstance(shape, Session) else shape.aligned()
@@ -384,7 +384,7 @@ class EpochWindows(Operator):
     of an operator before this one do, makes a window of its own, Window(INF, INF).
     """
 
-    def __init__(self, n: int, aggregate: Aggregate) -> None:
+    def __init__(self, n: int, aggregate: WindowAggregate) -> None:
         self._n = n
         self._aggregate = aggregate
         self._now = TimedBatches()

@@ -1,4 +1,7 @@
-"""State of operators: what each keeps, in versions by time. `timely.state.interface` says what recovery asks of it."""
+"""The state of operators, in versions by time. `interface` says what recovery asks of it.
+
+Enters: what an operator adds at a time. Leaves: its sum as of a time, and runs, which checkpoints are made of. Pure.
+"""
 
 from timely.state.interface import Run, Scan, Scannable, State, StateSize, is_transient
 from timely.state.keyed import KeyedState

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from timely.batch import Batch
-from timely.order import Frontier, Time
+from timely.data.batch import Batch
+from timely.time import Frontier, Time
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from timely.batch import nbytes
-from timely.keys import are_canonical, canonical
-from timely.order import Frontier, Time
-from timely.routing import shard_of, stable_hash
+from timely.data.batch import nbytes
+from timely.data.keys import are_canonical, canonical
+from timely.data.routing import shard_of, stable_hash
 from timely.state.interface import Rows, Run
-from timely.state.scopes import Scope, Scopes, ScopeScan
+from timely.state.scopes import Scopes, ScopeScan, ScopeState
+from timely.time import Frontier, Time
 
 Change = tuple[dict[Any, Any], dict[Any, Any]]
 """The changes of one time: values written, and values replaced."""
@@ -24,7 +24,7 @@ ABSENT: Any = object()
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
-class _Keyed(Scope[Change]):
+class _Keyed(ScopeState[Change]):
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[Any, Any] = {}
@@ -168,7 +168,7 @@ def _records(updates: dict[Any, Any]) -> list[Any]:
 
 
 class KeyedState(Scopes[_Keyed]):
-    """Key → value, the last written wins. Keys are hashable, with NaN as in `timely.keys`; values must not be changed once
+    """Key → value, the last written wins. Keys are hashable, with NaN as in `timely.data.keys`; values must not be changed once
     written.
 
     Runs hold (shard, key, value) records, and (shard, key) where a key was removed.
@@ -178,7 +178,7 @@ class KeyedState(Scopes[_Keyed]):
     >>> state.write((1,), {"a": 2, "b": 5})
     >>> dict(state.read((1,)))
     {'a': 2, 'b': 5}
-    >>> from timely.order import Frontier
+    >>> from timely.time import Frontier
     >>> state.keep(Frontier.before([(1,)]))
     >>> dict(state.read((1,)))
     {'a': 1}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from timely.order import Frontier
 from timely.state.interface import Rows, Run, Scan, Scannable, State, StateSize, is_transient
+from timely.time import Frontier
 
 
 class Parts:

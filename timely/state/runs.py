@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import polars as pl
 import pyarrow as pa
 
-from timely.batch import Batch, Columns, as_arrow, as_polars, concat, nbytes
-from timely.order import INF, Frontier, Time
-from timely.routing import hash_columns, shards_of
+from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, nbytes
+from timely.data.routing import hash_columns, shards_of
 from timely.state.interface import WHOLE, Rows, Run, StateSize
+from timely.time import INF, Frontier, Time
 
 SHARD = "shard()"
 """The column of a saved run that holds the shard of each row's key (uint16)."""

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
-from timely.order import INF, Frontier, Time
 from timely.state.interface import WHOLE, Rows, Run, Scan, StateSize
+from timely.time import INF, Frontier, Time
 
 Change = TypeVar("Change")
 
 
-class Scope(Generic[Change]):
+class ScopeState(Generic[Change]):
     """One outer time's version of a state. `settled` is the last compacted time: what it wrote is not in `log`."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class ScopeScan:
         raise NotImplementedError
 
 
-S = TypeVar("S", bound=Scope)  # type: ignore[type-arg]
+S = TypeVar("S", bound=ScopeState)  # type: ignore[type-arg]
 
 
 class Scopes(Generic[S]):

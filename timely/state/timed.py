@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from timely.batch import Batch, length, nbytes
-from timely.order import Frontier, Time
-from timely.routing import shard_of, stable_hash
+from timely.data.batch import Batch, length, nbytes
+from timely.data.routing import shard_of, stable_hash
 from timely.state.interface import Rows, Run, StateSize
+from timely.time import Frontier, Time
 
 
 class TimedValues:

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from timely.kernels.columns import Numbers
-from timely.kernels.tables import Ids
-from timely.kernels.totals import Part, Totals, repeats, union
-from timely.order import Frontier, Time
-from timely.routing import hash_columns, shards_of
+from timely.data.kernels.columns import Numbers
+from timely.data.kernels.tables import Ids
+from timely.data.kernels.totals import Part, Totals, repeats, union
+from timely.data.routing import hash_columns, shards_of
 from timely.state.interface import Rows, Run
-from timely.state.scopes import Scope, Scopes, ScopeScan
+from timely.state.scopes import Scopes, ScopeScan, ScopeState
+from timely.time import Frontier, Time
 
 SHARD = "shard()"
 """The column of a run that holds the shard of each key (uint16)."""
@@ -36,7 +36,7 @@ Differs = Callable[[Mapping[Part, Numbers], Mapping[Part, Numbers]], npt.NDArray
 """The keys whose results differ, given their parts before and after."""
 
 
-class _Totals(Scope[Change]):
+class _Totals(ScopeState[Change]):
     def __init__(self, keys: Sequence[str], parts: Sequence[Part], expected: int) -> None:
         super().__init__()
         self.totals = Totals(keys, parts, expected)
@@ -190,7 +190,7 @@ def _cut(ids: Ids, rows: Rows) -> Iterator[Ids]:
 
 
 class TotalsState(Scopes[_Totals]):
-    """Key columns → parts (`timely.kernels.totals`), added up along the innermost coordinate.
+    """Key columns → parts (`timely.data.kernels.totals`), added up along the innermost coordinate.
 
     Runs hold the shard, the keys that changed at a time, and their totals after it: the last one wins.
     """

@@ -20,26 +20,26 @@ from falkirk.what_if_view import predict
 from libraries.spark.cluster import ClusterJob
 from libraries.spark.cluster_attempt import Ending, read_ending
 from libraries.spark.cluster_calls import Calls
-from libraries.spark.cluster_session import Cluster
+from libraries.spark.cluster_session import SparkCluster
 from libraries.spark.cluster_task import shared_store
 from libraries.spark.errors import SparkError
 from libraries.spark.placement import home
 from libraries.spark.session import SparkOptions
-from monitor.supervisor_stop import JobStopped, stop_job
-from monitor.web.address import PAGE_FILE
-from recovery.child import FILES
-from recovery.child_control import Here, tell
-from recovery.greeting import connect, new_token
 from recovery.store.identity import make_store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
+from runtime.job_control import Here, tell
+from runtime.page.address import PAGE_FILE
+from runtime.processes.greeting import connect, new_token
+from runtime.processes.recoverable_worker import FILES
+from runtime.program import Program
+from runtime.supervisor.stop import JobStopped, stop_job
 from tests.beside import run_beside
 from tests.libraries.spark import region_under_test
 from tests.libraries.spark.standalone import standalone_cluster
 from tests.monitor.job_under_test import check
 from tests.monitor.web.serving import when_ready
-from timely.dataflow import Dataflow
-from timely.drivers.program import Program
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, OperatorError, WorkerLost
 from timely.io import Iterable
 
@@ -148,9 +148,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(master: str) -> Iterator[Cluster]:
+def cluster(master: str) -> Iterator[SparkCluster]:
     """Spark on it, for all tests that bring their own session; one process can have one."""
-    cluster = Cluster(SparkOptions(master=master, memory="512m", config=tuple(SETTINGS.items())))
+    cluster = SparkCluster(SparkOptions(master=master, memory="512m", config=tuple(SETTINGS.items())))
     yield cluster
     cluster.close()
 
@@ -160,7 +160,7 @@ class Watched:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: SparkCluster,
         folder: Path,
         workers: int = 2,
         heartbeat_timeout: float = 30.0,
@@ -201,7 +201,7 @@ class Watched:
 
 @pytest.mark.spark
 def test_killed_worker_and_killed_executor_lead_to_a_rollback_and_the_same_output(
-    tmp_path: Path, cluster: Cluster, record_property: Callable[[str, object], None]
+    tmp_path: Path, cluster: SparkCluster, record_property: Callable[[str, object], None]
 ) -> None:
     watched = Watched(cluster, tmp_path)
 
@@ -240,7 +240,7 @@ def test_killed_worker_and_killed_executor_lead_to_a_rollback_and_the_same_outpu
 @pytest.mark.spark
 @pytest.mark.parametrize("inner", ["local[1]", pytest.param("the cluster", marks=pytest.mark.soak)])
 def test_job_whose_region_has_a_spark_of_its_own_goes_on_when_its_worker_is_killed(
-    tmp_path: Path, master: str, cluster: Cluster, inner: str
+    tmp_path: Path, master: str, cluster: SparkCluster, inner: str
 ) -> None:
     region = master if inner == "the cluster" else inner
     program = Program(path=region_under_test.__file__, args={"folder": str(tmp_path), "master": region})
@@ -263,7 +263,9 @@ def parent_of(pid: int) -> int:
 
 
 @pytest.mark.spark
-def test_error_of_the_program_names_operator_and_line_and_is_not_tried_again(tmp_path: Path, cluster: Cluster) -> None:
+def test_error_of_the_program_names_operator_and_line_and_is_not_tried_again(
+    tmp_path: Path, cluster: SparkCluster
+) -> None:
     program = tmp_path / "app.py"
     program.write_text(
         "import falkirk\n"
@@ -281,7 +283,7 @@ def test_error_of_the_program_names_operator_and_line_and_is_not_tried_again(tmp
 
 @pytest.mark.spark
 @pytest.mark.soak
-def test_stopped_job_leaves_spark_and_goes_on_when_it_is_run_again(tmp_path: Path, cluster: Cluster) -> None:
+def test_stopped_job_leaves_spark_and_goes_on_when_it_is_run_again(tmp_path: Path, cluster: SparkCluster) -> None:
     watched = Watched(cluster, tmp_path)
 
     def stop() -> None:
@@ -306,7 +308,7 @@ def test_stopped_job_leaves_spark_and_goes_on_when_it_is_run_again(tmp_path: Pat
 @pytest.mark.spark
 @pytest.mark.soak
 def test_program_from_memory_runs_with_one_worker_and_with_too_many_says_so(
-    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build() -> Dataflow:
         flow = Dataflow("squares")
@@ -323,7 +325,7 @@ def test_program_from_memory_runs_with_one_worker_and_with_too_many_says_so(
 @pytest.mark.spark
 @pytest.mark.soak
 def test_executors_without_the_packages_are_a_clear_error_and_not_tried_again(
-    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
@@ -337,7 +339,7 @@ def test_executors_without_the_packages_are_a_clear_error_and_not_tried_again(
 
 @pytest.mark.spark
 @pytest.mark.soak
-def test_worker_that_hangs_is_replaced_with_all_others(tmp_path: Path, cluster: Cluster) -> None:
+def test_worker_that_hangs_is_replaced_with_all_others(tmp_path: Path, cluster: SparkCluster) -> None:
     watched = Watched(cluster, tmp_path, heartbeat_timeout=2.0)
 
     def strike() -> None:
@@ -352,7 +354,7 @@ def test_worker_that_hangs_is_replaced_with_all_others(tmp_path: Path, cluster: 
 
 @pytest.mark.spark
 @pytest.mark.soak
-def test_monitor_that_dies_is_replaced_while_the_stage_goes_on(tmp_path: Path, cluster: Cluster) -> None:
+def test_monitor_that_dies_is_replaced_while_the_stage_goes_on(tmp_path: Path, cluster: SparkCluster) -> None:
     watched = Watched(cluster, tmp_path)
 
     def strike() -> None:
@@ -369,7 +371,9 @@ def test_monitor_that_dies_is_replaced_while_the_stage_goes_on(tmp_path: Path, c
 
 @pytest.mark.spark
 @pytest.mark.soak
-def test_command_runs_on_the_cluster_stops_by_ctrl_c_and_goes_on(tmp_path: Path, master: str, cluster: Cluster) -> None:
+def test_command_runs_on_the_cluster_stops_by_ctrl_c_and_goes_on(
+    tmp_path: Path, master: str, cluster: SparkCluster
+) -> None:
     command = [sys.executable, "-m", "falkirk", "run", str(JOB), "-w", "2", "--store", str(tmp_path / "store")]
     command += ["--ui", "--on", master, "--arg", f"folder={tmp_path}", "--arg", f"records={RECORDS}"]
     for name, value in {**SETTINGS, "spark.driver.memory": "512m"}.items():
@@ -394,7 +398,7 @@ def test_command_runs_on_the_cluster_stops_by_ctrl_c_and_goes_on(tmp_path: Path,
 
 @pytest.mark.spark
 @pytest.mark.soak
-def test_job_whose_workers_die_again_and_again_is_given_up(tmp_path: Path, cluster: Cluster) -> None:
+def test_job_whose_workers_die_again_and_again_is_given_up(tmp_path: Path, cluster: SparkCluster) -> None:
     program = tmp_path / "app.py"
     program.write_text(
         "import os, falkirk\n"

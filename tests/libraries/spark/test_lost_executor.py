@@ -13,11 +13,11 @@ import pytest
 
 from libraries import spark
 from libraries.spark.host import host_of
+from runtime.run import run
 from tests.beside import run_beside
-from timely.batch import as_polars
-from timely.dataflow import Dataflow
+from timely.data.batch import as_polars
+from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
-from timely.run import run
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

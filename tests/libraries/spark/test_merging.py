@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries.spark import files, manifest
-from libraries.spark.manifest import FAN, Calendar, Entry, Manifest
+from libraries.spark.manifest import FAN, Calendar, Manifest, ManifestEntry
 from libraries.spark.sweeping import Named, Sweep, named
+from runtime.session import Session
 from tests.libraries.spark.local_runner import LocalRunner
 from tests.libraries.spark.test_region import Rows, expected, given_by, program, totals
-from timely.drivers.session import Session
-from timely.order import Frontier
+from timely.time import Frontier
 
 MANY = [[(i % 3, i)] for i in range(96)]
 
@@ -108,7 +108,7 @@ def test_every_row_is_in_one_file_of_a_run_and_comes_back_with_any_rollback(
     held, rows, saved, upto = Manifest(Calendar(1, "all")), [0], [], Frontier.empty(1)
     content: dict[str, list[str]] = {}
     for epoch, sizes in enumerate(epochs):
-        new = [Entry("in", f"{epoch}-{number}", size, size, b"") for number, size in enumerate(sizes)]
+        new = [ManifestEntry("in", f"{epoch}-{number}", size, size, b"") for number, size in enumerate(sizes)]
         content |= {entry.path: [entry.path] for entry in new}
         held.add((epoch,), new)
         merged = []
@@ -116,7 +116,7 @@ def test_every_row_is_in_one_file_of_a_run_and_comes_back_with_any_rollback(
             path = f"{epoch}-merged-{len(merged)}"
             paths = tuple(entry.path for entry in entries)
             content[path] = [part for each in paths for part in content[each]]
-            merged.append(Entry("in", path, sum(entry.rows for entry in entries), 1, b"", paths))
+            merged.append(ManifestEntry("in", path, sum(entry.rows for entry in entries), 1, b"", paths))
         if merged:
             held.add((epoch,), merged)
         rows.append(rows[-1] + sum(sizes))
@@ -142,8 +142,8 @@ def test_every_row_is_in_one_file_of_a_run_and_comes_back_with_any_rollback(
 def test_large_files_and_windows_are_left_as_they_are() -> None:
     large, window = Manifest(Calendar(1, "all")), Manifest(Calendar(1, 50))
     for epoch in range(40):
-        large.add((epoch,), [Entry("in", f"{epoch}", 10, manifest.LARGE, b"")])
-        window.add((epoch,), [Entry("in", f"{epoch}", 10, 10, b"")])
+        large.add((epoch,), [ManifestEntry("in", f"{epoch}", 10, manifest.LARGE, b"")])
+        window.add((epoch,), [ManifestEntry("in", f"{epoch}", 10, 10, b"")])
     assert large.ripe(40) == window.ripe(40) == []
     window._calendar = Calendar(1, "all")
     assert [len(entries) for entries in window.ripe(40)] == [40]
@@ -163,7 +163,7 @@ def test_merged_file_has_the_rows_of_all_in_groups_that_are_worth_it(
 
 
 def run_of(*paths: str) -> Any:
-    return 0, [Entry("in", path, 1, 1, b"") for path in paths], []
+    return 0, [ManifestEntry("in", path, 1, 1, b"") for path in paths], []
 
 
 def test_file_goes_only_when_no_run_that_may_come_again_names_it() -> None:

@@ -12,9 +12,9 @@ import pytest
 from libraries import spark
 from libraries.spark.batches import batch_folder, batches, forget, set_end, share_folder
 from libraries.spark.stream_source import StreamShare
-from timely.batch import as_polars
-from timely.dataflow import Dataflow
-from timely.drivers.workspace import Workspace
+from runtime.workspace import Workspace
+from timely.data.batch import as_polars
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, SourceError
 from timely.io.interface import Chunk, End, Position, Wait
 
@@ -132,7 +132,7 @@ def test_arguments_that_cannot_be_are_refused(tmp_path: Path) -> None:
 def test_job_that_has_no_place_for_files_is_told_so() -> None:
     flow = Dataflow("nowhere")
     flow.columns("in", spark.Stream(lambda session: session.readStream.load())).capture("out")
-    from timely.drivers.session import Session
+    from runtime.session import Session
 
     with pytest.raises(FalkirkError, match=r"source 'in' .*one host only"):
         Session(flow, workspace=Workspace(refused="one host only"))

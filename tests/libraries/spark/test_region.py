@@ -24,22 +24,22 @@ from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
 from libraries.spark import files, manifest
-from libraries.spark.manifest import Calendar, Entry, Manifest
+from libraries.spark.manifest import Calendar, Manifest, ManifestEntry
 from libraries.spark.placement import home, keys_of
 from libraries.spark.settled import LeftOut
-from monitor.supervisor import Job
 from recovery.policies import Batch, Lazy
+from runtime.inputs import Limits
+from runtime.program import Program
+from runtime.run import run
+from runtime.session import Session
+from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.local_runner import LocalRunner
-from timely.batch import as_arrow
-from timely.dataflow import Dataflow
-from timely.drivers.inputs import Limits
-from timely.drivers.program import Program
-from timely.drivers.session import Session
+from timely.data.batch import as_arrow
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError
 from timely.io import Batches, Iterable
 from timely.io.memory import rows_of
-from timely.order import INF, Frontier
-from timely.run import run
+from timely.time import INF, Frontier
 
 Rows = list[tuple[int, int]]
 
@@ -314,7 +314,7 @@ def test_run_that_a_period_has_left_out_is_made_up_for_whatever_fails(
     assert killed > 6
 
 
-RUN_7, RUN_9 = ((first, [Entry("in", f"file {first}", 1, 1, b"")], [("in", b"")]) for first in (5, 7))
+RUN_7, RUN_9 = ((first, [ManifestEntry("in", f"file {first}", 1, 1, b"")], [("in", b"")]) for first in (5, 7))
 
 
 def test_run_that_was_left_out_is_known_as_of_each_bound() -> None:
@@ -440,7 +440,9 @@ def test_what_is_needed_later_is_what_some_later_run_is_over(every: int, length:
 def test_manifest_forgets_what_no_run_needs_and_keeps_the_last_schema_of_each_input() -> None:
     held = Manifest(Calendar(1, 2))
     for epoch in range(5):
-        held.add((epoch,), [Entry("a", f"a{epoch}", 1, 1, b"A"), *([Entry("b", "b0", 1, 1, b"B")][epoch:])])
+        held.add(
+            (epoch,), [ManifestEntry("a", f"a{epoch}", 1, 1, b"A"), *([ManifestEntry("b", "b0", 1, 1, b"B")][epoch:])]
+        )
     held.compact(Frontier.closure([(3,)]))
     assert held.schemas() == {"a": (4, b"A"), "b": (0, b"B")}
     assert [entry.path for entry in held.entries(0, 9)] == ["a0", "b0", "a3", "a4"]

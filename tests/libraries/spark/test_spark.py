@@ -16,13 +16,13 @@ import pytest
 from libraries import spark
 from libraries.spark.host import SparkHost, _SparkProcess, host_of
 from recovery.policies import Batch
+from runtime.job import Result
+from runtime.run import run
 from tests.beside import run_beside
-from timely.batch import as_polars
-from timely.dataflow import Dataflow
-from timely.drivers.job import Result
+from timely.data.batch import as_polars
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches
-from timely.run import run
 
 pytestmark = pytest.mark.spark
 

@@ -15,12 +15,12 @@ import pytest
 
 from libraries import spark
 from libraries.spark.placement import home
-from monitor.supervisor import Job
-from recovery.child import FILES
 from recovery.policies import Batch, Lazy
+from runtime.processes.recoverable_worker import FILES
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from tests.beside import run_beside
-from timely.dataflow import Dataflow
-from timely.drivers.program import Program
+from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches, FileSink
 
 pytestmark = pytest.mark.spark

@@ -17,19 +17,19 @@ import pytest
 from libraries import spark
 from libraries.spark.host import SparkHost, host_of
 from libraries.spark.placement import home
-from monitor.supervisor import Job
 from recovery.policies import Lazy
+from runtime.job import Result
+from runtime.program import Program
+from runtime.run import run
+from runtime.session import Session
+from runtime.supervisor.supervisor import Job
+from runtime.workspace import Workspace
 from tests.beside import run_beside
-from timely.batch import as_polars
-from timely.dataflow import Dataflow
-from timely.drivers.job import Result
-from timely.drivers.program import Program
-from timely.drivers.session import Session
-from timely.drivers.workspace import Workspace
+from timely.data.batch import as_polars
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Batches, Iterable
 from timely.io.interface import Chunk, End, Position, Wait
-from timely.run import run
 
 pytestmark = pytest.mark.spark
 

@@ -12,22 +12,22 @@ import pytest
 
 from libraries import spark
 from libraries.spark.files import write_input
-from libraries.spark.manifest import Entry
+from libraries.spark.manifest import ManifestEntry
 from libraries.spark.table import LAST, _TableSink, _TableWriter
-from timely.dataflow import Dataflow
+from runtime.run import run
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError, SinkError
 from timely.io import Batches
-from timely.order import INF
-from timely.run import run
+from timely.time import INF
 
 
-def staged(table: Path, epoch: int, worker: int, rows: list[int]) -> Entry:
+def staged(table: Path, epoch: int, worker: int, rows: list[int]) -> ManifestEntry:
     """A file that a worker has written."""
     hidden = table / ".falkirk"
     hidden.mkdir(parents=True, exist_ok=True)
     arrow = pa.table({"k": pa.array(rows, pa.int64())})
     path = write_input(hidden, "rows", epoch, worker, [arrow])
-    return Entry("rows", path, len(rows), 1, arrow.schema.serialize().to_pybytes())
+    return ManifestEntry("rows", path, len(rows), 1, arrow.schema.serialize().to_pybytes())
 
 
 def writer(table: Path) -> _TableWriter:

@@ -11,7 +11,7 @@ from monitor.web.fold import fold, group_tree
 from monitor.web.graph_page import edges_of, sizes_of, tree_of
 from monitor.web.layout import Drawing, Tree, draw
 from recovery.layout import EdgeInfo, GroupInfo, Layout, ProcessorInfo, lay_out
-from timely.plan import compile_plan
+from timely.dataflow.plan import compile_plan
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from monitor.supervisor import Job
-from monitor.supervisor_stop import STOP_FILE, JobStopped
-from monitor.web.address import open_page
 from monitor.web.app import Access
-from monitor.web.server import PageServer
+from runtime.page.address import open_page
+from runtime.page.server import PageServer
+from runtime.program import Program
+from runtime.supervisor.stop import STOP_FILE, JobStopped
+from runtime.supervisor.supervisor import Job
 from tests.monitor.job_under_test import build
 from tests.monitor.web.standing import StandingJob
-from timely.drivers.program import Program
 
 
 @contextmanager

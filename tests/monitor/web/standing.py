@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from monitor.available import Available
+from monitor.coordination.options import Options
+from monitor.explain.what_if import restart
 from monitor.web.questions import Done
 from monitor.web.view import Observation, SeatView
-from monitor.what_if import restart
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_epoch
-from recovery.observe import ROWS
-from recovery.protocol import Observed
+from recovery.protocol import ROWS, Observed
 
 
 class StandingJob:
@@ -22,7 +21,7 @@ class StandingJob:
 
     def __init__(self, layout: Layout, seed: int = 7) -> None:
         self.layout = layout
-        self.available = Available(layout)
+        self.available = Options(layout)
         self.told: dict[int, tuple[float, Observed]] = {}
         self._random = np.random.default_rng(seed)
         self._tables = np.zeros((layout.workers, len(ROWS), len(layout.processors)), dtype=np.int64)

@@ -11,16 +11,16 @@ from urllib.parse import urlsplit
 import pytest
 
 import falkirk
-from monitor.supervisor import Job
-from monitor.web.address import open_page
-from monitor.web.recorded import RecordedJob
 from recovery.store.local import LocalStore
+from runtime.page.address import open_page
+from runtime.page.recorded import RecordedJob
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from tests.monitor.job_under_test import build
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.serving import ask, get, running, serving, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
-from timely.dataflow import Dataflow
-from timely.drivers.program import Program
+from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Rate
 

@@ -19,15 +19,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from monitor.supervisor import Job
 from monitor.web import bounded
-from monitor.web.address import open_page
+from runtime.page.address import open_page
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from tests.beside import run_beside
 from tests.monitor.job_under_test import GATE, build, check
 from tests.monitor.web.programs import example_layout
 from tests.monitor.web.serving import ask, get, serving, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
-from timely.drivers.program import Program
 
 ENDS_A_JOB = "/api/events?closely=18446744073709551616"
 """It once did."""
@@ -293,7 +293,7 @@ def page_of(job: Job) -> int:
         monitor = job.monitor_pid
         assert monitor is not None
         if found := [
-            pid for pid in children(monitor) if b"monitor.web.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            pid for pid in children(monitor) if b"runtime.page.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
         ]:
             return found[0]
         time.sleep(0.05)

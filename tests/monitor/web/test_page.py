@@ -14,15 +14,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from monitor.supervisor import Job
-from monitor.web.address import open_page
 from recovery.metadata import at_epoch
+from runtime.page.address import open_page
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from tests.monitor.web.browser import Tab, browser, find_browser
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.serving import ask, running, serving
 from tests.monitor.web.standing import StandingJob
 from tests.monitor.web.test_app import failing
-from timely.drivers.program import Program
 from timely.errors import FalkirkError
 
 pytestmark = [

@@ -10,7 +10,7 @@ import pytest
 from monitor.web.fold import fold, group_tree
 from monitor.web.view import BARS, FIELDS, View, changes
 from recovery.metadata import NEVER, everything
-from recovery.observe import ROWS
+from recovery.protocol import ROWS
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.standing import StandingJob
 

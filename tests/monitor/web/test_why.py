@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import monitor.why
-from monitor.available import Available
-from monitor.topology import Topology
-from monitor.why import Need, why_progress, why_rollback
+import monitor.explain.why
+from monitor.coordination.options import Options
+from monitor.coordination.topology import Topology
+from monitor.explain.why import Need, why_progress, why_rollback
 from recovery.layout import EdgeInfo, GroupInfo, Layout, ProcessorInfo
 from recovery.metadata import at_epoch
-from recovery.protocol import Closely, Hold, Observed
+from recovery.protocol import Closely, Observed, ObservedHold
 from recovery.recorder import image
 
 
@@ -45,9 +45,9 @@ def jobs(draw: st.DrawFn) -> tuple[Layout, dict[int, list[int]], dict[int, int]]
 
 def built(
     layout: Layout, checkpoints: dict[int, list[int]], completed: dict[int, int], helped: tuple[Need, ...] = ()
-) -> Available:
+) -> Options:
     """What the monitor knows of such a job, when `helped` can do what they were asked for."""
-    available = Available(layout)
+    available = Options(layout)
     wishes = {need.flat: need.bound for need in helped}
     for flat in range(available.topology.count):
         info = available.topology.info(flat)
@@ -106,7 +106,7 @@ def test_a_search_that_is_given_up_says_that_there_may_be_more(monkeypatch: pyte
     available = built(layout, {0: [2], 1: [2], 2: [2, 4], 3: [2, 4]}, {})
     found = {}
     for most in (20_000, 5, 1):
-        monkeypatch.setattr(monitor.why, "_MOST_EDGES", most)
+        monkeypatch.setattr(monitor.explain.why, "_MOST_EDGES", most)
         found[most] = why_rollback(available, 3).as_json(available.topology)
     assert [len(answer["culprits"]) for answer in found.values()] == [2, 1, 0]
     assert [answer["whole"] for answer in found.values()] == [True, False, False]
@@ -120,12 +120,12 @@ def test_what_holds_progress_is_told_by_its_own_worker_and_whose_it_is_by_the_ot
     edge = EdgeInfo(0, 0, 1, 0, 0, True, False, 1, (0,), ())
     layout = Layout("two", "f", "[]", 2, (source, count), (edge,), (GroupInfo(None, 1.0),))
 
-    def said(worker: int, *holds: Hold) -> Observed:
+    def said(worker: int, *holds: ObservedHold) -> Observed:
         return Observed(worker, 1, b"", 0, 0, 5, (), (Closely(1, (holds[0].time,), holds),))
 
     told = {
-        0: said(0, Hold("position", 0, (5,), 1, False), Hold("message", 1, (6,), 2, True)),
-        1: said(1, Hold("position", 0, (4,), 1, True)),
+        0: said(0, ObservedHold("position", 0, (5,), 1, False), ObservedHold("message", 1, (6,), 2, True)),
+        1: said(1, ObservedHold("position", 0, (4,), 1, True)),
     }
     answer = why_progress(Topology(layout), told, 2)  # on worker 0
     assert answer["frontier"] == [[5]]

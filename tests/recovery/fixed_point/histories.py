@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from recovery.fixed_point import literal
-from recovery.fixed_point.incremental import Report, Watermarks
-from recovery.fixed_point.solve import Any, Chain, Restorable, solve
+from recovery.fixed_point.incremental import Report, WatermarkSolver
+from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Restorable, solve
 from recovery.metadata import nothing
+from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.systems import Graph, as_bounds, ascending, graph, literal_system, options
 
 
@@ -25,9 +25,9 @@ def reports_of(random: Random, g: Graph, chains: list[bool], largest: int) -> li
 
 def restorables(g: Graph, chains: list[bool], done: list[list[Report]]) -> list[Restorable]:
     return [
-        Chain([(b, discards) for _, b, discards in each], g.depths[p])
+        CheckpointChain([(b, discards) for _, b, discards in each], g.depths[p])
         if chains[p]
-        else Any(each[-1][1] if each else nothing(g.depths[p]))
+        else AnyFrontier(each[-1][1] if each else nothing(g.depths[p]))
         for p, each in enumerate(done)
     ]
 
@@ -43,7 +43,7 @@ def run_history(seed: int, compiled: bool, with_literal: bool, fewest: int = 1, 
     kinds = list(zip(g.depths, chains))
     to_come = reports_of(random, g, chains, 3 if with_literal else random.choice([3, 8, 40]))
     done: list[list[Report]] = [[] for _ in to_come]
-    watermarks = Watermarks(kinds, g.edges, compiled=compiled)
+    watermarks = WatermarkSolver(kinds, g.edges, compiled=compiled)
     while any(to_come):
         batch: list[Report] = []
         for _ in range(random.choice([1, 1, 2, 6])):
@@ -65,6 +65,6 @@ def run_history(seed: int, compiled: bool, with_literal: bool, fewest: int = 1, 
         if with_literal:
             assert expected == as_bounds(literal.greatest(literal_system(g, now)))
         if random.random() < 0.2:
-            watermarks = Watermarks(kinds, g.edges, start=watermarks.values(), compiled=compiled)
+            watermarks = WatermarkSolver(kinds, g.edges, start=watermarks.values(), compiled=compiled)
             assert watermarks.tick([each for of_one in done for each in of_one if of_one]) == []
             assert watermarks.values() == expected

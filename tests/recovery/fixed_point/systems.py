@@ -6,10 +6,10 @@ import itertools
 from dataclasses import dataclass
 from random import Random
 
-from recovery.fixed_point import literal
-from recovery.fixed_point.solve import Any, Chain, Edge, Live, Restorable
+from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable
 from recovery.metadata import Bound, everything, nothing, to_frontier
-from timely.order import INF, Frontier, Summary
+from tests.recovery.fixed_point import literal
+from timely.time import INF, Frontier, Summary
 
 PORTS = 2
 LARGEST = 3
@@ -21,7 +21,7 @@ class Graph:
     """Depths of the processors' times, and edges that fit them."""
 
     depths: list[int]
-    edges: list[Edge]
+    edges: list[PhysicalEdge]
 
 
 def graph(random: Random, processors: int, epochs_only: bool = False) -> Graph:
@@ -40,7 +40,7 @@ def graph(random: Random, processors: int, epochs_only: bool = False) -> Graph:
             (1, 2): [Summary.ingress(1)],
             (2, 1): [Summary.egress(2)],
         }
-        edges.append(Edge(source, target, random.choice(steps[depths[source], depths[target]]), port))
+        edges.append(PhysicalEdge(source, target, random.choice(steps[depths[source], depths[target]]), port))
     return Graph(depths, edges)
 
 
@@ -85,9 +85,9 @@ def restorable(random: Random, g: Graph, p: int, live: bool) -> Restorable:
     depth = g.depths[p]
     kind = random.randrange(3 if live else 2)
     if kind == 0:
-        return Any(bound(random, depth))
+        return AnyFrontier(bound(random, depth))
     if kind == 1:
-        return Chain(options(random, g, p), depth)
+        return CheckpointChain(options(random, g, p), depth)
     upto = bound(random, depth)
     incoming = [d for d, edge in enumerate(g.edges) if edge.target == p]
     logs = tuple(random.random() < 0.4 for _ in range(PORTS))
@@ -135,7 +135,7 @@ def literal_system(g: Graph, processors: list[Restorable]) -> literal.System:
 
         found: list[literal.Option] = []
         held: dict[int, literal.Met] = {}
-        if isinstance(processor, Chain):
+        if isinstance(processor, CheckpointChain):
             found.append(option(nothing(depth), {}))
             for at, discards in processor.options:
                 found.append(option(at, {e: to_frontier(discards[edge.port]) for e, edge in outgoing}))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from recovery.fixed_point.history import Event, Sent, option_of
-from recovery.fixed_point.literal import (
+from tests.recovery.fixed_point.history import Event, Sent, option_of
+from tests.recovery.fixed_point.literal import (
     ALL,
     NOTIFIED,
     Choice,
@@ -17,7 +17,7 @@ from recovery.fixed_point.literal import (
     greatest,
     violations,
 )
-from timely.order import Frontier, MaximalTimes, SequenceFrontier, Summary
+from timely.time import Frontier, MaximalTimes, SequenceFrontier, Summary
 
 SAME = Summary.identity(1)
 NONE = Frontier.empty(1)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from recovery.fixed_point.forest import Forest
-from recovery.fixed_point.incremental import Watermarks
-from recovery.fixed_point.solve import Edge
+from recovery.fixed_point.incremental import WatermarkSolver
+from recovery.fixed_point.solve import PhysicalEdge
 from tests.recovery.fixed_point.histories import run_history
 from tests.recovery.rules_support import Change, Rule, changed
-from timely.order import Summary
+from timely.time import Summary
 
 SAME = Summary.identity(1)
 
@@ -44,8 +44,8 @@ def behind_a_laggard() -> Any:
     What is touched by its first report, by the later ones, and when processor 0 catches up at last.
     """
     size, epochs = 60, 300
-    edges = [Edge(0, 1, SAME), *(Edge(1, p, SAME) for p in range(2, size))]
-    star = Watermarks([(1, True)] * size, edges, compiled=False)
+    edges = [PhysicalEdge(0, 1, SAME), *(PhysicalEdge(1, p, SAME) for p in range(2, size))]
+    star = WatermarkSolver([(1, True)] * size, edges, compiled=False)
     star.tick([(p, (1,), ((0,),) if p < 2 else ()) for p in range(size)])
     star.tick([(p, (2,), ()) for p in range(2, size)])
     costs = []

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from recovery.fixed_point import literal
-from recovery.fixed_point.literal import ALL, DELIVERED, DISCARDED, HELD, NOTIFIED, PROJECTED, WITHIN
-from recovery.fixed_point.solve import LIVE, Any, Edge, Live, Restorable, solve
+from recovery.fixed_point.solve import LIVE, AnyFrontier, Live, PhysicalEdge, Restorable, solve
 from recovery.metadata import everything, to_frontier
+from tests.recovery.fixed_point import literal
+from tests.recovery.fixed_point.literal import ALL, DELIVERED, DISCARDED, HELD, NOTIFIED, PROJECTED, WITHIN
 from tests.recovery.fixed_point.systems import Graph, as_bounds, graph, literal_system, restorable
-from timely.order import Frontier, SequenceFrontier, Summary
+from timely.time import Frontier, SequenceFrontier, Summary
 
 SAME = Summary.identity(1)
 
@@ -38,10 +38,10 @@ def test_every_constraint_is_needed(constraint: str) -> None:
 
 def test_what_a_live_receiver_does_not_surely_hold_is_sent_again() -> None:
     """A failed sender discarded up to 5; the receiver, at ⊤, is only sure of 3: the rest may have been on its way."""
-    edges = [Edge(0, 1, SAME)]
+    edges = [PhysicalEdge(0, 1, SAME)]
 
     def processors(held: int) -> list[Restorable]:
-        return [Any((5,)), Live((held,), {0: (5,)}, (3,), (), ())]
+        return [AnyFrontier((5,)), Live((held,), {0: (5,)}, (3,), (), ())]
 
     assert solve(edges, processors(3)) == [(3,), (3,)]
     assert solve(edges, processors(5)) == [(5,), LIVE]
@@ -52,11 +52,11 @@ def test_what_a_live_receiver_does_not_surely_hold_is_sent_again() -> None:
 
 def test_a_stateless_processor_offers_only_what_it_has_reported() -> None:
     """Live source -> failed stateless q -> live r: any frontier for q answers ⊤ everywhere, and q's inbox is lost."""
-    edges = [Edge(0, 1, SAME), Edge(1, 2, SAME)]
+    edges = [PhysicalEdge(0, 1, SAME), PhysicalEdge(1, 2, SAME)]
     source = Live((4,), {}, (4,), ((6,),), (False,))
     target = Live((4,), {1: (4,)}, (4,), (), ())
-    assert solve(edges, [source, Any((4,)), target]) == [(4,), (4,), LIVE]
-    assert solve(edges, [source, Any(everything(1)), Live(everything(1), {1: (4,)}, (4,), (), ())])[0] is LIVE
+    assert solve(edges, [source, AnyFrontier((4,)), target]) == [(4,), (4,), LIVE]
+    assert solve(edges, [source, AnyFrontier(everything(1)), Live(everything(1), {1: (4,)}, (4,), (), ())])[0] is LIVE
 
 
 @pytest.mark.parametrize(

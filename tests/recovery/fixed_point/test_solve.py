@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import NoSolutionError
-from recovery.fixed_point import descent, literal
+from recovery.fixed_point import descent
 from recovery.fixed_point import solve as solving
-from recovery.fixed_point.incremental import Watermarks
-from recovery.fixed_point.solve import LIVE, Any, Chain, Edge, Live, solution, solve
+from recovery.fixed_point.incremental import WatermarkSolver
+from recovery.fixed_point.solve import LIVE, AnyFrontier, CheckpointChain, Live, PhysicalEdge, solution, solve
 from recovery.metadata import everything, nothing
+from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.systems import (
     Graph,
     as_bounds,
@@ -27,7 +28,7 @@ from tests.recovery.fixed_point.systems import (
     restorable,
     satisfied,
 )
-from timely.order import Frontier, Summary
+from timely.time import Frontier, Summary
 
 SAME = Summary.identity(1)
 LOOP = Summary.identity(2)
@@ -84,7 +85,7 @@ def largest_notifications(system: literal.System, frontiers: list[literal.TimeSe
 def test_the_low_watermark_lies_below_every_scenario(seed: int) -> None:
     random = Random(seed)
     g = graph(random, random.randrange(1, 6))
-    reported: list[Any | Chain] = []
+    reported: list[AnyFrontier | CheckpointChain] = []
     logging = []
     for p, depth in enumerate(g.depths):
         logs = tuple(random.random() < 0.4 for _ in port_depths(g, p))
@@ -92,9 +93,9 @@ def test_the_low_watermark_lies_below_every_scenario(seed: int) -> None:
         bounds = sorted(set(ascending(random, depth, 3)) - {nothing(depth)})
         if random.random() < 0.4:
             logging[p] = (False,) * len(logs)
-            reported.append(Any(bounds[-1] if bounds else nothing(depth)))
+            reported.append(AnyFrontier(bounds[-1] if bounds else nothing(depth)))
         else:
-            reported.append(Chain([(b, lost(g, p, b, logs)) for b in bounds], depth))
+            reported.append(CheckpointChain([(b, lost(g, p, b, logs)) for b in bounds], depth))
     low = solve(g.edges, reported)
     for _ in range(8):
         scenario = []
@@ -103,7 +104,9 @@ def test_the_low_watermark_lies_below_every_scenario(seed: int) -> None:
             if random.random() < 0.5:
                 scenario.append(here)
                 continue
-            last = here.upto if isinstance(here, Any) else here.options[-1][0] if here.options else nothing(depth)
+            last = (
+                here.upto if isinstance(here, AnyFrontier) else here.options[-1][0] if here.options else nothing(depth)
+            )
             upto = max(last, *ascending(random, depth, 2))
             at_top = max(upto, *ascending(random, depth, 2))
             into = [d for d, edge in enumerate(g.edges) if edge.target == p]
@@ -127,11 +130,12 @@ def test_jumping_down_cycles_ends_where_plain_descent_does(seed: int) -> None:
     size = random.randrange(1, 5)
     steps = [LOOP, BACK, Summary.feedback(2, by=3), Summary.egress(2).then(Summary.ingress(1)), Summary(2, (1,), (0,))]
     edges = [
-        Edge(random.randrange(size), random.randrange(size), random.choice(steps)) for _ in range(random.randrange(9))
+        PhysicalEdge(random.randrange(size), random.randrange(size), random.choice(steps))
+        for _ in range(random.randrange(9))
     ]
-    processors = [Any((random.randrange(4), random.randrange(60))) for _ in range(size)]
+    processors = [AnyFrontier((random.randrange(4), random.randrange(60))) for _ in range(size)]
     found = solve(edges, processors)
-    watermarks = Watermarks([(2, False)] * size, edges)
+    watermarks = WatermarkSolver([(2, False)] * size, edges)
     watermarks.tick((p, each.upto, ()) for p, each in enumerate(processors))
     patch = pytest.MonkeyPatch()
     with patch.context() as plain:
@@ -149,10 +153,10 @@ def test_jumping_stops_where_the_cycle_does_not_decrease_any_more() -> None:
 @pytest.mark.parametrize("others", [0, 30])
 def test_a_loop_that_logs_nothing_does_not_descend_iteration_by_iteration(others: int) -> None:
     size = 2 + others
-    edges = [*(Edge(p, p + 1, LOOP) for p in range(size - 1)), Edge(size - 1, 0, BACK)]
-    processors = [Any((7, 10**12 + p)) for p in range(size)]
+    edges = [*(PhysicalEdge(p, p + 1, LOOP) for p in range(size - 1)), PhysicalEdge(size - 1, 0, BACK)]
+    processors = [AnyFrontier((7, 10**12 + p)) for p in range(size)]
     assert solve(edges, processors) == [(7, 0)] * size
-    watermarks = Watermarks([(2, False)] * size, edges)
+    watermarks = WatermarkSolver([(2, False)] * size, edges)
     for p, each in enumerate(processors):
         watermarks.completed(p, each.upto)
     assert watermarks.values() == [(7, 0)] * size
@@ -161,33 +165,33 @@ def test_a_loop_that_logs_nothing_does_not_descend_iteration_by_iteration(others
 def test_survivors_stay_at_top_when_a_stateless_processor_between_them_had_handed_everything_on() -> None:
     source = Live((5,), {}, (5,), ((5,),), (False,))
     target = Live((5,), {1: (5,)}, (5,), (), ())
-    edges = [Edge(0, 1, SAME), Edge(1, 2, SAME)]
-    assert solve(edges, [source, Any((5,)), target]) == [LIVE, (5,), LIVE]
+    edges = [PhysicalEdge(0, 1, SAME), PhysicalEdge(1, 2, SAME)]
+    assert solve(edges, [source, AnyFrontier((5,)), target]) == [LIVE, (5,), LIVE]
     # The source had sent what q never reported as complete: it was in q's inbox, and must be sent again.
     source = Live((5,), {}, (5,), ((6,),), (False,))
-    assert solve(edges, [source, Any((5,)), target]) == [(5,), (5,), LIVE]
+    assert solve(edges, [source, AnyFrontier((5,)), target]) == [(5,), (5,), LIVE]
 
 
 def test_no_solution_above_what_was_promised_is_an_error() -> None:
-    edges = [Edge(0, 1, SAME)]
-    lost_everything = Chain([])
+    edges = [PhysicalEdge(0, 1, SAME)]
+    lost_everything = CheckpointChain([])
     with pytest.raises(NoSolutionError, match=r"processor 1 .* below its memory at \(3,\)"):
         solve(edges, [lost_everything, Live((5,), {0: (5,)}, (5,), (), (), floor=(3,))])
     with pytest.raises(NoSolutionError, match=r"processor 0 .* below its low-watermark at \(2,\)"):
-        solve(edges, [lost_everything, Chain([])], [(2,), (0,)])
-    assert solve(edges, [Chain([((2,), ())]), Chain([])], [(2,), (0,)]) == [(2,), (0,)]
+        solve(edges, [lost_everything, CheckpointChain([])], [(2,), (0,)])
+    assert solve(edges, [CheckpointChain([((2,), ())]), CheckpointChain([])], [(2,), (0,)]) == [(2,), (0,)]
 
 
 def test_a_finished_processor_is_not_a_live_one() -> None:
-    finished = Chain([(everything(1), (everything(1),))])
+    finished = CheckpointChain([(everything(1), (everything(1),))])
     # It has sent, and forgotten, everything; the live receiver surely holds only what is complete there.
     receiver = Live((4,), {0: (6,)}, (4,), (), ())
-    assert solve([Edge(0, 1, SAME)], [finished, receiver]) == [(0,), (0,)]
-    finished = Chain([(everything(1), (nothing(1),))])
-    assert solve([Edge(0, 1, SAME)], [finished, receiver]) == [everything(1), LIVE]
+    assert solve([PhysicalEdge(0, 1, SAME)], [finished, receiver]) == [(0,), (0,)]
+    finished = CheckpointChain([(everything(1), (nothing(1),))])
+    assert solve([PhysicalEdge(0, 1, SAME)], [finished, receiver]) == [everything(1), LIVE]
 
 
 def test_a_chain_without_edges_or_options_must_tell_its_depth() -> None:
     with pytest.raises(ValueError, match="time domain"):
-        solve([], [Chain([])])
-    assert solve([], [Chain([], depth=2)]) == [(0, 0)]
+        solve([], [CheckpointChain([])])
+    assert solve([], [CheckpointChain([], depth=2)]) == [(0, 0)]

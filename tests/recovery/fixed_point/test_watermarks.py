@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import RecoveryError, ReportError
-from recovery.fixed_point.incremental import Report, Watermarks
-from recovery.fixed_point.solve import Edge
+from recovery.fixed_point.incremental import Report, WatermarkSolver
+from recovery.fixed_point.solve import PhysicalEdge
 from recovery.metadata import Bound
 from tests.recovery.fixed_point.histories import run_history
 from tests.recovery.fixed_point.systems import PORTS
-from timely.order import Summary
+from timely.time import Summary
 
 SAME = Summary.identity(1)
 LOOP = Summary.identity(2)
@@ -53,10 +53,12 @@ def test_equals_the_literal_fixed_point_after_every_report(seed: int) -> None:
 def test_large_batches_are_taken_as_arrays_and_give_the_same(seed: int) -> None:
     random = Random(seed)
     size = 300
-    edges = [Edge(random.randrange(size), random.randrange(size), SAME, random.randrange(PORTS)) for _ in range(600)]
+    edges = [
+        PhysicalEdge(random.randrange(size), random.randrange(size), SAME, random.randrange(PORTS)) for _ in range(600)
+    ]
     chains = [random.random() < 0.7 for _ in range(size)]
     kinds = [(1, chain) for chain in chains]
-    compiled, general = (Watermarks(kinds, edges, compiled=each) for each in (True, False))
+    compiled, general = (WatermarkSolver(kinds, edges, compiled=each) for each in (True, False))
     now = [0] * size
     for _ in range(4):
         batch: list[Report] = []
@@ -71,9 +73,9 @@ def test_large_batches_are_taken_as_arrays_and_give_the_same(seed: int) -> None:
 
 def test_misaligned_checkpoints_rise_only_when_the_one_that_fits_is_there() -> None:
     """q at 3 needs p at 5, and p at 5 has discarded what q needs up to 5: neither rises until q has 5."""
-    edges = [Edge(0, 1, SAME), Edge(1, 0, SAME)]
+    edges = [PhysicalEdge(0, 1, SAME), PhysicalEdge(1, 0, SAME)]
     for compiled in (False, True):
-        watermarks = Watermarks([(1, True)] * 2, edges, compiled=compiled)
+        watermarks = WatermarkSolver([(1, True)] * 2, edges, compiled=compiled)
         assert watermarks.report(0, (5,), ((5,),)) == []
         assert watermarks.report(1, (3,), ((0,),)) == []
         assert sorted(watermarks.report(1, (5,), ((0,),))) == [(0, (5,)), (1, (5,))]
@@ -84,7 +86,9 @@ def test_misaligned_checkpoints_rise_only_when_the_one_that_fits_is_there() -> N
 
 @compiled_or_not
 def test_reports_out_of_order_are_rejected(compiled: bool) -> None:
-    watermarks = Watermarks([(1, True), (1, False), (1, True)], [Edge(0, 1, SAME), Edge(1, 2, SAME)], compiled=compiled)
+    watermarks = WatermarkSolver(
+        [(1, True), (1, False), (1, True)], [PhysicalEdge(0, 1, SAME), PhysicalEdge(1, 2, SAME)], compiled=compiled
+    )
     assert issubclass(ReportError, RecoveryError)
     watermarks.report(0, (5,), ((2,),))
     with pytest.raises(ReportError, match=r"processor 0 reported \(4,\) .* after \(5,\)"):
@@ -105,7 +109,7 @@ def test_reports_out_of_order_are_rejected(compiled: bool) -> None:
 
 @compiled_or_not
 def test_reports_of_another_kind_domain_or_dataflow_are_rejected(compiled: bool) -> None:
-    watermarks = Watermarks([(1, True), (1, False)], [Edge(0, 1, SAME)], compiled=compiled)
+    watermarks = WatermarkSolver([(1, True), (1, False)], [PhysicalEdge(0, 1, SAME)], compiled=compiled)
     with pytest.raises(ReportError, match="restores its checkpoints only"):
         watermarks.completed(0, (1,))
     with pytest.raises(ReportError, match="saves no checkpoints"):
@@ -121,7 +125,7 @@ def test_reports_of_another_kind_domain_or_dataflow_are_rejected(compiled: bool)
 
 @compiled_or_not
 def test_what_came_before_a_wrong_report_counts(compiled: bool) -> None:
-    watermarks = Watermarks([(1, True), (1, True)], [Edge(0, 1, SAME)], compiled=compiled)
+    watermarks = WatermarkSolver([(1, True), (1, True)], [PhysicalEdge(0, 1, SAME)], compiled=compiled)
     with pytest.raises(ReportError):
         watermarks.tick([(0, (2,), ()), (1, (3,), ()), (1, (2,), ()), (0, (4,), ())])
     assert watermarks.values() == [(2,), (0,)]
@@ -132,7 +136,9 @@ def test_what_came_before_a_wrong_report_counts(compiled: bool) -> None:
 @compiled_or_not
 def test_a_large_batch_with_a_wrong_report_is_rejected_too(compiled: bool) -> None:
     size = 400
-    watermarks = Watermarks([(1, True)] * size, [Edge(p, p + 1, SAME) for p in range(size - 1)], compiled=compiled)
+    watermarks = WatermarkSolver(
+        [(1, True)] * size, [PhysicalEdge(p, p + 1, SAME) for p in range(size - 1)], compiled=compiled
+    )
     watermarks.tick([(p, (5,), ((p % 4,),)) for p in range(size)])
     with pytest.raises(ReportError, match=r"processor 7 .* discarded less"):
         watermarks.tick([(p, (6,), ((p % 4 if p != 7 else 2,),)) for p in range(size)])
@@ -142,10 +148,10 @@ def test_a_large_batch_with_a_wrong_report_is_rejected_too(compiled: bool) -> No
 # ---------------------------------------------------------------------------------------------- cost
 
 
-def layered(size: int, degree: int, seed: int = 1) -> list[Edge]:
+def layered(size: int, degree: int, seed: int = 1) -> list[PhysicalEdge]:
     """Every processor reads from earlier ones nearby."""
     random = Random(seed)
-    return [Edge(random.randrange(max(0, p - 40), p), p, SAME) for p in range(1, size) for _ in range(degree)]
+    return [PhysicalEdge(random.randrange(max(0, p - 40), p), p, SAME) for p in range(1, size) for _ in range(degree)]
 
 
 def aligned(p: int, epoch: int) -> Report:
@@ -156,7 +162,7 @@ def aligned(p: int, epoch: int) -> Report:
 @compiled_or_not
 def test_a_laggard_does_not_make_reports_of_others_dear(compiled: bool) -> None:
     size, laggard = 1_000, 500
-    watermarks = Watermarks([(1, True)] * size, layered(size, 3), compiled=compiled)
+    watermarks = WatermarkSolver([(1, True)] * size, layered(size, 3), compiled=compiled)
     watermarks.tick([aligned(p, 1) for p in range(size)])
     order = [p for p in range(size) if p != laggard]
     Random(3).shuffle(order)
@@ -179,8 +185,8 @@ def test_a_laggard_does_not_make_reports_of_others_dear(compiled: bool) -> None:
 @pytest.mark.parametrize("depth", [1, 2])
 def test_any_processors_have_no_option_for_each_epoch(depth: int) -> None:
     size = 50
-    edges = [Edge(p, p + 1, Summary.identity(depth)) for p in range(size - 1)]
-    watermarks = Watermarks([(depth, False)] * size, edges)
+    edges = [PhysicalEdge(p, p + 1, Summary.identity(depth)) for p in range(size - 1)]
+    watermarks = WatermarkSolver([(depth, False)] * size, edges)
     far: Bound = (10**15, *(10**15 for _ in range(depth - 1)))
     for p in range(size):
         watermarks.completed(p, far)
@@ -208,7 +214,7 @@ def lines_run(work: AnyType) -> int:
 
 def lines_of_a_report(size: int, after: AnyType = lambda watermarks: None) -> int:
     """What a report costs while everybody waits for processor 0."""
-    watermarks = Watermarks([(1, True)] * size, layered(size, 3))
+    watermarks = WatermarkSolver([(1, True)] * size, layered(size, 3))
     for epoch in (1, 2):
         watermarks.tick([aligned(p, epoch) for p in range(1, size)])
 
@@ -228,7 +234,7 @@ def test_a_report_costs_the_same_in_any_dataflow() -> None:
 
 def test_a_compiled_report_costs_the_same_in_any_dataflow() -> None:
     def seconds(size: int) -> float:
-        watermarks = Watermarks([(1, True)] * size, layered(size, 2), compiled=True)
+        watermarks = WatermarkSolver([(1, True)] * size, layered(size, 2), compiled=True)
         for epoch in (1, 2):
             watermarks.tick([aligned(p, epoch) for p in range(1, size)])
         found = []
@@ -245,7 +251,7 @@ def test_a_compiled_report_costs_the_same_in_any_dataflow() -> None:
 def test_numba_is_loaded_only_for_large_dataflows() -> None:
     code = (
         "import sys; from recovery.fixed_point.incremental import Watermarks; "
-        "Watermarks([(1, True)], []).report(0, (1,)); assert 'numba' not in sys.modules; "
-        "Watermarks([(1, True)], [], compiled=True).report(0, (1,)); assert 'numba' in sys.modules"
+        "WatermarkSolver([(1, True)], []).report(0, (1,)); assert 'numba' not in sys.modules; "
+        "WatermarkSolver([(1, True)], [], compiled=True).report(0, (1,)); assert 'numba' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

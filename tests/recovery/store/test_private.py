@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from monitor.supervisor import Job
 from recovery.store.interface import StoreError
 from recovery.store.local import LocalStore
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from tests.few_descriptors import few_descriptors
 from tests.monitor.job_under_test import build, check
-from timely.drivers.program import Program
 
 
 @contextmanager

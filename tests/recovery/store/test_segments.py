@@ -19,7 +19,7 @@ from recovery.store.segments import (
     segment_name,
     segment_number,
 )
-from timely.codec import decode_batch, encode_batch
+from timely.data.codec import decode_batch, encode_batch
 
 STORE = bytes(range(16))
 META = SegmentMeta(owner="worker-003", number=12, generation=4, incarnation=2, fence=5, needed=((0, 3), (7, 7)))

@@ -13,7 +13,7 @@ import pytest
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.store.interface import AlreadyThere, Buffer, StoreError
 from recovery.store.local import LocalStore
-from recovery.store.writer import StoreWriter
+from runtime.store_writer import StoreWriter
 
 
 class Held(SimulatedDisk):

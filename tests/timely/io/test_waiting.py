@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from timely.dataflow import Dataflow
-from timely.drivers.session import Session
+from runtime.session import Session
+from timely.dataflow.dataflow import Dataflow
 from timely.io import Listen
 from timely.io.waiting import wait_readable
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
-from timely.kernels.index import TINY, ColumnIndex, Encoder, KeyIndex
-from timely.kernels.tables import IntTable, StringTable
+from timely.data.kernels.index import TINY, ColumnIndex, Encoder, KeyIndex
+from timely.data.kernels.tables import IntTable, StringTable
 
 texts = st.text(max_size=4) | st.sampled_from(["x" * n + end for n in range(6, 40) for end in ("", "\0", "y")])
 
@@ -120,7 +120,7 @@ def test_a_key_column_may_not_change_its_type() -> None:
 
 def test_kernels_work_where_nothing_can_be_cached() -> None:
     code = (
-        "from timely.kernels import compiled, tables; import numba\n"
+        "from timely.data.kernels import compiled, tables; import numba\n"
         "def refuse(*args, **kw):\n"
         "    if kw.pop('cache', False): raise RuntimeError('cannot cache function: no locator available')\n"
         "    return real(*args, **kw)\n"
@@ -138,7 +138,7 @@ def test_kernels_work_where_nothing_can_be_cached() -> None:
 def test_numba_is_not_loaded_by_tiny_batches() -> None:
     code = (
         "import sys, pyarrow as pa; from timely.operators.aggregate import ColumnAggregate\n"
-        "from timely.kernels.index import ColumnIndex; ColumnIndex().ids(pa.array([1, 2, 1]))\n"
+        "from timely.data.kernels.index import ColumnIndex; ColumnIndex().ids(pa.array([1, 2, 1]))\n"
         "print('numba' in sys.modules)"
     )
     root = str(Path(timely.__path__[0]).parent)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.kernels.totals import Part
-from timely.order import Frontier
+from timely.data.kernels.totals import Part
 from timely.state import KeyedState, Parts, RunState, TotalsState
+from timely.time import Frontier
 
 Rows = list[tuple[str, int]]
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.kernels.totals import partial
+from timely.data.kernels.totals import partial
 from timely.operators import agg
-from timely.order import INF, Frontier, Time
 from timely.state import KeyedState, RunState, TotalsState
+from timely.time import INF, Frontier, Time
 
 Rows = list[tuple[str, int | None]]
 PARTS = agg.parts_of({"n": agg.count(), "top": agg.max("v"), "low": agg.min("v"), "s": agg.sum("v")})
@@ -215,7 +215,7 @@ def test_runs_merge_geometrically() -> None:
 
 
 def test_snapshot_carries_the_shard_of_each_key() -> None:
-    from timely.routing import shard_of, stable_hash
+    from timely.data.routing import shard_of, stable_hash
 
     for kind in (Column, Rowwise):
         [run] = play(kind, [((0, 0), [("a", 1), ("b", 2)])]).state.snapshot(FIRST, EMPTY)

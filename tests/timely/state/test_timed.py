@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.order import Frontier
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
+from timely.time import Frontier
 
 times = st.tuples(st.integers(0, 3), st.integers(0, 3))
 frontiers = st.lists(times, max_size=3).map(lambda ts: Frontier.before(ts, 2))

@@ -1,0 +1,120 @@
+"""The effects of the coordinator, carried out by a driver over sockets, processes and a disk, or by a simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from monitor.coordination.records import Record, Value
+from recovery.metadata import Bound
+from recovery.protocol import Redone, Resent, ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Deadlines and limits, in seconds where nothing else is said."""
+
+    workers: int
+    awaited: tuple[int, ...] = ()
+    """Workers whose processes exist already: they will join by themselves (after the death of an earlier monitor, or
+    because the driver has started them). All others are asked for by `Respawn` at once."""
+    join_seconds: float = 60.0
+    """From the start of a process, or of the monitor, to its Join; and from a Decision to catch up with to the next Join."""
+    pause_seconds: float = 15.0
+    restore_seconds: float = 120.0
+    heartbeat_seconds: float = 10.0
+    """A running worker that says nothing for so long has failed."""
+    attempts: int = 5
+    """The job fails when one worker has failed so often and no low-watermark has risen meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message for a worker: for the process that the coordinator heard last, and for no later one."""
+
+    worker: int
+    message: ToWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write these durably, all or none, then call `stored(ticket)`. There is never more than one under way."""
+
+    ticket: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Respawn:
+    """Start a process for this worker, once an earlier one is surely dead. Its incarnation must be a higher number."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Kill this process and let nothing that it still writes or says count. `incarnation` -1: whichever there is."""
+
+    worker: int
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """Something for the timeline. `at` is the coordinator's time."""
+
+    kind: str
+    at: float
+    data: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the user should know, in words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The job is done, and its journal says so. Workers may be told to exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The job cannot go on; the reason is for the user. Workers should be stopped.
+
+    `lost`: because a worker was lost again and again, not because of what the program or the store is.
+    """
+
+    reason: str
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The consequences of a supposed failure (`monitor.explain.what_if`).
+
+    Attributes:
+        failed: the processors that would lose their memory: (processor, worker).
+        bounds: `[worker][processor]`: where each would go back to; None for what would stay as it is.
+        resent: by worker, logged messages that would be sent again.
+        redone: by worker, work that would be done again; None where nobody can say, because the job is not running.
+    """
+
+    failed: tuple[tuple[int, int], ...]
+    bounds: tuple[tuple[Bound | None, ...], ...]
+    resent: tuple[tuple[Resent, ...], ...] = ()
+    redone: tuple[tuple[Redone, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer to a question, or why there is none."""
+
+    number: int
+    answer: Answer | str
+
+
+Effect: TypeAlias = Send | Persist | Respawn | Fence | TimelineEvent | Note | Finished | Fail | Answered

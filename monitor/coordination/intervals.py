@@ -1,0 +1,120 @@
+"""Times between cuts, and from each cut until W contains it: what a failure costs, and how long exactly-once output waits.
+
+Both should be about the interval that was asked for. A cut that takes longer holds the next one back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from monitor.coordination.watermarks import Watermark
+from recovery.layout import Layout
+from recovery.metadata import Bound, at_cut
+
+MISSED = 2.0
+"""An interval is missed by a cut that takes more than so many times as long,"""
+OFTEN = 3
+"""and that is worth a note when it happens so often in a row,"""
+NOTE_SECONDS = 60.0
+"""but no more often than this."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A cut that W does not contain yet."""
+
+    at: Bound
+    announced: float
+    since_last: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Safe:
+    """A cut that W contains. `since_last`: from when the cut before was announced; None for the first of a generation."""
+
+    group: int
+    at: Bound
+    seconds: float
+    since_last: float | None
+
+
+class Intervals:
+    """Of all groups of a layout, since a generation began."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._members = [
+            [p for p in layout.members(group) if layout.processors[p].chain] for group in range(len(layout.groups))
+        ]
+        self._waiting: list[list[_Waiting]] = [[] for _ in layout.groups]
+        self._last: list[float | None] = [None] * len(layout.groups)
+        self._behind = [(0, 0)] * len(layout.groups)
+        """The processor that kept W from containing the group's next cut when it was last looked at: (worker, processor)."""
+        self._missed = [0] * len(layout.groups)
+        self._noted: list[float | None] = [None] * len(layout.groups)
+
+    def announced(self, group: int, at: Bound, now: float) -> None:
+        """A cut was announced."""
+        last, self._last[group] = self._last[group], now
+        self._waiting[group].append(_Waiting(at, now, None if last is None else now - last))
+
+    def contained(self, low: Watermark, now: float) -> list[Safe]:
+        """The cuts that W, now `low`, contains for the first time."""
+        found = []
+        for group, waiting in enumerate(self._waiting):
+            while waiting and self._contains(low, group, waiting[0].at):
+                cut = waiting.pop(0)
+                found.append(Safe(group, cut.at, now - cut.announced, cut.since_last))
+        return found
+
+    def _contains(self, low: Watermark, group: int, at: Bound) -> bool:
+        members = self._members[group]
+        if not members:
+            return True
+        processors = self._layout.processors
+        worker, p = self._behind[group]
+        if p in members and low[worker][p] < at_cut(at, processors[p].depth):
+            return False  # the one that was behind is so still: nobody else needs to be looked at
+        for worker, bounds in enumerate(low):
+            for p in members:
+                if bounds[p] < at_cut(at, processors[p].depth):
+                    self._behind[group] = worker, p
+                    return False
+        return True
+
+    def durable(self, group: int, worker: int, seconds: float, now: float) -> str | None:
+        """A cut took so long until all workers had it, `worker` last. A note for the user, if that is too often too long."""
+        every = self._layout.groups[group].seconds
+        if every is None or seconds <= MISSED * every:
+            self._missed[group] = 0
+            return None
+        self._missed[group] += 1
+        noted = self._noted[group]
+        if self._missed[group] < OFTEN or (noted is not None and now - noted < NOTE_SECONDS):
+            return None
+        self._noted[group] = now
+        return (
+            f"checkpoints of {self._names(group)} should be made every {every:g} s, and take {seconds:.1f} s "
+            f"(worker {worker} was the last to have one): so much more is done again after a failure, and exactly-once output "
+            f"waits so long. Ask for fewer (every={_rounded(seconds)!r}), use more workers or a faster disk for the store, or "
+            "keep less state"
+        )
+
+    def _names(self, group: int) -> str:
+        names = [repr(self._layout.processors[p].name) for p in self._members[group]]
+        kept = [
+            repr(info.name)
+            for p in self._members[group]
+            if (info := self._layout.processors[p]).role not in ("source", "sink", "capture")
+        ]
+        first = (kept or names or ["a group without state"])[0]
+        return first if len(names) < 2 else f"{first} and {len(names) - 1} more"
+
+
+def _rounded(seconds: float) -> str:
+    """A duration above `seconds`, as policies take it.
+
+    >>> _rounded(0.72), _rounded(3.2)
+    ('1s', '5s')
+    """
+    return f"{max(1, round(1.5 * seconds))}s"

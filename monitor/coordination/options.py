@@ -1,0 +1,356 @@
+"""F*(p), M̄, N̄, D̄ of every processor as the monitor knows them, and W, the low-watermarks, that follow from them.
+
+A chain processor can be restored to what it has persisted. An any-processor can be restored to every bound that its
+worker reported as complete in this generation; that is known here alone, so W, which rests on it, is journaled before
+it is announced. A new decision cuts all of this: what lay outside it belongs to a history that is no more, and what was
+reported about that history proves nothing about the new one (section 3.6 of *Falkirk Wheel*: F*'(p)).
+
+Reports are checked as they come in: ReportError for one that no correct worker sends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from monitor.coordination.topology import Topology
+from recovery.errors import NoSolutionError, ReportError
+from recovery.fixed_point.incremental import Report, WatermarkSolver
+from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, Restorable, solve
+from recovery.layout import Layout
+from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, cut_within, everything, nothing
+from recovery.protocol import InMemory
+from recovery.recorder import image
+
+Option = tuple[Bound, tuple[Bound, ...]]
+"""A bound that can be restored, and D̄ of each output port there."""
+
+
+class Options:
+    """The options of every processor: all that it can be restored to.
+
+    Args:
+        watermarks: W as journaled, `[worker][processor]`; None at the start of a job.
+        decided: the last decision, in the same form.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        watermarks: Sequence[Sequence[Bound]] | None = None,
+        decided: Sequence[Sequence[Bound | None]] | None = None,
+    ) -> None:
+        self.topology = topology = Topology(layout)
+        self.layout = layout
+        flats = range(topology.count)
+        self._low: list[Bound] = [topology.info(flat).nothing for flat in flats]
+        if watermarks is not None:
+            self._low = [watermarks[flat % layout.workers][flat // layout.workers] for flat in flats]
+        self.chains: list[list[Option]] = [[] for _ in flats]
+        self.upto: list[tuple[Bound, ...] | None] = [None] * layout.workers
+        """The completed cuts of each worker in this generation, by group."""
+        self._completed: list[Bound] = list(self._low)
+        """Of any-processors: what is complete, as far as this generation's reports and the decision tell; at least W."""
+        self._solver: WatermarkSolver | None = None
+        """None when it has to begin again from `_low`, with all that is known."""
+        self._new_options: list[Report] = []
+        self._new_completed: dict[int, None] = {}
+        if decided is not None:
+            self._cut_completed(decided)
+
+    @property
+    def watermarks(self) -> tuple[tuple[Bound, ...], ...]:
+        """W, `[worker][processor]`."""
+        return self.topology.by_worker(self._low)
+
+    def low(self, flat: int) -> Bound:
+        """W of one processor."""
+        return self._low[flat]
+
+    def completed(self, flat: int) -> Bound:
+        """Of an any-processor: what is complete there, as far as is known."""
+        return self._completed[flat]
+
+    # ------------------------------------------------------------------------------------------ reports
+
+    def _read(self, worker: int, xis: Iterable[Xi]) -> dict[int, list[Option]]:
+        """Checkpoints that a worker reports, checked, ascending for each flat index."""
+        found: dict[int, list[Option]] = {}
+        for xi in sorted(set(xis), key=lambda xi: (xi.processor, xi.bound, xi.discards)):
+            if not 0 <= xi.processor < len(self.layout.processors):
+                raise ReportError(f"a checkpoint of processor {xi.processor}, which is not there")
+            flat = self.topology.flat(xi.processor, worker)
+            option = self._option(flat, xi)
+            chain = found.setdefault(flat, [])
+            if chain and (chain[-1][0] == xi.bound or not _covers(option[1], chain[-1][1])):
+                raise ReportError(
+                    f"{self.topology.name(flat)}: what it has discarded at {xi.bound} is less than at an earlier "
+                    "checkpoint, or is told twice"
+                )
+            if xi.bound > nothing(len(xi.bound)):
+                chain.append(option)
+        return found
+
+    def join(self, worker: int, xis: Iterable[Xi]) -> str | None:
+        """A worker offers all that its store has. What is wrong with the store, if it lacks what it acknowledged."""
+        found = self._read(worker, xis)
+        for processor, info in enumerate(self.layout.processors):
+            flat = self.topology.flat(processor, worker)
+            chain = found.get(flat, [])
+            low = self._low[flat]
+            if info.chain and low > info.nothing and all(bound != low for bound, _ in chain):
+                if chain and chain[0][0] > low:  # nobody collects below what the monitor's journal said was safe
+                    return (
+                        "the journal of the monitor (the folder monitor of the store) has lost its end, or is an older copy: "
+                        f"by it {self.topology.name(flat)} on worker {worker} may go back to {low}, and that worker had been "
+                        f"told that it never will, and has kept nothing below {chain[0][0]}. The journal of the worker is as "
+                        "it was, and nothing that was published is lost. Bring the folder of the monitor back as it was, or "
+                        "start anew with an empty store"
+                    )
+                there = f"what is there ends at {chain[-1][0]}" if chain else "there is none"
+                return (
+                    f"the store of worker {worker} has lost data that was acknowledged: {self.topology.name(flat)} needs its "
+                    f"checkpoint at {low}, and {there}. Bring the store of that worker back as it was, or start anew with "
+                    "an empty store"
+                )
+            self.chains[flat] = list(chain)
+        self._solver = None
+        return None
+
+    def complete(self, worker: int, upto: tuple[Bound, ...]) -> None:
+        """Up to which cut each group is complete, on one worker."""
+        groups = self.layout.groups
+        before = self.upto[worker] or tuple(nothing(group.depth) for group in groups)
+        if len(upto) != len(before) or not all(
+            len(new) == len(old) and old <= new <= everything(len(old)) for old, new in zip(before, upto)
+        ):
+            raise ReportError(f"completed {upto}, after {before}")
+        self.upto[worker] = upto
+        for processor, info in enumerate(self.layout.processors):
+            if not info.chain:
+                flat = self.topology.flat(processor, worker)
+                self._complete(flat, at_cut(upto[info.group], info.depth))
+
+    def durable(self, worker: int, group: int, at: Bound, xis: Iterable[Xi]) -> None:
+        """One worker has persisted a cut."""
+        groups = self.layout.groups
+        if not (
+            0 <= group < len(groups) and len(at) == groups[group].depth and nothing(len(at)) < at <= everything(len(at))
+        ):
+            raise ReportError(f"a cut of group {group} at {at}, which cannot be")
+        found = self._read(worker, xis)
+        members = self.layout.members(group)
+        chains = {self.topology.flat(p, worker) for p in members if self.layout.processors[p].chain}
+        wanted = {flat: at_cut(at, self.topology.info(flat).depth) for flat in chains}
+        ahead = {flat for flat in chains if self.chains[flat] and self.chains[flat][-1][0] >= wanted[flat]}
+        if not chains - ahead <= found.keys() <= chains:
+            wrong = ", ".join(self.topology.name(flat) for flat in sorted(found.keys() ^ chains))
+            raise ReportError(f"a cut with a checkpoint too many or too few: {wrong}")
+        for flat, options in found.items():
+            if len(options) != 1 or options[0][0] != wanted[flat]:
+                raise ReportError(f"{self.topology.name(flat)}: a cut at {at} with another bound: {options}")
+            chain = self.chains[flat]
+            last = chain[-1] if chain else None
+            if last is None or (last[0] < options[0][0] and _covers(options[0][1], last[1])):
+                chain += options
+                self._new_options.append((flat, *options[0]))
+            elif options[0] not in chain:
+                raise ReportError(f"{self.topology.name(flat)}: a checkpoint at {options[0]} after one at {last}")
+        for p in members:
+            info = self.layout.processors[p]
+            if not info.chain:
+                flat = self.topology.flat(p, worker)
+                self._complete(flat, at_cut(at, info.depth))
+
+    def _complete(self, flat: int, bound: Bound) -> None:
+        if bound > self._completed[flat]:
+            self._completed[flat] = bound
+            self._new_completed[flat] = None
+
+    def memory(self, worker: int, memory: Sequence[InMemory]) -> None:
+        """Check what a drained worker says of its memory."""
+        if len(memory) != len(self.layout.processors):
+            raise ReportError(f"the memory of {len(memory)} processors, where there are {len(self.layout.processors)}")
+        for processor, (info, held) in enumerate(zip(self.layout.processors, memory)):
+            flat = self.topology.flat(processor, worker)
+            into = self.topology.incoming[flat]
+            out = self.topology.outgoing[processor]
+            places = 1 + max((place for _, place in into), default=-1)
+            _check_bound(self.topology.name(flat), held.upto, info.depth)
+            _check_bound(self.topology.name(flat), held.notified, info.depth)
+            if len(held.delivered) != places or len(held.discards) != len(out):
+                raise ReportError(f"{self.topology.name(flat)}: its memory does not fit its edges")
+            for bound in held.delivered:
+                _check_bound(self.topology.name(flat), bound, info.depth)
+            for index, bound in zip(out, held.discards):
+                _check_bound(self.topology.name(flat), bound, self.layout.edges[index].summary.result_depth)
+            if held.upto < self._low[flat]:
+                raise ReportError(
+                    f"{self.topology.name(flat)}: it has completed {held.upto}, less than it has persisted"
+                )
+
+    def _option(self, flat: int, xi: Xi) -> Option:
+        info = self.topology.info(flat)
+        name = self.topology.name(flat)
+        if not info.chain:
+            raise ReportError(f"{name}: a checkpoint of a processor that has none")
+        _check_bound(name, xi.bound, info.depth)
+        ports = self.topology.outgoing[xi.processor]
+        if len(xi.discards) != len(ports):
+            raise ReportError(f"{name}: discards on {len(xi.discards)} ports, where there are {len(ports)}")
+        discards = []
+        for index, lost in zip(ports, xi.discards):
+            edge = self.layout.edges[index]
+            _check_bound(name, lost, edge.summary.result_depth)
+            if edge.logged and lost > nothing(len(lost)):
+                raise ReportError(f"{name}: it says that it discarded what it has to log")
+            # A live processor that drops to the same bound offers ↓σ(bound) here. What it has persisted must not offer
+            # more, or W could rest on something that a round cannot choose. Over-estimates of D̄ are safe.
+            discards.append(lost if edge.logged else max(lost, image(edge.discarding, xi.bound)))
+        return xi.bound, tuple(discards)
+
+    # ------------------------------------------------------------------------------------------ answers
+
+    def minimum(self) -> list[Bound]:
+        """For each group, the cut before which all is complete on every worker."""
+        known = [upto for upto in self.upto if upto is not None]
+        if len(known) < self.layout.workers:
+            return [nothing(group.depth) for group in self.layout.groups]
+        return [min(each) for each in zip(*known)]
+
+    def last_cuts(self) -> list[list[Bound]]:
+        """For each group and worker, the cut at which all its chain processors have a checkpoint, or a later one."""
+        groups = self.layout.groups
+        last = [[everything(group.depth)] * self.layout.workers for group in groups]
+        for flat, chain in enumerate(self.chains):
+            info = self.topology.info(flat)
+            if info.chain:
+                bound = chain[-1][0] if chain else self._low[flat]
+                of, worker = last[info.group], flat % self.layout.workers
+                of[worker] = min(of[worker], cut_within(bound, groups[info.group].depth))
+        return last
+
+    def reached(self, cuts: Sequence[Sequence[Bound]]) -> bool:
+        """True if every worker has completed, in this generation, at least `cuts[group][worker]`."""
+        return all(
+            upto is not None and all(done >= at[worker] for done, at in zip(upto, cuts))
+            for worker, upto in enumerate(self.upto)
+        )
+
+    def raise_watermarks(self) -> bool:
+        """Let W rise to the greatest solution of all that is persisted and reported. Whether it did.
+
+        Only for when every worker is there: it takes for granted that what W rests on still is.
+        """
+        if self._solver is None:
+            infos = [self.topology.info(flat) for flat in range(self.topology.count)]
+            kinds = [(info.depth, info.chain) for info in infos]
+            self._solver = WatermarkSolver(kinds, self.topology.edges, self._low)
+            reports: list[Report] = []
+            for flat, info in enumerate(infos):
+                if info.chain:
+                    reports += [(flat, *option) for option in self.chains[flat] if option[0] > self._low[flat]]
+                else:
+                    reports.append((flat, self._completed[flat], ()))
+        else:
+            reports = [*self._new_options, *((flat, self._completed[flat], ()) for flat in self._new_completed)]
+        self._new_options.clear()
+        self._new_completed.clear()
+        risen = self._solver.tick(reports)
+        for flat, bound in risen:
+            self._low[flat] = bound
+        return bool(risen)
+
+    def decide(
+        self, memory: Mapping[int, Sequence[InMemory]], failed: Collection[tuple[int, int]] = ()
+    ) -> tuple[tuple[Bound | None, ...], ...]:
+        """The decision of a round, `[worker][processor]`: what to restore, None for what stays as it is.
+
+        Args:
+            memory: what the living workers hold. All others have failed.
+            failed: processors that have failed on a living worker, as (processor, worker): for questions only.
+
+        Raises NoSolutionError if what was promised to be kept cannot be.
+        """
+        processors: list[Restorable] = []
+        for flat in range(self.topology.count):
+            processor, worker = divmod(flat, self.layout.workers)
+            info = self.layout.processors[processor]
+            if worker in memory and (processor, worker) not in failed:
+                held = memory[worker][processor]
+                delivered = {index: held.delivered[place] for index, place in self.topology.incoming[flat]}
+                logs = self.topology.logs[processor]
+                low = self._low[flat]
+                processors.append(Live(held.upto, delivered, held.notified, held.discards, logs, low))
+            elif info.chain:
+                processors.append(CheckpointChain(self._options(flat), info.depth))
+            else:
+                processors.append(AnyFrontier(self._completed[flat]))
+        while True:
+            bounds = self._solve(processors)
+            stuck = [
+                flat
+                for flat, bound in enumerate(bounds)
+                if bound and isinstance(processors[flat], Live) and self._between(flat, bound, memory)
+            ]
+            if not stuck:
+                return self.topology.by_worker(bounds)
+            for flat in stuck:  # its memory does not reach so far, so for this round it has its checkpoints only
+                processors[flat] = CheckpointChain(self._options(flat), self.topology.info(flat).depth)
+
+    def _between(self, flat: int, bound: Bound, memory: Mapping[int, Sequence[InMemory]]) -> bool:
+        """True if a living processor would have to go below where it came back from its store, to no checkpoint."""
+        processor, worker = divmod(flat, self.layout.workers)
+        return (
+            self.topology.info(flat).chain
+            and any(bound)
+            and bound < memory[worker][processor].since
+            and all(option[0] != bound for option in self._options(flat))
+        )
+
+    def _solve(self, processors: Sequence[Restorable]) -> list[Bound | None]:
+        try:
+            return solve(self.topology.edges, processors, self._low)
+        except NoSolutionError as error:  # the solver knows numbers only
+            name = self.topology.name
+            raise NoSolutionError(
+                re.sub(r"\bprocessor (\d+)", lambda found: name(int(found[1])), str(error))
+            ) from error
+
+    def _options(self, flat: int) -> list[Option]:
+        """Below W, checkpoints may have been collected in part."""
+        return [option for option in self.chains[flat] if option[0] >= self._low[flat]]
+
+    # ------------------------------------------------------------------------------------------ generations
+
+    def cut(self, decided: Sequence[Sequence[Bound | None]]) -> None:
+        """A decision is binding: forget what lies outside it, and what was reported before it."""
+        for flat in range(self.topology.count):
+            bound = decided[flat % self.layout.workers][flat // self.layout.workers]
+            if bound is not None:
+                self.chains[flat] = [option for option in self.chains[flat] if option[0] <= bound]
+        self.upto = [None] * self.layout.workers
+        self._cut_completed(decided)
+        self._solver = None
+
+    def cut_worker(self, worker: int, decided: Sequence[Bound | None]) -> None:
+        """The same for the checkpoints of one worker, which has yet to hear of the decision."""
+        for processor, bound in enumerate(decided):
+            flat = self.topology.flat(processor, worker)
+            if bound is not None:
+                self.chains[flat] = [option for option in self.chains[flat] if option[0] <= bound]
+
+    def _cut_completed(self, decided: Sequence[Sequence[Bound | None]]) -> None:
+        """Take what was just restored as complete. Processors that stayed as they were have to report again."""
+        for flat, low in enumerate(self._low):
+            bound = decided[flat % self.layout.workers][flat // self.layout.workers]
+            self._completed[flat] = low if bound is None else max(low, bound)
+
+
+def _check_bound(name: str, bound: Bound, depth: int) -> None:
+    if len(bound) != depth or any(at < 0 for at in bound) or bound > at_epoch(NEVER, depth):
+        raise ReportError(f"{name}: {bound} is no bound of times with {depth} coordinate(s)")
+
+
+def _covers(larger: Iterable[Bound], smaller: Iterable[Bound]) -> bool:
+    return all(x >= y for x, y in zip(larger, smaller))

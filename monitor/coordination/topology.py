@@ -1,0 +1,71 @@
+"""The physical dataflow: every processor of the layout on every worker, and every edge between two of them.
+
+Processor p of worker w has the flat index p * workers + w.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TypeVar
+
+from recovery.fixed_point.solve import PhysicalEdge
+from recovery.layout import Layout, ProcessorInfo
+
+T = TypeVar("T")
+
+
+class Topology:
+    """`layout` unfolded over its workers.
+
+    Attributes:
+        edges: the physical ones.
+        incoming: for each flat index, (index in `edges`, number of the in-edge within the layout's order).
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.workers = layout.workers
+        self.outgoing = layout.outgoing()
+        into = layout.incoming()
+        self.logs = [tuple(layout.edges[index].logged for index in ports) for ports in self.outgoing]
+        self.count = len(layout.processors) * self.workers
+        self.edges: list[PhysicalEdge] = []
+        self.incoming: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
+        for index, edge in enumerate(layout.edges):
+            summary, discarding = edge.summary, edge.discarding
+            port = self.outgoing[edge.source].index(index)
+            place = into[edge.target].index(index)
+            for w in range(self.workers):
+                for v in range(self.workers) if edge.spread else (w,):
+                    target = self.flat(edge.target, v)
+                    self.incoming[target].append((len(self.edges), place))
+                    self.edges.append(PhysicalEdge(self.flat(edge.source, w), target, summary, port, discarding))
+
+    @cached_property
+    def leaving(self) -> list[list[int]]:
+        """For each flat index, the indexes in `edges` of what leaves it. For questions of people: only then is it made."""
+        found: list[list[int]] = [[] for _ in range(self.count)]
+        for index, edge in enumerate(self.edges):
+            found[edge.source].append(index)
+        return found
+
+    def flat(self, processor: int, worker: int) -> int:
+        """The flat index."""
+        return processor * self.workers + worker
+
+    def info(self, flat: int) -> ProcessorInfo:
+        """The layout's entry for a flat index."""
+        return self.layout.processors[flat // self.workers]
+
+    def name(self, flat: int) -> str:
+        """For people.
+
+        For example "operator 'count' of worker 1 (app.py:12)".
+        """
+        info = self.info(flat)
+        return f"operator {info.name!r} of worker {flat % self.workers} ({info.site})"
+
+    def by_worker(self, values: Sequence[T]) -> tuple[tuple[T, ...], ...]:
+        """From flat indices to `[worker][processor]`."""
+        return tuple(tuple(values[w :: self.workers]) for w in range(self.workers))

@@ -1,0 +1,92 @@
+"""The workers as the coordinator knows them: whether a process is there, and what it still owes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from recovery.protocol import InMemory
+
+
+class Presence(Enum):
+    """The presence of a worker's process."""
+
+    AWAITED = "awaited"
+    """A process may be there, with memory; it has not been heard yet."""
+    ABSENT = "absent"
+    """No process that counts; one was asked for."""
+    BEHIND = "behind"
+    """It has joined, was sent the last decision, and must join again when it has noted it."""
+    JOINED = "joined"
+    """It offers what its store has, and has no memory yet."""
+    ALIVE = "alive"
+    """It has been sent what to restore, and so has memory."""
+
+
+@dataclass(slots=True)
+class WorkerStatus:
+    """One worker."""
+
+    worker: int
+    presence: Presence
+    heard: float
+    incarnation: int = -1
+    """The highest that was heard of."""
+    restored: bool = False
+    """The last decision is applied."""
+    paused: bool = False
+    """An earlier monitor has told it to pause."""
+    memory: tuple[InMemory, ...] | None = None
+    """Its memory, since it has drained its links in this round."""
+    released: bool = False
+    failures: int = 0
+    """Since a low-watermark last rose."""
+    due: float | None = None
+    """The deadline of its last order."""
+    doing: str = ""
+
+    def must(self, doing: str, due: float) -> None:
+        """Set a deadline for what it was told to do."""
+        self.doing, self.due = doing, due
+
+    def leave(self) -> None:
+        """Its process is gone, and its memory with it."""
+        self.presence = Presence.ABSENT
+        self.restored = self.paused = self.released = False
+        self.memory = None
+        self.due = None
+
+    def overdue(self, now: float, silence: float | None) -> str | None:
+        """The missed deadline of this worker, in words. `silence`: seconds for which it may say nothing, if it must speak."""
+        if self.due is not None and now >= self.due:
+            return f"it did not {self.doing} in time"
+        if silence is not None and not self.released and now - self.heard > silence:
+            return f"nothing was heard of it for {now - self.heard:.1f} s"
+        return None
+
+
+class WorkerTable:
+    """All workers of the job."""
+
+    def __init__(self, workers: int, awaited: tuple[int, ...], now: float) -> None:
+        self._seats = [
+            WorkerStatus(w, Presence.AWAITED if w in awaited else Presence.ABSENT, now) for w in range(workers)
+        ]
+
+    def __getitem__(self, worker: int) -> WorkerStatus:
+        return self._seats[worker]
+
+    def __iter__(self) -> Iterator[WorkerStatus]:
+        return iter(self._seats)
+
+    def __contains__(self, worker: object) -> bool:
+        return isinstance(worker, int) and 0 <= worker < len(self._seats)
+
+    def are(self, *presences: Presence) -> bool:
+        """True if every worker is in one of these states."""
+        return all(seat.presence in presences for seat in self._seats)
+
+    def alive(self) -> list[WorkerStatus]:
+        """The workers with memory."""
+        return [seat for seat in self._seats if seat.presence is Presence.ALIVE]

@@ -1,0 +1,159 @@
+"""Supposed failures: the fixed point's answer, without anybody failing.
+
+A question is a round of rollback that stops before the decision: the living say what they hold, without pausing; the same
+solver decides; everybody says what it would have to do. The answer is right for the moment at which it was asked. Like a
+round, it needs the whole job: while a worker is being replaced there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from monitor.coordination.effects import Answer, Answered, Effect, Send
+from monitor.coordination.options import Options
+from recovery.errors import NoSolutionError, ReportError
+from recovery.layout import Layout
+from recovery.metadata import Bound
+from recovery.protocol import AskMemory, Held, InMemory, Suppose, Supposed, Unanswered
+from timely.errors import FalkirkError
+
+PATIENCE_SECONDS = 5.0
+"""A worker answers between two turns; one turn may be a long user function."""
+
+
+@dataclass(slots=True)
+class _Question:
+    available: Options
+    failed: tuple[tuple[int, int], ...]
+    due: float
+    memory: dict[int, tuple[InMemory, ...]] = field(default_factory=dict)
+    bounds: tuple[tuple[Bound | None, ...], ...] | None = None
+    supposed: dict[int, Supposed] = field(default_factory=dict)
+
+
+class OpenQuestions:
+    """Questions under way. `act` takes what is to be done."""
+
+    def __init__(self, act: Callable[[Effect], None]) -> None:
+        self._act = act
+        self._open: dict[int, _Question] = {}
+
+    def ask(self, number: int, available: Options, failed: Iterable[tuple[int, int]], now: float) -> None:
+        """Ask what follows if the processors `failed`, as (processor, worker), lost their memory. Answered as `number`."""
+        self._open[number] = question = _Question(available, tuple(sorted(set(failed))), now + PATIENCE_SECONDS)
+        self._send(question, AskMemory(number))
+
+    def hear(self, message: Held | Supposed | Unanswered) -> None:
+        """Take a worker's answer. Whatever goes wrong here is of no consequence but to the question."""
+        question = self._open.get(message.question)
+        if question is None:
+            return
+        try:
+            self._take(question, message)
+        except Exception as error:
+            self._answer(message.question, f"the question cannot be answered: {type(error).__name__}: {error}")
+
+    def _take(self, question: _Question, message: Held | Supposed | Unanswered) -> None:
+        if isinstance(message, Unanswered):
+            self._answer(message.question, f"worker {message.worker} cannot answer: {message.reason}")
+            return
+        workers = question.available.layout.workers
+        if isinstance(message, Held):
+            try:
+                question.available.memory(message.worker, message.memory)
+            except ReportError as error:
+                self._answer(message.question, f"worker {message.worker} does not answer as it should: {error}")
+                return
+            question.memory[message.worker] = message.memory
+            if len(question.memory) == workers and question.bounds is None:
+                self._solve(message.question, question)
+        elif question.bounds is not None:
+            question.supposed[message.worker] = message
+            if len(question.supposed) == workers:
+                said = [question.supposed[worker] for worker in range(workers)]
+                resent = tuple(each.resent for each in said)
+                redone = tuple(each.redone for each in said)
+                self._answer(message.question, Answer(question.failed, question.bounds, resent, redone))
+
+    def tick(self, now: float) -> None:
+        """Give up what takes too long."""
+        for number, question in list(self._open.items()):
+            if now >= question.due:
+                there = question.memory if question.bounds is None else question.supposed
+                silent = ", ".join(str(w) for w in range(question.available.layout.workers) if w not in there)
+                self._answer(number, f"worker {silent} is busy with a long step, and does not answer: ask again")
+
+    def give_up(self, reason: str) -> None:
+        """The job that was asked about is no more."""
+        for number in list(self._open):
+            self._answer(number, reason)
+
+    def _solve(self, number: int, question: _Question) -> None:
+        try:
+            question.bounds = question.available.decide(question.memory, question.failed)
+        except NoSolutionError as error:
+            self._answer(number, str(error))
+            return
+        failed: list[list[int]] = [[] for _ in range(question.available.layout.workers)]
+        for processor, worker in question.failed:
+            failed[worker].append(processor)
+        self._send(question, Suppose(number, question.bounds, tuple(map(tuple, failed))))
+
+    def _send(self, question: _Question, message: AskMemory | Suppose) -> None:
+        for worker in range(question.available.layout.workers):
+            self._act(Send(worker, message))
+
+    def _answer(self, number: int, answer: Answer | str) -> None:
+        del self._open[number]
+        self._act(Answered(number, answer))
+
+
+def restart(available: Options) -> Answer:
+    """The rollback frontiers of a restart of a job that is not running, by what its stores hold.
+
+    Raises NoSolutionError if what was promised to be kept cannot be.
+    """
+    layout = available.layout
+    everything = tuple((p, w) for p in range(len(layout.processors)) for w in range(layout.workers))
+    return Answer(everything, available.decide({}))
+
+
+def targets(layout: Layout, names: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """The processors that are meant, as (processor, worker).
+
+    `worker:1` is all of worker 1; `count@1` operator "count" there, and `count` that operator on every worker.
+
+    Raises FalkirkError for a name that is nothing of this job.
+    """
+    found: set[tuple[int, int]] = set()
+    for name in names:
+        kind, _, number = name.partition(":")
+        operator, at, worker = name.rpartition("@")
+        if kind == "worker" and number:
+            found.update((p, _worker(layout, number, name)) for p in range(len(layout.processors)))
+            continue
+        workers: Iterable[int] = range(layout.workers)
+        if at and _is_number(worker):
+            workers = [_worker(layout, worker, name)]
+        else:
+            operator = name
+        places = [p for p, info in enumerate(layout.processors) if info.name == operator]
+        if not places:
+            known = ", ".join(info.name for info in layout.processors)
+            raise FalkirkError(
+                f"{name!r} is neither a worker (worker:1) nor an operator of this job; those are: {known}"
+            )
+        found.update((p, w) for p in places for w in workers)
+    return tuple(sorted(found))
+
+
+def _worker(layout: Layout, number: str, name: str) -> int:
+    if not _is_number(number) or int(number) >= layout.workers:
+        raise FalkirkError(f"{name!r}: the workers of this job are numbered 0 to {layout.workers - 1}")
+    return int(number)
+
+
+def _is_number(text: str) -> bool:
+    """True if this can be the number of a worker. Digits of other scripts are none, nor are thousands of them."""
+    return text.isascii() and text.isdigit() and len(text) < 10

@@ -1,0 +1,306 @@
+"""Why a frontier is where it is, in words, with the processors to blame.
+
+For the rollback frontier: W(p) is the greatest solution over what can be restored (`recovery.fixed_point`). That p be at its
+next bound asks for something of its neighbours: of each sender a frontier whose projection holds it (M̄(d, f) ⊆ φ(d)(f(src)))
+and of each receiver one that holds what p has discarded by then (D̄(e, f) ⊆ f(dst)). Where the neighbour is not that far, it
+asks for something in turn. Whoever is asked for more than it can be restored to is a *culprit*: the frontier of p rises to
+the next bound when all culprits can do what they are asked for, and not before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from monitor.coordination.options import Options
+from monitor.coordination.topology import Topology
+from recovery.metadata import NEVER, Bound, after, at_cut, at_epoch, cut_within, inverse, project
+from recovery.protocol import Closely, Observed, ObservedHold
+from recovery.recorder import image
+from timely.time import INF, Summary, Time
+
+SENDER = "M̄(d, f) ⊆ φ(d)(f(src))"
+RECEIVER = "D̄(e, f) ⊆ f(dst)"
+OWN = "f ∈ F*(p)"
+
+_MOST_EDGES = 20_000
+"""The monitor has other things to do."""
+
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Processor `flat` would have to be at `bound`, because of `constraint` with the one that asked (None: nobody did)."""
+
+    flat: int
+    bound: Bound
+    constraint: str
+    asker: Need | None = None
+
+    def path(self) -> list[Need]:
+        """From the processor that was asked about to this one."""
+        return [*(self.asker.path() if self.asker is not None else []), self]
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackCauses:
+    """Why W of processor `flat` is `low`: for `next`, all of `culprits` are asked for what they cannot do, nearest first."""
+
+    flat: int
+    low: Bound
+    next: Bound | None
+    """None: it is at its end."""
+    culprits: tuple[Need, ...]
+    text: str
+    whole: bool = True
+    """False: the search was given up; there may be more culprits."""
+
+    def as_json(self, topology: Topology) -> dict[str, Any]:
+        """As the page gets it."""
+        first = self.culprits[0] if self.culprits else None
+        path = first.path() if first is not None else []
+        binding = path[1] if len(path) > 1 else first
+        return {
+            "low": plain_bound(self.low),
+            "next": None if self.next is None else plain_bound(self.next),
+            "text": self.text,
+            "constraint": binding.constraint if binding is not None else None,
+            "culprit": None if first is None else _place(topology, first.flat),
+            "path": [{**_place(topology, n.flat), "bound": plain_bound(n.bound), "by": n.constraint} for n in path],
+            "culprits": [
+                {**_place(topology, need.flat), "bound": plain_bound(need.bound)}
+                for need in self.culprits[:_MOST_NAMED]
+            ],
+            "more": max(0, len(self.culprits) - _MOST_NAMED),
+            "whole": self.whole,
+        }
+
+
+def why_rollback(available: Options, flat: int) -> RollbackCauses:
+    """The constraints that hold W of one processor back."""
+    topology = available.topology
+    low = available.low(flat)
+    info = topology.info(flat)
+    if low >= info.everything:
+        return RollbackCauses(flat, low, None, (), "It is done for good: nothing of it will ever be rolled back.")
+    first = _next(available, flat, low)
+    seen: dict[int, Bound] = {}
+    culprits: dict[int, Need] = {}
+    todo = deque([Need(flat, first, OWN)])
+    looked = 0
+    while todo and looked < _MOST_EDGES:
+        need = todo.popleft()
+        p = need.flat
+        option = _option(available, p, need.bound)
+        bound, discards = option if option is not None else (need.bound, None)
+        if p in seen and seen[p] >= bound:
+            continue
+        seen[p] = bound
+        if option is None:
+            culprits[p] = Need(p, bound, need.constraint, need.asker)  # again if more is asked of it; in its old place
+        for index, _ in topology.incoming[p]:
+            edge = topology.edges[index]
+            asked = least_source(edge.summary, bound)
+            if available.low(edge.source) < asked:
+                todo.append(Need(edge.source, asked, SENDER, need))
+        for index in topology.leaving[p]:
+            edge = topology.edges[index]
+            if discards is not None:
+                asked = discards[edge.port]
+            elif topology.logs[p // topology.workers][edge.port]:
+                continue
+            else:
+                asked = least_target(edge.backwards, bound, available.layout.groups[topology.info(p).group].depth)
+            if available.low(edge.target) < asked:
+                todo.append(Need(edge.target, asked, RECEIVER, need))
+        looked += len(topology.incoming[p]) + len(topology.leaving[p])
+    found = tuple(culprits.values())
+    return RollbackCauses(flat, low, first, found, _in_words(available, flat, first, found, not todo), not todo)
+
+
+def least_source(summary: Summary, bound: Bound) -> Bound:
+    """The least bound of a sender whose projection holds `bound`.
+
+    >>> least_source(Summary.egress(2), (3,)), least_source(Summary.ingress(1), (3, 1))
+    ((3, 0), (4,))
+    """
+    least = inverse(summary, bound)
+    return least if project(summary, least) >= bound else at_epoch(least[0] + 1, len(least))
+
+
+def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
+    """The least bound of a receiver that holds all that a sender at `bound` has sent: ↓σ. `cuts`: the depth of its group.
+
+    >>> least_target(Summary.feedback(2), (3, 0)), least_target(Summary.feedback(2), (3, 1))
+    ((3, 0), (3, 2))
+    >>> least_target(Summary.ingress(1), (3,)), least_target(Summary.ingress(1), (3,), cuts=2)
+    ((3, 0), (2, 1))
+    >>> least_target(Summary.ingress(2), (3, 7), cuts=2), least_target(Summary.feedback(3), (3, 7, 0), cuts=2)
+    ((3, 7, 0), (3, 7, 0))
+    """
+    if len(bound) < cuts and summary.append and any(bound):  # the last of it came to the loop's first iteration
+        return after((*bound[:-1], bound[-1] - 1, *summary.append))
+    # The end of what is cut as a whole, if that is enough: step by step, what goes round a loop would never come to an end.
+    whole = at_cut(cut_within(bound, cuts), summary.result_depth)
+    return whole if inverse(summary, whole) >= bound else image(summary, bound)
+
+
+def _next(available: Options, flat: int, low: Bound) -> Bound:
+    """The bound that W of a processor would rise to next."""
+    if available.topology.info(flat).chain:
+        chain = available.chains[flat]
+        at = bisect_right(chain, low, key=lambda option: option[0])
+        if at < len(chain):
+            return chain[at][0]
+    return at_epoch(min(low[0] + 1, NEVER), len(low))
+
+
+def _option(available: Options, flat: int, bound: Bound) -> tuple[Bound, tuple[Bound, ...] | None] | None:
+    """The first option of a processor that is at least `bound`, with D̄ where it was reported."""
+    low = available.low(flat)
+    if available.topology.info(flat).chain:
+        chain = available.chains[flat]
+        at = bisect_left(chain, max(bound, low), key=lambda option: option[0])
+        return chain[at] if at < len(chain) else None
+    return (bound, None) if bound <= available.completed(flat) else None
+
+
+def _in_words(available: Options, flat: int, first: Bound, culprits: tuple[Need, ...], whole: bool) -> str:
+    if not culprits and not whole:
+        return f"What holds it back is more than {_MOST_EDGES:,} edges away: the search was given up."
+    if not culprits:
+        return "Everything that it needs is there: it rises as soon as the monitor has written that down."
+    topology = available.topology
+    nearest = culprits[0]
+    own = nearest.flat == flat
+    who = "It" if own else _name(topology, nearest.flat)
+    info = topology.info(nearest.flat)
+    worker = nearest.flat % topology.workers
+    upto = available.upto[worker]
+    complete = upto is not None and at_cut(upto[info.group], info.depth) >= nearest.bound
+    if not info.chain:
+        done = available.completed(nearest.flat)
+        text = f"{who} keeps nothing, and has completed only {epoch_text(done)}"
+    elif complete:
+        every = available.layout.groups[info.group]
+        when = f"every {every.epochs} epochs" if every.epochs is not None else f"every {every.seconds} s"
+        text = f"{who} has completed {epoch_text(nearest.bound)}, and has no checkpoint there yet: one is made {when}"
+    else:
+        chain = available.chains[nearest.flat]
+        last = f"its newest is at {epoch_text(chain[-1][0])}" if chain else "it has none"
+        text = f"{who} has not completed {epoch_text(nearest.bound)} yet, and has no checkpoint that far ({last})"
+    more = f"; so it is with {'at least ' * (not whole)}{len(culprits) - 1} more" if len(culprits) > 1 else ""
+    if own:
+        return f"{text}{more}."
+    asked = f"To keep {epoch_text(first)}, it needs {who} to keep {epoch_text(nearest.bound)}"
+    path = nearest.path()
+    via = [_name(topology, need.flat) for need in path[1:-1]]
+    through = f", by way of {' and '.join(via[:2])}{' and others' if len(via) > 2 else ''}" if via else ""
+    return f"{asked}{through}. {text}{more}."
+
+
+# ---------------------------------------------------------------------------------------------- progress
+
+
+def why_progress(topology: Topology, told: Mapping[int, Observed], flat: int) -> dict[str, Any]:
+    """The holders of a processor's progress frontier, by what workers say that were asked to look closely."""
+    processor, worker = divmod(flat, topology.workers)
+    mine = _closely(told.get(worker), processor)
+    if mine is None:
+        return {"text": "Its worker has not said yet.", "frontier": None, "culprit": None, "holds": []}
+    if not mine.frontier:
+        return {"text": "Nothing can reach it any more.", "frontier": [], "culprit": None, "holds": []}
+    # What it waits for is known at its own worker; whose it is, each of the others knows of itself.
+    owners: dict[tuple[str, int], dict[int, set[Time]]] = {}
+    for index in told:
+        seen = _closely(told[index], processor)
+        for hold in seen.holds if seen is not None else ():
+            if hold.here:
+                owners.setdefault((hold.what, hold.processor), {}).setdefault(index, set()).add(hold.time)
+    listed = []
+    for hold in sorted(mine.holds, key=lambda hold: hold.time):
+        known = owners.get((hold.what, hold.processor), {})
+        if hold.what == "batch" or (hold.what == "notification" and hold.processor == processor and hold.here):
+            known = {worker: {hold.time}}
+        # Workers do not look at the same moment: who has one at another time by now may well have had this one.
+        workers = sorted(index for index, times in known.items() if hold.time in times) or sorted(known)
+        listed.append({**_hold(topology, hold), "workers": workers})
+    if not listed:
+        return {"text": "It is on its way.", "frontier": _times(mine.frontier), "culprit": None, "holds": []}
+    least = listed[0]
+    where = f" on worker {least['workers'][0]}" if len(least["workers"]) == 1 else ""
+    return {
+        "text": f"{_WORDS[least['what']].format(name=least['name'])}{where} is at {time_text(tuple(least['time']))}.",
+        "frontier": _times(mine.frontier),
+        "culprit": {"operator": least["operator"], "worker": (least["workers"] or [worker])[0]},
+        "holds": listed,
+    }
+
+
+_WORDS = {
+    "position": "The source {name!r}",
+    "message": "A message on its way to {name!r}",
+    "capability": "A capability that {name!r} keeps",
+    "notification": "A notification that {name!r} waits for",
+    "batch": "A batch that waits for {name!r}",
+}
+
+
+def _closely(told: Observed | None, processor: int) -> Closely | None:
+    return next((each for each in told.closely if each.processor == processor), None) if told is not None else None
+
+
+def _hold(topology: Topology, hold: ObservedHold) -> dict[str, Any]:
+    return {
+        "what": hold.what,
+        "operator": hold.processor,
+        "name": topology.layout.processors[hold.processor].name,
+        "time": [plain(at) for at in hold.time],
+        "count": hold.count,
+    }
+
+
+def _times(frontier: tuple[Time, ...]) -> list[list[int]]:
+    return [[plain(at) for at in time] for time in frontier]
+
+
+def plain(coordinate: int) -> int:
+    """A coordinate for JSON: -1 for those above all numbers."""
+    return -1 if coordinate >= INF - 1 else coordinate
+
+
+def plain_bound(bound: Bound) -> list[int]:
+    """A bound for JSON: [-1] is everything."""
+    return [-1] if bound[0] >= NEVER else [plain(at) for at in bound]
+
+
+def epoch_text(bound: Bound) -> str:
+    """A bound in words.
+
+    >>> epoch_text((3,)), epoch_text((3, 2)), epoch_text((0, 0))
+    ('all before epoch 3', 'all before (3, 2)', 'nothing')
+    """
+    if not any(bound):
+        return "nothing"
+    if bound[0] >= NEVER:
+        return "everything"
+    return f"all before epoch {bound[0]}" if not any(bound[1:]) else f"all before {time_text(bound)}"
+
+
+def time_text(time: Time) -> str:
+    """A time in words."""
+    shown = ["∞" if at < 0 or at >= INF - 1 else str(at) for at in time]
+    return f"epoch {shown[0]}" if len(shown) == 1 else f"({', '.join(shown)})"
+
+
+def _name(topology: Topology, flat: int) -> str:
+    return f"{topology.info(flat).name!r} on worker {flat % topology.workers}"
+
+
+def _place(topology: Topology, flat: int) -> dict[str, Any]:
+    operator, worker = divmod(flat, topology.workers)
+    return {"operator": operator, "worker": worker, "name": topology.info(flat).name}

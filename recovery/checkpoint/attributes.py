@@ -1,0 +1,128 @@
+"""Finds what operators of the user's keep in attributes from one time to the next: nobody saves that.
+
+Where all that came has been dealt with, an operator must look as it did when it was made, but for its `state`. It is compared
+at cuts, and made so in a rollback; at a cut containers may hold what belongs to later times that are under way. What is
+compared is which objects the attributes are, and of plain containers what they hold: what an operator changes deep inside an
+object of its own is not seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from recovery.layout import Layout
+from recovery.metadata import Bound, at_cut
+from recovery.recorder import WorkerRecorder
+from timely.dataflow.graph import Node
+from timely.errors import OperatorError
+from timely.operators.base import Capability, Operator
+from timely.worker.worker import Worker
+
+_MOST = 64
+"""Of containers with more elements only the number is compared."""
+
+_PLAIN = (int, float, str, bytes, bool, type(None), tuple, frozenset)
+_CONTAINERS = (list, dict, set, deque, bytearray)
+
+_Look: TypeAlias = dict[str, tuple[Any, Any]]
+"""By attribute: the object, and what it held."""
+
+
+class Attributes:
+    """Those of the user's operators on one worker, but for operators that come back by replay."""
+
+    def __init__(self, layout: Layout, worker: Worker, recorder: WorkerRecorder) -> None:
+        self._layout = layout
+        self._worker = worker
+        self._recorder = recorder
+        self._of = [
+            p for p, info in enumerate(layout.processors) if info.kind in ("unary", "binary") and not info.history
+        ]
+        self._looks: dict[int, tuple[Operator, _Look]] = {}
+        self.look()
+
+    def look(self) -> None:
+        """To be called before new operators handle anything: remember how they were made."""
+        for p in self._of:
+            operator = self._worker.runtimes[p].operator
+            now = _look(operator)
+            if p not in self._looks:
+                self._looks[p] = (operator, now)
+            elif self._looks[p][0] is not operator:  # which may have heard of its capabilities already
+                made = {
+                    name: seen for name, seen in self._looks[p][1].items() if isinstance(seen[0], _PLAIN + _CONTAINERS)
+                }
+                self._looks[p] = (operator, now | made)
+
+    def changed(self, p: int) -> list[str]:
+        """The attributes of processor `p` that are not as they were made, as far as can be seen."""
+        if p not in self._looks:
+            return []
+        operator, before = self._looks[p]
+        now = _look(operator)
+        return sorted(
+            name
+            for name in before.keys() | now.keys()
+            if (name not in before or name not in now or not _same(before[name], now[name]))
+            # A capability is given back after a rollback: those for later times by on_restore, others in an event.
+            and not isinstance(vars(operator).get(name), Capability)
+        )
+
+    def check(self, group: int, at: Bound) -> None:
+        """Before a cut. Raises OperatorError for an operator that keeps what the cut does not save."""
+        for p in self._layout.members(group):
+            if p in self._looks:
+                operator = self._worker.runtimes[p].operator
+                names = [name for name in self.changed(p) if name not in operator.transient]
+                if names and not self._at_rest(p, at_cut(at, self._layout.processors[p].depth)):
+                    names = [name for name in names if not isinstance(vars(operator).get(name), _CONTAINERS)]
+                if names:
+                    raise _error(self._worker.runtimes[p].processor.node, type(operator).__name__, names)
+
+    def _at_rest(self, p: int, bound: Bound) -> bool:
+        return (
+            not self._worker.runtimes[p].ctx.pending
+            and not any(op == p for op, _ in self._worker.held)
+            and all(delivered <= bound for delivered in self._recorder.delivered_bounds(p))
+        )
+
+
+def _error(node: Node, kind: str, names: list[str]) -> OperatorError:
+    listed = " and ".join(f"`{name}`" for name in names)
+    return OperatorError(
+        f"{node} keeps {listed} of {kind} from one time to the next, which nobody would remember after a failure: keep it in "
+        "`state` instead (timely.state has several kinds), or give the operator .policy(LogHistory()), which brings back "
+        f"attributes as well. If no result depends on it, say so in class {kind}: transient = "
+        f"({', '.join(map(repr, names))},)"
+    )
+
+
+def _look(operator: Operator) -> _Look:
+    return {
+        name: (value, _content(value))
+        for name, value in getattr(operator, "__dict__", {}).items()
+        if name not in ("state", "on_batch") and not isinstance(value, Capability)
+    }
+
+
+def _content(value: Any) -> Any:
+    if not isinstance(value, _CONTAINERS):
+        return None
+    if len(value) > _MOST:
+        return len(value)
+    return [each for item in value.items() for each in item] if isinstance(value, Mapping) else list(value)
+
+
+def _same(before: tuple[Any, Any], now: tuple[Any, Any]) -> bool:
+    (old, held), (new, holds) = before, now
+    if held is None or type(old) is not type(new):
+        return _equal(old, new)
+    if isinstance(held, list) and isinstance(holds, list):
+        return len(held) == len(holds) and all(map(_equal, held, holds))
+    return bool(held == holds)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and bool(one == other))

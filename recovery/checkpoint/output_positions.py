@@ -1,0 +1,42 @@
+"""The bounds up to which the sinks and captures of a worker have published, told with every segment.
+
+Their output is kept until the low-watermark contains it, and is published then. The journal does not write down what it has
+no use for any more, so a reader would find such output again wherever its segment is needed for the sake of something else,
+and would publish it again: rightly, for nobody could tell, but many epochs of it. One small record a segment tells.
+"""
+
+from __future__ import annotations
+
+from recovery.checkpoint.records import PUBLISHED, Published, section
+from recovery.metadata import Bound
+from recovery.store.journal import Journal
+from timely.time import Time
+
+
+class OutputBounds:
+    """The published bounds, by processor; `journal` hears of them when it writes anyway."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._bounds: dict[int, Bound] = {}
+        self._saved: dict[int, Bound] = {}
+
+    def rise(self, p: int, bound: Bound) -> None:
+        """Processor `p` has handed over everything before `bound`. It must be outside before the next segment is sealed."""
+        self._bounds[p] = max(bound, self._bounds.get(p, bound))
+
+    def holds(self, p: int, time: Time) -> bool:
+        """True if `time` was published."""
+        return p in self._bounds and time < self._bounds[p]
+
+    def load(self, record: Published) -> None:
+        """Take over what an earlier incarnation wrote."""
+        for p, bound in record.bounds:
+            self.rise(p, bound)
+        self._saved = dict(self._bounds)
+
+    def save(self, again: bool = False) -> None:
+        """Put it into the segment that is sealed next, if it has changed; `again`: in any case."""
+        if again or self._saved != self._bounds:
+            self._saved = dict(self._bounds)
+            self._journal.add(PUBLISHED, section(Published(tuple(sorted(self._bounds.items())))))

@@ -1,0 +1,111 @@
+"""The pace of a cut: when a worker's driver makes its pieces, how large, and for how long, so that nothing else waits.
+
+The core has no clock, so the driver measures. After each turn it makes pieces for as long as half a turn takes, within limits.
+The longer a cut lasts, the more: one that takes as long as the interval that was asked for gets half of the worker's time, and
+a source that gives more than can be saved is slowed down by that. A piece that would not be over by the time at which a
+source has its next input is put off until that input was handled, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from recovery.checkpoint.checkpoints import PIECE_ROWS
+
+SHORTEST, LONGEST = 0.0005, 0.002
+"""A piece, and all pieces of a turn, should take half of what a turn of the worker takes, but no fewer and no more seconds."""
+
+LATEST = 0.05
+"""The pieces of a turn take no more seconds than this or the turn itself, however late a cut is."""
+
+_FEWEST, _MOST = 16, 1 << 17
+
+_IN_TIME = 0.25
+"""A cut is in time for this share of the interval."""
+
+
+class Pace:
+    """Measured durations of one worker's pieces and turns, in seconds, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.rows = PIECE_ROWS
+        """The wanted number of rows of the next piece."""
+        self._per_row: float | None = None
+        self._longest = 0.0
+        """The expected duration of a piece: the longest of late. Memory never used before can make one ten times as long."""
+        self._turn = 0.0
+        self._put_off = False
+        self._cut_since: float | None = None
+
+    def worked(self, seconds: float) -> None:
+        """A turn in which there was something to do took so long, pieces apart."""
+        self._turn += (seconds - self._turn) / 16
+
+    def saved(self, rows: int, seconds: float, spent: float) -> None:
+        """A piece had so many rows and took so long, of which so much was this thread's: the rest, others had the core.
+
+        Its size follows from what it costs. By how long it took, pieces would get smaller on a machine that others use, and so
+        dearer for each row, for nothing.
+        """
+        self._longest = max(seconds, self._longest * 0.9)
+        if spent <= 0.0 or rows < self.rows // 4:  # what a smaller one costs says nothing of what a full one does
+            return
+        each = spent / rows
+        if self._per_row is None:
+            self._per_row = each
+        else:  # a piece in which the machine did something else must not count for much
+            self._per_row += (min(each, 4 * self._per_row) - self._per_row) / 8
+        self.rows = min(max(int(self.usual / self._per_row), _FEWEST), _MOST)
+
+    @property
+    def usual(self) -> float:
+        """Seconds that pieces should take after a turn."""
+        return min(max(SHORTEST, self._turn / 2), LONGEST)
+
+    def budget(self, now: float, every: float) -> float:
+        """Seconds for the pieces of this turn. `every`: how many should be between two cuts."""
+        if self._cut_since is None:
+            self._cut_since = now
+        late = (now - self._cut_since) / max(every, LATEST)
+        return self.usual if late < _IN_TIME else min(max(self.usual, self._turn * late), max(LATEST, self._turn))
+
+    def make(
+        self,
+        began: float,
+        every: float,
+        more: Callable[[], bool],
+        piece: Callable[[int], int],
+        clock: Callable[[], float],
+        spent: Callable[[], float],
+    ) -> float:
+        """Make pieces for as long as this turn may last; the time after that.
+
+        Args:
+            began: the time now.
+            every: seconds that should be between two cuts.
+            more: whether there is something to make.
+            piece: makes a piece of about so many rows, and returns how many there were.
+            clock, spent: the time, and the seconds of processor time that this thread has used.
+        """
+        budget, now, first = self.budget(began, every), began, True
+        late = budget > self.usual
+        while more():
+            start, used = now, spent()
+            rows = piece(self.rows)
+            now = clock()
+            if not (late and first):  # the first one looks through what the turn has written, however few rows it has
+                self.saved(rows, now - start, spent() - used)
+            # Another one that takes as long would not be over in time; by a clock that stands still nobody can tell.
+            if now == start or (2 * now - start - began > budget and not (late and first)):
+                break
+            first = False
+        return now
+
+    def over(self) -> None:
+        """All cuts that were asked for are made."""
+        self._cut_since = None
+
+    def puts_off(self, left: float | None) -> bool:
+        """True if the next piece should wait, if input comes in `left` seconds (None: nobody knows when)."""
+        self._put_off = not self._put_off and left is not None and left < self._longest
+        return self._put_off

@@ -1,0 +1,104 @@
+"""The loop around a session, its statistics and its result, for every way of running a job."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from runtime.control import Stats
+from runtime.session import Session
+from timely.data.batch import Batch
+from timely.dataflow.wire import Capture
+from timely.errors import FalkirkError, naming_the_line
+from timely.time import INF, Time, visible
+
+STATS_SECONDS = 0.2
+"""Seconds between two statistics of a worker."""
+
+OnStats = Callable[[Mapping[int, Stats]], None]
+Drive = Callable[[Session], Any]
+
+
+@dataclass(slots=True)
+class Result:
+    """The result of a finished job; `stats` and `returned` are by worker."""
+
+    seconds: float
+    stats: dict[int, Stats]
+    returned: dict[int, Any]
+    _captured: dict[str, list[tuple[Time, Batch]]] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Records that the sources read, on all workers."""
+        return sum(stats.records for stats in self.stats.values())
+
+    @naming_the_line
+    def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
+        """The batches that reached a capture, with their times, in order of time; of all workers."""
+        name = capture if isinstance(capture, str) else capture.name
+        if name not in self._captured:
+            raise FalkirkError(f"there is no capture {name!r}; there are: {', '.join(self._captured) or 'none'}")
+        return [(visible(at), batch) for at, batch in sorted(self._captured[name], key=lambda entry: entry[0])]
+
+
+def run_session(session: Session, drive: Drive | None, on_stats: Callable[[Stats], None] | None) -> Any:
+    """Run a session to the end of its job; what `drive` returned.
+
+    `drive(session)` feeds the inputs by hand; what it leaves open is closed, and the job seen through: other workers may
+    still need this one. Raises FalkirkError when there are inputs and nobody who feeds them.
+    """
+    returned = drive(session) if drive is not None else None
+    inputs = [node.name for node in session.plan.graph.of_kind("input")]
+    if inputs and drive is None:
+        nodes = ", ".join(map(str, session.plan.graph.of_kind("input")))
+        raise FalkirkError(f"nothing feeds the {nodes}: use a source, or run with drive=function")
+    for name in inputs:
+        session.input(name).close()
+    due = time.monotonic() + STATS_SECONDS
+    while not session.done:
+        session.step(STATS_SECONDS)
+        if on_stats is not None and (now := time.monotonic()) >= due:
+            due = now + STATS_SECONDS
+            on_stats(session_stats(session))
+    return returned
+
+
+def session_stats(session: Session, done: bool = False) -> Stats:
+    """The statistics of the session."""
+    worker = session.worker
+    times = [worker.input_time(node.index) for node in worker.plan.graph.of_kind("source", "input")]
+    live = [at[0] for at in times if at is not None]
+    open_epochs = [least[0] for ends in worker.plan.ends.values() for w in ends for least in worker.tracker.frontier(w)]
+    return Stats(
+        records=sum(source.records for source in session.sources),
+        written=session.written,
+        epoch=None if done else min((epoch for epoch in open_epochs if epoch < INF), default=None),
+        read_epoch=min(live, default=None),
+        queued_bytes=worker.queued_bytes,
+        done=done,
+        jobs=session.running_jobs(),
+    )
+
+
+@contextmanager
+def explaining(show: Callable[[], None]) -> Iterator[None]:
+    """While inside, Ctrl-\\ shows what the job waits for instead of ending it."""
+    if not hasattr(signal, "SIGQUIT") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        show()
+
+    before = signal.signal(signal.SIGQUIT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGQUIT, before)

@@ -1,0 +1,78 @@
+"""Frames as bytes: a length, a small MessagePack head, and the encoded batches as they are.
+
+    frame   = u32 length of all that follows, u32 length of head, head, block*
+    head    = [sender, generation, pressed, ends, progress, messages]
+    message = [edge, number, event, time, length of header, [length of each payload part]]
+    block   = header and payload parts of each message, in order
+
+A length of 0 is the goodbye of a worker that is done.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Any
+
+import msgspec
+
+from timely.data.codec.typed import Typed
+from timely.data.messages import Frame, Message
+from timely.errors import ProtocolError
+
+PREFIX = struct.Struct("<II")
+LENGTH = struct.Struct("<I")
+GOODBYE = LENGTH.pack(0)
+
+_Size = Annotated[int, msgspec.Meta(ge=0)]
+_Head = tuple[
+    int,
+    int,
+    bool,
+    int,
+    list[tuple[int, tuple[int, ...], int]],
+    list[tuple[int, int, tuple[int, ...], tuple[int, ...], _Size, list[_Size]]],
+]
+_encoder = msgspec.msgpack.Encoder()
+_decoder: Typed[_Head] = Typed("the head of a frame", _Head)
+
+
+def encode_frame(frame: Frame) -> list[Any]:
+    """The buffers of a frame, to be written one after the other. Batches are not copied."""
+    blocks: list[Any] = []
+    messages = []
+    size = 0
+    for m in frame.messages:
+        lengths = [memoryview(part).nbytes for part in m.payload]
+        messages.append((m.edge, m.number, m.event, m.time, len(m.header), lengths))
+        blocks.append(m.header)
+        blocks += m.payload
+        size += len(m.header) + sum(lengths)
+    head = _encoder.encode((frame.sender, frame.generation, frame.pressed, frame.ends, frame.progress, messages))
+    total = LENGTH.size + len(head) + size
+    if total >= 1 << 32:
+        raise ValueError(f"a frame of {total:,} bytes is too large; send smaller batches")
+    return [PREFIX.pack(total, len(head)) + head, *blocks]
+
+
+def decode_frame(body: memoryview, trusted: bool = False) -> Frame:
+    """The frame in `body`, which is what follows the first length. Payloads are views into it.
+
+    `trusted`: it came straight from a process of this job on this host. Raises ProtocolError for what is not a frame.
+    """
+    if len(body) < LENGTH.size:
+        raise ProtocolError(f"a frame of {len(body)} bytes cannot be")
+    (length,) = LENGTH.unpack_from(body)
+    at = LENGTH.size + length
+    sender, generation, pressed, ends, progress, heads = _decoder.decode(body[LENGTH.size : at])
+    messages = []
+    for edge, number, event, time, header_length, lengths in heads:
+        header = bytes(body[at : at + header_length])
+        at += header_length
+        payload = []
+        for part in lengths:
+            payload.append(body[at : at + part])
+            at += part
+        messages.append(Message(edge, number, event, time, header, payload, trusted))
+    if at != len(body):
+        raise ProtocolError(f"a frame says that it has {at:,} bytes, and has {len(body):,}")
+    return Frame(sender, generation, messages, progress, pressed, ends)

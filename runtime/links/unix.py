@@ -1,0 +1,246 @@
+"""The link of workers on one host: a connected stream socket to each, never blocking."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from runtime.links.frames import GOODBYE, LENGTH, decode_frame, encode_frame
+from timely.data.messages import Frame
+from timely.errors import ProtocolError, WorkerLost
+
+_HEAD = 1 << 14
+"""Bytes that are read before the length of a frame is known."""
+
+_GOODBYE_SECONDS = 10.0
+_SPIN_SECONDS = 50e-6
+"""Seconds to look again before sleeping: a sleep and wake-up cost more than that. Only with a core for each worker."""
+
+
+class _Peer:
+    """One connection: what is half received, and what the socket did not take yet."""
+
+    __slots__ = ("body", "filled", "goodbye", "head", "kept", "out", "sock", "worker")
+
+    def __init__(self, worker: int, sock: socket.socket) -> None:
+        self.worker = worker
+        self.sock = sock
+        self.out: deque[memoryview] = deque()
+        self.head = memoryview(bytearray(_HEAD))
+        """The buffer of a header; its first `kept` bytes are the beginning of a length."""
+        self.kept = 0
+        self.body: memoryview | None = None
+        """A frame that did not come whole; its first `filled` bytes are here."""
+        self.filled = 0
+        self.goodbye = False
+
+    def receive(self) -> tuple[list[memoryview], bool]:
+        """The bodies of the frames that are whole now, and whether the connection has ended."""
+        bodies: list[memoryview] = []
+        while True:
+            into = self.head[self.kept :] if self.body is None else self.body[self.filled :]
+            try:
+                count = self.sock.recv_into(into)
+            except BlockingIOError:
+                return bodies, False
+            except (ConnectionResetError, BrokenPipeError):
+                return bodies, True
+            if count == 0:
+                return bodies, True
+            if self.body is None:
+                self._cut(self.kept + count, bodies)
+            else:
+                self.filled += count
+                if self.filled == len(self.body):
+                    bodies.append(self.body)
+                    self.body = None
+            if count < len(into) and self.body is None:
+                return bodies, False
+
+    def _cut(self, end: int, bodies: list[memoryview]) -> None:
+        """Take the frames out of head[:end]; what is unfinished stays for the next reading."""
+        at, head = 0, self.head
+        while end - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(head, at)
+            at += LENGTH.size
+            if length == 0:
+                self.goodbye = True
+                continue
+            there = min(length, end - at)
+            # Batches will be views into this memory: Arrow's pool has it at hand, where fresh memory costs page faults.
+            try:
+                body = memoryview(pa.allocate_buffer(length)).cast("B")
+            except MemoryError:
+                raise ProtocolError(
+                    f"worker {self.worker} sends {length:,} bytes at once, for which there is no memory"
+                ) from None
+            body[:there] = head[at : at + there]
+            at += there
+            if there < length:
+                self.body, self.filled, self.kept = body, there, 0
+                return
+            bodies.append(body)
+        self.kept = end - at
+        head[: self.kept] = bytes(head[at:end])
+
+
+class SocketLink:
+    """Connections over `sockets`, one for each other worker; see `runtime.links.interface.Link`.
+
+    With `survives` the end of a connection is no error: somebody else will notice, and `replace` it. Until then what is sent
+    to that worker is dropped.
+    """
+
+    def __init__(self, sockets: Mapping[int, socket.socket], survives: bool = False) -> None:
+        self._peers: dict[int, _Peer] = {}
+        self._by_file: dict[int, _Peer] = {}
+        self._poll = select.poll()
+        self._survives = survives
+        self._spin = (os.cpu_count() or 1) > len(sockets)
+        self._extra: set[int] = set()
+        self.unsent = 0
+        for worker, sock in sockets.items():
+            self._add(worker, sock)
+
+    def replace(self, worker: int, sock: socket.socket) -> None:
+        """The connection to the process that took the place of `worker`. What the old one still holds is void."""
+        old = self._peers.pop(worker, None)
+        if old is not None:
+            self._drop(old)
+            old.sock.close()
+        self._add(worker, sock)
+
+    def send(self, worker: int, frame: Frame) -> None:
+        peer = self._peers.get(worker)
+        if self._survives and (peer is None or peer.sock.fileno() not in self._by_file):
+            return
+        assert peer is not None
+        views = [memoryview(part).cast("B") for part in encode_frame(frame)]
+        if not peer.out:
+            views = self._push(peer, views)
+        if views:
+            if not peer.out:
+                self._poll.modify(peer.sock.fileno(), select.POLLIN | select.POLLOUT)
+            peer.out.extend(views)
+            self.unsent += sum(view.nbytes for view in views)
+
+    def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
+        self._watch(extra)
+        ready = self._poll.poll(0)
+        if not ready and seconds != 0:
+            ready = self._wait(seconds)
+        frames: list[Frame] = []
+        for file, event in ready:
+            peer = self._by_file.get(file)
+            if peer is None:
+                continue
+            if event & select.POLLOUT:
+                self._drain(peer)
+            if event & ~select.POLLOUT:
+                self._receive(peer, frames)
+        return frames
+
+    def close(self) -> None:
+        """Say goodbye, and wait until everyone has: who is done early must not look like who died."""
+        if self._survives:
+            self.abandon()
+            return
+        deadline = time.monotonic() + _GOODBYE_SECONDS
+        for peer in self._peers.values():
+            self._finish(peer, deadline)
+        while any(not peer.goodbye for peer in self._peers.values()) and time.monotonic() < deadline:
+            try:
+                self.poll(max(0.0, deadline - time.monotonic()))
+            except WorkerLost:
+                break
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close without a word."""
+        for peer in self._peers.values():
+            peer.sock.close()
+
+    def _wait(self, seconds: float | None) -> list[tuple[int, int]]:
+        if self._spin:
+            until = time.perf_counter() + _SPIN_SECONDS
+            while time.perf_counter() < until:
+                ready = self._poll.poll(0)
+                if ready:
+                    return ready
+        return self._poll.poll(None if seconds is None else seconds * 1000)
+
+    def _watch(self, extra: Sequence[int]) -> None:
+        if not extra and not self._extra:
+            return
+        wanted = set(extra)
+        for file in self._extra - wanted:
+            self._poll.unregister(file)
+        for file in wanted - self._extra:
+            self._poll.register(file, select.POLLIN)
+        self._extra = wanted
+
+    def _add(self, worker: int, sock: socket.socket) -> None:
+        self._peers[worker] = self._by_file[sock.fileno()] = _Peer(worker, sock)
+        self._extra.discard(sock.fileno())  # a number that was another file's, which is closed now
+        sock.setblocking(False)
+        self._poll.register(sock.fileno(), select.POLLIN)
+
+    def _drop(self, peer: _Peer) -> None:
+        """The connection has ended: nothing more is sent there."""
+        if self._by_file.pop(peer.sock.fileno(), None) is not None:
+            self._poll.unregister(peer.sock.fileno())
+        self.unsent -= sum(view.nbytes for view in peer.out)
+        peer.out.clear()
+
+    def _receive(self, peer: _Peer, frames: list[Frame]) -> None:
+        bodies, ended = peer.receive()
+        frames += [decode_frame(body, trusted=True) for body in bodies]  # of a process that our own parent has started
+        if ended:
+            self._drop(peer)
+            if not peer.goodbye and not self._survives:
+                peer.goodbye = True
+                raise WorkerLost(f"worker {peer.worker} closed its connection before the job was over")
+
+    def _push(self, peer: _Peer, views: list[memoryview]) -> list[memoryview]:
+        """Write what the socket takes; what is left."""
+        while views:
+            try:
+                sent = peer.sock.sendmsg(views[:64])
+            except BlockingIOError:
+                return views
+            except (BrokenPipeError, ConnectionResetError):
+                return []
+            while views and sent >= views[0].nbytes:
+                sent -= views[0].nbytes
+                views.pop(0)
+            if sent:
+                views[0] = views[0][sent:]
+        return views
+
+    def _drain(self, peer: _Peer) -> None:
+        before = sum(view.nbytes for view in peer.out)
+        left = self._push(peer, list(peer.out))
+        self.unsent += sum(view.nbytes for view in left) - before
+        peer.out = deque(left)
+        if not left:
+            self._poll.modify(peer.sock.fileno(), select.POLLIN)
+
+    def _finish(self, peer: _Peer, deadline: float) -> None:
+        if peer.sock.fileno() not in self._by_file:
+            return
+        peer.out.append(memoryview(GOODBYE))
+        peer.sock.settimeout(max(0.1, deadline - time.monotonic()))
+        try:
+            for view in peer.out:
+                peer.sock.sendall(view)
+        except OSError:
+            pass
+        finally:
+            peer.out.clear()
+            peer.sock.setblocking(False)

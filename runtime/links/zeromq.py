@@ -1,0 +1,419 @@
+"""The link of workers on several hosts: ZeroMQ over TCP, encrypted and authenticated with CURVE.
+
+Every worker listens with one socket and reaches each other worker with one of its own (`runtime.links.zeromq_sockets`), so
+that the end which sends on a connection is the one that hears when it breaks.
+
+ZeroMQ connects again in silence after a failure, and what was under way is gone. A worker must never miss that, so each
+message names the *life* of its sender and of its receiver, a random number that each process draws when it starts, and
+counts from 1 on its connection: a gap, a repetition or another life is a lost worker, never a silent loss.
+
+    message = header, body
+    header  = u8 protocol version, u8 kind, u16 sender, u64 life of sender, u64 life of receiver (0: not met yet),
+              u64 number (0: not counted), u64 number of the last message taken from the receiver
+
+A frame is one message, packed; one that is longer than a few megabytes comes in parts, so that heartbeats get through.
+The receiver says how far it has taken messages out of ZeroMQ, and no more than a window of bytes is under way; what does
+not fit waits here, where `unsent` counts it. ZeroMQ's own limits are off, because they block or drop.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from runtime.links.frames import LENGTH, decode_frame, encode_frame
+from runtime.links.zeromq_sockets import ADVICE, Gate, Keys, Maker, Timing
+from timely.data.messages import Frame
+from timely.errors import FalkirkError, ProtocolError, WorkerLost
+
+PROTOCOL = 1
+HEADER = struct.Struct("<BBHQQQQ")
+HELLO, FRAME, PART, TAKEN, GOODBYE, FAILED = range(1, 7)
+
+_WINDOW = 8 << 20
+"""Bytes under way to one worker before more has to wait. Each quarter of it, the receiver says what it has taken."""
+
+_PART = 4 << 20
+_ZERO_COPY = 1 << 20
+_TURN = 1000
+"""Messages that one `poll` takes at most."""
+
+_LAST_WORDS = 10_000
+"""Bytes of the reason why a worker fails, at most."""
+
+_LOOK_SECONDS = 0.05
+"""Seconds between two looks at its connections of a worker that never waits."""
+
+
+class _Peer:
+    """One other worker: the connection to it, and what is under way in either direction."""
+
+    def __init__(self, worker: int, address: str, maker: Maker) -> None:
+        self.worker = worker
+        self.address = address
+        self.push, self.monitor = maker.connect(worker, address)
+        self.state = "nobody answers there yet"
+        self.connected = False
+        self.life = 0
+        self.greeting = b""
+        self.broken_at: float | None = None
+        self.goodbye = False
+        self.sent = 0
+        self.under_way: deque[tuple[int, int]] = deque()
+        self.window = _WINDOW
+        self.queue: deque[tuple[int, bytes]] = deque()
+        self.taken = 0
+        self.unconfirmed = 0
+        self.parts: list[memoryview] = []
+
+    def __str__(self) -> str:
+        return f"worker {self.worker} at {self.address}"
+
+
+class ZmqLink:
+    """Connections of worker `index` to all others at `addresses`; see `runtime.links.interface.Link`.
+
+    Addresses are `tcp://host:port`, or `ipc://path` on one host; `bind` is where this worker listens if that is not its
+    own address; `listener` is a TCP socket that listens there already, for who let the system choose the port. Without
+    `keys` nothing is encrypted and anybody may connect: for ipc:// in a private folder only.
+    It listens from the start; call `meet` before anything else. `say` gets news for the user while workers wait.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        addresses: Sequence[str],
+        keys: Keys | None = None,
+        bind: str | None = None,
+        timing: Timing | None = None,
+        say: Callable[[str], None] | None = None,
+        listener: socket.socket | None = None,
+    ) -> None:
+        if keys is None and not all(address.startswith("ipc://") for address in addresses):
+            raise FalkirkError("workers that talk over a network need keys: make them with create_host_files()")
+        self.index = index
+        self.unsent = 0
+        self._name = f"worker {index} at {addresses[index]}"
+        self._timing = timing or Timing()
+        self._say = say or self._print
+        self._keys = keys
+        self._life = int.from_bytes(os.urandom(8), "little") | 1
+        self._greeting: bytes | None = None
+        self._met = self._leaving = self._closed = False
+        self._inbox: list[Frame] = []
+        self._verdict = ""
+        self._look_at = 0.0
+        self._extra: set[int] = set()
+        self._poller = zmq.Poller()
+        self._context = zmq.Context()
+        maker = Maker(self._context, index, keys, self._timing, any("[" in address for address in addresses))
+        try:
+            self._gate = Gate(self._context, keys, self._say)
+            self._pull = maker.listen(bind or addresses[index], listener)
+            self._peers = {
+                worker: _Peer(worker, address, maker) for worker, address in enumerate(addresses) if worker != index
+            }
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+        self._by_monitor = {peer.monitor: peer for peer in self._peers.values()}
+        for sock in (self._gate.sock, self._pull, *self._by_monitor):
+            self._poller.register(sock, zmq.POLLIN)
+
+    # Meeting
+
+    def meet(self, greeting: bytes, check: Callable[[int, bytes], None]) -> None:
+        """Send `greeting` to every other worker, and wait until each has sent its own.
+
+        `check(worker, greeting)` raises when they cannot work together. Raises FalkirkError when a worker has not come
+        in time or refuses this one's key, WorkerLost when one fails meanwhile.
+        """
+        self._greeting = greeting
+        end = time.monotonic() + self._timing.meet
+        report_at = time.monotonic() + min(2.0, self._timing.meet / 2)
+        unchecked = dict(self._peers)
+        for peer in self._peers.values():
+            if peer.connected:
+                self._greet(peer)
+        while waiting := [peer for peer in self._peers.values() if not (peer.life and peer.connected)]:
+            now = time.monotonic()
+            news = "; ".join(f"waiting for {peer}: {peer.state}" for peer in waiting)
+            if now > end:
+                raise FalkirkError(
+                    f"worker {self.index} has waited {self._timing.meet:g} s for all workers to meet: {news}. Start all "
+                    "workers within that time, and see that hosts and firewalls let each reach every other's port"
+                )
+            if now > report_at:
+                report_at = now + 5.0
+                self._say(news)
+            self._inbox += self._wait(min(report_at, end) - now + 0.01)
+            for worker in [worker for worker, peer in unchecked.items() if peer.life]:
+                check(worker, unchecked.pop(worker).greeting)
+        self._met = True
+        for peer in self._peers.values():
+            self._confirm(peer)
+
+    # The link
+
+    def send(self, worker: int, frame: Frame) -> None:
+        peer = self._peers[worker]
+        first, *blocks = encode_frame(frame)
+        rest = first[LENGTH.size :]
+        size = len(rest) + sum(memoryview(block).nbytes for block in blocks)
+        if size <= _PART:
+            self._post(peer, FRAME, rest, *blocks)
+            return
+        body = memoryview(b"".join((rest, *blocks)))
+        for at in range(0, size, _PART):
+            self._post(peer, PART if at + _PART < size else FRAME, body[at : at + _PART])
+
+    def poll(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
+        if self._inbox:
+            frames, self._inbox = self._inbox, []
+            return frames
+        frames = self._receive()
+        if frames or seconds == 0:
+            if time.monotonic() >= self._look_at:
+                frames += self._wait(0.0, extra)
+            return frames
+        return self._wait(seconds, extra)
+
+    def close(self) -> None:
+        """Say goodbye, and wait a while until everyone has: who is done early must not look like who died.
+
+        Raises WorkerLost when another worker dies before it is done, even though this one is.
+        """
+        if self._closed:
+            return
+        deadline = time.monotonic() + self._timing.goodbye
+        self._leaving = True
+        try:
+            for peer in self._peers.values():
+                while peer.queue:
+                    self._push_next(peer)
+                self._push(peer, *self._packed(peer, GOODBYE, ()))
+            while any(not peer.goodbye for peer in self._peers.values()) and time.monotonic() < deadline:
+                self._wait(max(0.0, deadline - time.monotonic()))
+        except BaseException as error:
+            self.fail(error)
+            raise
+        self._shut(self._timing.goodbye)
+
+    def abandon(self) -> None:
+        """Close because of the error that is being handled, and tell the others what it says."""
+        self.fail(sys.exc_info()[1] or FalkirkError("it gave up"))
+
+    def fail(self, error: BaseException) -> None:
+        """Close because of `error`, and tell the others what it says, as far as they can be reached."""
+        if self._closed:
+            return
+        text = str(error) if isinstance(error, FalkirkError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, KeyboardInterrupt):
+            text = "it was stopped by Ctrl-C"
+        words = (self._verdict or f"{self._name} failed: {text}").encode(errors="replace")[:_LAST_WORDS]
+        for peer in self._peers.values():
+            with suppress(zmq.ZMQError):
+                peer.push.send(self._header(peer, FAILED, 0) + words, zmq.NOBLOCK)
+        self._shut(self._timing.last_words)
+
+    # Sending
+
+    def _post(self, peer: _Peer, kind: int, *parts: Any) -> None:
+        number, message = self._packed(peer, kind, parts)
+        if peer.queue or peer.window <= 0:
+            peer.queue.append((number, message))
+            self.unsent += len(message)
+        else:
+            self._push(peer, number, message)
+
+    def _packed(self, peer: _Peer, kind: int, parts: Sequence[Any]) -> tuple[int, bytes]:
+        peer.sent += 1
+        return peer.sent, b"".join((self._header(peer, kind, peer.sent), *parts))
+
+    def _header(self, peer: _Peer, kind: int, number: int) -> bytes:
+        return HEADER.pack(PROTOCOL, kind, self.index, self._life, peer.life, number, peer.taken)
+
+    def _push(self, peer: _Peer, number: int, message: bytes) -> None:
+        try:
+            peer.push.send(message, zmq.NOBLOCK, copy=len(message) < _ZERO_COPY)
+        except zmq.Again:
+            self._break(peer)  # ZeroMQ has given this connection up
+            return
+        peer.under_way.append((number, len(message)))
+        peer.window -= len(message)
+
+    def _push_next(self, peer: _Peer) -> None:
+        number, message = peer.queue.popleft()
+        self.unsent -= len(message)
+        self._push(peer, number, message)
+
+    def _greet(self, peer: _Peer) -> None:
+        assert self._greeting is not None
+        with suppress(zmq.Again):
+            peer.push.send(self._header(peer, HELLO, 0) + self._greeting, zmq.NOBLOCK)
+
+    def _confirm(self, peer: _Peer) -> None:
+        """Say how much was taken when that has become much. Not while workers meet: till then senders must wait."""
+        if peer.unconfirmed >= _WINDOW // 4 and self._met and not self._leaving:
+            peer.unconfirmed = 0
+            with suppress(zmq.Again):
+                peer.push.send(self._header(peer, TAKEN, 0), zmq.NOBLOCK)
+
+    # Receiving
+
+    def _wait(self, seconds: float | None, extra: Sequence[int] = ()) -> list[Frame]:
+        """Take what comes within `seconds`, or nothing; anything that happens to a connection ends the wait too."""
+        wanted = set(extra)
+        for file in self._extra - wanted:
+            self._poller.unregister(file)
+        for file in wanted - self._extra:
+            self._poller.register(file, zmq.POLLIN)
+        self._extra = wanted
+        now = time.monotonic()
+        self._look_at = now + _LOOK_SECONDS
+        alarms = [at + self._timing.last_words for peer in self._peers.values() if (at := peer.broken_at) is not None]
+        if seconds is not None:
+            alarms.append(now + seconds)
+        timeout = None if not alarms else max(0, int((min(alarms) - now) * 1000 + 0.999))
+        ready = [sock for sock, _ in self._poller.poll(timeout)]
+        frames = self._receive() if self._pull in ready else []
+        for sock in ready:
+            if sock is self._gate.sock:
+                self._gate.answer()
+            elif sock in self._by_monitor:
+                self._hear(self._by_monitor[sock])
+        for peer in self._peers.values():
+            if peer.broken_at is not None and time.monotonic() >= peer.broken_at + self._timing.last_words:
+                self._bury(peer)
+        return frames
+
+    def _receive(self) -> list[Frame]:
+        frames: list[Frame] = []
+        for _ in range(_TURN):
+            try:
+                message = self._pull.recv(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            self._take(message, frames)
+        return frames
+
+    def _take(self, message: zmq.Frame, frames: list[Frame]) -> None:
+        view = message.buffer
+        if len(view) < HEADER.size or view[0] != PROTOCOL:
+            raise FalkirkError(
+                f"{self._name} speaks version {PROTOCOL} of the workers' protocol, but another worker speaks version "
+                f"{view[0] if len(view) else 0}: install the same version of Falkirk on all hosts"
+            )
+        _, kind, sender, life, receiver, number, taken = HEADER.unpack_from(view)
+        peer = self._peers.get(sender)
+        if peer is None or (self._keys is not None and message.get("User-Id") != self._keys.public[sender]):
+            raise FalkirkError(f"a message claims to be from worker {sender} but came with another's key: {ADVICE}")
+        if receiver not in (0, self._life):
+            return  # meant for a process that was here before this one
+        body = view[HEADER.size :]
+        if kind == HELLO:
+            self._welcome(peer, life, bytes(body))
+        elif kind == FAILED:
+            self._verdict = bytes(body[:_LAST_WORDS]).decode(errors="replace") or f"{peer} failed"
+            raise WorkerLost(self._verdict)
+        elif life == peer.life:
+            if kind != TAKEN:
+                self._count(peer, number, len(view))
+            self._taken_by(peer, taken)
+            if kind == FRAME:
+                if peer.parts:
+                    body = memoryview(b"".join((*peer.parts, body)))
+                    peer.parts.clear()
+                try:
+                    frames.append(decode_frame(body))
+                except ProtocolError as error:
+                    self._lose(peer, f"has sent what is no frame: {error}")
+            elif kind == PART:
+                peer.parts.append(body)
+            elif kind == GOODBYE:
+                peer.goodbye = True
+                peer.broken_at = None
+
+    def _welcome(self, peer: _Peer, life: int, greeting: bytes) -> None:
+        if peer.life and life != peer.life:
+            self._lose(peer, "was started again while the job was running; start all workers again")
+        peer.life, peer.greeting = life, greeting
+        if not peer.connected:
+            peer.state = "it has said hello, but cannot be reached from here"
+
+    def _count(self, peer: _Peer, number: int, size: int) -> None:
+        if number != peer.taken + 1:
+            self._lose(peer, f"cannot be heard any more without a gap: message {number} came after {peer.taken}")
+        peer.taken = number
+        peer.unconfirmed += size
+        self._confirm(peer)
+
+    def _taken_by(self, peer: _Peer, taken: int) -> None:
+        under_way = peer.under_way
+        while under_way and under_way[0][0] <= taken:
+            peer.window += under_way.popleft()[1]
+        while peer.queue and peer.window > 0:
+            self._push_next(peer)
+
+    # Trouble
+
+    def _hear(self, peer: _Peer) -> None:
+        """News of the connection to `peer`."""
+        event = recv_monitor_message(peer.monitor)["event"]
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            peer.connected = True
+            peer.state = "it is there, but has not said hello yet"
+            if self._greeting is not None and not self._met:
+                self._greet(peer)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            raise FalkirkError(f"{peer} refuses the key of worker {self.index}: {ADVICE}")
+        elif event in (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+            peer.state = f"what answers there does not have the key that the host file gives for it ({ADVICE})"
+        elif event == zmq.EVENT_DISCONNECTED and peer.connected:
+            peer.connected = False
+            peer.state = "it was there, but has gone"
+            self._break(peer)
+
+    def _break(self, peer: _Peer) -> None:
+        """The connection is gone. Whether that is a failure is known once all that came over the other one is read."""
+        if peer.life and not peer.goodbye and peer.broken_at is None:
+            peer.broken_at = time.monotonic()
+
+    def _bury(self, peer: _Peer) -> None:
+        if not self._pull.poll(0):
+            self._lose(
+                peer,
+                "was lost before the job was over: its process ended, its host went down, or the network between failed "
+                f"for {self._timing.silence:g} s",
+            )
+
+    def _lose(self, peer: _Peer, what: str) -> NoReturn:
+        self._verdict = f"{peer} {what}"
+        raise WorkerLost(self._verdict)
+
+    def _print(self, text: str) -> None:
+        print(f"worker {self.index}: {text}", file=sys.stderr, flush=True)
+
+    def _shut(self, linger: float) -> None:
+        """Close everything; what is under way to workers that are still there has `linger` seconds to leave."""
+        self._closed = True
+        for peer in self._peers.values():
+            while peer.monitor.poll(0):
+                event = recv_monitor_message(peer.monitor)["event"]
+                if event in (zmq.EVENT_HANDSHAKE_SUCCEEDED, zmq.EVENT_DISCONNECTED):
+                    peer.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            if not self._met:  # the connection may be in the making: to who has said hello, or before we ever looked
+                peer.connected |= peer.life != 0 or self._greeting is None
+            peer.push.disable_monitor()
+            peer.push.close(linger=int(linger * 1000) if peer.connected else 0)
+        self._context.destroy(linger=0)

@@ -1,0 +1,298 @@
+"""Observations of a worker, for the monitor's page: only while somebody looks, and at a hundredth of its time at most.
+
+`Observed.numbers` is a table of 64-bit integers, one row for each name in `ROWS`, one column a processor. A worker counts
+records and time only from the first look on, by listening in on what the engine tells the recorder. Nothing here has an
+influence on what the worker does: an error in looking is told once, and ends nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Container
+from typing import Any, Protocol
+
+import numpy as np
+
+from recovery.agent import Agent
+from recovery.protocol import END, ROWS, Closely, Observe, Observed, ObservedHold, ToWorker
+from recovery.recorder import LogEntry, WorkerRecorder
+from timely.data.batch import Batch, nbytes
+from timely.progress.tracker import culprits, frontier_at
+from timely.time import Summary, Time, minimal
+from timely.worker import restoring
+
+_SHARE = 0.01
+_SIZES_EVERY = 4
+"""States and logs are measured with every so many observations."""
+_MOST_LATENCIES = 200
+_MOST_HOLDS = 20
+
+
+class Sources(Protocol):
+    """The driver's numbers, which the agent does not know."""
+
+    @property
+    def sources(self) -> Any:
+        """Each with `records`, read so far."""
+
+    @property
+    def written(self) -> int:
+        """Records written by sinks."""
+
+
+class Counting:
+    """Passes on to a recorder what the engine tells, and counts."""
+
+    def __init__(self, inner: WorkerRecorder, processors: int, clock: Callable[[], float]) -> None:
+        self._inner = inner
+        self._clock = clock
+        self.records_in = [0] * processors
+        self.records_out = [0] * processors
+        self.busy = [0.0] * processors
+        self._working = -1
+        self._since = 0.0
+        self.logged: Container[int] = inner.logged
+        self.requested = inner.requested
+        self.held = inner.held
+        self.started = inner.started
+        self.completed = inner.completed
+        self.shipped = inner.shipped
+        self.kept = inner.kept
+        self.taken = inner.taken
+
+    def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
+        """A batch is about to be handled."""
+        self._charge(processor)
+        self.records_in[processor] += len(batch)
+        self._inner.delivered(processor, port, time, batch)
+
+    def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
+        """A batch was sent."""
+        self.records_out[processor] += len(batch)
+        self._inner.sent(processor, port, event, time, batch)
+
+    def notified(self, processor: int, time: Time) -> None:
+        """A notification is about to be handled."""
+        self._charge(processor)
+        self._inner.notified(processor, time)
+
+    def resulted(self, processor: int, time: Time, result: Any) -> None:
+        """The result of a job is about to be handled."""
+        self._charge(processor)
+        self._inner.resulted(processor, time, result)
+
+    def rest(self) -> None:
+        """The worker does something else now."""
+        self._charge(-1)
+
+    def _charge(self, processor: int) -> None:
+        """Time passes at the expense of whoever works; from now on of `processor` (-1: of nobody)."""
+        now = self._clock()
+        if self._working >= 0:
+            self.busy[self._working] += now - self._since
+        self._working, self._since = processor, now
+
+
+class Observer:
+    """Answers `Observe`. `session` is the driver; `clock` in seconds, `spent` those of the processor's time.
+
+    `say` gets what the user should know.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        session: Sources,
+        clock: Callable[[], float],
+        spent: Callable[[], float] = time.thread_time,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._spent = spent
+        self._say = say
+        self._failed = False
+        self._agent = agent
+        self._session = session
+        self._clock = clock
+        self._counting: Counting | None = None
+        self._asked: Observe | None = None
+        self._until = self._due = 0.0
+        self._count = 0
+        self._sizes = np.zeros((4, len(agent.layout.processors)), dtype=np.int64)
+        self._reading: deque[tuple[int, float]] = deque()
+        self._latencies: deque[float] = deque(maxlen=_MOST_LATENCIES)
+        worker = agent.worker
+        plan = worker.plan
+        self._inputs = [node.index for node in plan.graph.of_kind("source", "input")]
+        reaches: dict[tuple[tuple[int, Summary], ...], list[int]] = {}
+        for p, processor in enumerate(plan.processors):
+            origins = plan.arrivals[processor.nodes[0].index]
+            reach = tuple((place, s) for place, summaries in sorted(origins.items()) for s in summaries)
+            reaches.setdefault(reach, []).append(p)
+        self._reaches = list(reaches.items())
+        """Many processors see the same frontier."""
+
+    def hear(self, message: ToWorker) -> None:
+        """A message of the monitor."""
+        if not isinstance(message, Observe):
+            return
+        now = self._clock()
+        if message.closely != (self._asked.closely if self._asked is not None else ()):
+            self._due = now
+        self._asked = message
+        self._until = now + message.seconds
+        if self._counting is None:
+            self._counting = Counting(self._agent.recorder, len(self._agent.layout.processors), self._clock)
+            restoring.listen(self._agent.worker, self._counting)
+
+    def turn(self) -> None:
+        """After each turn of the worker."""
+        asked, counting = self._asked, self._counting
+        if asked is None or counting is None:
+            return
+        counting.rest()
+        now = self._clock()
+        if now >= self._until:
+            self._asked = self._counting = None
+            self._reading.clear()
+            restoring.listen(self._agent.worker, self._agent.recorder)
+            return
+        if self._agent.worker.awaited:
+            return  # between two generations: nothing is known of frontiers
+        try:
+            self._time_epochs(now)
+        except Exception as error:
+            self._fail(error)
+        if now >= self._due:
+            began = self._spent()
+            try:
+                self._agent.messages.append(self._look(asked, counting))
+            except Exception as error:
+                self._fail(error)
+            self._due = now + max(asked.every, (self._spent() - began) / _SHARE)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed:
+            self._failed = True
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self._say(
+                f"worker {self._agent.index} cannot tell the page how it is doing: {type(error).__name__}: {error} "
+                f"({os.path.basename(where.filename)}:{where.lineno}). The job goes on. This is a fault of Falkirk: please "
+                "report it"
+            )
+
+    def _newest(self) -> int | None:
+        times = [self._agent.worker.input_time(node) for node in self._inputs]
+        return min((time[0] for time in times if time is not None), default=None)
+
+    def _time_epochs(self, now: float) -> None:
+        """Note when epochs were read to their end, and how long it took until they were complete."""
+        worker = self._agent.worker
+        newest = self._newest()
+        begun = self._reading[-1][0] if self._reading else -1
+        if newest is not None and newest > begun:
+            self._reading.append((newest, now))
+        done = min(
+            (t[0] for ends in worker.plan.ends.values() for w in ends for t in worker.tracker.frontier(w)), default=END
+        )
+        while self._reading and self._reading[0][0] <= done:
+            epoch, read = self._reading.popleft()
+            if begun >= 0 and epoch > 0:
+                self._latencies.append(now - read)
+
+    def _look(self, asked: Observe, counting: Counting) -> Observed:
+        worker = self._agent.worker
+        processors = len(self._agent.layout.processors)
+        table = np.zeros((len(ROWS), processors), dtype=np.int64)
+        epochs, inners = [END] * processors, [END] * processors
+        restoring.look(worker)
+        for reach, members in self._reaches:
+            frontier = frontier_at(worker.tracker, reach)
+            for p in members:
+                runtime = worker.runtimes[p]
+                times = [*frontier, *(time for _, time in runtime.mail), *runtime.ctx.pending]
+                if runtime.processor.place is not None and not runtime.processor.node.inputs:
+                    times += worker.tracker.leaving(runtime.processor.place)
+                if times:
+                    least = min(times)
+                    epochs[p] = min(least[0], END)
+                    inners[p] = min(least[1], END) if len(least) > 1 else 0
+        table[0], table[1] = epochs, inners
+        for p, _ in worker.pending():
+            table[2, p] += 1
+        for p, _ in restoring.holding(worker):
+            table[3, p] += 1
+        for p, runtime in enumerate(worker.runtimes):
+            if runtime.mail:
+                table[4, p] = sum(map(len, runtime.mail.values()))
+        if self._count % _SIZES_EVERY == 0:
+            self._measure()
+        self._count += 1
+        table[5:9] = self._sizes
+        table[9], table[10] = counting.records_in, counting.records_out
+        table[11] = [round(seconds * 1e6) for seconds in counting.busy]
+        latencies = tuple(self._latencies)
+        self._latencies.clear()
+        return Observed(
+            self._agent.index,
+            worker.generation,
+            table.tobytes(),
+            sum(source.records for source in self._session.sources),
+            self._session.written,
+            self._newest(),
+            latencies,
+            tuple(self._closely(p) for p in asked.closely if 0 <= p < processors),
+        )
+
+    def _measure(self) -> None:
+        """Measure the sizes of states and logs."""
+        self._sizes[:] = 0
+        for p, runtime in enumerate(self._agent.worker.runtimes):
+            if (state := runtime.operator.state) is not None:
+                size = state.size()
+                self._sizes[0, p], self._sizes[1, p] = size.rows, size.bytes
+        sender = {edge.edge: edge.source for edge in self._agent.layout.edges if edge.resends}
+        for (edge, _), entries in self._agent.recorder.logs.items():
+            p = sender[edge]
+            self._sizes[2, p] += len(entries)
+            self._sizes[3, p] += sum(map(_entry_bytes, entries))
+
+    def _closely(self, p: int) -> Closely:
+        worker = self._agent.worker
+        plan = worker.plan
+        runtime = worker.runtimes[p]
+        reach = next(reach for reach, members in self._reaches if p in members)
+        owner = {processor.place: q for q, processor in enumerate(plan.processors) if processor.place is not None}
+        edges = {place: edge for edge, place in worker.edge_places.items()}
+        pending, held = set(worker.pending()), set(restoring.holding(worker))
+        frontier = [*frontier_at(worker.tracker, reach), *runtime.ctx.pending, *(time for _, time in runtime.mail)]
+        holds = []
+        for place, at, count in culprits(worker.tracker, plan.topology, reach):
+            if place in edges:
+                target = plan.graph.edges[edges[place]].target
+                q = plan.of_node[target.node]
+                here = (target.port, at) in worker.runtimes[q].mail
+                holds.append(ObservedHold("message", q, at, count, here))
+                continue
+            q = owner[place]
+            node = plan.processors[q].node
+            if node.kind in ("source", "input"):
+                holds.append(ObservedHold("position", q, at, count, worker.input_time(node.index) == at))
+            elif (q, at) in held:
+                holds.append(ObservedHold("capability", q, at, count, True))
+            else:
+                holds.append(ObservedHold("notification", q, at, count, (q, at) in pending))
+        holds += [ObservedHold("notification", p, time, 1, True) for time in sorted(runtime.ctx.pending)]
+        holds += [
+            ObservedHold("batch", p, time, len(waiting), True) for (_, time), waiting in sorted(runtime.mail.items())
+        ]
+        return Closely(p, minimal(frontier), tuple(holds[:_MOST_HOLDS]))
+
+
+def _entry_bytes(entry: LogEntry) -> int:
+    """About how much a logged message takes."""
+    if entry.batch is not None and not entry.header:
+        return nbytes(entry.batch)
+    return memoryview(entry.payload).nbytes

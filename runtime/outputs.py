@@ -1,0 +1,181 @@
+"""The driver's half of sinks, captures and jobs: carries out what a worker asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from runtime.control import JobStats
+from runtime.workspace import RunningJob, Workspace
+from timely.data.batch import Batch
+from timely.data.messages import Captured, CommitSink, Effect, StartJob, WriteSink
+from timely.dataflow.graph import Node
+from timely.errors import FalkirkError, OperatorError, SinkError, told
+from timely.io.interface import Writer
+from timely.time import Time, visible
+from timely.worker.worker import Worker
+
+OnCapture = Callable[[int, Time, Batch], None]
+
+_MOST_JOBS = 32
+"""Jobs of a worker that run at once, at most. Most of them wait: for a disk, or for another process."""
+
+
+class OutputDriver:
+    """Writes this worker's share of all sinks, and runs the jobs that operators start.
+
+    `job` is the identity by which sinks tell what this job has written; None: its workers have no common one.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        on_capture: OnCapture,
+        wake: Callable[[], None],
+        workspace: Workspace,
+        clock: Callable[[], float],
+        job: str | None = None,
+    ) -> None:
+        self._worker = worker
+        self._job = job
+        self._workspace = workspace
+        self._clock = clock
+        self._on_capture = on_capture
+        self._wake = wake
+        self._nodes = worker.plan.graph.nodes
+        self._writers: dict[int, Writer] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._results: SimpleQueue[tuple[int, StartJob, Future[Any]]] = SimpleQueue()
+        self._running: dict[int, RunningJob] = {}
+        self.jobs = 0
+        """Jobs that were started and are not back yet."""
+        self.written = 0
+        """Records given to sinks so far."""
+
+    def open(self) -> None:
+        """Open all sinks: a folder that cannot be written is found before any data moves."""
+        for node in self._nodes:
+            if node.sink is not None:
+                try:
+                    sink, for_job = node.sink, getattr(node.sink, "for_job", None)
+                    if for_job is not None and self._job is not None:
+                        sink = for_job(self._job, node.name)
+                    self._writers[node.index] = sink.open(self._worker.index, self._worker.plan.workers)
+                except Exception as error:
+                    raise _blame(node, error) from error
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Do what the worker asked for, in order."""
+        for effect in effects:
+            match effect:
+                case WriteSink(node, epoch, batch):
+                    self.written += len(batch)
+                    self._write(node, partial(_write, visible((epoch,))[0], batch))
+                case CommitSink(node, epoch):
+                    self._write(node, partial(_commit, visible((epoch,))[0]))
+                case Captured(node, time, batch):
+                    self._on_capture(node, time, batch)
+                case StartJob():
+                    self._start(effect)
+
+    def take_results(self) -> bool:
+        """Give the results of finished jobs to the worker; True if there were any."""
+        some = False
+        while self.jobs:
+            try:
+                number, job, future = self._results.get_nowait()
+            except Empty:
+                break
+            self.jobs -= 1
+            some = True
+            self._running.pop(number, None)
+            if number not in self._worker.jobs:
+                continue  # what started it has been rolled back
+            if (error := future.exception()) is not None:
+                node = self._nodes[job.node]
+                raise OperatorError(
+                    f"{node.kind} {node.name!r} ({node.site}): the job that it started at time {visible(job.time)} failed: "
+                    f"{told(error)}"
+                ) from error
+            self._worker.finish(number, future.result())
+        return some
+
+    def jobs_done(self) -> bool:
+        """True if results wait to be taken."""
+        return not self._results.empty()
+
+    def stop_void(self) -> None:
+        """After a rollback: nobody waits any more for jobs that were started by what has been rolled back."""
+        for number, running in self._running.items():
+            running.stopped = running.stopped or number not in self._worker.jobs
+
+    def running_jobs(self) -> tuple[JobStats, ...]:
+        """The progress of the jobs that report any."""
+        now = self._clock()
+        return tuple(
+            JobStats(running.operator, running.epoch, *running.said, now - running.began)
+            for running in self._running.values()
+            if running.said is not None and not running.stopped
+        )
+
+    def close(self) -> None:
+        """The job is over."""
+        for index, writer in self._writers.items():
+            try:
+                writer.close()
+            except Exception as error:
+                raise _blame(self._nodes[index], error) from error
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def abort(self) -> None:
+        """The job failed: leave nothing half-written, and let no second error hide the first."""
+        for running in self._running.values():
+            running.stopped = True
+        for writer in self._writers.values():
+            try:
+                writer.abort()
+            except Exception:
+                continue
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _write(self, index: int, action: Callable[[Writer], None]) -> None:
+        self._worker.acting = self._nodes[index]
+        try:
+            action(self._writers[index])
+        except Exception as error:
+            raise _blame(self._nodes[index], error) from error
+
+    def _start(self, job: StartJob) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(max_workers=_MOST_JOBS, thread_name_prefix="falkirk-job")
+        self.jobs += 1
+        work = job.job
+        if job.context:
+            running = RunningJob(self._workspace, self._nodes[job.node].name, job.time[0], self._clock())
+            self._running[job.number] = running
+            work = partial(work, running)
+        future = self._pool.submit(work)
+
+        def done(finished: Future[Any]) -> None:
+            self._results.put((job.number, job, finished))
+            self._wake()
+
+        future.add_done_callback(done)
+
+
+def _write(epoch: int, batch: Batch, writer: Writer) -> None:
+    writer.write(epoch, batch)
+
+
+def _commit(epoch: int, writer: Writer) -> None:
+    writer.commit(epoch)
+
+
+def _blame(node: Node, error: Exception) -> SinkError:
+    text = error if isinstance(error, FalkirkError | OSError) else told(error)
+    return SinkError(f"sink {node.name!r} ({node.site}): {text}")

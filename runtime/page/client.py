@@ -1,0 +1,228 @@
+"""The process of the page, as the monitor has it beside itself: started, fed, asked by, and replaced when it ends.
+
+The monitor never waits for it. While it does not read, it gets no newer observation; and what it says is data.
+"""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from monitor.coordination.effects import TimelineEvent
+from monitor.web.questions import JobState, WrongQuestion, answer
+from monitor.web.view import Observation
+from runtime.job_control import cut, frame
+from runtime.page.protocol import FROM_PAGE, Answered, Asked, Looking, Sent, Serve, ToPage, encode, passed
+from timely.errors import ProtocolError
+
+MOST_EVENTS = 4000
+"""Of the timeline, kept for a page that is started anew."""
+
+_CHUNK = 1 << 18
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+"""Between the end of a page and the start of the next: twice as long each time."""
+_LONG_LIFE = 60.0
+_LEAVE_SECONDS = 2.0
+
+
+class PageClient:
+    """The page of `job`, served at `listener`.
+
+    Args:
+        selector: where the monitor waits.
+        serve: what the page is to know first.
+        say: gets what the user should know.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        listener: socket.socket,
+        serve: Serve,
+        job: JobState,
+        say: Callable[[str], None],
+    ) -> None:
+        self._selector = selector
+        self._listener = listener
+        self._serve = serve
+        self._job = job
+        self._say = say
+        self._events: deque[TimelineEvent] = deque(maxlen=MOST_EVENTS)
+        self._pause = _FIRST_PAUSE
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sock: socket.socket | None = None
+        self._due = self._began = 0.0
+        self._looking = Looking(0, ())
+        self._begin()
+
+    @property
+    def viewers(self) -> int:
+        """Number of viewers of the page."""
+        return self._looking.viewers
+
+    @property
+    def closely(self) -> tuple[int, ...]:
+        """The operators that somebody looks at closely."""
+        return tuple(p for p in self._looking.closely if 0 <= p < len(self._serve.layout.processors))
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while there is one."""
+        return self._process.pid if self._process is not None else None
+
+    def happened(self, events: Iterable[TimelineEvent]) -> None:
+        """Events for the timeline."""
+        events = list(events)
+        self._events.extend(events)
+        self._tell(passed(events))
+
+    def publish(self, observation: Observation) -> None:
+        """Something newer to show; left out if the page has not read what it was sent before."""
+        if self._sock is not None and not self._out:
+            self._tell(self._sent.next(observation))
+
+    def turn(self) -> None:
+        """Some time has passed: start a page if there is none, and none ended a moment ago."""
+        if self._sock is None and time.monotonic() >= self._due:
+            self._begin()
+
+    def finish(self) -> None:
+        """Let it show what it was told last to who looks, and end."""
+        if self.viewers and self._sock is not None and self._process is not None:
+            with suppress(OSError):
+                self._sock.settimeout(_LEAVE_SECONDS)
+                self._sock.sendall(self._out)
+                self._sock.shutdown(socket.SHUT_WR)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LEAVE_SECONDS)
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
+        self._end()
+        self._due = float("inf")
+
+    # Its process
+
+    def _begin(self) -> None:
+        self._began = time.monotonic()
+        self._buffer = bytearray()
+        self._out = bytearray()
+        self._sent = Sent()
+        try:
+            sock, theirs = socket.socketpair()
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "runtime.page.process", str(theirs.fileno()), str(self._listener.fileno())],
+                    pass_fds=[theirs.fileno(), self._listener.fileno()],
+                    stdin=subprocess.DEVNULL,
+                )
+        except OSError as error:
+            self._fail(f"cannot be started: {error.strerror or error}")
+            return
+        sock.setblocking(False)
+        self._sock = sock
+        self._selector.register(sock, selectors.EVENT_READ, self._ready)
+        self._tell(self._serve)
+        self._tell(passed(list(self._events)))
+
+    def _end(self) -> str:
+        """Make sure that it has ended; how it did."""
+        self._looking = Looking(0, ())
+        if self._sock is not None:
+            self._selector.unregister(self._sock)
+            self._sock.close()
+            self._sock = None
+        process, self._process = self._process, None
+        if process is None:
+            return "has ended"
+        try:
+            code = process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_LEAVE_SECONDS)
+            return "was ended"
+        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def _fail(self, how: str) -> None:
+        """There is no page for a while."""
+        if time.monotonic() > self._began + _LONG_LIFE:
+            self._pause = _FIRST_PAUSE
+        self._due = time.monotonic() + self._pause
+        self._say(f"the process of the page {how}; the job goes on, and the page is served again in {self._pause:g} s")
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    # What is said
+
+    def _tell(self, message: ToPage) -> None:
+        if self._sock is not None:
+            self._out += frame(encode(message))
+            self._push()
+
+    def _push(self) -> None:
+        sock = self._sock
+        assert sock is not None
+        waited = bool(self._selector.get_key(sock).events & selectors.EVENT_WRITE)
+        try:
+            while self._out:
+                sent = sock.send(self._out)
+                del self._out[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:  # gone: its end is read
+            self._out.clear()
+        if waited != bool(self._out):
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+            self._selector.modify(sock, events, self._ready)
+
+    def _ready(self, events: int) -> list[Any]:
+        """For the monitor's loop, which hears workers in the same way."""
+        if self._sock is None:
+            return []
+        if events & selectors.EVENT_WRITE:
+            self._push()
+        if events & selectors.EVENT_READ:
+            self._read()
+        return []
+
+    def _read(self) -> None:
+        assert self._sock is not None
+        try:
+            data = self._sock.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._fail(self._end())
+            return
+        self._buffer += data
+        try:
+            said = [FROM_PAGE.decode(each) for each in cut(self._buffer)]
+        except ProtocolError as error:
+            self._end()
+            self._fail(f"said what is no message ({error})")
+            return
+        for message in said:
+            match message:
+                case Looking():
+                    self._looking = message
+                case Asked(number, question):
+                    answer(self._job, question, partial(self._reply, self._sock, number), self.publish)
+
+    def _reply(self, asker: socket.socket, number: int, found: bytes | WrongQuestion) -> None:
+        if self._sock is not asker:
+            return  # it was asked by a page that is gone
+        if isinstance(found, WrongQuestion):
+            self._tell(Answered(number, error=str(found), status=found.status))
+        else:
+            self._tell(Answered(number, found))

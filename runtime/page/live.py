@@ -1,0 +1,171 @@
+"""A running job for its page: lives in the monitor, beside the coordinator; the page itself is a process of its own.
+
+Nothing is gathered while no page is open: then workers are not asked, and a turn costs one comparison. What fails here is told
+once, and concerns nobody: the monitor goes on without a page if it must.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import Answered, TimelineEvent
+from monitor.coordination.options import Options
+from monitor.coordination.records import KeptEvent
+from monitor.explain.what_if import targets
+from monitor.web.questions import Done, WrongQuestion
+from monitor.web.view import Observation, SeatView
+from recovery.protocol import Observe, Observed, ToWorker
+from runtime.page.client import PageClient
+from runtime.page.protocol import Serve
+
+EVERY_SECONDS = 0.25
+_MOST_FAILURES = 10
+_ASK_SECONDS = 1.0
+_LEASE_SECONDS = 3.0
+"""Workers stop telling so long after they were last asked: a monitor that has died asks no more."""
+
+
+class LivePage:
+    """See the module.
+
+    Args:
+        selector: where the monitor waits.
+        listener: where browsers connect.
+        serve: what the page is to know first.
+        coordinator: of the job.
+        send: passes a message on to a worker.
+        clock: gives seconds since 1970, and does not go back.
+        say: gets what the user should know.
+        before: events that an earlier monitor has noted.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        listener: socket.socket,
+        serve: Serve,
+        coordinator: Coordinator,
+        send: Callable[[int, ToWorker], None],
+        clock: Callable[[], float],
+        say: Callable[[str], None],
+        before: Iterable[KeptEvent] = (),
+    ) -> None:
+        self._page = PageClient(selector, listener, serve, self, say)
+        self._say = say
+        self._failures: set[str] = set()
+        self._coordinator = coordinator
+        self._send = send
+        self._clock = clock
+        self._questions: dict[int, Done] = {}
+        self._asked_so_far = 0
+        self._told: dict[int, tuple[float, Observed]] = {}
+        self._events: list[TimelineEvent] = [TimelineEvent(kept.kind, kept.at, kept.data) for kept in before]
+        self._due = self._ask_due = float("-inf")
+        self._asked: tuple[int, ...] = ()
+
+    def hear(self, message: Observed) -> None:
+        """Take a worker's observation."""
+        self._told[message.worker] = self._clock(), message
+
+    def answered(self, effect: Answered) -> None:
+        """The coordinator has the answer to a question."""
+        with self._contained():
+            done = self._questions.pop(effect.number, None)
+            if done is not None:
+                done(effect.answer)
+
+    def happened(self, event: TimelineEvent) -> None:
+        """An event for the timeline."""
+        self._events.append(event)
+
+    def turn(self, at_once: bool = False) -> None:
+        """Time may have passed. `at_once`: show everything now."""
+        now = self._clock()
+        if now < self._due and not at_once:
+            return
+        self._due = now + EVERY_SECONDS
+        with self._contained():
+            self._show(now, at_once)
+
+    def _show(self, now: float, at_once: bool) -> None:
+        self._page.turn()
+        if self._events:
+            events, self._events = self._events, []
+            self._page.happened(events)
+        if not self._page.viewers and not at_once:
+            self._ask_due = float("-inf")
+            return
+        closely = self._page.closely
+        if now >= self._ask_due or closely != self._asked:
+            self._ask_due, self._asked = now + _ASK_SECONDS, closely
+            for seat in self._coordinator.seats:
+                self._send(seat.worker, Observe(EVERY_SECONDS, _LEASE_SECONDS, closely))
+        observation = self.observe()
+        if observation is not None:
+            self._page.publish(observation)
+
+    def finish(self) -> None:
+        """Show how the job ended: soon there is nobody who could."""
+        with self._contained():
+            self.turn(at_once=True)
+            self._page.finish()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._page.close()
+
+    @contextmanager
+    def _contained(self) -> Iterator[None]:
+        """Tell an error inside once, and let it end nothing."""
+        try:
+            yield
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            failure = f"{type(error).__name__}: {error} ({os.path.basename(where.filename)}:{where.lineno})"
+            if failure not in self._failures and len(self._failures) < _MOST_FAILURES:
+                self._failures.add(failure)
+                self._say(
+                    f"the page cannot show all: {failure}. The job goes on. This is a fault of Falkirk: please report it"
+                )
+
+    # For questions (`monitor.web.questions.JobState`)
+
+    @property
+    def available(self) -> Options | None:
+        return self._coordinator.available
+
+    @property
+    def told(self) -> dict[int, tuple[float, Observed]]:
+        return self._told
+
+    def observe(self) -> Observation | None:
+        """The job as it is now."""
+        coordinator = self._coordinator
+        available = coordinator.available
+        if available is None:
+            return None
+        return Observation(
+            at=self._clock(),
+            phase=coordinator.phase.value,
+            generation=coordinator.generation,
+            low=coordinator.low_watermarks,
+            completed=tuple(None if upto is None else tuple(cut[0] for cut in upto) for upto in available.upto),
+            seats=tuple(SeatView(seat.presence.value, seat.incarnation, seat.failures) for seat in coordinator.seats),
+            told=dict(self._told),
+        )
+
+    def what_if(self, failed: Sequence[str], done: Done) -> None:
+        """Ask what follows if these failed; `done` is called with the answer when it is there."""
+        layout = self._coordinator.layout
+        if layout is None:
+            raise WrongQuestion("no worker has joined yet", 503)
+        places = targets(layout, failed)
+        self._asked_so_far += 1
+        self._questions[self._asked_so_far] = done
+        self._coordinator.ask(self._asked_so_far, places, self._clock())

@@ -1,0 +1,124 @@
+"""Messages between a monitor and the process of its page, over a unix socket: MessagePack, each behind its length.
+
+An observation goes as its differences from the one before, so that what costs is what has changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from monitor.coordination.effects import TimelineEvent
+from monitor.web.questions import Question
+from monitor.web.view import Observation, SeatView
+from recovery.layout import Layout
+from recovery.metadata import Bound
+from recovery.protocol import Observed
+from timely.data.codec.typed import Typed
+
+
+class Serve(msgspec.Struct, tag=True, frozen=True):
+    """To the page, first of all: what it is the page of, and who may look."""
+
+    title: str
+    token: str
+    layout: Layout
+
+
+class Passed(msgspec.Struct, tag=True, frozen=True):
+    """To the page: events for the timeline, as (kind, at, data)."""
+
+    events: tuple[tuple[str, float, dict[str, Any]], ...]
+
+
+class Seen(msgspec.Struct, tag=True, frozen=True):
+    """To the page: an `Observation`. `low` and `told` have the workers that differ from the last one."""
+
+    at: float
+    phase: str
+    generation: int
+    completed: tuple[tuple[int, ...] | None, ...]
+    seats: tuple[tuple[str, int, int], ...]
+    low: dict[int, tuple[Bound, ...]]
+    told: dict[int, tuple[float, Observed]]
+
+
+class Answered(msgspec.Struct, tag=True, frozen=True):
+    """To the page: the answer to a question, or why there is none, with HTTP's status."""
+
+    number: int
+    answer: bytes = b""
+    error: str = ""
+    status: int = 200
+
+
+class Looking(msgspec.Struct, tag=True, frozen=True):
+    """From the page: how many look at it, and at which operators closely."""
+
+    viewers: int
+    closely: tuple[int, ...]
+
+
+class Asked(msgspec.Struct, tag=True, frozen=True):
+    """From the page: a question."""
+
+    number: int
+    question: Question
+
+
+ToPage: TypeAlias = Serve | Passed | Seen | Answered
+FromPage: TypeAlias = Looking | Asked
+
+TO_PAGE: Typed[ToPage] = Typed("what the monitor tells its page", ToPage)
+FROM_PAGE: Typed[FromPage] = Typed("what a page tells its monitor", FromPage)
+encode = msgspec.msgpack.Encoder().encode
+
+
+class Sent:
+    """The observation that was sent last, for the differences of the next."""
+
+    def __init__(self) -> None:
+        self._low: tuple[tuple[Bound, ...], ...] = ()
+        self._told: dict[int, tuple[float, Observed]] = {}
+
+    def next(self, observation: Observation) -> Seen:
+        """The part of it to send."""
+        before, self._low = self._low, observation.low
+        told, self._told = self._told, dict(observation.told)
+        return Seen(
+            observation.at,
+            observation.phase,
+            observation.generation,
+            observation.completed,
+            tuple((seat.presence, seat.incarnation, seat.failures) for seat in observation.seats),
+            {w: low for w, low in enumerate(observation.low) if w >= len(before) or low is not before[w]},
+            {w: said for w, said in observation.told.items() if said is not told.get(w)},
+        )
+
+
+class Received:
+    """The other side of `Sent`: what did not differ stays the same object."""
+
+    def __init__(self) -> None:
+        self._low: dict[int, tuple[Bound, ...]] = {}
+        self._told: dict[int, tuple[float, Observed]] = {}
+
+    def next(self, seen: Seen) -> Observation:
+        """The observation that was sent."""
+        self._low |= seen.low
+        self._told |= seen.told
+        return Observation(
+            seen.at,
+            seen.phase,
+            seen.generation,
+            tuple(self._low[w] for w in range(len(self._low))),
+            seen.completed,
+            tuple(SeatView(*seat) for seat in seen.seats),
+            dict(self._told),
+        )
+
+
+def passed(events: list[TimelineEvent]) -> Passed:
+    """The message that tells of `events`."""
+    return Passed(tuple((event.kind, event.at, event.data) for event in events))

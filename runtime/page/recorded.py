@@ -1,0 +1,142 @@
+"""A job that is not running, for its page: read from the journals of its monitor and its workers, which stay as they are."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from monitor.coordination.effects import TimelineEvent
+from monitor.coordination.options import Options
+from monitor.coordination.records import OWNER, Record, SavedJob, decode_record
+from monitor.explain.what_if import restart
+from monitor.web.app import Access
+from monitor.web.questions import Done, WrongQuestion
+from monitor.web.view import Observation, SeatView
+from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.records import key_of, record_of
+from recovery.errors import NoSolutionError
+from recovery.layout import Layout
+from recovery.metadata import NEVER, Xi
+from recovery.protocol import END, ROWS, Observed
+from recovery.recorder import WorkerRecorder
+from recovery.store.identity import store_id
+from recovery.store.interface import Store
+from recovery.store.journal import Journal
+from recovery.store.local import LocalStore
+from recovery.store.reading import survey
+from runtime.page.address import PageSocket
+from runtime.page.server import PageServer
+from timely.errors import FalkirkError
+from timely.io.waiting import wait_readable
+
+_AT = {name: number for number, name in enumerate(ROWS)}
+
+
+class RecordedJob:
+    """A job as its store has it; see `monitor.web.questions.JobState`.
+
+    Raises FalkirkError if there is no job in it, or its files are damaged.
+    """
+
+    def __init__(self, store: Store) -> None:
+        identity = store_id(store)
+        saved = _saved(store, identity) if identity is not None else SavedJob()
+        if saved.layout is None or identity is None:
+            raise FalkirkError("there is no job in that store yet: it is empty, or no worker has ever joined")
+        self.saved = saved
+        self.layout: Layout = saved.layout
+        decided = saved.decision.bounds if saved.decision is not None else None
+        self.available = Options(self.layout, saved.watermarks, decided)
+        self.told: dict[int, tuple[float, Observed]] = {}
+        self.newest = max((event.at for event in saved.events), default=0.0)
+        for worker in range(self.layout.workers):
+            recorder = WorkerRecorder(self.layout, worker)
+            xis = _persisted(store, identity, self.layout, worker, recorder)
+            wrong = self.available.join(worker, xis)
+            if wrong is not None:
+                raise FalkirkError(wrong)
+            self.told[worker] = self.newest, self._numbers(worker, recorder)
+
+    def _numbers(self, worker: int, recorder: WorkerRecorder) -> Observed:
+        """The observation of a worker without its memory: the newest checkpoints, and what was logged."""
+        table = np.zeros((len(ROWS), len(self.layout.processors)), dtype=np.int64)
+        for p in range(len(self.layout.processors)):
+            flat = self.available.topology.flat(p, worker)
+            chain = self.available.chains[flat]
+            bound = max(chain[-1][0] if chain else (), self.available.low(flat))
+            table[_AT["epoch"], p] = min(bound[0], END)
+            table[_AT["inner"], p] = min(bound[1], END) if len(bound) > 1 else 0
+        sender = {edge.edge: edge.source for edge in self.layout.edges}
+        for (edge, _), entries in recorder.logs.items():
+            table[_AT["logged"], sender[edge]] += len(entries)
+            table[_AT["logged_bytes"], sender[edge]] += sum(memoryview(entry.payload).nbytes for entry in entries)
+        generation = self.saved.decision.generation if self.saved.decision is not None else 0
+        return Observed(worker, generation, table.tobytes(), 0, 0, None)
+
+    def observe(self) -> Observation:
+        """The job as it was left."""
+        decision = self.saved.decision
+        return Observation(
+            at=self.newest or time.time(),
+            phase="finished" if self.saved.finished else "not running",
+            generation=decision.generation if decision is not None else 0,
+            low=self.available.watermarks,
+            completed=tuple(
+                tuple(min(cuts[worker][0], NEVER) for cuts in self.available.last_cuts())
+                for worker in range(self.layout.workers)
+            ),
+            seats=tuple(SeatView("not running", -1, 0) for _ in range(self.layout.workers)),
+            told=dict(self.told),
+        )
+
+    def what_if(self, failed: Sequence[str], done: Done) -> None:
+        """The rollback frontiers of a restart: nobody has any memory now, whoever is named."""
+        try:
+            done(restart(self.available))
+        except NoSolutionError as error:
+            raise WrongQuestion(str(error), 409) from error
+
+
+def serve_store(folder: str | os.PathLike[str], page: PageSocket, on_note: Callable[[str], None]) -> None:
+    """Serve the page of the job in a store until this process is interrupted.
+
+    Raises FalkirkError if there is none.
+    """
+    if not os.path.isdir(folder):
+        raise FalkirkError(f"there is no store {os.fspath(folder)}")
+    with LocalStore(folder) as store:
+        job = RecordedJob(store)
+    server = PageServer(page.listener, Access(page.token), page.title)
+    server.know(job.layout)
+    server.happened([TimelineEvent(kept.kind, kept.at, kept.data) for kept in job.saved.events])
+    server.publish(job.observe())
+    on_note(f"the job of {os.fspath(folder)}, as it was left, is at {page.url}; Ctrl-C ends this")
+    try:
+        while True:
+            wait_readable([server.wake])
+            server.answer(job)
+    finally:
+        server.close()
+
+
+def _saved(store: Store, identity: bytes) -> SavedJob:
+    newest: dict[object, Record] = {}
+    for number, (_, sections) in enumerate(survey(store, OWNER, identity).read()):
+        for place, section in enumerate(sections):
+            newest[number, place] = decode_record(section.head)
+    return SavedJob.of(newest.values())
+
+
+def _persisted(store: Store, identity: bytes, layout: Layout, worker: int, recorder: WorkerRecorder) -> tuple[Xi, ...]:
+    """All Ξ that a worker's journal holds; its logs go into `recorder`. As `recovery.agent.Agent.open` reads them."""
+    owner = f"worker-{worker:03d}"
+    found = survey(store, owner, identity)
+    read = [(meta, [(record_of(each.head), each.payload) for each in sections]) for meta, sections in found.read()]
+    last = {key_of(record): meta.number for meta, records in read for record, _ in records}
+    current = [each for meta, records in read for each in records if last[key_of(each[0])] == meta.number]
+    checkpoints = Checkpoints(layout, worker, recorder, Journal(owner, identity, 0, found.newest, found.fences))
+    checkpoints.load(current, contents=False)
+    return tuple(saved.checkpoint.xi for saved in checkpoints.saved())

@@ -1,0 +1,85 @@
+"""A process's signs of life, sent by a thread: a user's function may take as long as it likes.
+
+The supervisor ends a process that is silent; with each beat it also hears how long the turn has lasted that the process is in,
+and with what, so that a person can be told of a function that never returns.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+
+from runtime.job_control import Beat, FromChild, confession, tell
+from timely.dataflow.graph import Node
+
+
+class SupervisorChannel:
+    """The sending half of a process's connection to its supervisor. Any thread may speak."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._lock = threading.Lock()
+
+    def tell(self, message: FromChild) -> None:
+        """Pass a message on. Blocks while the supervisor does not read; raises OSError when it is gone."""
+        with self._lock:
+            tell(self.sock, message)
+
+    def confess(self, error: BaseException) -> None:
+        """Tell the supervisor why this process ends."""
+        try:
+            self.tell(confession(error))
+        except OSError:
+            traceback.print_exception(error)
+
+
+class Heartbeat:
+    """Beats every `seconds`, from now on and for as long as the process lives."""
+
+    def __init__(self, voice: SupervisorChannel, seconds: float) -> None:
+        self._voice = voice
+        self._seconds = seconds
+        self._began: float | None = None
+        self._doing: Callable[[], str] = str
+        threading.Thread(target=self._beat, name="falkirk-heartbeat", daemon=True).start()
+
+    def turn(self) -> None:
+        """The main thread begins another turn. If none follows for long, that is worth telling."""
+        self._began = time.monotonic()
+
+    def describe(self, doing: Callable[[], str]) -> None:
+        """`doing` says what the process is at; another thread calls it."""
+        self._doing = doing
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(self._seconds)
+            began = self._began
+            busy = 0.0 if began is None else time.monotonic() - began
+            try:
+                self._voice.tell(Beat(busy, self._doing() if busy > self._seconds else ""))
+            except OSError:
+                return  # the supervisor is gone, and this process will be
+
+
+def doing(node: Node | None) -> str:
+    """The current work of a worker, in words: the operator, and the main thread's line in the file in which it was made."""
+    if node is None:
+        return ""
+    line = _line_in(node.site.file, sys._current_frames().get(threading.main_thread().ident or 0))
+    return f"{node}" + (f", now in line {line} of {os.path.basename(node.site.file)}" if line else "")
+
+
+def _line_in(file: str, frame: FrameType | None) -> int | None:
+    """The innermost line of `file` that leads to `frame`."""
+    while frame is not None:
+        if frame.f_code.co_filename == file:
+            return frame.f_lineno
+        frame = frame.f_back
+    return None

@@ -1,0 +1,247 @@
+"""The monitor of a job as a process: `python -m runtime.processes.monitor`, started by the job's supervisor, or
+by `runtime.processes.standalone_monitor`.
+
+The coordinator with a clock, a disk and sockets. It may die at any moment: a new one reads the journal, and workers connect
+to it by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.effects import (
+    Answered,
+    Fail,
+    Fence,
+    Finished,
+    Note,
+    Persist,
+    Respawn,
+    Send,
+    Settings,
+    TimelineEvent,
+)
+from monitor.coordination.layouts import layout_changes
+from monitor.coordination.records import KeptEvent
+from recovery.layout import Layout
+from recovery.protocol import Observed, ToMonitor, Watermarks
+from recovery.store.identity import store_id
+from recovery.store.interface import StoreGone
+from recovery.store.local import LocalStore
+from runtime.job_control import (
+    TO_CHILD,
+    Broke,
+    Control,
+    Fenced,
+    Needed,
+    Over,
+    Page,
+    TimelineNews,
+    ToChild,
+    Warned,
+    Watch,
+    WorkerGone,
+    end_with,
+)
+from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
+from runtime.processes.monitor_connections import WorkerConnections
+from runtime.processes.monitor_journal import MonitorJournal
+
+if TYPE_CHECKING:
+    from runtime.page.live import LivePage
+
+LONG_SECONDS = 600.0
+"""A worker is given up after so long a silence. A process that ends is noticed at once, without that; and one turn of a
+worker lasts as long as a user's function does."""
+
+_SHORTEST_TICK, _LONGEST_TICK = 0.02, 0.25
+
+
+class MonitorProcess:
+    """One incarnation of the monitor."""
+
+    def __init__(
+        self, control: Control[ToChild], voice: SupervisorChannel, listener: socket.socket, watch: Watch
+    ) -> None:
+        self._control = control
+        self._tell = voice.tell
+        self._timeline = watch.timeline
+        self._greet_seconds = watch.beat_seconds
+        self._over = False
+        self._page: LivePage | None = None
+        if not os.path.isdir(watch.folder):
+            raise StoreGone(f"the store {watch.folder} is gone; bring it back and run the job again")
+        store = LocalStore(watch.folder)
+        identity = store_id(store)
+        if identity is None:
+            raise StoreGone(f"the store {watch.folder} was emptied; bring it back and run the job again")
+        self._journal = MonitorJournal(store, identity, watch.incarnation)
+        for warning in self._journal.warnings:
+            self._tell(Warned(warning))
+        # Seconds since 1970, for people, that never go back, for the coordinator.
+        self._offset = time.time() - time.monotonic()
+        saved = self._journal.saved
+        self._before = saved.finished
+        changes = layout_changes(saved.layout, watch.layout) if saved.layout is not None else []
+        if changes:
+            lines = "\n  ".join(changes)
+            self._end(
+                f"this is another program than the one that the store {watch.folder} belongs to:\n  {lines}\n"
+                "Run the program as it was, or choose another store"
+            )
+        settings = Settings(
+            workers=watch.layout.workers,
+            awaited=watch.awaited,
+            join_seconds=LONG_SECONDS,
+            pause_seconds=LONG_SECONDS,
+            restore_seconds=LONG_SECONDS,
+            heartbeat_seconds=LONG_SECONDS,
+        )
+        shortest = min((group.seconds for group in watch.layout.groups if group.seconds is not None), default=1.0)
+        self._tick = min(max(shortest / 10, _SHORTEST_TICK), _LONGEST_TICK)
+        self._coordinator = Coordinator(self._now(), saved, settings)
+        self._selector = selectors.DefaultSelector()
+        self._workers = WorkerConnections(
+            self._selector, listener, watch.token, watch.layout.workers, lambda text: self._tell(Warned(text))
+        )
+        self._selector.register(control.sock, selectors.EVENT_READ, None)
+        for file in self._journal.files():
+            self._selector.register(file, selectors.EVENT_READ, None)
+        if watch.page is not None:
+            (browsers,) = self._control.files(1)
+            opening = partial(self._open_page, browsers, watch.page, watch.layout, saved.events)
+            if watch.page.hidden:  # nobody may ever come
+                self._selector.register(browsers, selectors.EVENT_READ, opening)
+            else:
+                opening(0)
+
+    def _open_page(
+        self, browsers: socket.socket, page: Page, layout: Layout, before: Sequence[KeptEvent], events: int
+    ) -> list[tuple[ToMonitor, int]]:
+        from runtime.page.live import LivePage  # what a monitor without a page does not need
+        from runtime.page.protocol import Serve
+
+        if page.hidden:
+            self._selector.unregister(browsers)
+        self._page = LivePage(
+            self._selector,
+            browsers,
+            Serve(page.title, page.token, layout),
+            self._coordinator,
+            self._workers.send,
+            self._now,
+            lambda text: self._tell(Warned(text)),
+            before,
+        )
+        return []
+
+    def run(self, said: list[ToChild]) -> None:
+        """Lead the job until the supervisor is gone. `said`: what it has said since it gave the job."""
+        due = greeting = 0.0
+        while not self._control.ended:
+            for message in said:
+                if isinstance(message, WorkerGone):
+                    self._coordinator.lost(message.worker, message.incarnation, self._now(), message.reason)
+                elif isinstance(message, Broke):
+                    self._coordinator.broke(message.worker, message.text, self._now())
+            self._obey()
+            ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)
+            said = self._control.read()
+            for ticket in self._journal.written():
+                self._coordinator.stored(ticket, self._now())
+            for key, events in ready:
+                if key.data is not None:
+                    for heard, incarnation in key.data(events):
+                        self._coordinator.hear(heard, self._now(), incarnation)
+                        if self._page is not None and isinstance(heard, Observed):
+                            self._page.hear(heard)
+            if time.monotonic() >= due:
+                due = time.monotonic() + self._tick
+                self._coordinator.tick(self._now())
+                self._workers.tick()
+            if self._page is not None:
+                self._page.turn()
+            if time.monotonic() >= greeting:
+                greeting = time.monotonic() + self._greet_seconds
+                self._workers.send_all(Watermarks(()))  # nothing has risen, but somebody is there
+
+    def _obey(self) -> None:
+        """Do what the coordinator wants."""
+        if self._over:
+            return
+        for effect in self._coordinator.take():
+            match effect:
+                case Send(worker, message):
+                    self._workers.send(worker, message)
+                case Persist(ticket, records):
+                    self._journal.write(ticket, records)
+                case Respawn(worker):
+                    self._tell(Needed(worker))
+                case Fence(worker, incarnation, reason):
+                    self._tell(Fenced(worker, incarnation, reason))
+                case TimelineEvent(kind, at, data):
+                    if self._timeline:
+                        self._tell(TimelineNews(kind, at, data))
+                    if self._page is not None:
+                        self._page.happened(effect)
+                case Note(text):
+                    self._tell(Warned(text))
+                case Answered() if self._page is not None:
+                    self._page.answered(effect)
+                case Finished():
+                    self._end(None)
+                case Fail(reason, lost):
+                    self._end(reason, lost)
+
+    def _end(self, reason: str | None, lost: bool = False) -> None:
+        if not self._over:
+            self._over = True
+            if self._page is not None:
+                self._page.finish()
+            self._tell(Over(reason, self._before, lost))
+
+    def close(self) -> None:
+        """Let go of the job: finish writing what was begun, and close the connections of its workers."""
+        if self._page is not None:
+            self._page.close()
+        self._workers.close()
+        self._selector.close()
+        self._journal.close()
+
+    def _now(self) -> float:
+        return self._offset + time.monotonic()
+
+
+def main() -> int:
+    """Be the monitor; the exit code is 0 unless it failed."""
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
+    voice = SupervisorChannel(sock)
+    control: Control[ToChild] = Control(sock, TO_CHILD)
+    try:
+        watch, *more = control.read(wait=True)
+        if isinstance(watch, Watch):
+            Heartbeat(voice, watch.beat_seconds)
+            MonitorProcess(control, voice, control.files(1)[0], watch).run(more)
+    except BaseException as error:
+        voice.confess(error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

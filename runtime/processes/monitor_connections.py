@@ -1,0 +1,167 @@
+"""The monitor's connections to workers. Nothing that comes over one of them can do more than end it."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from collections.abc import Callable
+
+from recovery.protocol import Join, ToMonitor, ToWorker, decode_to_monitor, encode_message
+from runtime.job_control import cut, frame
+from runtime.processes.greeting import MOST_STRANGERS, Greeting, Strangers, tune
+from timely.errors import ProtocolError
+from timely.io.acceptor import Acceptor
+
+_CHUNK = 1 << 18
+
+
+class _Connection:
+    __slots__ = ("buffer", "greeting", "incarnation", "out", "sock", "worker")
+
+    def __init__(self, sock: socket.socket, token: bytes) -> None:
+        self.sock = sock
+        self.greeting: Greeting | None = Greeting(token) if token else None
+        """Nothing that it says counts before."""
+        self.worker = -1
+        """Not known before it joins."""
+        self.incarnation = -1
+        self.buffer = bytearray()
+        self.out = bytearray()
+
+
+class WorkerConnections:
+    """Connections that workers make to `listener`, a listening socket; with `token`, only of those who know it.
+
+    Args:
+        token: "" where only processes of this user get through.
+        workers: how many there are.
+        say: gets what the user should know.
+    """
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        listener: socket.socket,
+        token: bytes = b"",
+        workers: int = 0,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._selector = selector
+        self._token = token
+        self._say = say
+        self._acceptor = Acceptor(listener)
+        self._newest: dict[int, _Connection] = {}
+        self._unjoined: Strangers[_Connection] = Strangers(MOST_STRANGERS + workers)
+        """A worker joins when it has read its journal, which may take any time."""
+        self._ungreeted: Strangers[_Connection] = Strangers(MOST_STRANGERS + workers)
+        selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """A message for the process of a worker that was heard last; dropped if that is gone."""
+        connection = self._newest.get(worker)
+        if connection is not None:
+            connection.out += frame(encode_message(message))
+            self._push(connection)
+
+    def send_all(self, message: ToWorker) -> None:
+        """A message for every worker that is connected."""
+        for worker in list(self._newest):
+            self.send(worker, message)
+
+    def close(self) -> None:
+        """Close all connections; workers make new ones, to whoever listens next."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket) and key.data is not None:
+                key.fileobj.close()
+        self._acceptor.close()
+
+    def tick(self) -> None:
+        """Some time has passed: hang up on those who should have said the secret by now."""
+        for late in self._ungreeted.overdue(time.monotonic()):
+            self._forget(late)
+
+    def _accept(self, events: int) -> list[tuple[ToMonitor, int]]:
+        found = self._acceptor.accept()
+        if found is not None:
+            sock, _ = found
+            sock.setblocking(False)
+            if sock.family != socket.AF_UNIX:
+                tune(sock)
+            connection = _Connection(sock, self._token)
+            self._selector.register(sock, selectors.EVENT_READ, lambda events: self._serve(connection, events))
+            now = time.monotonic()
+            if self._token:
+                self._ungreeted.come(connection, now)
+            for oldest in self._unjoined.come(connection, now):
+                self._forget(oldest)
+        return []
+
+    def _serve(self, connection: _Connection, events: int) -> list[tuple[ToMonitor, int]]:
+        """The messages that have come, with the incarnation of the sender."""
+        if connection.sock.fileno() < 0:  # hung up on since it was found ready
+            return []
+        if events & selectors.EVENT_WRITE:
+            self._push(connection)
+        if not events & selectors.EVENT_READ:
+            return []
+        if connection.greeting is not None:
+            known = connection.greeting.hear(connection.sock)
+            if known is None:
+                return []
+            if not known:
+                self._forget(connection)
+                return []
+            connection.greeting = None
+            self._ungreeted.know(connection)
+        ended = False
+        try:
+            while data := connection.sock.recv(_CHUNK):
+                connection.buffer += data
+            ended = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            ended = True
+        heard = []
+        for data in cut(connection.buffer):
+            try:
+                message = decode_to_monitor(data)
+            except ProtocolError as error:
+                who = f"worker {connection.worker}" if connection.worker >= 0 else "somebody"
+                self._say(f"{who} said to the monitor what is no message, and was hung up on: {error}")
+                ended = True
+                break
+            if isinstance(message, Join):
+                connection.worker, connection.incarnation = message.worker, message.incarnation
+                self._unjoined.know(connection)
+                newest = self._newest.get(message.worker)
+                if newest is None or newest.incarnation <= message.incarnation:
+                    self._newest[message.worker] = connection
+            heard.append((message, connection.incarnation))
+        if ended:
+            self._forget(connection)
+        return heard
+
+    def _forget(self, connection: _Connection) -> None:
+        self._selector.unregister(connection.sock)
+        connection.sock.close()
+        self._ungreeted.know(connection)
+        self._unjoined.know(connection)
+        if self._newest.get(connection.worker) is connection:
+            del self._newest[connection.worker]
+
+    def _push(self, connection: _Connection) -> None:
+        waited = self._selector.get_key(connection.sock).events & selectors.EVENT_WRITE
+        try:
+            while connection.out:
+                sent = connection.sock.send(connection.out)
+                del connection.out[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:  # gone: its end is read
+            connection.out.clear()
+        if bool(waited) != bool(connection.out):
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0)
+            data = self._selector.get_key(connection.sock).data
+            self._selector.modify(connection.sock, events, data)

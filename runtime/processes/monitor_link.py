@@ -1,0 +1,137 @@
+"""A worker's connection to its monitor: a stream socket, made again whenever it breaks."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from recovery.protocol import ToMonitor, ToWorker, decode_to_worker, encode_message
+from runtime.job_control import cut, frame
+from runtime.processes.greeting import connect
+
+_CHUNK = 1 << 18
+
+
+class SocketMonitorLink:
+    """See `runtime.recoverable.MonitorLink`.
+
+    The supervisor owns the socket that the monitor listens at, so a connection can be made also while there is no monitor:
+    what is said then waits for the next one.
+
+    Args:
+        address: of that socket: the path of a unix socket, or (host, port).
+        before_hearing: called after messages were received, and before anybody acts on them; also when one of `files` is ready.
+        files: what else its worker should wake up for.
+        token: what is said first where others might connect as well (`runtime.processes.greeting`).
+    """
+
+    def __init__(
+        self,
+        address: str | tuple[str, int],
+        before_hearing: Callable[[], None] = lambda: None,
+        files: tuple[int, ...] = (),
+        token: bytes = b"",
+    ) -> None:
+        self._address = address
+        self._token = token
+        self._before_hearing = before_hearing
+        self._files = files
+        self._buffer = bytearray()
+        self._out = bytearray()
+        self._sock: socket.socket | None = None
+        self._ready = select.poll()
+        """Asked in every turn of the worker, when there is mostly nothing: so that this costs one call."""
+        for file in files:
+            self._ready.register(file, select.POLLIN)
+        self._connect()
+
+    def send(self, message: ToMonitor) -> None:
+        """Pass a message on; what the socket does not take waits."""
+        if self._sock is not None:
+            self._out += frame(encode_message(message))
+            self._push()
+
+    def poll(self) -> tuple[list[ToWorker], bool]:
+        """The messages that have come, and whether the connection is a new one."""
+        anew = self._sock is None and self._connect()
+        if self._out:
+            self._push()
+        if not anew and self._sock is not None and not self._ready.poll(0):
+            return [], False
+        self._receive()
+        messages = [decode_to_worker(data) for data in cut(self._buffer)]
+        self._before_hearing()
+        return messages, anew
+
+    def files(self) -> list[int]:
+        """The file descriptors to wait for."""
+        return [*self._files, *([] if self._sock is None else [self._sock.fileno()])]
+
+    def close(self) -> None:
+        """Leave."""
+        if self._sock is not None:
+            with suppress(OSError):
+                self._sock.settimeout(1.0)
+                self._sock.sendall(self._out)
+            self._drop()
+
+    def _connect(self) -> bool:
+        try:
+            self._sock = _connected(self._address)
+        except OSError:  # nobody listens, or too many wait: later
+            return False
+        self._ready.register(self._sock, select.POLLIN)
+        self._out += self._token
+        self._push()  # at once: who says nothing is a stranger
+        return self._sock is not None
+
+    def _receive(self) -> None:
+        while self._sock is not None:
+            try:
+                data = self._sock.recv(_CHUNK)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._drop()
+                return
+            self._buffer += data
+
+    def _push(self) -> None:
+        if self._sock is None or not self._out:
+            return
+        try:
+            while self._out:
+                sent = self._sock.send(self._out)
+                del self._out[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop()
+
+    def _drop(self) -> None:
+        """The monitor is gone: what it said last no longer counts if it is cut off, nor what it has not heard."""
+        if self._sock is not None:
+            self._ready.unregister(self._sock)
+            self._sock.close()
+        self._sock = None
+        self._buffer.clear()
+        self._out.clear()
+
+
+def _connected(address: str | tuple[str, int]) -> socket.socket:
+    if not isinstance(address, str):
+        sock = connect(address)
+        sock.setblocking(False)
+        return sock
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:
+        sock.connect(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,179 @@
+"""The monitor as a process apart: `falkirk monitor DIR`. Jobs that use the store connect to it, one after the other.
+
+It listens at a unix socket, in the folder of the store unless another place is given: only processes of the same user on the
+same host get through. A job hands it the socket to which its workers connect, so to them it is like any other monitor.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from recovery.store.local import LocalStore
+from runtime.job_control import TO_CHILD, Control, Over, ToChild, Watch
+from runtime.processes.greeting import GREETING_SECONDS
+from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
+from runtime.processes.monitor import MonitorProcess
+from timely.errors import FalkirkError, ProtocolError
+from timely.io.acceptor import Acceptor
+from timely.io.waiting import wait_readable
+
+SOCKET = ".monitor"
+
+
+class NoMonitor(FalkirkError):
+    """Nobody answers at the address of a monitor."""
+
+
+def address_of(place: str | os.PathLike[str]) -> str:
+    """The path of the socket: `place` itself, or in the store that it is."""
+    path = Path(place).absolute()
+    return str(path / SOCKET if path.is_dir() else path)
+
+
+def connect(address: str) -> tuple[socket.socket, int]:
+    """A connection to the monitor that listens at `address`, and its process id (0 where that is not told).
+
+    Raises NoMonitor.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(address)
+        return sock, _process_of(sock)
+    except OSError as error:
+        sock.close()
+        raise NoMonitor(
+            f"no monitor answers at {address} ({error.strerror or error}); start it with falkirk monitor and the store"
+        ) from error
+
+
+def serve(
+    folder: str | os.PathLike[str], address: str | None = None, on_note: Callable[[str], None] = lambda text: None
+) -> None:
+    """Be the monitor of whichever job uses the store in `folder`, until this process is ended.
+
+    Args:
+        folder: of the store; it is made if it is missing.
+        address: the path of the socket to listen at; None: in the folder.
+        on_note: called with what happens, in words.
+
+    Raises:
+        FalkirkError: if another monitor listens there, or nobody can; StoreError if the folder is none.
+    """
+    with LocalStore(folder) as store:
+        place = os.fspath(store.folder)
+        note = store.make_private()
+        if note is not None:
+            on_note(note)
+    with _listening(address or address_of(place)) as listener:
+        on_note(f"the monitor of {place} listens at {listener.getsockname()}")
+        acceptor = Acceptor(listener)
+        while True:
+            wait_readable([listener.fileno()])
+            found = acceptor.accept()
+            if found is None:
+                continue
+            with found[0] as sock:
+                try:
+                    _process_of(sock)
+                    _watch_over(sock, place, on_note)
+                except OSError:
+                    pass  # a job that has given up this connection by now
+                except Exception as error:  # of one connection: the next may be better
+                    on_note(f"what connected is no job as it should be: {type(error).__name__}: {error}")
+
+
+def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]) -> None:
+    """Be the monitor of the job behind a connection, until that is closed."""
+    control: Control[ToChild] = Control(sock, TO_CHILD)
+    voice = SupervisorChannel(sock)
+    try:
+        said = _first_words(control)
+    except ProtocolError:  # it is no job
+        return
+    if not said or not isinstance(watch := said[0], Watch):
+        return
+    with control.files(1)[0] as listener:
+        if not (os.path.isdir(watch.folder) and os.path.samefile(watch.folder, folder)):
+            voice.tell(Over(f"the monitor that was asked watches the store {folder}, and the job uses {watch.folder}"))
+            control.read(wait=True)
+            return
+        Heartbeat(voice, watch.beat_seconds)
+        on_note(f"a job with {watch.layout.workers} worker(s) has connected")
+        try:
+            process = MonitorProcess(control, voice, listener, watch)
+            try:
+                process.run(said[1:])
+            finally:
+                process.close()
+        except FalkirkError as error:
+            voice.confess(error)
+            on_note(f"{error}")
+        except Exception as error:  # the job asks again, and finds a monitor that has read its journal anew
+            voice.confess(error)
+            on_note(f"the monitor failed, and begins anew: {type(error).__name__}: {error}")
+    on_note("the job has gone")
+
+
+def _first_words(control: Control[ToChild]) -> list[ToChild]:
+    """The first messages of a job; none if it says nothing for long: others wait for their turn."""
+    deadline = time.monotonic() + GREETING_SECONDS
+    said: list[ToChild] = []
+    while not said and not control.ended and time.monotonic() < deadline:
+        wait_readable([control.sock.fileno()], max(0.0, deadline - time.monotonic()))
+        said = control.read()
+    return said
+
+
+@contextmanager
+def _listening(address: str) -> Iterator[socket.socket]:
+    """A listening socket at `address`, which is removed in the end, for this process alone."""
+    try:
+        lock = os.open(f"{address}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FalkirkError(f"the monitor cannot listen at {address}: {error.strerror}; choose another place") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FalkirkError(
+                f"another monitor listens at {address} already; end it, or choose another place"
+            ) from None
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            with suppress(FileNotFoundError):
+                os.unlink(address)  # of one that was killed
+            before = os.umask(0o177)
+            try:
+                listener.bind(address)
+            except OSError as error:
+                raise FalkirkError(
+                    f"the monitor cannot listen at {address}: {error.strerror or error}; choose another place, with a path of "
+                    "less than 100 characters"
+                ) from error
+            finally:
+                os.umask(before)
+            listener.listen()
+            try:
+                yield listener
+            finally:
+                with suppress(OSError):
+                    os.unlink(address)
+    finally:
+        os.close(lock)
+
+
+def _process_of(sock: socket.socket) -> int:
+    """The process at the other end. Raises PermissionError if it is another user's."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return 0  # the permissions of the socket have to do
+    process, user, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
+    if user != os.getuid():
+        raise PermissionError(f"process {process} there is another user's")
+    return int(process)

@@ -1,0 +1,110 @@
+"""A program on its way to the worker processes: a file and a name, or the dataflow itself.
+
+What travels as the dataflow itself is pickled by cloudpickle, and only ever read by processes that we started, from the
+pipe that we gave them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from runtime.imports import RESERVED, import_from
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import FalkirkError
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Either `path` (with the `name` of a Dataflow, or of a function that builds one from `args`), or `flow`."""
+
+    path: str | None = None
+    name: str | None = None
+    args: dict[str, Any] = field(default_factory=dict)
+    flow: Dataflow | Callable[..., Dataflow] | None = None
+
+    def build(self) -> Dataflow:
+        """The dataflow. Raises FalkirkError when the file or the name is missing or holds something else."""
+        found: Any = self.flow if self.path is None else self._load(Path(self.path))
+        flow = found(**self.args) if not isinstance(found, Dataflow) and callable(found) else found
+        if not isinstance(flow, Dataflow):
+            what = f"{self.path}:{self.name}" if self.path and self.name else self.path or "the program"
+            if flow is None:
+                raise FalkirkError(f"{what} builds nothing: the function must return the Dataflow")
+            raise FalkirkError(f"{what} is {type(flow).__name__}, not a Dataflow or a function that returns one")
+        return flow
+
+    def _load(self, path: Path) -> Any:
+        if not path.is_file():
+            raise FalkirkError(
+                f"there is no program {path}; give the path of a Python file, as in app.py or app.py:name"
+            )
+        module_name = path.stem if path.stem.isidentifier() and path.stem not in RESERVED else "falkirk_program"
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        if spec is None or spec.loader is None:
+            raise FalkirkError(f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        import_from(str(path.parent.resolve()))
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            if error.filename is None:
+                raise FalkirkError(f"{path} is not a Python program: {error.msg}") from error
+            raise
+        if self.name is not None:
+            if not hasattr(module, self.name):
+                there = ", ".join(
+                    name for name, value in vars(module).items() if _may_be_meant(name, value, module_name)
+                )
+                raise FalkirkError(f"{path} has no {self.name!r}" + (f"; it has {there}" if there else ""))
+            return getattr(module, self.name)
+        for candidate in ("flow", "build"):
+            if hasattr(module, candidate):
+                return getattr(module, candidate)
+        flows = [name for name, value in vars(module).items() if isinstance(value, Dataflow)]
+        if len(flows) == 1:
+            return getattr(module, flows[0])
+        raise FalkirkError(
+            f"{path} should hold one Dataflow, or a function build(); found {', '.join(flows) or 'none'}: "
+            f"say which, as in {path}:name"
+        )
+
+
+def _may_be_meant(name: str, value: Any, module: str) -> bool:
+    """True if a dataflow, or a function that the program itself defines, is called `name`."""
+    return isinstance(value, Dataflow) or (callable(value) and getattr(value, "__module__", None) == module)
+
+
+def parse_program(text: str, args: dict[str, Any] | None = None) -> Program:
+    """The program that `app.py` or `app.py:name` names."""
+    path, colon, name = text.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        path, name = text, ""
+    return Program(path=path, name=name or None, args=args or {})
+
+
+def packed(task: Any) -> bytes:
+    """A task that holds a program, as it goes to a process that this one has started: see `unpacked`.
+
+    Raises FalkirkError for what cannot travel.
+    """
+    try:
+        data: bytes = cloudpickle.dumps(task)
+    except Exception as error:
+        raise FalkirkError(
+            f"the program cannot be sent to worker processes: {type(error).__name__}: {error}; build it in a function "
+            "and give that, or run it from a file: falkirk run app.py"
+        ) from error
+    return data
+
+
+def unpacked(data: bytes) -> Any:
+    """The task again. Only for what comes from the process that started this one: it may run any code."""
+    return cloudpickle.loads(data)

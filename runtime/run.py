@@ -1,0 +1,68 @@
+"""Run a dataflow to its end: in the caller's process, or on several worker processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from runtime.explain import print_report
+from runtime.host_limits import check_workers
+from runtime.inputs import Limits
+from runtime.job import Drive, OnStats, Result, explaining, run_session, session_stats
+from runtime.program import Program
+from runtime.session import Session
+from runtime.supervisor.local import ProcessGroup
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
+from timely.errors import naming_the_line
+
+
+@naming_the_line
+def run(
+    program: Dataflow | Callable[..., Dataflow] | Program,
+    workers: int = 1,
+    limits: Limits | None = None,
+    drive: Drive | None = None,
+    on_stats: OnStats | None = None,
+) -> Result:
+    """Run `program` until all its sources have ended.
+
+    One worker runs in the caller's process, several in processes of their own. `drive(session)`, if given, runs on every
+    worker in place of the usual loop, to feed inputs by hand. `on_stats` is called several times a second.
+    Raises the error of whatever went wrong first; sinks then hold whole epochs only.
+    """
+    check_workers(workers)
+    if not isinstance(program, Program):
+        program = Program(flow=program)
+    began = time.perf_counter()
+    flow = program.build()
+    names = {node.index: node.name for node in flow.graph.of_kind("capture")}
+    if workers == 1:
+        return _run_here(flow, names, limits, drive, on_stats, began)
+    compile_plan(flow.graph, workers)
+    group = ProcessGroup(program, workers, limits, drive)
+    with explaining(group.explain):
+        outcome = group.wait(on_stats)
+    captured = {name: outcome.captured.get(index, []) for index, name in names.items()}
+    return Result(time.perf_counter() - began, outcome.stats, outcome.returned, captured)
+
+
+def _run_here(
+    flow: Dataflow,
+    names: dict[int, str],
+    limits: Limits | None,
+    drive: Drive | None,
+    on_stats: OnStats | None,
+    began: float,
+) -> Result:
+    with (
+        Session(flow, limits=limits) as session,
+        explaining(lambda: print_report(session.worker)),
+    ):
+        tell = None if on_stats is None else (lambda stats: on_stats({0: stats}))
+        value = run_session(session, drive, tell)
+        stats = {0: session_stats(session, done=True)}
+        if on_stats is not None:
+            on_stats(stats)
+        captured = {name: session.captured(name) for name in names.values()}
+    return Result(time.perf_counter() - began, stats, {} if drive is None else {0: value}, captured)

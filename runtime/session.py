@@ -1,0 +1,408 @@
+"""One worker with its driver: sources, sinks, jobs and links around the pure core, in the caller's thread.
+
+>>> from timely.dataflow.dataflow import Dataflow
+>>> flow = Dataflow("lengths")
+>>> lengths = flow.input("words").map(len)
+>>> done, seen = lengths.probe(), lengths.capture()
+>>> with Session(flow) as session:
+...     words = session.input("words")
+...     words.send(["falkirk", "wheel"])
+...     words.advance_to(1)
+...     session.step_until(lambda: session.probe(done).done(0))
+...     session.captured(seen)
+[((0,), [7, 5])]
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from runtime.control import JobStats
+from runtime.explain import Hold, explain, report
+from runtime.inputs import Limits, SourceDriver
+from runtime.links.interface import Link
+from runtime.outputs import OutputDriver
+from runtime.workspace import Workspace
+from timely.data.batch import Batch
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import Plan, compile_plan
+from timely.dataflow.wire import Capture, Probe
+from timely.errors import FalkirkError, OperatorError, naming_the_line
+from timely.io.waiting import wait_readable
+from timely.progress.tracker import Antichain
+from timely.time import Time, leq, visible
+from timely.worker.worker import Worker
+
+_GATHER = 8192
+"""Records that an input gathers before it hands them to the worker."""
+
+_TURN = 10_000
+"""Queued batches and notifications that a worker handles before its driver looks at links and sources again."""
+
+
+class InputHandle:
+    """Feeds one `Dataflow.input` of this worker."""
+
+    __slots__ = ("_node", "_worker", "gathered")
+
+    def __init__(self, worker: Worker, node: int) -> None:
+        self._worker = worker
+        self._node = node
+        self.gathered: list[Any] = []
+
+    @property
+    def time(self) -> Time | None:
+        """The time of this input; None once it is closed."""
+        return self._worker.input_time(self._node)
+
+    @naming_the_line
+    def send(self, batch: Batch) -> None:
+        """Send a list of records, a frame or a table at the current time."""
+        if isinstance(batch, list):
+            if self.time is None:
+                raise OperatorError(f"input {self._worker.plan.graph.nodes[self._node].name!r} is closed")
+            self.gathered += batch
+            if len(self.gathered) >= _GATHER:
+                self.flush()
+        elif isinstance(batch, pl.DataFrame | pa.Table):
+            self.flush()
+            self._feed(batch)
+        else:
+            raise OperatorError(
+                f"send() takes a list of records, a Polars frame or an Arrow table, not {type(batch).__name__}"
+            )
+
+    def flush(self) -> None:
+        """Hand what was gathered to the worker."""
+        if self.gathered:
+            records, self.gathered = self.gathered, []
+            self._feed(records)
+
+    @naming_the_line
+    def advance_to(self, time: int | Time) -> None:
+        """Promise to send at `time` or later only; an int is an epoch of the root scope."""
+        if self.gathered:
+            self.flush()
+        self._worker.advance(self._node, (time,) if isinstance(time, int) else time)
+
+    def close(self) -> None:
+        """Promise to send nothing more."""
+        self.flush()
+        if self.time is not None:
+            self._worker.advance(self._node, None)
+
+    def _feed(self, batch: Batch) -> None:
+        time = self.time
+        if time is None:
+            raise OperatorError(f"input {self._worker.plan.graph.nodes[self._node].name!r} is closed")
+        self._worker.feed(self._node, time, batch)
+
+
+class ProbeHandle:
+    """Reads the progress at one probe."""
+
+    __slots__ = ("_node", "_worker")
+
+    def __init__(self, worker: Worker, node: int) -> None:
+        self._worker = worker
+        self._node = node
+
+    @property
+    def frontier(self) -> Antichain:
+        """The minimal times that may still arrive, on any worker; empty when nothing can."""
+        return self._worker.probe(self._node)
+
+    def done(self, time: int | Time) -> bool:
+        """True if nothing at `time` or before it can arrive any more."""
+        at = (time,) if isinstance(time, int) else time
+        return not any(leq(least, at) for least in self._worker.probe(self._node))
+
+
+class Session:
+    """Worker `index` of `plan.workers`, driven by the caller.
+
+    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given. `workspace` is
+    where sources and the jobs of operators keep files: by default a temporary folder of this session's own. `job` is the
+    identity of the job for sinks, the same on all workers; by default it is this session's own, if it has no others.
+    """
+
+    def __init__(
+        self,
+        flow: Dataflow | Plan,
+        index: int = 0,
+        link: Link | None = None,
+        limits: Limits | None = None,
+        worker: Worker | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        on_capture: Callable[[int, Time, Batch], None] | None = None,
+        workspace: Workspace | None = None,
+        job: str | None = None,
+    ) -> None:
+        self.plan = flow if isinstance(flow, Plan) else compile_plan(flow.graph)
+        self.worker = worker or Worker(self.plan, index)
+        self.limits = limits or Limits()
+        self._link = link
+        self._clock = clock
+        self._captured: dict[int, list[tuple[Time, Batch]]] = {n.index: [] for n in self.plan.graph.of_kind("capture")}
+        self._own_files = Workspace() if workspace is None else None
+        files = workspace or self._own_files
+        assert files is not None
+        if job is None and link is None:
+            job = uuid.uuid4().hex
+        self._outputs = OutputDriver(self.worker, on_capture or self._keep, self._wake, files, self._clock, job)
+        self._inputs = {node.name: InputHandle(self.worker, node.index) for node in self.plan.graph.of_kind("input")}
+        self._wake_pipe: tuple[int, int] | None = None
+        self.sources: list[SourceDriver] = []
+        self._closed = False
+        self._stop: BaseException | None = None
+        try:
+            self._outputs.open()
+            for node in self.plan.graph.of_kind("source"):
+                self.sources.append(SourceDriver(node, self.worker, clock, worker is not None, files))
+        except BaseException:
+            self.abort()
+            raise
+
+    # Handles
+
+    @property
+    def index(self) -> int:
+        return self.worker.index
+
+    @property
+    def workers(self) -> int:
+        return self.plan.workers
+
+    @property
+    def done(self) -> bool:
+        """True if the job is over, on all workers, and everything that this one asked for has been carried out."""
+        return self.worker.done and not self.worker.effects
+
+    @property
+    def written(self) -> int:
+        """Records given to sinks of this worker so far."""
+        return self._outputs.written
+
+    @property
+    def jobs(self) -> int:
+        """Jobs that operators of this worker have started, and whose results it has not taken yet."""
+        return self._outputs.jobs
+
+    def running_jobs(self) -> tuple[JobStats, ...]:
+        """The jobs that operators of this worker have started, and that say how far they are."""
+        return self._outputs.running_jobs()
+
+    @naming_the_line
+    def input(self, name: str) -> InputHandle:
+        """The handle of `Dataflow.input(name)`."""
+        if name not in self._inputs:
+            raise FalkirkError(f"there is no input {name!r}; there are: {', '.join(self._inputs) or 'none'}")
+        return self._inputs[name]
+
+    @naming_the_line
+    def probe(self, probe: Probe | str) -> ProbeHandle:
+        """The handle of a probe."""
+        name = probe if isinstance(probe, str) else probe.name
+        return ProbeHandle(self.worker, self._node(name, "probe"))
+
+    @naming_the_line
+    def captured(self, capture: Capture | str) -> list[tuple[Time, Batch]]:
+        """The batches, with their times, that reached a capture on this worker so far."""
+        name = capture if isinstance(capture, str) else capture.name
+        if not self._closed:
+            self._outputs.carry_out(self.worker.take_effects())
+        return self._captured[self._node(name, "capture")]
+
+    @naming_the_line
+    def explain(self, name: str) -> list[Hold]:
+        """The holders of the progress frontier at the input of operator `name`."""
+        return explain(self.worker, self.plan.graph.node_named(name))
+
+    # Running
+
+    def step(self, block: float | None = 0.0) -> bool:
+        """One turn: take frames, read sources, work, write, send. True if anything was done.
+
+        When there is nothing to do, waits up to `block` seconds (None: until something comes).
+        """
+        worker, link = self.worker, self._link
+        if self._stop is not None:
+            raise self._stop
+        busy = pressed = False
+        if link is not None:
+            for frame in link.poll(0):
+                worker.receive(frame)
+                busy = True
+            pressed = worker.queued_bytes + link.unsent > self.limits.bytes
+        if self.sources and not pressed and not worker.pressed_by:
+            for source in self.sources:
+                if source.pump(self.limits):
+                    busy = True
+        for handle in self._inputs.values():
+            if handle.gathered:
+                handle.flush()
+        if self._outputs.jobs and self._outputs.take_results():
+            busy = True
+        quiet = worker.run(_TURN)
+        if worker.effects:
+            self._outputs.carry_out(worker.take_effects())
+            busy = True
+        if link is not None:
+            for peer, frame in worker.take_frames(quiet, pressed).items():
+                link.send(peer, frame)
+                busy = True
+        if not busy and quiet and block != 0.0 and not self.done:
+            self._wait(block, pressed or bool(worker.pressed_by))
+            if worker.effects:  # of results that came meanwhile: a probe must not show them before a capture does
+                self._outputs.carry_out(worker.take_effects())
+        return busy or not quiet
+
+    def stop(self, reason: BaseException) -> None:
+        """Let the next turn raise `reason`. May be called from a signal handler: nothing is torn apart."""
+        self._stop = reason
+
+    def step_until(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
+        """Step until `condition()` holds. Raises FalkirkError after `timeout` seconds, or when it never can hold."""
+        deadline = None if timeout is None else self._clock() + timeout
+        while not condition():
+            if self.step(0.0):
+                continue
+            if condition():
+                return
+            if not self._may_wake:
+                raise FalkirkError(
+                    "the condition can never come true: all that was sent is worked off and nothing more will come; "
+                    "advance_to() or close() an input first"
+                )
+            left = None if deadline is None else deadline - self._clock()
+            if left is not None and left <= 0:
+                raise FalkirkError(f"the condition did not come true within {timeout} s")
+            self.step(left)
+
+    def run(self) -> None:
+        """Step until the job is over: all sources ended, all inputs closed, nothing left to do on any worker."""
+        while not self.done:
+            self.step(None)
+
+    @property
+    def _may_wake(self) -> bool:
+        """True if anything but the caller can bring new work."""
+        return self._link is not None or self._outputs.jobs > 0 or any(s.may_read(self.limits) for s in self.sources)
+
+    def _wait(self, block: float | None, paused: bool) -> None:
+        files: list[int] = []
+        until: float | None = None
+        for source in () if paused else self.sources:
+            wake, more = source.waits(self.limits)
+            files += more
+            if wake is not None:
+                until = wake if until is None else min(until, wake)
+        if until is not None:
+            left = max(0.0, until - self._clock())
+            block = left if block is None else min(block, left)
+        if self._outputs.jobs:
+            files.append(self._wake_file())
+            if self._outputs.take_results():
+                return
+        if self._link is not None:
+            for frame in self._link.poll(block, files):
+                self.worker.receive(frame)
+        elif not self._may_wake and all(handle.time is None for handle in self._inputs.values()):
+            raise FalkirkError(
+                "nothing can move any more, but the job is not over: an operator keeps a capability that it never drops\n"
+                + report(self.worker)
+            )
+        elif not self._may_wake and block is None:
+            raise FalkirkError("this session waits for input that only the caller can give: see InputHandle")
+        else:
+            wait_readable(files, block)
+        self._drain_wake()
+
+    def _drain_wake(self) -> None:
+        if self._wake_pipe is not None:
+            with suppress(BlockingIOError):
+                os.read(self._wake_pipe[0], 4096)
+
+    def _wake_file(self) -> int:
+        if self._wake_pipe is None:
+            self._wake_pipe = os.pipe()
+            for end in self._wake_pipe:
+                os.set_blocking(end, False)
+        return self._wake_pipe[0]
+
+    def _wake(self) -> None:
+        if self._wake_pipe is not None:
+            with suppress(OSError):
+                os.write(self._wake_pipe[1], b"!")
+
+    # The end
+
+    def close(self) -> None:
+        """End the job here: finish what runs if all inputs are closed, then release files and connections."""
+        if not self.worker.done:
+            self.abort()
+        elif not self._closed:
+            self._closed = True
+            try:
+                self._outputs.carry_out(self.worker.take_effects())
+                for source in self.sources:
+                    source.close()
+                self._outputs.close()
+            except BaseException:
+                self._outputs.abort()
+                self._release(abandon=True)
+                raise
+            self._release()
+
+    def abort(self) -> None:
+        """Give up: leave no partial output."""
+        if self._closed:
+            return
+        self._closed = True
+        self._outputs.abort()
+        for source in self.sources:
+            with suppress(Exception):  # the first error is the one to report
+                source.close()
+        self._release(abandon=True)
+
+    def _release(self, abandon: bool = False) -> None:
+        if self._own_files is not None:
+            self._own_files.close()
+        if self._link is not None:
+            if abandon:
+                self._link.abandon()
+            else:
+                self._link.close()
+        if self._wake_pipe is not None:
+            pipe, self._wake_pipe = self._wake_pipe, None
+            for end in pipe:
+                os.close(end)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _node(self, name: str, kind: str) -> int:
+        node = self.plan.graph.node_named(name)
+        if node.kind != kind:
+            raise FalkirkError(f"{name!r} is a {node.kind}, not a {kind}")
+        return node.index
+
+    def _keep(self, node: int, at: Time, batch: Batch) -> None:
+        self._captured[node].append((visible(at), batch))

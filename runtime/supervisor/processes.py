@@ -1,0 +1,190 @@
+"""The processes of a job, as its supervisor starts, hears and ends them."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from runtime.job_control import FROM_CHILD, Control, FromChild, ToChild, tell
+from runtime.supervisor.liveness import Liveness, Pulse
+from runtime.supervisor.local import environment
+
+_GRACE_SECONDS = 3.0
+"""Seconds that a stopped process has to leave by itself; then it is killed."""
+
+_KILL_SECONDS = 5.0
+"""Seconds that a process may take to die. One that waits in the kernel, for a disk that is gone perhaps, does not: it is left
+behind, cut off from everybody, and its successor has fenced its journal."""
+
+_BEATS = 10
+"""Number of times a process beats within the time-out."""
+
+WORKER = "runtime.processes.recoverable_worker"
+MONITOR = "runtime.processes.monitor"
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """One process: a worker, a spare that may become one (`worker` -1), or a monitor."""
+
+    module: str
+    process: subprocess.Popen[bytes] | None
+    """None: it is no child of this process, and ends when it likes."""
+    control: Control[FromChild]
+    pidfd: int | None
+    pulse: Pulse
+    worker: int = -1
+    incarnation: int = -1
+    failed: bool = False
+    """True if it said itself why it ends."""
+    hung: str = ""
+    """Why it was ended, if it had hung."""
+
+    @property
+    def pid(self) -> int:
+        return self.pulse.pid
+
+    def tell(self, message: ToChild, files: list[socket.socket] | None = None) -> None:
+        """Tell it something; if it is dead, that is found out elsewhere. Who does not read for long has hung, and is killed."""
+        try:
+            tell(self.control.sock, message, files or [])
+        except BlockingIOError:
+            if self.process is not None:
+                self.process.kill()
+            self.control.ended = True
+        except OSError:
+            pass
+
+    def how_it_ended(self) -> str:
+        """The end of the process, in words."""
+        if self.hung:
+            return f"process {self.pid} {self.hung}, and was killed"
+        code = self.process.returncode if self.process is not None else None
+        if code is not None and code < 0:
+            return f"process {self.pid} was killed by {signal.Signals(-code).name}"
+        return f"process {self.pid} ended with exit code {code}"
+
+
+class Children:
+    """All processes of a job. `wait` hears them all.
+
+    Args:
+        workers: how many share the machine.
+        timeout: seconds without a sign of life after which a process has hung.
+    """
+
+    private = ""
+    """The folder of the supervisor, which the processes remove when they outlive it."""
+
+    def __init__(self, workers: int, timeout: float) -> None:
+        self.liveness = Liveness(timeout, time.monotonic())
+        self._environment = environment(workers)
+        self._selector = selectors.DefaultSelector()
+        self.all: list[Child] = []
+
+    @property
+    def beat_seconds(self) -> float:
+        """Seconds between two signs of life of a process."""
+        return self.liveness.timeout / _BEATS
+
+    def start(self, module: str, files: list[int]) -> Child:
+        """Start `python -m module`. Its arguments: a connection to here, how often to beat, `private`, and `files`."""
+        mine, theirs = socket.socketpair()
+        with theirs:
+            arguments = [str(theirs.fileno()), str(self.beat_seconds), self.private, *map(str, files)]
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *arguments],
+                pass_fds=[theirs.fileno(), *files],
+                process_group=0,  # Ctrl-C is for the supervisor to hear, and to stop the others in order
+                env=self._environment,
+            )
+        pidfd: int | None = None
+        if hasattr(os, "pidfd_open"):
+            with suppress(OSError):
+                pidfd = os.pidfd_open(process.pid)
+        return self._add(module, mine, process.pid, process, pidfd)
+
+    def meet(self, module: str, sock: socket.socket, pid: int) -> Child:
+        """Hear a process that somebody else has started as well, over a connection to it."""
+        return self._add(module, sock, pid, None, None)
+
+    def _add(
+        self, module: str, mine: socket.socket, pid: int, process: subprocess.Popen[bytes] | None, pidfd: int | None
+    ) -> Child:
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(self.liveness.timeout) + 1, 0))
+        now = time.monotonic()
+        child = Child(module, process, Control(mine, FROM_CHILD), pidfd, Pulse(pid, now, now))
+        self.all.append(child)
+        self._selector.register(mine, selectors.EVENT_READ, child)
+        if pidfd is not None:
+            self._selector.register(pidfd, selectors.EVENT_READ, child)
+        return child
+
+    def wait(self, seconds: float) -> list[Child]:
+        """Wait for news of any of them, at most so long; who may have some."""
+        return list(dict.fromkeys(key.data for key, _ in self._selector.select(seconds)))
+
+    def hung(self) -> list[Child]:
+        """Those that have hung, and are not heard any more. To be called when all that could be read has been."""
+        now = time.monotonic()
+        silent = self.liveness.hung([(child.pulse, child.control.received) for child in self.all], now)
+        found = [child for child in self.all if child.pulse in silent]
+        for child in found:
+            child.hung = f"gave no sign of life for {now - child.pulse.alive:.1f} s"
+        return found
+
+    def computing(self) -> list[tuple[Child, float]]:
+        """Those that are alive without a word, and for how many seconds. After `hung`."""
+        now, timeout = time.monotonic(), self.liveness.timeout
+        silent = [(child, now - child.pulse.heard) for child in self.all if child.pulse.received]
+        return [(child, seconds) for child, seconds in silent if seconds > timeout]
+
+    def over(self, child: Child) -> bool:
+        """True if it has ended, or can no longer be told anything (then it is ended)."""
+        process = child.process
+        if process is None:
+            return child.control.ended
+        if child.control.ended and process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.5)
+        return child.control.ended or process.poll() is not None
+
+    def end(self, child: Child) -> list[FromChild]:
+        """Kill it if it is still there and a child of ours, and forget it; what it had said at last."""
+        if child.process is not None:
+            if child.process.poll() is None:
+                child.process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                child.process.wait(_KILL_SECONDS)
+        said = child.control.read()
+        self._selector.unregister(child.control.sock)
+        if child.pidfd is not None:
+            self._selector.unregister(child.pidfd)
+            os.close(child.pidfd)
+        child.control.close()
+        self.all.remove(child)
+        return said
+
+    def stop(self) -> None:
+        """End all: asked first, killed after a grace period."""
+        for child in self.all:
+            if child.process is not None and child.process.poll() is None:
+                child.process.terminate()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for child in list(self.all):
+            if child.process is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    child.process.wait(max(0.0, deadline - time.monotonic()))
+            self.end(child)
+
+    def close(self) -> None:
+        """All have ended."""
+        self._selector.close()

@@ -1,0 +1,62 @@
+"""The store of a job, as the job's supervisor opens it: nobody else may use it meanwhile."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from monitor.coordination.records import OWNER
+from recovery.store.identity import make_store_id
+from recovery.store.local import LocalStore
+from recovery.store.reading import survey
+from runtime.supervisor.stop import STOP_FILE, JobStopped
+
+
+class JobStore:
+    """Opens, or makes, the store in `folder`, for this user alone, and keeps it until `resources` are closed.
+
+    `on_note` is called with what the user should know.
+
+    Raises:
+        StoreBusy: if another job uses the store; other StoreErrors if it is none, or cannot be written.
+    """
+
+    def __init__(self, resources: ExitStack, folder: Path, workers: int, on_note: Callable[[str], None]) -> None:
+        self.folder = folder
+        store = resources.enter_context(LocalStore(folder))
+        note = store.make_private()
+        if note is not None:
+            on_note(note)
+        resources.enter_context(store.lock())
+        self.id = make_store_id(store, secrets.token_bytes(16))
+        surveys = [survey(store, owner, self.id) for owner in (OWNER, *(f"worker-{w:03d}" for w in range(workers)))]
+        self._incarnation = max((found.newest.incarnation for found in surveys if found.newest is not None), default=0)
+        self._stop_file = folder / STOP_FILE
+        self._stop_file.unlink(missing_ok=True)
+        resources.callback(self._stop_file.unlink, missing_ok=True)
+
+    def incarnation(self) -> int:
+        """A number for a process that begins: higher than any before."""
+        self._incarnation += 1
+        return self._incarnation
+
+    def check_stop(self) -> None:
+        """Raise JobStopped if somebody has asked the job to stop."""
+        if self._stop_file.exists():
+            raise JobStopped("the job was asked to stop; run it again, and it goes on from where it is")
+
+
+@contextmanager
+def told(address: str, file: Path) -> Iterator[None]:
+    """While inside, `file` says where the job's page is, to this user only. It may have a token in it."""
+    file.unlink(missing_ok=True)
+    with suppress(OSError), open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(address)  # nothing but a look at the job needs it
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            file.unlink()

@@ -1,0 +1,99 @@
+"""The files of jobs that operators start: one folder for all workers of a job."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from urllib.parse import quote
+
+from runtime.scratch import Scratch
+from timely.errors import FalkirkError
+
+VARIABLE = "FALKIRK_FILES"
+"""The environment variable that names the folder in which such folders are made; the system's temporary one by default."""
+
+
+class Workspace:
+    """A folder for files.
+
+    Args:
+        path: the folder; None for a temporary one, made when it is first asked for and removed by `close`, or with this.
+        durable: whether it outlives the job's processes, because it belongs to a store.
+        refused: why there is none.
+    """
+
+    def __init__(self, path: Path | None = None, durable: bool = False, refused: str | None = None) -> None:
+        self._path = path
+        self._remove: weakref.finalize[..., Workspace] | None = None
+        self._refused = refused
+        self._making = threading.Lock()  # jobs ask from threads of their own
+        self.durable = durable
+
+    @property
+    def path(self) -> Path:
+        """The folder, which is made if it is missing.
+
+        Raises:
+            FalkirkError: if the job has none, or it cannot be made.
+        """
+        if self._refused is not None:
+            raise FalkirkError(self._refused)
+        try:
+            with self._making:
+                if self._path is None:
+                    scratch = Scratch("files", os.environ.get(VARIABLE))
+                    self._path = scratch.path
+                    self._remove = weakref.finalize(self, scratch.close)
+            self._path.mkdir(0o700, exist_ok=True)
+        except OSError as error:
+            where = self._path or os.environ.get(VARIABLE) or tempfile.gettempdir()
+            raise FalkirkError(
+                f"no folder for files could be made in {where}: {error.strerror}; make room, or name another in {VARIABLE}"
+            ) from error
+        return self._path
+
+    def folder(self, name: str) -> Path:
+        """The folder `name` inside; it may have parts, as in "a/b"."""
+        folder = self.path.joinpath(*map(_quoted, name.split("/")))
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def close(self) -> None:
+        """The job is over: remove the folder if it was a temporary one."""
+        if self._remove is not None:
+            self._remove()
+            self._path = self._remove = None
+
+
+def _quoted(part: str) -> str:
+    """`part` as the name of a folder: no other one, and no way out."""
+    return quote(part, safe=" ") if part.strip(".") else "%" + part.replace(".", "%2E")
+
+
+class RunningJob:
+    """The context of a job: see `timely.operators.base.JobContext`. Read by the worker's thread, written by the job's."""
+
+    def __init__(self, workspace: Workspace, operator: str, epoch: int, began: float) -> None:
+        self._workspace = workspace
+        self.operator = operator
+        self.epoch = epoch
+        self.began = began
+        self.said: tuple[str, int, int] | None = None
+        """Its last report."""
+        self.stopped = False
+
+    @property
+    def durable(self) -> bool:
+        """True if what is in `folder` outlives the processes of the job."""
+        return self._workspace.durable
+
+    def folder(self, name: str) -> Path:
+        """A folder for files; it is the same for all workers."""
+        return self._workspace.folder(name)
+
+    def report(self, what: str, done: int = 0, total: int = 0) -> None:
+        """Say how far the job is."""
+        self.said = what, done, total

@@ -1,0 +1,148 @@
+"""Processes that are stopped, not killed: they are noticed by their silence, ended and replaced. Who is only busy is not."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
+from tests.monitor.job_under_test import check
+from tests.runtime.test_supervisor import RECORDS, Watched, gone
+from timely.dataflow.dataflow import Dataflow
+from timely.io import Iterable
+
+TIMEOUT = 3.0
+
+
+def test_a_stopped_worker_is_ended_and_replaced(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, 2, heartbeat_timeout=TIMEOUT)
+    stopped: list[int] = []
+
+    def strike() -> None:
+        watched.until(10)
+        stopped.append(watched.job.pids[1])
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    failures = watched.of("failure")
+    assert [each["worker"] for each in failures] == [1]
+    found = re.search(r"gave no sign of life for ([\d.]+) s", failures[0]["reason"])
+    assert found is not None
+    assert TIMEOUT <= float(found[1]) < 30
+    assert any(note.startswith("worker 1 gave no sign of life") for note in watched.notes)
+    assert gone(stopped[0])
+
+
+def test_a_stopped_monitor_is_ended_and_replaced(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, 2, heartbeat_timeout=TIMEOUT)
+
+    def strike() -> None:
+        watched.until(10)
+        pids, monitor = watched.job.pids, watched.job.monitor_pid
+        assert monitor is not None
+        os.kill(monitor, signal.SIGSTOP)
+        watched.until(50)
+        assert watched.job.monitor_pid != monitor
+        assert watched.job.pids == pids
+        assert gone(monitor)
+
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    assert watched.of("failure") == []
+    assert any(note.startswith("the monitor gave no sign of life") for note in watched.notes)
+
+
+def test_a_worker_that_cannot_be_killed_is_fenced_and_ends_when_it_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that hangs in the kernel: it is given up, and goes on when its replacement has long been at work."""
+    watched = Watched(tmp_path, 2, heartbeat_timeout=TIMEOUT)
+    monkeypatch.setattr("runtime.supervisor.processes._KILL_SECONDS", 0.2)
+
+    def strike() -> None:
+        watched.until(10)
+        pid = watched.job.pids[1]
+        process = next(child for child in watched.job._workers.values() if child.pid == pid).process
+        process.kill = lambda: None  # type: ignore[method-assign]
+        os.kill(pid, signal.SIGSTOP)
+        while locked(tmp_path / "counts.db"):  # of that nobody could relieve it, unless by killing it
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.01)
+            os.kill(pid, signal.SIGSTOP)
+        while pid in watched.job.pids:
+            time.sleep(0.01)
+        watched.until(35)
+        assert not gone(pid)
+        os.kill(pid, signal.SIGCONT)
+        deadline = time.monotonic() + 10
+        while not gone(pid):
+            assert time.monotonic() < deadline, "it goes on"
+            time.sleep(0.01)
+
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    assert [each["failed"] for each in watched.of("decided")] == [[0, 1], [1]]
+
+
+def locked(database: Path) -> bool:
+    with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN EXCLUSIVE")  # a reader keeps others from committing, too
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return True
+    return False
+
+
+def waiting(seconds: float) -> Dataflow:
+    """One record takes long, and lets other threads run."""
+    flow = Dataflow("waiting")
+    numbers = flow.source("numbers", Iterable(range(6), epoch_every=1)).exchange(lambda n: n)
+    numbers.map(lambda n: time.sleep(seconds) or n if n == 3 else n, name="slow").capture("out")
+    return flow
+
+
+def computing(seconds: float) -> Dataflow:
+    """One record takes long, in a single call that lets no other thread run."""
+
+    def slow(n: int) -> int:
+        began = time.monotonic()
+        length = 1_000_000
+        while n == 3 and time.monotonic() - began < seconds:
+            length *= 2
+            sum(range(length))
+        return n
+
+    flow = Dataflow("computing")
+    numbers = flow.source("numbers", Iterable(range(6), epoch_every=1)).exchange(lambda n: n)
+    numbers.map(slow, name="slow").capture("out")
+    return flow
+
+
+@pytest.mark.parametrize("build", [waiting, computing])
+def test_a_worker_that_is_busy_is_not_ended_and_the_user_hears_of_it(tmp_path: Path, build: object) -> None:
+    timeout = 1.0
+    notes: list[str] = []
+    events: list[str] = []
+    job = Job(
+        Program(flow=build, args={"seconds": 5 * timeout}),  # type: ignore[arg-type]
+        2,
+        tmp_path / "store",
+        on_event=lambda kind, at, data: events.append(kind),
+        on_note=notes.append,
+        heartbeat_timeout=timeout,
+    )
+    result = job.run()
+    assert sorted(n for _, batch in result.captured("out") for n in batch) == list(range(6))
+    assert "failure" not in events
+    if build is waiting:
+        busy = rf"worker 1 has been busy for \d s with map 'slow' \({re.escape(__file__)}:\d+\), now in line \d+ of "
+        assert any(re.match(busy, note) for note in notes), notes
+    else:
+        assert any("busy" in note or "keeps Python's lock" in note for note in notes), notes

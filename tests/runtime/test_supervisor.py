@@ -1,0 +1,322 @@
+"""A job with a store, as real processes: what dies comes back, and nobody can tell from the output."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falkirk.failures import explain
+from recovery.policies import Lazy
+from recovery.store.interface import StoreBusy, StoreUnwritable
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
+from tests.beside import run_beside
+from tests.monitor.job_under_test import build, check
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import FalkirkError, GraphError, OperatorError, WorkerLost
+from timely.io import FileSink, Rate
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = 3000  # 60 epochs in 1.2 s
+
+
+class Watched:
+    """A job, what has happened to it, and a thread that does something to it meanwhile."""
+
+    def __init__(
+        self,
+        folder: Path,
+        workers: int,
+        heartbeat_timeout: float = 10.0,
+        monitor: Path | None = None,
+        **arguments: Any,
+    ) -> None:
+        self.folder = folder
+        self.workers = workers
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.notes: list[str] = []
+        program = Program(flow=build, args={"folder": str(folder), "records": RECORDS, **arguments})
+        self.job = Job(
+            program, workers, folder / "store", None, self.hear, self.notes.append, heartbeat_timeout, monitor
+        )
+
+    def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
+        self.events.append((kind, data))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [data for each, data in self.events if each == kind]
+
+    def run(self, disturb: Callable[[], None]) -> Any:
+        return run_beside(self.job.run, disturb)
+
+    def until(self, files: int) -> None:
+        """Wait until so many epochs are written, and all is well."""
+        deadline = time.monotonic() + 120
+        while len(list((self.folder / "files").glob("epoch-*"))) < files or len(self.job.pids) < self.workers:
+            assert time.monotonic() < deadline, "no output"
+            time.sleep(0.01)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 180
+    while not condition():
+        assert time.monotonic() < deadline, "it never comes"
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_killed_worker_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, 2)
+    pids: list[list[int]] = []
+
+    def strike() -> None:
+        for worker, files in ((1, 10), (0, 35)):
+            watched.until(files)
+            pids.append(watched.job.pids)
+            os.kill(pids[-1][worker], signal.SIGKILL)
+        while len(watched.job.pids) != 2 or watched.job.pids[0] == pids[-1][0]:
+            time.sleep(0.01)
+        pids.append(watched.job.pids)
+
+    result = watched.run(strike)
+    check(tmp_path, RECORDS, result.captured("counts"))
+    before, between, after = pids
+    assert between[0] == before[0]
+    assert between[1] != before[1]
+    assert after[1] == between[1]
+    assert [(each["worker"], "SIGKILL" in each["reason"]) for each in watched.of("failure")] == [(1, True), (0, True)]
+    assert [each["failed"] for each in watched.of("decided")] == [[0, 1], [1], [0]]
+    assert all(gone(pid) for each in pids for pid in each)
+
+
+def test_a_killed_monitor_is_replaced_and_no_worker_notices(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, 2)
+
+    def strike() -> None:
+        watched.until(10)
+        pids, monitor = watched.job.pids, watched.job.monitor_pid
+        assert monitor is not None
+        os.kill(monitor, signal.SIGKILL)
+        watched.until(50)
+        assert watched.job.pids == pids
+        assert watched.job.monitor_pid != monitor
+
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    assert len(watched.of("decided")) == 1
+    assert watched.of("resumed") == [{"generation": 1}]
+
+
+def test_a_worker_and_the_monitor_die_at_once(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, 2)
+
+    def strike() -> None:
+        watched.until(20)
+        monitor = watched.job.monitor_pid
+        assert monitor is not None
+        os.kill(watched.job.pids[0], signal.SIGKILL)
+        os.kill(monitor, signal.SIGKILL)
+
+    check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
+    assert [each["failed"] for each in watched.of("decided")] == [[0, 1], [0]]
+
+
+APP = """
+from tests.monitor.job_under_test import build
+"""
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    app = folder / "app.py"
+    app.write_text(APP)
+    store = str(folder / "store")
+    settings = ["--arg", f"folder={folder}", "--arg", f"records={RECORDS}"]
+    return [sys.executable, "-m", "falkirk", "run", str(app), "--store", store, *settings, *arguments]
+
+
+def run(command: list[str]) -> tuple[int, str]:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_job_that_is_killed_as_a_whole_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
+    again = command(tmp_path, "-w", "2")
+    private = Path(tempfile.mkdtemp())  # with a short path, for sockets
+    first = subprocess.Popen(again, cwd=ROOT, stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(private)})
+    while len(list((tmp_path / "files").glob("epoch-*"))) < 20:
+        time.sleep(0.01)
+        assert first.poll() is None
+    children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+    assert len(children) >= 3
+    assert len(list(private.glob("falkirk-*"))) == 1
+    first.kill()
+    first.wait()
+    deadline = time.monotonic() + 30
+    while not all(gone(int(pid)) for pid in children):
+        assert time.monotonic() < deadline, "processes are left behind"
+        time.sleep(0.01)
+    assert not list(private.glob("falkirk-*"))
+    shutil.rmtree(private)
+    code, said = run(again)
+    assert code == 0, said
+    check(tmp_path, RECORDS)
+
+
+def test_falkirk_stop_stops_a_job_that_can_go_on(tmp_path: Path) -> None:
+    slowly = command(tmp_path, "-w", "1", "--arg", "per_second=500")
+    with subprocess.Popen(slowly, cwd=ROOT, stderr=subprocess.PIPE, text=True) as first:
+        while len(list((tmp_path / "files").glob("epoch-*"))) < 10:
+            time.sleep(0.01)
+            assert first.poll() is None
+        code, said = run([sys.executable, "-m", "falkirk", "stop", str(tmp_path / "store")])
+        assert (code, said) == (0, f"stopped the job of {tmp_path / 'store'}\n")
+        assert first.stderr is not None
+        assert "by falkirk stop" in first.stderr.read()
+    assert first.returncode == 143
+    watched = Watched(tmp_path, 1)
+    watched.run(lambda: None)
+    check(tmp_path, RECORDS)
+
+
+class Tally:
+    """A sink that notes each commit, and nothing else."""
+
+    exactly_once = True
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, worker: int, workers: int) -> Tally:
+        return self
+
+    def write(self, epoch: int, batch: Any) -> None:
+        pass
+
+    def commit(self, epoch: int) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{epoch}\n")
+
+    def abort(self) -> None:
+        pass
+
+    close = abort
+
+    def committed(self) -> list[int]:
+        return [int(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+
+
+def tallied(path: str) -> Dataflow:
+    flow = Dataflow("tallied")
+    numbers = flow.source("numbers", Rate(lambda n: n, 2500, RECORDS, epoch_every=25))
+    numbers.key_by(lambda n: n % 10).count().policy(Lazy(every=2)).records().to(Tally(Path(path)))
+    return flow
+
+
+def test_what_was_published_two_segments_ago_is_not_published_again_by_a_new_process(tmp_path: Path) -> None:
+    tally, store = Tally(tmp_path / "tally"), tmp_path / "store"
+    job = Job(Program(flow=tallied, args={"path": str(tally.path)}), 1, store)
+    sure: list[list[int]] = []
+
+    def segments() -> str:
+        return max((path.name for path in (store / "worker-000").glob("segment-*")), default="")
+
+    def wait(so_far: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not so_far():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+    def strike() -> None:
+        for at in (20, 60):
+            wait(lambda at=at: len(set(tally.committed())) >= at)  # type: ignore[misc]
+            done = tally.committed()
+            for _ in range(2):  # the first may have been sealed before
+                newest = segments()
+                wait(lambda newest=newest: segments() > newest)  # type: ignore[misc]
+            sure.append(done)
+            os.kill(job.pids[0], signal.SIGKILL)
+
+    run_beside(job.run, strike)
+    found = tally.committed()
+    assert sorted(set(found)) == list(range(RECORDS // 25))
+    assert len(sure) == 2
+    for done in sure:
+        assert not set(done) & set(found[len(done) :])
+
+
+def failing(folder: str) -> Dataflow:
+    flow = Dataflow("failing")
+    numbers = flow.source("numbers", Rate(lambda n: n, 2000, 2000, epoch_every=50)).exchange(lambda n: n)
+    numbers.map(lambda n: 1 // (500 - n), name="divide").to(FileSink(folder))
+    return flow
+
+
+def test_an_error_of_the_program_ends_the_job_and_is_raised(tmp_path: Path) -> None:
+    job = Job(Program(flow=failing, args={"folder": str(tmp_path / "out")}), 2, tmp_path / "store")
+    with pytest.raises(OperatorError, match=r"map 'divide' .* failed at time"):
+        job.run()
+
+
+def test_one_worker_survives_its_death_but_not_that_of_its_store(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, 1)
+
+    def strike() -> None:
+        watched.until(10)
+        os.kill(watched.job.pids[0], signal.SIGKILL)
+        watched.until(20)
+        (tmp_path / "store").rename(tmp_path / "elsewhere")
+
+    with pytest.raises(FalkirkError, match="was removed or replaced while the job was running"):
+        watched.run(strike)
+    assert len(watched.of("decided")) == 2
+    (tmp_path / "elsewhere").rename(tmp_path / "store")
+    Watched(tmp_path, 1).run(lambda: None)
+    check(tmp_path, RECORDS)
+
+
+def test_what_cannot_be_begun_says_why(tmp_path: Path) -> None:
+    by_hand = Dataflow()
+    by_hand.input("in").map(len).capture()
+    with pytest.raises(GraphError, match="fed by hand"):
+        Job(Program(flow=by_hand), 1, tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    file = tmp_path / "file"
+    file.touch()
+    program = Program(flow=build, args={"folder": str(tmp_path)})
+    with pytest.raises(StoreUnwritable):
+        Job(program, 1, file)
+    job = Job(program, 1, tmp_path / "store")
+    try:
+        with pytest.raises(StoreBusy):
+            Job(program, 1, tmp_path / "store")
+    finally:
+        job.close()
+
+
+def dying(folder: str) -> Dataflow:
+    flow = Dataflow("dying")
+    numbers = flow.source("numbers", Rate(lambda n: n, 2000, 2000, epoch_every=50)).exchange(lambda n: n)
+    numbers.map(lambda n: os.kill(os.getpid(), signal.SIGKILL) if n == 501 else n, name="die").to(FileSink(folder))
+    return flow
+
+
+def test_a_job_whose_worker_dies_again_and_again_is_given_up_as_lost(tmp_path: Path) -> None:
+    job = Job(Program(flow=dying, args={"folder": str(tmp_path / "out")}), 2, tmp_path / "store")
+    with pytest.raises(WorkerLost, match=r"worker 1 has failed \d times.*SIGKILL") as lost:
+        job.run()
+    assert explain(lost.value).code == 3

@@ -1,0 +1,437 @@
+"""The link over ZeroMQ, end to end within one process: order, back pressure, keys, and every way to lose a worker."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.links.zeromq import ZmqLink
+from runtime.links.zeromq_sockets import Keys, Timing
+from tests.few_descriptors import few_descriptors
+from timely.data.messages import Frame, Message
+from timely.errors import FalkirkError, WorkerLost
+
+QUICK = Timing(meet=10.0, silence=5.0, last_words=0.3, goodbye=5.0)
+
+
+def free_addresses(count: int) -> list[str]:
+    socks = [socket.socket() for _ in range(count)]
+    for sock in socks:
+        sock.bind(("127.0.0.1", 0))
+    addresses = [f"tcp://127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
+    for sock in socks:
+        sock.close()
+    return addresses
+
+
+def new_keys(count: int) -> list[Keys]:
+    pairs = [zmq.curve_keypair() for _ in range(count)]
+    public = [pair[0].decode() for pair in pairs]
+    return [Keys(pair[1].decode(), public) for pair in pairs]
+
+
+def meet(*links: ZmqLink) -> None:
+    with ThreadPoolExecutor(len(links)) as pool:
+        for done in [pool.submit(link.meet, b"hello", lambda worker, greeting: None) for link in links]:
+            done.result()
+
+
+def close(*links: ZmqLink) -> None:
+    with ThreadPoolExecutor(len(links)) as pool:
+        for done in [pool.submit(link.close) for link in links]:
+            done.result()
+
+
+@contextmanager
+def pair(timing: Timing = QUICK) -> Iterator[tuple[ZmqLink, ZmqLink]]:
+    addresses, keys = free_addresses(2), new_keys(2)
+    links = [ZmqLink(index, addresses, keys[index], timing=timing) for index in range(2)]
+    try:
+        meet(*links)
+        yield links[0], links[1]
+    finally:
+        for link in links:
+            link.fail(FalkirkError("the test is over"))
+
+
+def frame(number: int, size: int = 0, sender: int = 0) -> Frame:
+    message = Message(3, number, (1,), (1, 2), b"header", [os.urandom(size), b"tail"])
+    return Frame(sender, 0, [message], [(1, (number,), -1)], False)
+
+
+def same(a: Frame, b: Frame) -> bool:
+    payloads = [b"".join(map(bytes, m.payload)) for f in (a, b) for m in f.messages]
+    return payloads[0] == payloads[1] and a.progress == b.progress and a.messages[0].number == b.messages[0].number
+
+
+def receive(link: ZmqLink, count: int, seconds: float = 10.0) -> list[Frame]:
+    frames: list[Frame] = []
+    end = time.monotonic() + seconds
+    while len(frames) < count and time.monotonic() < end:
+        frames += link.poll(0.1)
+    return frames
+
+
+def poll_until_lost(link: ZmqLink, seconds: float) -> tuple[str, float]:
+    """What WorkerLost says, and after how long."""
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
+        try:
+            link.poll(0.2)
+        except WorkerLost as error:
+            return str(error), time.monotonic() - began
+    raise AssertionError(f"no worker was lost within {seconds} s")
+
+
+def vanish(link: ZmqLink) -> None:
+    """What `kill -9` does: connections close, without a word."""
+    link._closed = True
+    link._context.destroy(linger=0)
+
+
+def test_a_link_takes_over_a_socket_that_listens_already() -> None:
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    addresses, keys = [f"tcp://127.0.0.1:{each.getsockname()[1]}" for each in listeners], new_keys(2)
+    links = [ZmqLink(index, addresses, keys[index], timing=QUICK, listener=listeners[index]) for index in range(2)]
+    meet(*links)
+    sent = frame(1, 100_000)
+    links[0].send(1, sent)
+    assert same(receive(links[1], 1)[0], sent)
+    close(*links)
+    assert all(each.fileno() == -1 for each in listeners)
+
+
+@settings(max_examples=4)
+@given(sizes=st.lists(st.sampled_from([0, 64, 70_000, 1 << 20, (4 << 20) + 5, 9_000_000]), min_size=1, max_size=4))
+def test_frames_of_any_size_arrive_in_order_and_whole_in_both_directions(sizes: list[int]) -> None:
+    there = [frame(n, size) for n, size in enumerate(sizes)]
+    back = [frame(n, size, sender=1) for n, size in enumerate(reversed(sizes))]
+    with pair() as (a, b), ThreadPoolExecutor(2) as pool:
+        for one, two in zip(there, back):
+            a.send(1, one)
+            b.send(0, two)
+        at_a, at_b = pool.submit(receive, a, len(back)), pool.submit(receive, b, len(there))
+        got_a, got_b = at_a.result(), at_b.result()
+        assert len(got_a) == len(got_b) == len(sizes)
+        assert all(map(same, got_b, there))
+        assert all(map(same, got_a, back))
+        assert a.unsent == b.unsent == 0
+
+
+def test_plain_ipc_works_without_keys_and_tcp_does_not(tmp_path: Path) -> None:
+    addresses = [f"ipc://{tmp_path}/{index}" for index in range(2)]
+    links = [ZmqLink(index, addresses, timing=QUICK) for index in range(2)]
+    meet(*links)
+    sent = frame(7, 1000)
+    links[0].send(1, sent)
+    assert same(receive(links[1], 1)[0], sent)
+    close(*links)
+    with pytest.raises(FalkirkError, match="need keys"):
+        ZmqLink(0, free_addresses(2))
+
+
+def test_sends_to_a_worker_that_does_not_read_wait_here_and_are_counted() -> None:
+    count, size = 64, 1 << 20
+    with pair() as (a, b):
+        began = time.monotonic()
+        for n in range(count):
+            a.send(1, frame(n, size))
+        assert time.monotonic() - began < 5.0, "send must not wait for the receiver"
+        assert 40 << 20 < a.unsent < count * size, "a window is under way, the rest waits"
+        before = a.unsent
+        a.poll(0.2)
+        assert a.unsent == before
+        got = 0
+        while got < count:
+            got += len(b.poll(0.05))
+            a.poll(0.0)
+            time.sleep(0.001)
+        a.poll(0.2)
+        assert a.unsent == 0
+
+
+def test_poll_wakes_for_a_file_and_keeps_its_time() -> None:
+    with pair() as (a, _):
+        ours, theirs = os.pipe()
+        began = time.monotonic()
+        assert a.poll(0.2, [ours]) == []
+        assert 0.15 < time.monotonic() - began < 5.0
+        os.write(theirs, b"!")
+        began = time.monotonic()
+        a.poll(30.0, [ours])
+        assert time.monotonic() - began < 5.0
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_three_workers_say_goodbye_at_different_times() -> None:
+    addresses, keys = free_addresses(3), new_keys(3)
+    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
+    meet(*links)
+    links[2].send(0, frame(5, 100_000))
+    with ThreadPoolExecutor(3) as pool:
+        early = [pool.submit(links[index].close) for index in (1, 2)]
+        assert len(receive(links[0], 1)) == 1
+        assert links[0].poll(0.3) == [], "a goodbye is no failure"
+        began = time.monotonic()
+        links[0].close()
+        for done in early:
+            done.result()
+    assert time.monotonic() - began < 4.0
+
+
+def test_a_worker_that_vanishes_is_lost_and_named() -> None:
+    with pair() as (a, b):
+        vanish(b)
+        text, seconds = poll_until_lost(a, 10.0)
+        assert a._peers[1].address in text
+        assert text.startswith("worker 1 at tcp://")
+        assert seconds < 3.0
+
+
+def test_who_is_done_hears_of_a_worker_that_died_before_it_was() -> None:
+    with pair() as (a, b):
+        vanish(b)
+        with pytest.raises(WorkerLost, match="worker 1 at"):
+            a.close()
+
+
+def test_what_arrived_before_a_worker_vanished_is_still_delivered() -> None:
+    with pair() as (a, b):
+        for n in range(10):
+            b.send(0, frame(n, 10, sender=1))
+        assert a._pull.poll(5000)
+        time.sleep(0.2)
+        vanish(b)
+        assert a._peers[1].monitor.poll(5000)
+        assert [f.messages[0].number for f in receive(a, 10, seconds=0.2)] == list(range(10))
+        poll_until_lost(a, 5.0)
+
+
+def test_a_worker_started_again_is_not_taken_for_the_first() -> None:
+    with pair() as (a, b):
+        address, keys = a._peers[1].address, b._keys
+        vanish(b)
+        again = ZmqLink(1, [b._peers[0].address, address], keys, timing=Timing(meet=1.5))
+        with ThreadPoolExecutor(1) as pool:
+            meeting = pool.submit(again.meet, b"hello", lambda worker, greeting: None)
+            text, _ = poll_until_lost(a, 10.0)
+            assert "worker 1" in text
+            with pytest.raises(FalkirkError, match="has waited"):
+                meeting.result()
+        again.fail(FalkirkError("over"))
+
+
+@pytest.mark.parametrize("change", [+1, -1], ids=["gap", "repetition"])
+def test_a_gap_or_a_repetition_is_a_lost_worker(change: int) -> None:
+    with pair() as (a, b):
+        b.send(0, frame(1, sender=1))
+        assert len(receive(a, 1)) == 1
+        b._peers[0].sent += change
+        b.send(0, frame(2, sender=1))
+        text, _ = poll_until_lost(a, 5.0)
+        assert "gap" in text
+
+
+def test_the_error_of_one_worker_is_what_all_others_report() -> None:
+    addresses, keys = free_addresses(3), new_keys(3)
+    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
+    meet(*links)
+    try:
+        raise FalkirkError("column 'price' is missing")
+    except FalkirkError:
+        links[2].abandon()
+    text, seconds = poll_until_lost(links[0], 5.0)
+    assert text == f"worker 2 at {addresses[2]} failed: column 'price' is missing"
+    assert seconds < 2.0
+    links[0].fail(WorkerLost(text))
+    assert poll_until_lost(links[1], 5.0)[0] == text
+    links[1].fail(WorkerLost(text))
+
+
+class Proxy:
+    """Passes bytes on between a port and another, until it is told to fall silent: a network that fails."""
+
+    def __init__(self, target: int) -> None:
+        self.silent = threading.Event()
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target))
+            except OSError:
+                near.close()
+                continue
+            for ends in ((near, far), (far, near)):
+                threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        while True:
+            try:
+                data = source.recv(1 << 16)
+                if not data:
+                    sink.close()
+                    return
+                if not self.silent.is_set():
+                    sink.sendall(data)
+            except OSError:
+                return
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_a_network_that_falls_silent_is_noticed_in_the_time_stated() -> None:
+    real, keys, timing = free_addresses(2), new_keys(2), Timing(meet=10.0, silence=0.5, last_words=0.3)
+    proxies = [Proxy(int(address.rpartition(":")[2])) for address in real]
+    addresses = [f"tcp://127.0.0.1:{proxy.port}" for proxy in proxies]
+    links = [ZmqLink(i, addresses, keys[i], bind=real[i], timing=timing) for i in range(2)]
+    meet(*links)
+    time.sleep(1.6 * timing.silence)
+    assert links[0].poll(0.0) == [], "idle is not silent: heartbeats answer"
+    for proxy in proxies:
+        proxy.silent.set()
+    for link in links:
+        text, seconds = poll_until_lost(link, 10.0)
+        assert addresses[1 - link.index] in text
+        assert seconds < 1.2 * timing.silence + timing.last_words + 1.5, "1.5 s is for a slow machine"
+    for link in links:
+        link.fail(WorkerLost("over"))
+    for proxy in proxies:
+        proxy.close()
+
+
+def meet_fails(link: ZmqLink, check: Callable[[int, bytes], None] = lambda worker, greeting: None) -> str:
+    with pytest.raises(FalkirkError) as caught:
+        link.meet(b"hello", check)
+    link.fail(caught.value)
+    return str(caught.value)
+
+
+def test_a_stranger_is_refused_and_both_sides_say_so() -> None:
+    addresses, keys = free_addresses(2), new_keys(2)
+    stranger = new_keys(1)[0]
+    said: list[str] = []
+    home = ZmqLink(0, addresses, keys[0], timing=Timing(meet=0.8), say=said.append)
+    away = ZmqLink(1, addresses, Keys(stranger.secret, [keys[0].public[0], stranger.public[0]]), timing=QUICK)
+    with ThreadPoolExecutor(2) as pool:
+        at_home, at_away = pool.submit(meet_fails, home), pool.submit(meet_fails, away)
+        assert "worker 0 at" in at_away.result()
+        assert "refuses the key of worker 1" in at_away.result()
+        assert "has waited 0.8 s" in at_home.result()
+        assert addresses[1] in at_home.result()
+    assert any("refused a connection from 127.0.0.1" in text for text in said)
+
+
+def test_nothing_is_sent_to_an_impostor_at_a_workers_address() -> None:
+    addresses, keys = free_addresses(2), new_keys(2)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    impostor = context.socket(zmq.PULL)
+    public, secret = zmq.curve_keypair()
+    impostor.curve_server, impostor.curve_publickey, impostor.curve_secretkey = True, public, secret
+    impostor.bind(addresses[1])
+    text = meet_fails(ZmqLink(0, addresses, keys[0], timing=Timing(meet=0.8), say=lambda text: None))
+    assert "does not have the key" in text
+    assert not impostor.poll(0)
+    context.destroy(linger=0)
+
+
+def test_unencrypted_messages_are_not_heard() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with pair() as (a, b):
+        push = context.socket(zmq.PUSH)
+        push.connect(b._peers[0].address)
+        push.send(b"\x01" * 100)
+        assert a.poll(0.3) == []
+        b.send(0, frame(1, sender=1))
+        assert len(receive(a, 1)) == 1
+    context.destroy(linger=0)
+
+
+def test_one_worker_cannot_speak_for_another() -> None:
+    addresses, keys = free_addresses(3), new_keys(3)
+    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(3)]
+    meet(*links)
+    links[2].index = 1
+    links[2].send(0, frame(1, sender=1))
+    with pytest.raises(FalkirkError, match="another's key"):
+        receive(links[0], 1)
+    for link in links:
+        link.fail(FalkirkError("over"))
+
+
+def test_who_waits_says_for_whom_and_gives_up() -> None:
+    addresses, keys = free_addresses(3), new_keys(3)
+    said: list[str] = []
+    text = meet_fails(ZmqLink(1, addresses, keys[1], timing=Timing(meet=0.6), say=said.append))
+    for address in (addresses[0], addresses[2]):
+        assert address in text
+        assert any(f"at {address}" in line for line in said)
+
+
+def test_a_check_that_fails_stops_both() -> None:
+    def meet_then_fail(link: ZmqLink) -> str:
+        try:
+            link.meet(b"hello", lambda worker, greeting: None)
+            return poll_until_lost(link, 5.0)[0]
+        except WorkerLost as error:
+            return str(error)
+        finally:
+            link.fail(FalkirkError("over"))
+
+    addresses, keys = free_addresses(2), new_keys(2)
+    links = [ZmqLink(index, addresses, keys[index], timing=QUICK) for index in range(2)]
+
+    def check(worker: int, greeting: bytes) -> None:
+        raise FalkirkError(f"worker {worker} is different")
+
+    with ThreadPoolExecutor(2) as pool:
+        here, there = pool.submit(meet_fails, links[0], check), pool.submit(meet_then_fail, links[1])
+        assert here.result() == "worker 1 is different"
+        assert there.result() == f"worker 0 at {addresses[0]} failed: worker 1 is different"
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    addresses, keys = free_addresses(2), new_keys(2)
+    link = ZmqLink(0, addresses, keys[0])
+    with pytest.raises(FalkirkError, match="cannot listen at") as caught:
+        ZmqLink(0, addresses, keys[0])
+    assert addresses[0] in str(caught.value)
+    link.fail(FalkirkError("over"))
+
+
+def test_strangers_who_take_all_descriptors_do_not_end_a_link() -> None:
+    strangers = [socket.socket() for _ in range(30)]
+    with pair() as (a, b):
+        _, _, port = b._peers[0].address.rpartition(":")
+        with few_descriptors():
+            for stranger in strangers:
+                stranger.setblocking(False)
+                stranger.connect_ex(("127.0.0.1", int(port)))
+            for number in range(5):
+                a.send(1, frame(number))
+                b.send(0, frame(number, sender=1))
+                time.sleep(0.05)
+            assert len(receive(a, 5)) == 5
+            assert len(receive(b, 5)) == 5
+    for stranger in strangers:
+        stranger.close()

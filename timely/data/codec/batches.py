@@ -1,0 +1,126 @@
+"""The way in: batches and single values to bytes, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import polars as pl
+import pyarrow as pa
+
+from timely.data.batch import Batch
+from timely.data.codec import classes, numeric, standard  # noqa: F401 - they say how their types are carried
+from timely.data.codec.blame import blame
+from timely.data.codec.records import CarefulWriter, ColumnWriter, read
+from timely.data.codec.tables import read_frame, read_table, write_frame, write_table
+from timely.data.codec.typed import shown
+from timely.errors import CodecError
+
+FORMAT = 1
+"""Version of everything that this package writes."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder()
+_writer, _careful_writer = ColumnWriter(), CarefulWriter()
+
+RECORDS, ARROW, POLARS = (_encoder.encode((FORMAT, kind)) for kind in ("records", "arrow", "polars"))
+
+
+def _pack(values: list[Any], single: bool) -> bytes:
+    try:
+        return _encoder.encode(_writer.column(values))
+    except (OverflowError, UnicodeError):
+        pass  # An integer beyond 64 bits, or text that is not Unicode.
+    except RecursionError:
+        raise CodecError("a value is nested too deeply, or contains itself") from None
+    except CodecError as error:
+        raise blame(values, single, error) from None
+    return _encoder.encode(_careful_writer.column(values))
+
+
+def _unpack(data: Any, trusted: bool = False) -> list[Any]:
+    try:
+        values = read(_decoder.decode(data))
+    except (CodecError, MemoryError):
+        raise
+    except Exception as error:
+        raise CodecError(f"damaged value: {type(error).__name__}: {shown(error)}") from error
+    return values if type(values) is list else list(values)
+
+
+def encode(value: Any) -> bytes:
+    """One value as bytes.
+
+    Raises:
+        CodecError: if it, or something inside it, is of a type that is not carried. The message says where
+            and what to do.
+    """
+    return _pack([value], single=True)
+
+
+def decode(data: Any) -> Any:
+    """The value that `encode` was given: equal, with equal types at every depth.
+
+    Args:
+        data: bytes or any other buffer.
+
+    Raises:
+        CodecError: if the bytes are damaged, or name a class that is not known here.
+    """
+    values = _unpack(data)
+    if len(values) != 1:
+        raise CodecError(f"damaged value: {len(values)} values where there should be one")
+    return values[0]
+
+
+def encode_batch(batch: Batch) -> tuple[bytes, list[Any]]:
+    """A batch as a short header and payload buffers (one today).
+
+    Raises:
+        CodecError: if a record is of a type that is not carried. The message says where and what to do.
+    """
+    if type(batch) is list:
+        return RECORDS, [_pack(batch, single=False)]
+    if isinstance(batch, pa.Table):
+        return ARROW, [write_table(batch)]
+    if isinstance(batch, pl.DataFrame):
+        return POLARS, [write_frame(batch)]
+    raise CodecError(
+        f"a batch is a list of records, an Arrow table or a Polars frame, not {type(batch).__name__}; "
+        "return one of these from map_batches, or send one of these"
+    )
+
+
+def decode_batch(header: Any, payload: Any, trusted: bool = False) -> Batch:
+    """The batch that `encode_batch` was given. Columns are views into `payload`, which must not change
+    afterwards.
+
+    Args:
+        payload: the payload's buffers, joined; any buffer. Aligned to 8 bytes it is not copied.
+        trusted: it came straight from a process of this job on this host, so that columns need no check. Records are
+            always read with the same care.
+
+    Raises:
+        CodecError: if the bytes are damaged, come from another version, or name a class that is not known
+            here.
+    """
+    reader = _READERS.get(bytes(header))
+    if reader is None:
+        raise CodecError(
+            f"batch header {bytes(header)[:50]!r} is not of format {FORMAT}; it was written by another version"
+        )
+    return reader(payload, trusted)
+
+
+def check_columns(header: Any, payload: Any) -> None:
+    """Look at a batch that came from a store before it goes to those who trust this process: see `decode_batch`.
+
+    Raises:
+        CodecError: if its columns are damaged.
+    """
+    if bytes(header) in (ARROW, POLARS):
+        decode_batch(header, payload)
+
+
+_READERS: dict[bytes, Callable[[Any, bool], Batch]] = {RECORDS: _unpack, ARROW: read_table, POLARS: read_frame}

@@ -1,0 +1,223 @@
+"""Columns as Arrow IPC: written once, read as views into what was received.
+
+Arrow and Polars believe the offsets, indices and lengths that a column comes with, and read memory by them. So columns
+from beyond a border of trust (docs/decisions/026) are checked in full before anybody looks at them: every offset and index,
+all text, and that nothing is larger than the bytes that stand for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from timely.data.codec.typed import shown
+from timely.errors import CodecError
+
+ALIGNMENT = 8
+
+WEIGHTLESS_ROWS = 1 << 24
+"""Rows that may come without a byte for each: nulls without a type, and runs."""
+
+
+def write_table(table: pa.Table) -> pa.Buffer:
+    """The table as an Arrow IPC stream. Only what is in view is written, also of a slice.
+
+    Raises:
+        CodecError: if it could not be read again, because of its size.
+    """
+    if len(table) > WEIGHTLESS_ROWS:
+        _check_weight(table)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(_compact(table))
+    return sink.getvalue()
+
+
+def _compact(table: pa.Table) -> pa.Table:
+    """A few rows of a column with a large dictionary need not take all of it along."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            column = table.column(place)
+            if column.num_chunks and len(column.chunk(0).dictionary) > 4 * len(table) + 64:
+                plain = column.cast(field.type.value_type)
+                table = table.set_column(place, field, plain.dictionary_encode().cast(field.type))
+    return table
+
+
+def read_table(payload: Any, trusted: bool = False) -> pa.Table:
+    """The table of an Arrow IPC stream, viewing `payload` (any buffer) if that is aligned to 8 bytes.
+
+    Args:
+        trusted: the bytes were written by a process of this job on this host, and came straight from it.
+
+    Raises:
+        CodecError: if it is no such stream, or not one that `write_table` could have written.
+    """
+    buffer = pa.py_buffer(payload)
+    if buffer.address % ALIGNMENT:
+        buffer = pa.py_buffer(buffer.to_pybytes())
+    try:
+        if not trusted:
+            _refuse_compressed(memoryview(buffer))
+        with pa.ipc.open_stream(buffer) as reader:
+            table = reader.read_all()
+        if not trusted:
+            _shown(table.schema)  # names and time zones are decoded where they are first looked at
+            table.validate(full=True)
+            _check_weight(table)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, struct.error, IndexError) as error:
+        raise CodecError(f"damaged columns: {shown(error)}") from error
+    return table
+
+
+def _shown(schema: pa.Schema) -> str:
+    """The names and types, without what else is noted of them."""
+    return str(schema.to_string(show_field_metadata=False, show_schema_metadata=False))
+
+
+_WORD = struct.Struct("<II")
+_TABLE = struct.Struct("<i")
+_SLOT = struct.Struct("<H")
+_REFERENCE = struct.Struct("<I")
+_LENGTH = struct.Struct("<q")
+_CONTINUES = 0xFFFFFFFF
+_DICTIONARY, _BATCH = 2, 3
+
+
+def _refuse_compressed(data: memoryview) -> None:
+    """Compressed buffers become as large as they please. `write_table` makes none, so none are read."""
+    at = 0
+    while at + _WORD.size <= len(data):
+        mark, length = _WORD.unpack_from(data, at)
+        if mark != _CONTINUES:
+            raise CodecError("damaged columns: a message does not begin as it should")
+        if length == 0:
+            return
+        head = data[at + _WORD.size : at + _WORD.size + length]
+        message = _REFERENCE.unpack_from(head)[0]
+        kind = _field(head, message, 1)
+        content = _field(head, message, 2)
+        if kind is not None and content is not None and head[kind] in (_DICTIONARY, _BATCH):
+            batch = content + _REFERENCE.unpack_from(head, content)[0]
+            if head[kind] == _DICTIONARY and (inner := _field(head, batch, 1)) is not None:
+                batch = inner + _REFERENCE.unpack_from(head, inner)[0]
+            if _field(head, batch, 3) is not None:
+                raise CodecError("damaged columns: they are compressed, which this version never writes")
+        body = _field(head, message, 3)
+        size = 0 if body is None else _LENGTH.unpack_from(head, body)[0]
+        if size < 0:
+            raise CodecError("damaged columns: a message is shorter than nothing")
+        at += _WORD.size + length + size
+
+
+def _field(head: memoryview, table: int, number: int) -> int | None:
+    """Where a field of a table of flatbuffers is; None if the table does without it."""
+    layout = table - _TABLE.unpack_from(head, table)[0]
+    slot = 4 + 2 * number
+    if layout < 0 or slot >= _SLOT.unpack_from(head, layout)[0]:
+        return None
+    offset: int = _SLOT.unpack_from(head, layout + slot)[0]
+    return table + offset if offset else None
+
+
+def _check_weight(table: pa.Table) -> None:
+    """Refuse columns with more rows than bytes could stand for.
+
+    Raises:
+        CodecError: if there are more than `WEIGHTLESS_ROWS` rows of nothing.
+    """
+    kinds = [field.type for field in table.schema]
+    if len(table) > WEIGHTLESS_ROWS and all(map(_is_weightless, kinds)):
+        raise CodecError(
+            f"{len(table):,} rows of nothing but nulls without a type, or runs: give a column a type, or send fewer at once"
+        )
+    for place, kind in enumerate(kinds):
+        if not pa.types.is_primitive(kind):
+            for chunk in table.column(place).chunks:
+                _check_inner(chunk)
+
+
+def _check_inner(array: pa.Array) -> None:
+    for inner in _inside(array):
+        if len(inner) > WEIGHTLESS_ROWS and _is_weightless(inner.type):
+            raise CodecError(f"a list of {len(inner):,} nulls without a type, or runs: give its items a type")
+        _check_inner(inner)
+
+
+def _inside(array: pa.Array) -> Iterator[pa.Array]:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        yield array.dictionary
+    elif pa.types.is_run_end_encoded(kind) or pa.types.is_map(kind) or _is_list(kind):
+        yield array.values
+    elif pa.types.is_struct(kind) or pa.types.is_union(kind):
+        yield from (array.field(number) for number in range(kind.num_fields))
+    elif isinstance(kind, pa.BaseExtensionType):
+        yield array.storage
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+def _is_weightless(kind: pa.DataType) -> bool:
+    """True if a value of this type may take no bytes."""
+    if pa.types.is_struct(kind):
+        return all(_is_weightless(kind.field(number).type) for number in range(kind.num_fields))
+    if pa.types.is_fixed_size_list(kind):
+        return kind.list_size == 0 or _is_weightless(kind.value_type)
+    if pa.types.is_fixed_size_binary(kind):
+        return bool(kind.byte_width == 0)
+    return bool(pa.types.is_null(kind) or pa.types.is_run_end_encoded(kind))
+
+
+def write_frame(frame: pl.DataFrame) -> pa.Buffer:
+    """A Polars frame as an Arrow IPC stream.
+
+    Raises:
+        CodecError: if a column holds Python objects, or is of a type that Arrow lacks.
+    """
+    for name, dtype in frame.schema.items():
+        if isinstance(dtype, pl.Object):
+            raise CodecError(
+                f"column {name!r} holds Python objects, which no column format carries; use records for them"
+            )
+    try:
+        table = frame.to_arrow()
+    except pa.ArrowException as error:
+        raise CodecError(f"a column type has no Arrow form; cast it first (Int128 to Int64, say): {error}") from error
+    except pl.exceptions.PanicException as error:
+        raise CodecError(
+            f"Polars has no Arrow form for these columns, named {frame.columns!r}: {shown(error)}"
+        ) from None
+    return write_table(table)
+
+
+def read_frame(payload: Any, trusted: bool = False) -> pl.DataFrame:
+    """The Polars frame that `write_frame` wrote. Numbers are viewed, strings are indexed in place.
+
+    Args:
+        trusted: as for `read_table`.
+
+    Raises:
+        CodecError: if it is no frame.
+    """
+    table = read_table(payload, trusted)
+    if not trusted and "\0" in _shown(table.schema):
+        raise CodecError("damaged columns: a name holds the character NUL, of which Polars dies")
+    try:
+        frame = pl.from_arrow(table, rechunk=False)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException, ValueError, TypeError) as error:
+        raise CodecError(f"damaged columns: no Polars frame has these: {shown(error)}") from None
+    assert isinstance(frame, pl.DataFrame)
+    return frame

@@ -1,0 +1,305 @@
+"""The loops that NumPy has no words for, compiled by Numba.
+
+Importing this module imports Numba (up to half a second), so only `timely.data.kernels.tables` does it, at the
+first big batch. Inputs are always passed read-only, so that each loop is compiled once a width.
+
+Both tables are open addressing with linear probing over a power of two of slots, and never delete.
+"""
+
+# Numba infers the types of these loops by itself.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+
+Loop = TypeVar("Loop", bound=Callable[..., Any])
+
+
+def _jit(loop: Loop) -> Loop:
+    try:
+        compiled: Loop = numba.njit(cache=True, nogil=True)(loop)
+    except RuntimeError:  # neither this folder nor the user's own cache can be written: compile in every process
+        compiled = numba.njit(nogil=True)(loop)
+    return compiled
+
+
+@numba.extending.intrinsic
+def _word(typing_context: Any, data: Any, at: Any) -> Any:
+    """The 8 bytes at data[at:], as one unaligned load, which NumPy views cannot express."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, values[0])
+        pointer = builder.gep(array.data, [values[1]])
+        word = context.get_value_type(numba.types.uint64)
+        load = builder.load(builder.bitcast(pointer, word.as_pointer()))
+        load.align = 1
+        return load
+
+    return numba.types.uint64(data, numba.types.int64), generate
+
+
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+_TAG = np.uint64(0xFFFFFFFF00000000)
+_ID = np.uint64(0x00000000FFFFFFFF)
+_S32 = np.uint64(32)
+_S56 = np.uint64(56)
+_FREE = np.uint64(0)
+_HEAD_U = np.uint64(15)
+
+
+@_jit
+def _part(data, at, width):
+    """The `width` (at most 8) bytes at data[at:], filled up with zeros; never reads past the array's end."""
+    if width <= 0:
+        return np.uint64(0)
+    if at + 8 <= data.size:
+        word = _word(data, at)
+        return word if width >= 8 else word & ((np.uint64(1) << np.uint64(8 * width)) - np.uint64(1))
+    word = np.uint64(0)
+    for i in range(width):
+        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return word
+
+
+@_jit
+def _mix(h, word):
+    h = (h ^ word) * _PRIME
+    return h ^ (h >> _S32)
+
+
+@_jit
+def _rest(data, at, stop):
+    """A hash of what a head leaves out of a long string."""
+    h = np.uint64(stop - at)
+    while at < stop:
+        h = _mix(h, _part(data, at, min(stop - at, 8)))
+        at += 8
+    return h
+
+
+@_jit
+def _same(a, at_a, b, at_b, width):
+    for i in range(0, width, 8):
+        left = min(width - i, 8)
+        if _part(a, at_a + i, left) != _part(b, at_b + i, left):
+            return False
+    return True
+
+
+_BLOCK = 64
+_HEAD = 15
+
+
+@_jit
+def string_ids(offsets, data, places, begin, out, slots, heads, key_offsets, key_bytes, count):
+    """Fill out[begin:] with the id of each string, adding strings not seen before.
+
+    offsets (n + 1), data: the strings, as Arrow lays them out.
+    places: which of the strings are meant, by number; empty: all of them, in order.
+    slots (uint64): the high half of the hash and id + 1; 0 is free.
+    heads (uint64, 2 an id): the first 15 bytes of each known string, and its width in the last byte (16: longer).
+    key_offsets, key_bytes: the strings known so far, in id order; `count` of them.
+    Returns (row, count): stops at the first row for which there is no room, for the caller to grow and go on.
+
+    What takes time is waiting for memory. So a block of rows goes through each step together: hash and read a slot,
+    read the head of the candidate, compare. The reads of one step do not depend on each other and overlap.
+    """
+    mask = np.uint64(slots.size - 1)
+    room = min(slots.size // 2, key_offsets.size - 1)
+    direct = places.size == 0
+    first = np.empty(_BLOCK, np.uint64)
+    second = np.empty(_BLOCK, np.uint64)
+    hashes = np.empty(_BLOCK, np.uint64)
+    found = np.empty(_BLOCK, np.uint64)
+    head_1 = np.empty(_BLOCK, np.uint64)
+    head_2 = np.empty(_BLOCK, np.uint64)
+    for block in range(begin, out.size, _BLOCK):
+        rows = min(_BLOCK, out.size - block)
+        for j in range(rows):
+            place = block + j if direct else places[block + j]
+            start = np.int64(offsets[place])
+            stop = np.int64(offsets[place + 1])
+            width = stop - start
+            one = _part(data, start, min(width, 8))
+            two = _part(data, start + 8, min(width - 8, 7))
+            two |= np.uint64(min(width, _HEAD + 1)) << _S56
+            h = _mix(_mix(two, one), two)
+            if width > _HEAD:
+                h = _mix(h, _rest(data, start + _HEAD, stop))
+            h *= _PRIME
+            first[j] = one
+            second[j] = two
+            hashes[j] = h
+            found[j] = slots[(h >> _S32) & mask]
+        for j in range(rows):
+            known = np.int64(found[j] & _ID) - 1
+            if known < 0:
+                known = 0
+            head_1[j] = heads[2 * known]
+            head_2[j] = heads[2 * known + 1]
+        for j in range(rows):
+            one = first[j]
+            two = second[j]
+            if found[j] != _FREE and head_1[j] == one and head_2[j] == two and two >> _S56 <= _HEAD_U:
+                out[block + j] = np.int64(found[j] & _ID) - 1
+                continue
+            place = block + j if direct else places[block + j]
+            start = np.int64(offsets[place])
+            width = np.int64(offsets[place + 1]) - start
+            h = hashes[j]
+            tag = h & _TAG
+            at = (h >> _S32) & mask
+            while True:
+                slot = slots[at]
+                if slot == _FREE:
+                    used = np.int64(key_offsets[count])
+                    if count >= room or used + width > key_bytes.size:
+                        return block + j, count
+                    key_bytes[used : used + width] = data[start : start + width]
+                    key_offsets[count + 1] = used + width
+                    heads[2 * count] = one
+                    heads[2 * count + 1] = two
+                    count += 1
+                    slots[at] = tag | np.uint64(count)
+                    out[block + j] = count - 1
+                    break
+                if slot & _TAG == tag:
+                    known = np.int64(slot & _ID) - 1
+                    if heads[2 * known] == one and heads[2 * known + 1] == two:
+                        at_key = np.int64(key_offsets[known])
+                        if width <= _HEAD or (
+                            np.int64(key_offsets[known + 1]) - at_key == width
+                            and _same(key_bytes, at_key + _HEAD, data, start + _HEAD, width - _HEAD)
+                        ):
+                            out[block + j] = known
+                            break
+                at = (at + np.uint64(1)) & mask
+    return out.size, count
+
+
+@_jit
+def mark_missing(codes, known, places):
+    """Put each code that `known` has no id for (-1) into `places`, once; how many those are. They are -2 in `known` then."""
+    missing = 0
+    for code in codes:
+        if known[code] == -1:
+            known[code] = -2
+            places[missing] = code
+            missing += 1
+    return missing
+
+
+@_jit
+def move_strings(old, slots):
+    """Put what `old` holds into the empty, larger `slots`: at most 2**32, as the tag is 32 bits wide."""
+    mask = np.uint64(slots.size - 1)
+    for slot in old:
+        if slot != 0:
+            at = (slot >> _S32) & mask
+            while slots[at] != 0:
+                at = (at + np.uint64(1)) & mask
+            slots[at] = slot
+
+
+@_jit
+def int_ids(values, begin, out, slots, keys, count):
+    """Fill out[begin:] with the id of each int64 value. slots (int64): pairs of value, id + 1."""
+    mask = np.uint64(slots.size // 2 - 1)
+    room = min(slots.size // 4, keys.size)
+    for row in range(begin, out.size):
+        value = values[row]
+        at = ((np.uint64(value) * _PRIME) >> _S32) & mask
+        while True:
+            known = slots[2 * at + np.uint64(1)]
+            if known == 0:
+                if count >= room:
+                    return row, count
+                keys[count] = value
+                count += 1
+                slots[2 * at] = value
+                slots[2 * at + np.uint64(1)] = count
+                out[row] = count - 1
+                break
+            if slots[2 * at] == value:
+                out[row] = known - 1
+                break
+            at = (at + np.uint64(1)) & mask
+    return out.size, count
+
+
+@_jit
+def move_ints(old, slots):
+    """Put what `old` holds into the empty, larger `slots`."""
+    mask = np.uint64(slots.size // 2 - 1)
+    for pair in range(old.size // 2):
+        known = old[2 * pair + 1]
+        if known != 0:
+            value = old[2 * pair]
+            at = ((np.uint64(value) * _PRIME) >> _S32) & mask
+            while slots[2 * at + np.uint64(1)] != 0:
+                at = (at + np.uint64(1)) & mask
+            slots[2 * at] = value
+            slots[2 * at + np.uint64(1)] = known
+
+
+@_jit
+def count_rows(groups, rows, present):
+    """Add the rows of each group to `rows`, and put the groups that have any into `present`; how many those are."""
+    for at in range(groups.size):
+        rows[groups[at]] += 1
+    found = 0
+    for group in range(rows.size):
+        if rows[group] != 0:
+            present[found] = group
+            found += 1
+    return found
+
+
+@_jit
+def sum_groups(groups, values, sums):
+    """Add each value to its group's sum."""
+    for at in range(groups.size):
+        sums[groups[at]] += values[at]
+
+
+@_jit
+def sum_integers(groups, values, sums):
+    """Add each value to its group's sum; True if one of them left 64 bits, and then the result means nothing."""
+    left = np.int64(0)
+    for at in range(groups.size):
+        group = groups[at]
+        value = values[at]
+        before = sums[group]
+        after = before + value
+        left |= (after ^ before) & (after ^ value)
+        sums[group] = after
+    return left < 0
+
+
+@_jit
+def min_groups(groups, values, least):
+    """Lower each group's least value; True if a NaN was met, and then the result means nothing."""
+    for at in range(groups.size):
+        value = values[at]
+        if value != value:
+            return True
+        if value < least[groups[at]]:
+            least[groups[at]] = value
+    return False
+
+
+@_jit
+def max_groups(groups, values, most):
+    """Raise each group's greatest value; True if a NaN was met, and then the result means nothing."""
+    for at in range(groups.size):
+        value = values[at]
+        if value != value:
+            return True
+        if value > most[groups[at]]:
+            most[groups[at]] = value
+    return False

@@ -1,0 +1,297 @@
+"""From keys in columns to dense ids, and back.
+
+Ids count up in the order in which keys are first met. Rollback uses that order: the keys that a state learnt at
+the times that it keeps are a prefix of the ids, so forgetting the others is `truncate`.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from timely.data.kernels.columns import column_of, is_number, is_text, numbers, whole
+from timely.data.kernels.tables import Ids, IntTable, StringTable, compiled_loops, read_only
+
+TINY = 512
+"""Smaller batches are handled by Python alone: a compiled loop costs more to enter than it saves."""
+
+_SMALL = 4096
+_FEW = 8
+_MOST_CACHED = 1 << 22
+
+
+class ColumnIndex:
+    """The ids of the values of one column. Null is a value like any other, and NaN equals NaN."""
+
+    def __init__(self, expected: int = 0) -> None:
+        self.kind: pa.DataType | None = None
+        self.coded = False
+        self._expected = expected
+        self._small: dict[Any, int] = {}
+        self._names: list[Any] = []
+        self._table: StringTable | IntTable | None = None
+        self._null: int | None = None
+        self._seen: tuple[pa.Array, npt.NDArray[np.intp]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._small) if self._table is None else len(self._table)
+
+    def ids(self, column: pa.Array) -> Ids:
+        """The id of each value; new values are added.
+
+        Raises:
+            TypeError: if the column's type is not that of earlier columns, or its values cannot be keys.
+        """
+        self._accept(column.type)
+        if self._table is None:
+            if len(column) < TINY and len(self._small) < _SMALL:
+                return self._small_ids(column.to_pylist())
+            if not self._build():
+                return self._small_ids(column.to_pylist())
+        if pa.types.is_dictionary(column.type):
+            return self._coded_ids(column)
+        return self._table_ids(column)
+
+    def _accept(self, kind: pa.DataType) -> None:
+        if pa.types.is_dictionary(kind):
+            self.coded = self.coded or self.kind is None
+            kind = kind.value_type
+        if is_text(kind):
+            kind = pa.string()
+        if self.kind is None or pa.types.is_null(self.kind):
+            self.kind = kind
+        elif not (kind.equals(self.kind) or pa.types.is_null(kind)):
+            raise TypeError(f"a key column was of type {self.kind} and is now {kind}; cast it to one type")
+
+    def _small_ids(self, values: list[Any]) -> Ids:
+        known = self._small
+        try:
+            if pa.types.is_floating(self.kind):
+                values = [_NAN if value is not None and value != value else value for value in values]
+            return np.array([known.setdefault(value, len(known)) for value in values], np.intp)
+        except TypeError as error:
+            raise TypeError(f"values of type {self.kind} cannot be keys: {error}") from error
+
+    def _build(self) -> bool:
+        """Move from a Python dictionary to a compiled table. False for types that have none."""
+        assert self.kind is not None
+        text = is_text(self.kind)
+        if not text and not is_number(self.kind):
+            return False
+        known = pa.array(list(self._small), self.kind)
+        room = max(self._expected, len(known))
+        self._table = StringTable(room) if text else IntTable(room)
+        if None in self._small:  # ids are given in order, so null must get the place that it had
+            at = self._small[None]
+            self._table_ids(known[:at])
+            self._null = self._table.reserve()
+            known = known[at + 1 :]
+        self._table_ids(known)
+        self._small, self._names = {}, []
+        return True
+
+    def _table_ids(self, column: pa.Array) -> Ids:
+        if column.null_count:
+            return self._null_ids(column)
+        if isinstance(self._table, StringTable):
+            kind = column.type
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+                column = column.cast(pa.large_string())
+            return self._table.ids(column)
+        assert self._table is not None
+        return self._table.ids(_bits(numbers(column)))
+
+    def _null_ids(self, column: pa.Array) -> Ids:
+        assert self._table is not None
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        ids = np.empty(len(column), np.intp)
+        first = int(np.argmin(valid))
+        if self._null is None:
+            ids[:first] = self._table_ids(column[:first])
+            self._null = self._table.reserve()
+        if not pa.types.is_null(column.type):
+            ids[valid] = self._table_ids(column.drop_null())
+        ids[~valid] = self._null
+        return ids
+
+    def _coded_ids(self, column: pa.DictionaryArray) -> Ids:
+        """Look up only the entries that occur, and those of a dictionary met before not at all."""
+        if column.null_count or column.dictionary.null_count:
+            return self._table_ids(column.dictionary_decode())
+        dictionary = column.dictionary
+        codes = column.indices.to_numpy()
+        known = self._known(dictionary)
+        if len(codes) >= _SMALL and codes.dtype == np.int32 and isinstance(self._table, StringTable):
+            self._learn(codes, dictionary, known)
+        ids: Ids = known[codes]
+        missing = ids < 0
+        if missing.any():
+            places = _distinct_codes(codes[missing], len(dictionary))
+            new = dictionary if len(places) == len(dictionary) else dictionary.take(pa.array(places))
+            known[places] = self._table_ids(new)
+            ids = known[codes]
+        self._seen = (dictionary, known)
+        return ids
+
+    def _learn(self, codes: npt.NDArray[np.int32], dictionary: pa.Array, known: Ids) -> None:
+        """Look up the entries of a large batch in place, without a copy of their text."""
+        assert isinstance(self._table, StringTable)
+        if not (pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type)):
+            return
+        places = np.empty(len(dictionary), np.intp)
+        missing = compiled_loops().mark_missing(read_only(codes), known, places)
+        known[places[:missing]] = self._table.ids(dictionary, places[:missing])
+
+    def _known(self, dictionary: pa.Array) -> Ids:
+        """The ids of the entries of a dictionary, -1 where not looked up yet. Remembered while it only grows."""
+        if self._seen is None or not _same_memory(self._seen[0], dictionary):
+            return np.full(len(dictionary), -1, np.intp)
+        known = self._seen[1]
+        if len(known) < len(dictionary):
+            larger = np.full(2 * len(dictionary), -1, np.intp)
+            larger[: len(known)] = known
+            return larger
+        return known
+
+    def values(self, ids: Ids | None = None) -> pa.Array:
+        """The values of `ids` (default: of all), dictionary-encoded if they came so."""
+        assert self.kind is not None
+        if self._table is None:
+            names = self._names
+            if len(names) < len(self._small):
+                names.extend(islice(self._small, len(names), None))
+            plain = pa.array(names if ids is None else [names[i] for i in ids.tolist()], self.kind)
+            return plain.dictionary_encode() if self.coded else plain
+        if isinstance(self._table, IntTable):
+            bits = self._table.values()
+            taken = bits if ids is None else bits[ids]
+            empty = None if self._null is None else (np.arange(len(bits)) if ids is None else ids) == self._null
+            plain = column_of(_numbers_of(taken, self.kind), self.kind, empty)
+            return plain.dictionary_encode() if self.coded else plain
+        return self._strings(self._table.values(), ids)
+
+    def _strings(self, known: pa.Array, ids: Ids | None) -> pa.Array:
+        if ids is None:
+            ids = np.arange(len(known), dtype=np.intp)
+        empty = None if self._null is None else ids == self._null
+        codes = pa.array(ids.astype(np.int32), mask=empty)
+        if not self.coded:
+            return known.take(codes)
+        if len(known) > _FEW * len(ids):  # a few rows must not drag a large dictionary along
+            return known.take(codes).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(codes, known, safe=False)
+
+    def truncate(self, count: int) -> None:
+        """Forget all but the first `count` values."""
+        if count < len(self):
+            kept = self.values(np.arange(count, dtype=np.intp))
+            self._small, self._names, self._table, self._null, self._seen = {}, [], None, None, None
+            if count:
+                self.ids(whole(kept.dictionary_decode() if self.coded else kept))
+
+    def nbytes(self) -> int:
+        """Bytes of the keys, roughly."""
+        return 64 * len(self._small) if self._table is None else self._table.nbytes()
+
+
+def _distinct_codes(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """The distinct codes, all below `count`, in order."""
+    if count > _FEW * len(codes):
+        return np.unique(codes)
+    present = np.zeros(count, np.bool_)
+    present[codes] = True
+    return np.flatnonzero(present)
+
+
+_NAN = float("nan")
+
+
+def _bits(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    if values.dtype.kind == "f":
+        values = values + 0.0  # -0.0 and 0.0 are one key
+        values[np.isnan(values)] = _NAN
+        return values.view(np.int64)
+    return values
+
+
+def _numbers_of(bits: npt.NDArray[np.int64], kind: pa.DataType) -> npt.NDArray[Any]:
+    return bits.view(np.float64) if pa.types.is_floating(kind) else bits
+
+
+def _same_memory(a: pa.Array, b: pa.Array) -> bool:
+    """True if b begins with a, by address: `a` is held alive, so its addresses cannot be in other use."""
+    if a.type != b.type or a.offset != b.offset or len(a) > len(b):
+        return False
+    return [x and x.address for x in a.buffers()] == [y and y.address for y in b.buffers()]
+
+
+class Encoder:
+    """Plain strings → a dictionary-encoded column, with one dictionary that grows from batch to batch.
+
+    A cache: whoever looks the column up next meets a known dictionary, and has to look at new strings only.
+    """
+
+    def __init__(self) -> None:
+        self._table = StringTable()
+
+    def encode(self, column: pa.Array) -> pa.Array:
+        """The column encoded, or as it is where that would not help: tiny, with nulls, or not of plain strings."""
+        kind = column.type
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if not text or column.null_count or len(column) < TINY:
+            return column
+        if len(self._table) > _MOST_CACHED:
+            self._table = StringTable()
+        codes = self._table.ids(column)
+        return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), self._table.values(), safe=False)
+
+
+class KeyIndex:
+    """The ids of keys of one or more columns, folded in pairs: (id so far, id in the next column)."""
+
+    def __init__(self, columns: int, expected: int = 0) -> None:
+        self._columns = [ColumnIndex(expected) for _ in range(columns)]
+        self._pairs = [ColumnIndex(expected) for _ in range(columns - 1)]
+
+    def __len__(self) -> int:
+        return len(self._pairs[-1] if self._pairs else self._columns[0])
+
+    def ids(self, columns: list[pa.Array]) -> Ids:
+        """The id of each row's key; new keys are added."""
+        ids = self._columns[0].ids(columns[0])
+        for index, pairs, column in zip(self._columns[1:], self._pairs, columns[1:], strict=True):
+            ids = pairs.ids(pa.array((ids << 32) | index.ids(column)))
+        return ids
+
+    def keys(self, ids: Ids | None = None) -> list[pa.Array]:
+        """The key columns of `ids` (default: of all keys)."""
+        if not self._pairs:
+            return [self._columns[0].values(ids)]
+        result: list[pa.Array] = []
+        for index, pairs in zip(reversed(self._columns), reversed(self._pairs), strict=False):
+            packed = numbers(pairs.values(ids))
+            result.append(index.values(packed & 0xFFFFFFFF))
+            ids = packed >> 32
+        result.append(self._columns[0].values(ids))
+        return result[::-1]
+
+    def truncate(self, count: int) -> None:
+        """Forget all but the first `count` keys."""
+        if count >= len(self):
+            return
+        if not self._pairs:
+            self._columns[0].truncate(count)
+            return
+        kept = self.keys(np.arange(count, dtype=np.intp))
+        self._columns = [ColumnIndex() for _ in self._columns]
+        self._pairs = [ColumnIndex() for _ in self._pairs]
+        if count:
+            self.ids(kept)
+
+    def nbytes(self) -> int:
+        """Bytes of the keys, roughly."""
+        return sum(index.nbytes() for index in (*self._columns, *self._pairs))

@@ -1,0 +1,194 @@
+"""Append-only hash tables from a value to a dense id: 0 for the first value met, 1 for the next, and so on.
+
+What an id stands for never changes, so a prefix of a table's values is an immutable Arrow array that shares
+the table's memory: as the dictionary of an encoded column it costs nothing, however often it is sent.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ids: TypeAlias = npt.NDArray[np.intp]
+
+_SMALLEST = 1 << 10
+_MOST_BYTES = (1 << 31) - 1
+
+
+@cache
+def compiled_loops() -> ModuleType:
+    """`timely.data.kernels.compiled`, which loads Numba."""
+    from timely.data.kernels import compiled
+
+    return compiled
+
+
+def _power_above(n: int) -> int:
+    return max(_SMALLEST, 1 << (n - 1).bit_length())
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view that cannot be written: loops take their input so, that each is compiled once."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+class StringTable:
+    """Distinct strings, in the order in which they were first met."""
+
+    def __init__(self, expected: int = 0) -> None:
+        room = _power_above(expected)
+        self._slots = np.zeros(2 * room, np.uint64)
+        self._heads = np.zeros(2 * room, np.uint64)
+        self._offsets = np.zeros(room + 1, np.int32)
+        self._bytes = np.empty(8 * room, np.uint8)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def ids(self, strings: pa.Array, places: Ids | None = None) -> Ids:
+        """The id of each of `strings` (Arrow string or large_string, no nulls), or of those at `places`; new ones are added.
+
+        Raises:
+            OverflowError: if the distinct strings come to more than 2 GB of text.
+        """
+        if places is not None and not len(places):
+            return places
+        out = np.empty(len(strings) if places is None else len(places), np.intp)
+        chosen = read_only(_ALL if places is None else places)
+        offsets, data = _layout(strings)
+        loop = compiled_loops().string_ids
+        row = 0
+        while True:
+            row, self._count = loop(
+                offsets, data, chosen, row, out, self._slots, self._heads, self._offsets, self._bytes, self._count
+            )
+            if row == len(out):
+                return out
+            place = row if places is None else int(places[row])
+            self._grow(int(offsets[place + 1]) - int(offsets[place]))
+
+    def _grow(self, width: int) -> None:
+        used = int(self._offsets[self._count])
+        if used + width > self._bytes.size:
+            if used + width > _MOST_BYTES:
+                raise OverflowError("the distinct keys hold over 2 GB of text; use shorter keys or more workers")
+            larger = np.empty(min(max(2 * self._bytes.size, used + width), _MOST_BYTES), np.uint8)
+            larger[:used] = self._bytes[:used]
+            self._bytes = larger
+        if self._count + 1 >= self._offsets.size:
+            offsets = np.zeros(2 * self._offsets.size - 1, np.int32)
+            offsets[: self._count + 1] = self._offsets[: self._count + 1]
+            self._offsets = offsets
+            self._heads = np.concatenate([self._heads, np.zeros_like(self._heads)])
+        if 2 * self._count >= self._slots.size:
+            slots = np.zeros(2 * self._slots.size, np.uint64)
+            compiled_loops().move_strings(read_only(self._slots), slots)
+            self._slots = slots
+
+    def reserve(self) -> int:
+        """A new id that no string will ever get: the place of null."""
+        if self._count + 1 >= self._offsets.size:
+            self._grow(0)
+        self._offsets[self._count + 1] = self._offsets[self._count]
+        self._count += 1
+        return self._count - 1
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._slots.nbytes + self._heads.nbytes + self._offsets.nbytes + self._bytes.nbytes
+
+    def values(self) -> pa.Array:
+        """All strings in id order: a view, which later additions do not disturb."""
+        return pa.StringArray.from_buffers(
+            self._count, pa.py_buffer(self._offsets[: self._count + 1]), pa.py_buffer(self._bytes)
+        )
+
+
+class IntTable:
+    """Distinct 64-bit integers, in the order in which they were first met."""
+
+    def __init__(self, expected: int = 0) -> None:
+        room = _power_above(expected)
+        self._slots = np.zeros(4 * room, np.int64)
+        self._keys = np.empty(room, np.int64)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def ids(self, values: npt.NDArray[np.int64]) -> Ids:
+        """The id of each of `values`; new ones are added."""
+        out = np.empty(len(values), np.intp)
+        loop = compiled_loops().int_ids
+        given = read_only(np.ascontiguousarray(values))
+        row = 0
+        while True:
+            row, self._count = loop(given, row, out, self._slots, self._keys, self._count)
+            if row == len(out):
+                return out
+            self._grow()
+
+    def _grow(self) -> None:
+        if self._count >= self._keys.size:
+            keys = np.empty(2 * self._keys.size, np.int64)
+            keys[: self._count] = self._keys[: self._count]
+            self._keys = keys
+        if 4 * self._count >= self._slots.size:
+            slots = np.zeros(2 * self._slots.size, np.int64)
+            compiled_loops().move_ints(read_only(self._slots), slots)
+            self._slots = slots
+
+    def reserve(self) -> int:
+        """A new id that no integer will ever get: the place of null."""
+        if self._count >= self._keys.size:
+            self._grow()
+        self._keys[self._count] = 0
+        self._count += 1
+        return self._count - 1
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._slots.nbytes + self._keys.nbytes
+
+    def values(self) -> npt.NDArray[np.int64]:
+        """All integers in id order: a view, which later additions do not disturb."""
+        return self._keys[: self._count]
+
+
+def _layout(strings: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The offsets (n + 1) and bytes of an Arrow string array, without a copy."""
+    width = np.int32 if pa.types.is_string(strings.type) else np.int64
+    _, offsets, data = strings.buffers()
+    if not len(strings) or offsets is None:
+        return read_only(np.zeros(1, width)), _NO_BYTES
+    where = np.frombuffer(offsets, width, len(strings) + 1, strings.offset * np.dtype(width).itemsize)
+    return read_only(where), _NO_BYTES if data is None else read_only(np.frombuffer(data, np.uint8))
+
+
+_ALL: Ids = np.empty(0, np.intp)
+_NO_BYTES: npt.NDArray[np.uint8] = np.frombuffer(bytes(8), np.uint8)
+
+
+def warm_tables() -> None:
+    """Compile the loops over tables and groups, or load them from Numba's cache."""
+    for kind in (pa.string(), pa.large_string()):
+        strings = StringTable()
+        strings.ids(pa.array(map(str, range(2 * _SMALLEST)), kind))
+    integers = IntTable()
+    integers.ids(np.arange(2 * _SMALLEST, dtype=np.int64))
+    compiled_loops().mark_missing(read_only(np.zeros(1, np.int32)), np.zeros(1, np.intp), np.zeros(1, np.intp))
+    groups = read_only(np.zeros(8, np.intp))
+    loops = compiled_loops()
+    loops.count_rows(groups, np.zeros(1, np.int64), np.zeros(1, np.intp))
+    for values in (read_only(np.zeros(8)), read_only(np.zeros(8, np.int64))):
+        sums = loops.sum_groups if values.dtype.kind == "f" else loops.sum_integers
+        for loop in (sums, loops.min_groups, loops.max_groups):
+            loop(groups, values, np.zeros(1, values.dtype))

@@ -1,0 +1,498 @@
+"""Aggregates in two steps: batches become *partial* tables, and partial tables are added up.
+
+A *part* is what must be kept of a column so that partial results can be combined in any order and grouping: the
+number of rows or of values, a sum, a minimum, a maximum. A partial table holds key columns, then a column a part.
+NaN loses against any number in a minimum or maximum, as in Polars.
+
+Integer sums are exact. They are 64-bit integers while they fit, and Python's own integers (arrays of objects, and columns of
+type `EXACT`) from where one does not: that is found out from bounds, and costs next to nothing while nothing is near them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from timely.data.kernels.columns import (
+    Numbers,
+    column_of,
+    comparable,
+    comparable_type,
+    is_number,
+    numbers,
+    objects,
+    pooled_empty,
+    pooled_full,
+    pooled_take,
+    whole,
+)
+from timely.data.kernels.index import TINY, KeyIndex
+from timely.data.kernels.tables import Ids, IntTable, compiled_loops, read_only
+
+Kind = Literal["rows", "values", "sum", "min", "max"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partial aggregate of `column` (of the rows themselves where it is None)."""
+
+    kind: Kind
+    column: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its column in a partial table."""
+        return f"{self.kind}({self.column or ''})"
+
+
+EXACT = pa.decimal256(76, 0)
+"""The type of a column of integer sums of which some are beyond 64 bits."""
+
+_LIMIT = 1 << 63
+
+_ADDS = ("rows", "values", "sum")
+
+_SPARSE = 8
+"""Integers whose range is less than so many times their number are group numbers as they are, with gaps."""
+
+_MANY = 8192
+"""From here on compiled loops pay for a group-by; smaller batches are NumPy's."""
+
+
+def _identity(kind: Kind, dtype: np.dtype[Any]) -> Any:
+    """The identity of an aggregate. Floats start from NaN, which `fmin` and `fmax` give up for any number."""
+    if kind in _ADDS:
+        return 0
+    if dtype.kind == "O":
+        return None
+    if dtype.kind == "f":
+        return np.nan
+    return np.iinfo(np.int64).max if kind == "min" else np.iinfo(np.int64).min
+
+
+def _ufunc(kind: Kind, dtype: np.dtype[Any]) -> np.ufunc:
+    if kind in _ADDS:
+        return np.add
+    if dtype.kind == "f":
+        return np.fmin if kind == "min" else np.fmax
+    return np.minimum if kind == "min" else np.maximum
+
+
+def _reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
+    """One result for each of `count` groups; groups (n) says to which each of values (n) belongs."""
+    if len(groups) >= _MANY and values.dtype.kind != "O":
+        result = _compiled_reduce(kind, groups, count, values)
+        if result is not None:
+            return result
+    if kind == "sum" and values.dtype.kind == "f":
+        # Without any values the weights are ignored, and counts come out.
+        return np.bincount(groups, values, count).astype(np.float64, copy=False)
+    if kind == "sum" and values.dtype.kind == "i" and _reach(values) * len(values) >= _LIMIT:
+        return _exact_sums(groups, count, values)
+    result = np.full(count, _identity(kind, values.dtype), values.dtype)
+    _ufunc(kind, values.dtype).at(result, groups, values)
+    return result
+
+
+def _compiled_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers | None:
+    """The same for many rows; None if there are NaNs, which minima and maxima must pass over, or a sum left 64 bits."""
+    loops = compiled_loops()
+    groups, values = read_only(groups), read_only(values)
+    if kind == "sum":
+        result = pooled_full(count, 0, values.dtype)
+        if values.dtype.kind == "f":
+            loops.sum_groups(groups, values, result)
+        elif loops.sum_integers(groups, values, result):
+            return None
+        return result
+    floats = values.dtype.kind == "f"
+    limits = (np.inf, -np.inf) if floats else (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+    result = pooled_full(count, limits[0] if kind == "min" else limits[1], values.dtype)
+    met_nan = (loops.min_groups if kind == "min" else loops.max_groups)(groups, values, result)
+    return None if met_nan else result
+
+
+def _reach(values: Numbers) -> int:
+    """The greatest distance from zero of the integers `values`."""
+    return max(int(values.max()), -int(values.min())) if len(values) else 0
+
+
+def _exact_sums(groups: Ids, count: int, values: Numbers) -> Numbers:
+    """Sums of 64-bit integers, whatever their size: Python's integers if one of them is beyond 64 bits."""
+    low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    np.add.at(low, groups, values & 0xFFFFFFFF)
+    np.add.at(high, groups, values >> 32)
+    high += low >> 32
+    low &= 0xFFFFFFFF
+    if not len(high) or (high.max() < 1 << 31 and high.min() >= -(1 << 31)):
+        return (high << 32) | low
+    exact: Numbers = high.astype(object) * (1 << 32) + low.astype(object)
+    return exact
+
+
+def _count_rows(groups: Ids, count: int) -> tuple[Numbers, Ids]:
+    """Number of rows in each group, and the groups that have any."""
+    if len(groups) < _MANY:
+        rows: Numbers = np.bincount(groups, minlength=count)
+        return rows, np.flatnonzero(rows)
+    rows = pooled_full(count, 0, np.int64)
+    present = pooled_empty(count, np.intp)
+    found = compiled_loops().count_rows(read_only(groups), rows, present)
+    return rows, present[:found]
+
+
+def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
+    """The partial table of a batch: keys, then parts. A dictionary-encoded key keeps its dictionary.
+
+    Raises:
+        TypeError: if a column cannot be a key, or cannot be added up or compared as a number.
+    """
+    groups, count, keys_of = _group([whole(table[key]) for key in keys])
+    rows, present = _count_rows(groups, count)
+    full = len(present) == count
+    rows_column = pa.array(rows if full else pooled_take(rows, present))
+    of_column: dict[str, _Column] = {}
+    columns = []
+    for part in parts:
+        if part.column is None:
+            columns.append(rows_column)
+            continue
+        of = of_column.get(part.column)
+        if of is None:
+            of = of_column[part.column] = _Column(whole(table[part.column]), part.column, groups, count)
+        filled = None if of.filled is None else (of.filled if full else of.filled[present])
+        if part.kind == "values":
+            columns.append(rows_column if filled is None else pa.array(filled))
+            continue
+        result = _reduce(part.kind, of.groups, count, of.to_add() if part.kind == "sum" else of.to_compare())
+        if not full:
+            result = pooled_take(result, present) if result.dtype.kind != "O" else result[present]
+        empty = None if filled is None else filled == 0
+        columns.append(_sums(result, of.kind) if part.kind == "sum" else of.compared(result, empty))
+    names = [*keys, *(part.name for part in parts)]
+    return pa.table([*keys_of(present), *columns], names)
+
+
+class _Column:
+    """The values of a column that are not null: `filled` is how many each group has (None: as many as rows)."""
+
+    def __init__(self, column: pa.Array, name: str, groups: Ids, count: int) -> None:
+        self.kind = column.type
+        self.groups = groups
+        self.filled: Numbers | None = None
+        if column.null_count:
+            self.groups = groups[column.is_valid().to_numpy(zero_copy_only=False)]
+            self.filled = np.bincount(self.groups, minlength=count)
+            column = column.drop_null()
+        self._name = name
+        self._column = column
+        self._numbers: Numbers | None = None
+        self._ranked: pa.Array | None = None
+
+    def to_add(self) -> Numbers:
+        """The values as numbers that can be added up."""
+        kind = self.kind
+        if pa.types.is_decimal(kind):
+            return objects(self._column)
+        if not is_number(kind) and not pa.types.is_null(kind):
+            raise TypeError(
+                f"column {self._name!r} of type {kind} cannot be added up: agg.sum and agg.mean take numbers and decimals"
+            )
+        return self._as_numbers()
+
+    def to_compare(self) -> Numbers:
+        """Numbers in the order of the values: for text, bytes and decimals their places among all, sorted."""
+        kind = self.kind
+        if is_number(kind) or pa.types.is_null(kind):
+            return self._as_numbers()
+        if comparable_type(kind) is None:
+            raise TypeError(
+                f"column {self._name!r} of type {kind} cannot be compared: agg.min and agg.max take numbers, decimals, "
+                "text, bytes, dates and times"
+            )
+        if self._numbers is None:
+            self._numbers, self._ranked = comparable(self._column)
+        return self._numbers
+
+    def _as_numbers(self) -> Numbers:
+        if self._numbers is None:
+            self._numbers = np.zeros(0, np.int64) if pa.types.is_null(self.kind) else numbers(self._column)
+        return self._numbers
+
+    def compared(self, chosen: Numbers, empty: npt.NDArray[np.bool_] | None) -> pa.Array:
+        """A column of the values that stand behind such numbers, null where `empty`."""
+        if self._ranked is None:
+            return column_of(chosen, self.kind, empty)
+        return self._ranked.take(pa.array(chosen if empty is None else np.where(empty, 0, chosen), mask=empty))
+
+
+def _sums(sums: Numbers, kind: pa.DataType) -> pa.Array:
+    """Sums of values of type `kind` as a column."""
+    if pa.types.is_null(kind):
+        return pa.nulls(len(sums))
+    if sums.dtype.kind != "O":
+        return pa.array(sums)
+    return column_of(sums, pa.decimal128(38, kind.scale) if pa.types.is_decimal(kind) else EXACT)
+
+
+Keys = Callable[[Ids], list[pa.Array]]
+
+
+def _group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
+    """A group number for each row, how many there may be, and how to get the keys of some of them.
+
+    Codes of a dictionary and integers in a narrow range are group numbers already; other keys are looked up.
+    """
+    if len(columns) == 1 and len(columns[0]) >= TINY and not columns[0].null_count:
+        column = columns[0]
+        if pa.types.is_dictionary(column.type):
+            dictionary = column.dictionary
+            codes = column.indices.to_numpy().astype(np.intp)
+            if len(dictionary) <= 2 * len(column):
+                return codes, len(dictionary), lambda ids: [_encoded(ids, dictionary)]
+            if not dictionary.null_count:
+                table = IntTable(len(codes) // 4)
+                groups = table.ids(codes)
+                return groups, len(table), lambda ids: [_encoded(table.values()[ids], dictionary)]
+        elif is_number(column.type) and not pa.types.is_floating(column.type):
+            kind, values = column.type, numbers(column)
+            low, high = int(values.min()), int(values.max())
+            if high - low < _SPARSE * len(values):
+                # In key order, so equal input gives equal output.
+                return (
+                    values - low,
+                    high - low + 1,
+                    lambda ids: [column_of(np.add(ids, low, out=pooled_empty(len(ids), np.int64)), kind)],
+                )
+    index = KeyIndex(len(columns), expected=len(columns[0]) // 4)
+    return index.ids(columns), len(index), lambda ids: index.keys(ids)
+
+
+def _encoded(ids: Ids, dictionary: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(ids.astype(np.int32)), dictionary, safe=False)
+
+
+class Totals:
+    """Parts added up over any number of partial tables: an index of keys, and a dense array a part."""
+
+    def __init__(self, keys: Sequence[str], parts: Sequence[Part], expected: int = 0) -> None:
+        self.keys = list(keys)
+        self.parts = list(parts)
+        self.index = KeyIndex(len(keys), expected)
+        self._expected = expected
+        self._arrays: list[Numbers] = []
+        self._kinds: list[pa.DataType] = []
+        self._reach: list[int] = [0] * len(self.parts)
+        """Of integer sums: none is further from zero."""
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def ids(self, table: pa.Table) -> Ids:
+        """The id of each row's key; new keys start from nothing."""
+        ids = self.index.ids([whole(table[key]) for key in self.keys])
+        kinds = [table.schema.field(part.name).type for part in self.parts]
+        if not self._arrays:
+            self._kinds = kinds
+            self._arrays = [np.zeros(0, _dtype(kind)) for kind in kinds]
+            self._reach = [0] * len(kinds)
+        elif kinds != self._kinds:
+            self._widen(kinds)
+        count = len(self.index)
+        if count > len(self._arrays[0]):
+            size = max(64, 2 * count, self._expected)
+            for i, (part, array) in enumerate(zip(self.parts, self._arrays, strict=True)):
+                larger = np.full(size, _identity(part.kind, array.dtype), array.dtype)
+                larger[: len(array)] = array
+                self._arrays[i] = larger
+        return ids
+
+    def _widen(self, kinds: list[pa.DataType]) -> None:
+        """Integers meet floats: go on in floats. Nulls meet anything. What else changes is an error."""
+        for i, (old, new) in enumerate(zip(self._kinds, kinds, strict=True)):
+            if old.equals(new):
+                continue
+            part = self.parts[i]
+            if pa.types.is_null(new):
+                continue
+            if pa.types.is_null(old):
+                dtype = np.dtype(_dtype(new))
+                self._arrays[i] = np.full(len(self._arrays[i]), _identity(part.kind, dtype), dtype)
+                self._kinds[i] = new
+                continue
+            if not all(pa.types.is_integer(k) or pa.types.is_floating(k) or k.equals(EXACT) for k in (old, new)):
+                raise TypeError(f"column {part.column!r} was of type {old} and is now {new}; cast it to one type")
+            if pa.types.is_floating(old) or pa.types.is_floating(new):
+                self._to_floats(i)
+            elif EXACT in (old, new):
+                self._to_objects(i)
+            else:
+                self._kinds[i] = pa.int64()
+
+    def _to_floats(self, i: int) -> None:
+        array = self._arrays[i]
+        if array.dtype.kind != "f":
+            floats = array.astype(np.float64)
+            if self.parts[i].kind in ("min", "max"):
+                floats[array == _identity(self.parts[i].kind, array.dtype)] = np.nan
+            self._arrays[i] = floats
+        self._kinds[i] = pa.float64()
+
+    def _to_objects(self, i: int) -> None:
+        self._arrays[i] = self._arrays[i].astype(object, copy=False)
+        self._kinds[i] = EXACT
+
+    def add(self, ids: Ids, table: pa.Table, unique: bool) -> None:
+        """Add the partial `table`, whose rows have `ids`; `unique` if none occurs twice."""
+        for i, part in enumerate(self.parts):
+            column = whole(table[part.name])
+            of = ids
+            if column.null_count:  # a group that had no values
+                of = ids[column.is_valid().to_numpy(zero_copy_only=False)]
+                column = column.drop_null()
+            values = _plain(column)
+            if part.kind == "sum" and self._arrays[i].dtype.kind == "i":
+                self._make_room(i, values, 1 if unique else len(values))
+            array = self._arrays[i]
+            if array.dtype.kind == "O" and part.kind in ("min", "max"):
+                _improve(array, of, values, part.kind)
+                continue
+            ufunc = _ufunc(part.kind, array.dtype)
+            if unique:
+                array[of] = ufunc(array[of], values.astype(array.dtype, copy=False))
+            else:
+                ufunc.at(array, of, values.astype(array.dtype, copy=False))
+
+    def _make_room(self, i: int, values: Numbers, times: int) -> None:
+        """Go on in Python's integers where `values`, of which so many may come to one key, could leave 64 bits."""
+        further = _reach(values) * times
+        if self._reach[i] + further >= _LIMIT:
+            self._reach[i] = _reach(self._arrays[i])
+            if self._reach[i] + further >= _LIMIT:
+                self._to_objects(i)
+        self._reach[i] += further
+
+    def gather(self, ids: Ids) -> list[Numbers]:
+        """The parts of `ids`, as copies."""
+        return [array[ids] for array in self._arrays]
+
+    def put(self, ids: Ids, values: Sequence[Numbers]) -> None:
+        """Set the parts of `ids`."""
+        for i, (array, new) in enumerate(zip(self._arrays, values, strict=True)):
+            array[ids] = new
+            self._reached(i, new)
+
+    def _reached(self, i: int, values: Numbers) -> None:
+        """Note that part `i` of some keys is now `values`."""
+        if self.parts[i].kind == "sum" and values.dtype.kind == "i":
+            self._reach[i] = max(self._reach[i], _reach(values))
+
+    def put_table(self, ids: Ids, table: pa.Table) -> None:
+        """Set the parts of `ids`, all different, to those of the partial `table`."""
+        first, count = (int(ids[0]), len(ids)) if len(ids) else (0, 0)
+        rising = count > 0 and int(ids[-1]) == first + count - 1 and bool((np.diff(ids) == 1).all())
+        where: Ids | slice = slice(first, first + count) if rising else ids
+        for i, (part, array) in enumerate(zip(self.parts, self._arrays, strict=True)):
+            column = whole(table[part.name])
+            if column.null_count:  # a group that had no values
+                array[where] = _identity(part.kind, array.dtype)
+                array[ids[column.is_valid().to_numpy(zero_copy_only=False)]] = _plain(column.drop_null())
+                continue
+            values = _plain(column)
+            array[where] = values
+            self._reached(i, values)
+
+    def truncate(self, count: int) -> None:
+        """Forget all but the first `count` keys."""
+        for part, array in zip(self.parts, self._arrays, strict=True):
+            array[count:] = _identity(part.kind, array.dtype)
+        self.index.truncate(count)
+
+    def table(self, ids: Ids, values: Sequence[Numbers] | None = None) -> pa.Table:
+        """The partial table of `ids`, with their parts now or the given ones."""
+        values = self.gather(ids) if values is None else values
+        counts = {part.column: v for part, v in zip(self.parts, values, strict=True) if part.kind == "values"}
+        columns = []
+        for part, kind, array in zip(self.parts, self._kinds, values, strict=True):
+            empty = counts[part.column] == 0 if part.kind in ("min", "max") else None
+            columns.append(column_of(array, kind, empty))
+        return pa.table([*self.index.keys(ids), *columns], [*self.keys, *(part.name for part in self.parts)])
+
+    def nbytes(self) -> int:
+        """Bytes held, roughly."""
+        return self.index.nbytes() + sum(array.nbytes for array in self._arrays)
+
+
+def _plain(column: pa.Array) -> Numbers:
+    return numbers(column) if is_number(column.type) else objects(column)
+
+
+def _dtype(kind: pa.DataType) -> npt.DTypeLike:
+    if pa.types.is_floating(kind):
+        return np.float64
+    return np.int64 if is_number(kind) or pa.types.is_null(kind) else object
+
+
+def _improve(held: Numbers, ids: Ids, values: Numbers, kind: Kind) -> None:
+    """Lower or raise what `held` has for `ids` to `values`, which have an order but are no numbers."""
+    for at, value in zip(ids.tolist(), values, strict=True):
+        before = held[at]
+        if before is None or (value < before if kind == "min" else value > before):
+            held[at] = value
+
+
+def repeats(ids: Ids, count: int) -> bool:
+    """True if an id below `count` occurs twice in `ids`."""
+    if len(ids) * 16 < count:
+        return len(set(ids.tolist())) < len(ids)
+    seen = np.zeros(count, np.bool_)
+    seen[ids] = True
+    return int(np.count_nonzero(seen)) < len(ids)
+
+
+def union(many: Sequence[Ids], count: int) -> Ids:
+    """The distinct ids, all below `count`, in order."""
+    if sum(map(len, many)) * 16 < count:
+        return np.array(sorted({i for ids in many for i in ids.tolist()}), np.intp)
+    seen = np.zeros(count, np.bool_)
+    for ids in many:
+        seen[ids] = True
+    return np.flatnonzero(seen)
+
+
+def combine(tables: Iterable[pa.Table], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
+    """One partial table, each key once, for several."""
+    tables = list(tables)
+    regrouped = _regroup(tables, keys, parts) if sum(map(len, tables)) >= _MANY else None
+    if regrouped is not None:
+        return regrouped
+    totals = Totals(keys, parts, expected=max((len(table) for table in tables), default=0))
+    for table in tables:
+        totals.add(totals.ids(table), table, unique=False)
+    return totals.table(np.arange(len(totals), dtype=np.intp))
+
+
+def _regroup(tables: list[pa.Table], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table | None:
+    """The same for many rows with one integer key and no nulls, without an index; None where that does not apply."""
+    schema = tables[0].schema
+    if len(keys) > 1 or not pa.types.is_integer(schema.field(keys[0]).type) or any(t.schema != schema for t in tables):
+        return None
+    table = pa.concat_tables(tables)
+    if any(column.null_count or not is_number(column.type) for column in table.columns):
+        return None
+    groups, count, keys_of = _group([whole(table[keys[0]])])
+    _, present = _count_rows(groups, count)
+    columns = []
+    for part in parts:
+        kind: Kind = "sum" if part.kind in _ADDS else part.kind
+        result = _reduce(kind, groups, count, numbers(whole(table[part.name])))
+        if result.dtype.kind == "O":
+            columns.append(_sums(result[present], pa.int64()))
+        else:
+            columns.append(column_of(pooled_take(result, present), schema.field(part.name).type))
+    return pa.table([*keys_of(present), *columns], [*keys, *(part.name for part in parts)])

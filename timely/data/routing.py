@@ -1,0 +1,190 @@
+"""Routing of keys to workers: key, stable 64-bit hash, one of 1,024 shards, worker.
+
+State is kept by shard, so that another number of workers moves whole shards. The hash itself is
+`timely.data.codec.hashing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from itertools import compress
+from operator import itemgetter
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from timely.data.batch import Batch, Columns
+from timely.data.codec.hashing import Hashes, hash_column, hash_columns, stable_hash
+from timely.errors import CodecError
+
+__all__ = [
+    "SHARDS",
+    "hash_column",
+    "hash_columns",
+    "partition",
+    "partition_columns",
+    "partition_records",
+    "shard_of",
+    "shards_of",
+    "stable_hash",
+    "worker_of_shard",
+]
+
+SHARDS = 1024
+"""Number of shards. Fixed for the life of a store."""
+
+KeyFunction: TypeAlias = Callable[[Any], Any]
+
+_SHARD_SHIFT = 64 - 10
+
+
+def shard_of(hash_: int) -> int:
+    """The shard of a hash: its upper ten bits."""
+    return hash_ >> _SHARD_SHIFT
+
+
+def shards_of(hashes: Hashes) -> npt.NDArray[np.uint16]:
+    """The shard of every hash."""
+    return (hashes >> np.uint64(_SHARD_SHIFT)).astype(np.uint16)
+
+
+def worker_of_shard(shard: int, workers: int) -> int:
+    """The worker that owns `shard`. Workers own contiguous ranges, whose sizes differ by at most one."""
+    return shard * workers // SHARDS
+
+
+class _ShardCache(dict[Any, int]):
+    """Shards of keys seen lately. Keys that Python holds equal have one shard: one dictionary for all types."""
+
+    LIMIT = 1 << 16
+
+    def __missing__(self, key: Hashable) -> int:
+        if len(self) >= self.LIMIT:
+            self.clear()
+        shard = self[key] = stable_hash(key) >> _SHARD_SHIFT
+        return shard
+
+
+_shards = _ShardCache()
+_VECTORISED = 64  # Keys from which on NumPy is quicker than the cache, for integers.
+
+
+def partition(batch: Batch, key: KeyFunction | str | Sequence[str] | None, workers: int) -> list[Batch | None]:
+    """Split a batch by the owners of its keys. See `partition_records` and `partition_columns`."""
+    if isinstance(batch, list):
+        if key is not None and not callable(key):
+            raise CodecError(f"records are routed by a function of the record, not by column names ({key!r})")
+        return [part or None for part in partition_records(batch, key, workers)]
+    if key is None or callable(key):
+        raise CodecError("columns are routed by column names: exchange(by='name')")
+    return cast(list[Batch | None], partition_columns(batch, [key] if isinstance(key, str) else list(key), workers))
+
+
+def partition_records(records: list[Any], key: KeyFunction | None, workers: int) -> list[list[Any]]:
+    """Split records among `workers` by key, keeping their order: one list (maybe empty) for each worker.
+
+    Args:
+        key: gives the key of a record; None for `record[0]`.
+
+    Raises:
+        CodecError: if a key cannot be hashed.
+    """
+    if workers == 1:
+        return [records]
+    parts: list[list[Any]]
+    if len(records) == 1:
+        record = records[0]
+        parts = [[] for _ in range(workers)]
+        only = record[0] if key is None else key(record)
+        parts[_shard(only) * workers // SHARDS] = records
+        return parts
+    keys = list(map(itemgetter(0) if key is None else key, records))
+    owners = _owners(keys, workers)
+    if workers <= 4 and len(records) > 16:
+        return [list(compress(records, owners.translate(_IS[worker]))) for worker in range(workers)]
+    parts = [[] for _ in range(workers)]
+    for owner, record in zip(owners, records):
+        parts[owner].append(record)
+    return parts
+
+
+_IS = [bytes(int(byte == worker) for byte in range(256)) for worker in range(4)]
+
+
+def _shard(key: Any) -> int:
+    try:
+        return _shards[key]
+    except TypeError:  # Not hashable in Python: `stable_hash` knows better why, or can do it all the same.
+        return stable_hash(key) >> _SHARD_SHIFT
+
+
+def _owners(keys: list[Any], workers: int) -> Any:
+    """The worker of each key, as bytes if there are at most 256 workers."""
+    hashes: Hashes | None = None
+    if len(keys) >= _VECTORISED and type(keys[0]) is int and set(map(type, keys)) == {int}:
+        try:
+            hashes = hash_column(np.array(keys, np.int64))
+        except OverflowError:
+            hashes = None
+    if hashes is not None:
+        owners = _workers_of(hashes, workers)
+        return owners.tobytes() if workers <= 256 else owners
+    try:
+        shards = map(_shards.__getitem__, keys)
+        owner = _owner_tables(workers)
+        return bytes(map(owner.__getitem__, shards)) if workers <= 256 else list(map(owner.__getitem__, shards))
+    except TypeError:
+        return [_shard(key) * workers // SHARDS for key in keys]
+
+
+_tables: dict[int, list[int]] = {}
+
+
+def _owner_tables(workers: int) -> list[int]:
+    table = _tables.get(workers)
+    if table is None:
+        table = _tables[workers] = [worker_of_shard(shard, workers) for shard in range(SHARDS)]
+    return table
+
+
+def _workers_of(hashes: Hashes, workers: int) -> npt.NDArray[Any]:
+    shards = hashes >> np.uint64(_SHARD_SHIFT)
+    shards *= np.uint64(workers)
+    shards >>= np.uint64(10)
+    return shards.astype(np.uint8 if workers <= 256 else np.uint16)
+
+
+def partition_columns(columns: Columns, keys: Sequence[str], workers: int) -> list[Columns | None]:
+    """Split columns among `workers` by key, keeping their order: one table or frame for each worker, None if
+    empty.
+
+    Args:
+        keys: the key columns. One: the key is its value. Several: the key is the tuple of their values.
+
+    Raises:
+        CodecError: if a key column is missing, or of a type that cannot be a key.
+    """
+    if not len(columns):
+        return [None] * workers
+    if workers == 1:
+        return [columns]
+    names = columns.columns if isinstance(columns, pl.DataFrame) else columns.column_names
+    missing = [key for key in keys if key not in names]
+    if missing:
+        raise CodecError(f"there is no key column {missing[0]!r}; the columns are {list(names)}")
+    owners = _workers_of(hash_columns([columns[key] for key in keys]), workers)
+    counts = np.bincount(owners, minlength=workers)
+    parts: list[Columns | None] = [None] * workers
+    busy = np.flatnonzero(counts)
+    if len(busy) == 1:
+        parts[int(busy[0])] = columns
+        return parts
+    order = np.argsort(owners, kind="stable")
+    gathered: Columns = columns[order] if isinstance(columns, pl.DataFrame) else columns.take(pa.array(order))
+    ends = np.cumsum(counts)
+    for worker in busy.tolist():
+        parts[worker] = gathered.slice(int(ends[worker] - counts[worker]), int(counts[worker]))
+    return parts

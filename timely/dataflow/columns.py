@@ -1,0 +1,194 @@
+"""Streams of columns: the fast verbs, over Polars expressions and Arrow tables.
+
+A batch is a Polars frame or an Arrow table; where records reach a verb over columns, they become a frame first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from timely.data.batch import Batch, as_polars, is_columns
+from timely.dataflow.keyed import Keyed, Over, check_over
+from timely.dataflow.stream import Stream, records_of, view
+from timely.dataflow.wire import Wire, check_callable
+from timely.errors import GraphError, user_site
+from timely.operators.agg import Aggregate
+from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate
+from timely.operators.channels import Exchange
+from timely.operators.column_join import ColumnJoin, How, check_join
+from timely.operators.shaping import Branch
+
+
+def columns_of(batch: Batch) -> Batch:
+    """The batch as columns: a list of dicts becomes a frame."""
+    return batch if is_columns(batch) else as_polars(batch)
+
+
+class Columns(Wire):
+    """A stream of Polars frames or Arrow tables."""
+
+    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
+        """Polars' `select` on every batch."""
+        return self._stage("select", name, lambda batch: as_polars(columns_of(batch)).select(*exprs, **named))
+
+    def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
+        """Polars' `with_columns` on every batch."""
+        return self._stage(
+            "with_columns", name, lambda batch: as_polars(columns_of(batch)).with_columns(*exprs, **named)
+        )
+
+    def filter(self, *predicates: Any, name: str | None = None) -> Columns:
+        """Polars' `filter` on every batch."""
+        return self._stage("filter", name, lambda batch: as_polars(columns_of(batch)).filter(*predicates))
+
+    def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
+        """Call `function(batch)` for every batch that passes; for looking, not for output."""
+        check_callable(function, "inspect")
+
+        def look(batch: Batch) -> Batch:
+            function(batch)
+            return batch
+
+        return self._stage("inspect", name, look)
+
+    def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
+        """Two streams: the rows for which `predicate` is true, and the others (false or null)."""
+        if not isinstance(predicate, pl.Expr):
+            raise GraphError(f"{user_site()}: branch of columns takes a Polars expression, not {predicate!r}")
+
+        def split(batch: Batch) -> tuple[Batch, Batch]:
+            frame = as_polars(columns_of(batch))
+            mask = frame.select(predicate.fill_null(False).alias("mask")).to_series()
+            return frame.filter(mask), frame.filter(~mask)
+
+        node = self._attach("branch", name, factory=lambda: Branch(split), outputs=2)
+        return self._of(node, 0), self._of(node, 1)
+
+    def exchange(self, *by: str, name: str | None = None) -> Columns:
+        """Bring the rows with equal values in the columns `by` to the same worker."""
+        if not by or not all(isinstance(column, str) for column in by):
+            raise GraphError(f"{user_site()}: exchange of columns takes names of columns, not {by!r}")
+        return self._stage("exchange", name, columns_of, channel=Exchange(columns=by, prepare=columns_of))
+
+    def group_by(self, *keys: str) -> GroupBy:
+        """Group by columns; say what of with `agg`."""
+        if not keys or not all(isinstance(key, str) for key in keys):
+            raise GraphError(f"{user_site()}: group_by takes names of columns, not {keys!r}")
+        return GroupBy(self, keys)
+
+    def join(
+        self,
+        other: Columns,
+        on: str | Sequence[str],
+        how: How = "inner",
+        over: Over = "scope",
+        name: str | None = None,
+        right: Mapping[str, Any] | None = None,
+    ) -> Columns:
+        """Join with `other` on equal columns `on`: with all rows so far (over="scope"), or within each time (over="time").
+
+        how="inner": every pair once, at the later of its two times. how="left" (over="time" only): also the rows without a
+        match, with nulls. how="lookup" (over="scope" only): every row of this stream once, at its own time, with the rows of
+        `other` that are there when that time is complete, or with nulls; rows of `other` that come later do not reach it.
+
+        `right` names the columns and types of `other` for rows that come before any of it. Null keys match nothing.
+        """
+        self._same_scope(other, "join")
+        check_join(how, check_over(over, "join"))
+        keys = (on,) if isinstance(on, str) else tuple(on)
+        if not keys or not all(isinstance(key, str) for key in keys):
+            raise GraphError(f"{user_site()}: join(on=...) takes names of columns, not {on!r}")
+        channel = Exchange(columns=keys, prepare=columns_of)
+        node = self.graph.add_node(
+            "join",
+            self.scope,
+            name,
+            factory=lambda: ColumnJoin(keys, how, over, right),
+            inputs=2,
+            notifies=True,
+            stateful=True,
+        )
+        self._connect(node, 0, channel)
+        other._connect(node, 1, channel)
+        return self._of(node)
+
+    def to_records(self, name: str | None = None) -> Stream:
+        """The rows as records, each a dict."""
+        return view(self._stage("to_records", name, records_of), Stream)
+
+    def key_by(self, column: str, name: str | None = None) -> Keyed:
+        """Pairs (value of `column`, the row as a dict), ready for keyed verbs over records."""
+
+        def pairs(batch: Batch) -> Batch:
+            return [(row[column], row) for row in records_of(batch)]
+
+        return view(self._stage("key_by", name, pairs), Keyed)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBy:
+    """Columns grouped by key columns."""
+
+    columns: Columns
+    keys: tuple[str, ...]
+
+    def agg(
+        self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
+    ) -> Columns:
+        """Aggregate each group.
+
+        over="scope": running along the innermost coordinate (in the root scope: over all epochs so far); emits the keys that
+        are new or whose results changed when a time is complete. over="time": once a time, over the rows of that time.
+        Aggregates are those of `timely.operators.agg`; Polars expressions are allowed with over="time".
+        """
+        check_over(over, "agg")
+        named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
+        for expr in exprs:
+            column = _output_of(expr)
+            if column in named:
+                raise GraphError(f"{user_site()}: agg computes {column!r} twice; give one of them another name")
+            named[column] = expr
+        if not named:
+            raise GraphError(f"{user_site()}: agg needs something to compute, for example agg(n=agg.count())")
+        for key, aggregate in named.items():
+            if not isinstance(aggregate, Aggregate | pl.Expr):
+                raise GraphError(
+                    f"{user_site()}: agg({key}=...) takes agg.count(), agg.sum(column), ..., not {aggregate!r}"
+                )
+            if isinstance(aggregate, pl.Expr) and over == "scope":
+                raise GraphError(
+                    f"{user_site()}: agg({key}=...): a running total cannot be kept for a Polars expression; say "
+                    "over='time' for one result a time, or use agg.count/sum/min/max/mean"
+                )
+        plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
+        combine = PreAggregate(self.keys, plain).apply if len(plain) == len(named) else None
+        columns = self.columns
+        check_aggregate(self.keys, named)
+        node = columns._attach(
+            "aggregate",
+            name,
+            Exchange(columns=self.keys, prepare=columns_of, combine=combine),
+            factory=lambda: column_aggregate(self.keys, named, over, combined=combine is not None),
+            notifies=True,
+            stateful=True,
+        )
+        return columns._of(node)
+
+
+def _output_of(expr: Any) -> str:
+    """The column that a Polars expression makes."""
+    if isinstance(expr, Aggregate):
+        of = "" if expr.column is None else repr(expr.column)
+        raise GraphError(
+            f"{user_site()}: agg.{expr.kind}({of}) needs a name for its column: agg({expr.column or 'n'}=agg.{expr.kind}({of}))"
+        )
+    if not isinstance(expr, pl.Expr):
+        raise GraphError(f"{user_site()}: agg takes Polars expressions, or name=agg.count(), ..., not {expr!r}")
+    try:
+        return expr.meta.output_name()
+    except pl.exceptions.PolarsError as error:
+        raise GraphError(f"{user_site()}: agg needs expressions of one column each: {error}") from error

@@ -1,0 +1,80 @@
+"""The fingerprint of a graph: of names, kinds, scopes, regions, edges and channels, but of no code.
+
+Workers compare fingerprints when they meet, and a store keeps its own: state that one program saved must not be given
+to another. `differences` says in words what changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from timely.data.codec.typed import shown
+from timely.dataflow.graph import Graph
+from timely.errors import ProtocolError
+
+
+def outline(graph: Graph, default: object = None) -> dict[str, object]:
+    """The graph as plain data, one entry an operator: what the fingerprint is taken of, and what a store keeps.
+
+    Of a policy only its class counts and whether it logs what is sent; `default` is that of nodes without one.
+    """
+    nodes = graph.nodes
+    inputs: dict[int, list[str]] = {node.index: [] for node in nodes}
+    for edge in graph.edges:
+        source = nodes[edge.source.node]
+        inputs[edge.target.node].append(
+            f"{edge.target.port} <- {source.name}:{edge.source.port} by {edge.channel.describe()}"
+        )
+    policies = {node.index: node.policy if node.policy is not None else default for node in nodes}
+    return {
+        node.name: {
+            "kind": node.kind,
+            "scope": str(node.scope),
+            "region": node.region.name if node.region else None,
+            "policy": None if policies[node.index] is None else type(policies[node.index]).__name__,
+            "logs outputs": bool(getattr(policies[node.index], "log_outputs", False)),
+            "inputs": sorted(inputs[node.index]),
+        }
+        for node in nodes
+    }
+
+
+def fingerprint(graph: Graph, default: object = None) -> str:
+    """A short name of the graph's structure: equal for equal programs, in every process and version."""
+    text = json.dumps(outline(graph, default), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+_outlines = msgspec.json.Decoder(dict[str, dict[str, Any]])
+
+
+def read_outline(text: str) -> dict[str, dict[str, Any]]:
+    """An outline that was written as JSON, by another process perhaps.
+
+    Raises:
+        ProtocolError: if it is none.
+    """
+    try:
+        return _outlines.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"the outline of a dataflow cannot be read: {shown(error)}") from None
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """The differences between two outlines, an operator a line; empty when they are equal."""
+    lines = [f"operator {name!r} is gone" for name in before if name not in after]
+    lines += [f"operator {name!r} is new" for name in after if name not in before]
+    for name, old in before.items():
+        new = after.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            lines += [
+                f"operator {name!r}: its {field} was {old[field]!r} and is {new.get(field)!r}"
+                for field in old
+                if old[field] != new.get(field)
+            ]
+    return lines

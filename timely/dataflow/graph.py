@@ -1,0 +1,216 @@
+"""The logical dataflow graph: nodes, ports, scopes and regions, as the program built them.
+
+Every worker builds the same graph from the same program. Nothing here runs; `timely.dataflow.plan` turns a graph into what a
+worker executes. Times have one coordinate for each scope that surrounds a node, the root scope's epoch first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from timely.errors import GraphError, Site, user_site
+from timely.io.interface import Sink, Source
+from timely.operators.base import Operator
+from timely.operators.channels import PIPELINE, Channel
+from timely.operators.stateless import Stage
+from timely.time import Summary
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """A nested part of the graph. `depth` is how many coordinates the times inside it have (1 for the root)."""
+
+    index: int
+    name: str
+    parent: Scope | None
+    depth: int
+    site: Site
+
+    def path(self) -> list[Scope]:
+        """This scope and all around it, the root first."""
+        above = self.parent.path() if self.parent else []
+        return [*above, self]
+
+    def __str__(self) -> str:
+        return "/".join(scope.name for scope in self.path()[1:]) or "the root scope"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """A named part of the program with one fault-tolerance policy, which the engine carries but does not look into."""
+
+    name: str
+    policy: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output port of a node: where edges begin."""
+
+    node: int
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input port of a node: where edges end."""
+
+    node: int
+    port: int = 0
+
+
+Factory = Callable[[], Operator]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator, source, sink, probe, or border of a scope.
+
+    `kind` is what the user would call it ("map", "count", "source", "enter", ...). Exactly one of `factory`, `stages`,
+    `source`, `sink` is set, except for inputs and probes, which have none. `shift` is the path summary from inputs to
+    outputs. `notifies` and `holds` say whether the operator may ask for notifications, or keep capabilities and jobs; `ahead`
+    that events may reach into later times: by messages, requests and capabilities that outlive a checkpoint.
+    """
+
+    index: int
+    name: str
+    kind: str
+    scope: Scope
+    site: Site
+    shift: Summary
+    region: Region | None = None
+    policy: object = None
+    inputs: int = 1
+    outputs: int = 1
+    factory: Factory | None = None
+    stages: tuple[Stage, ...] = ()
+    source: Source | None = None
+    sink: Sink | None = None
+    stateful: bool = False
+    notifies: bool = False
+    holds: bool = False
+    ahead: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r} ({self.site})"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A stream from one port to another, and how its batches find their worker."""
+
+    index: int
+    source: Output
+    target: Input
+    channel: Channel = PIPELINE
+
+
+@dataclass(slots=True)
+class Graph:
+    """The graph under construction. Only ever grows; nodes may be given another policy."""
+
+    name: str
+    nodes: list[Node] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    scopes: list[Scope] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
+    _names: dict[str, Node] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)
+    _region_stack: list[Region] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.scopes.append(Scope(0, "root", None, 1, user_site()))
+
+    @property
+    def root(self) -> Scope:
+        return self.scopes[0]
+
+    def add_scope(self, name: str | None, parent: Scope) -> Scope:
+        """A new scope inside `parent`."""
+        if any(scope.name == name and scope.parent is parent for scope in self.scopes):
+            raise GraphError(f"{user_site()}: there is a scope {name!r} in {parent} already; give another name")
+        scope = Scope(len(self.scopes), name or self.fresh_name("scope"), parent, parent.depth + 1, user_site())
+        self.scopes.append(scope)
+        return scope
+
+    def add_node(self, kind: str, scope: Scope, name: str | None = None, **traits: Any) -> Node:
+        """A new node; its name, given or made from `kind`, is unique in the graph.
+
+        Raises GraphError when the name is taken, naming both places.
+        """
+        site = user_site()
+        if name is not None and (not isinstance(name, str) or not name):
+            raise GraphError(f"{site}: the name of the {kind} is a text of one character or more, not {name!r}")
+        if name is not None and name in self._names:
+            raise GraphError(
+                f"{site}: the name {name!r} is already that of the {self._names[name]}; names are how operators are "
+                "found again after a restart, so each must be unique: pass another name="
+            )
+        name = name if name is not None else self.fresh_name(kind)
+        traits.setdefault("shift", Summary.identity(scope.depth))
+        region = self._region_stack[-1] if self._region_stack else None
+        traits.setdefault("policy", region.policy if region else None)
+        node = Node(len(self.nodes), name, kind, scope, site, region=region, **traits)
+        self.nodes.append(node)
+        self._names[name] = node
+        return node
+
+    def give_policy(self, first: int, last: int, policy: object) -> None:
+        """Let the nodes from `first` to `last` have `policy`: those that have what `last` has now, in its region."""
+        before = self.nodes[last]
+        for node in self.nodes[first : last + 1]:
+            if node.region is before.region and node.policy is before.policy:
+                self.nodes[node.index] = self._names[node.name] = replace(node, policy=policy)
+
+    def add_edge(self, source: Output, target: Input, channel: Channel = PIPELINE) -> Edge:
+        """A new edge."""
+        edge = Edge(len(self.edges), source, target, channel)
+        self.edges.append(edge)
+        return edge
+
+    def enter_region(self, region: Region) -> None:
+        """Nodes added from now on belong to `region`."""
+        if any(r.name == region.name for r in self.regions):
+            raise GraphError(f"{user_site()}: there is a region {region.name!r} already; each needs a name of its own")
+        self.regions.append(region)
+        self._region_stack.append(region)
+
+    def leave_region(self) -> None:
+        """Nodes added from now on belong to the region around."""
+        self._region_stack.pop()
+
+    def node_named(self, name: str) -> Node:
+        """The node called `name`; GraphError lists the names there are."""
+        if name not in self._names:
+            raise GraphError(
+                f"there is no operator {name!r} in {self.name!r}; there are: {', '.join(sorted(self._names))}"
+            )
+        return self._names[name]
+
+    def outgoing(self) -> list[list[Edge]]:
+        """The edges that leave each node, by node index."""
+        result: list[list[Edge]] = [[] for _ in self.nodes]
+        for edge in self.edges:
+            result[edge.source.node].append(edge)
+        return result
+
+    def incoming(self) -> list[list[Edge]]:
+        """The edges that reach each node, by node index."""
+        result: list[list[Edge]] = [[] for _ in self.nodes]
+        for edge in self.edges:
+            result[edge.target.node].append(edge)
+        return result
+
+    def of_kind(self, *kinds: str) -> Iterator[Node]:
+        """The nodes of the given kinds, in the order in which they were made."""
+        return (node for node in self.nodes if node.kind in kinds)
+
+    def fresh_name(self, kind: str) -> str:
+        """A name that no node has yet, made from `kind`; the same program makes the same names each time."""
+        while True:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            name = f"{kind}-{self._counts[kind]}"
+            if name not in self._names:
+                return name

@@ -1,0 +1,138 @@
+"""Streams of pairs (key, value), and the verbs that bring equal keys together."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from timely.dataflow.wire import Wire, check_callable
+from timely.errors import GraphError, user_site
+from timely.operators.base import Operator
+from timely.operators.channels import Exchange
+from timely.operators.keyed import Combine, Fold, KeyedJoin, Reduce, combiner, greatest, least, pairs_of
+
+if TYPE_CHECKING:
+    from timely.dataflow.stream import Stream
+    from timely.dataflow.windows import Windowed
+    from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
+
+Over = Literal["time", "scope"]
+
+
+def check_over(over: str, verb: str) -> bool:
+    """True if state runs on ("scope"); refuse anything but the two ways there are."""
+    if over not in ("time", "scope"):
+        raise GraphError(
+            f"{user_site()}: {verb}(over={over!r}): over is 'time' (each time by itself) or 'scope' (running along the "
+            "innermost coordinate)"
+        )
+    return over == "scope"
+
+
+class Keyed(Wire):
+    """A stream of pairs (key, value). Keys are hashable, and of a type that the codec carries.
+
+    `over` says how long the state of a verb lives: "scope" (the default), it runs on along the innermost coordinate,
+    which in the root scope means over all epochs so far, and what comes out when a time is complete is the keys that are
+    new or whose totals changed, with their totals; "time", each time by itself.
+
+    NaN is one key, whatever the number of workers, and so are 0.0 and -0.0.
+    """
+
+    def reduce(self, combine: Combine, over: Over = "scope", name: str | None = None) -> Keyed:
+        """One value a key, by `combine(a, b)`, which must be associative and commutative."""
+        check_callable(combine, "reduce")
+        return self._reduce("reduce", combine, over, name)
+
+    def sum(self, over: Over = "scope", name: str | None = None) -> Keyed:
+        """The sum of the values of each key."""
+        return self._reduce("sum", operator.add, over, name)
+
+    def min(self, over: Over = "scope", name: str | None = None) -> Keyed:
+        """The least value of each key. NaN loses against any number."""
+        return self._reduce("min", least, over, name)
+
+    def max(self, over: Over = "scope", name: str | None = None) -> Keyed:
+        """The greatest value of each key. NaN loses against any number."""
+        return self._reduce("max", greatest, over, name)
+
+    def count(self, over: Over = "scope", name: str | None = None) -> Keyed:
+        """The number of records of each key."""
+        ones = self._stage("ones", None, lambda batch: [(key, 1) for key, _ in pairs_of(batch)])
+        return ones._reduce("count", operator.add, over, name)
+
+    def fold(
+        self, start: Callable[[], Any] | Any, step: Combine, over: Over = "scope", name: str | None = None
+    ) -> Keyed:
+        """One accumulator a key: `step(accumulator, value)` from `start` (a value, or a function that makes one).
+
+        `step` returns the new accumulator and must not change the old one. A list, dict or set that it returns as it was
+        given counts as changed.
+        """
+        check_callable(step, "fold")
+        make = start if callable(start) else lambda: start
+        running = check_over(over, "fold")
+        return self._keyed_operator("fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running))
+
+    def join(self, other: Keyed, over: Over = "scope", name: str | None = None) -> Keyed:
+        """Pairs (key, (mine, theirs)) for all values with equal keys, so far or (over="time") within a time."""
+        if not isinstance(other, Keyed):
+            raise GraphError(f"{user_site()}: join takes another keyed stream, made with key_by, not {other!r}")
+        self._same_scope(other, "join")
+        running = check_over(over, "join")
+        node = self.graph.add_node(
+            "join", self.scope, name, factory=lambda: KeyedJoin(running), inputs=2, notifies=True, stateful=True
+        )
+        self._connect(node, 0, Exchange(prepare=pairs_of))
+        other._connect(node, 1, Exchange(prepare=pairs_of))
+        return self._of(node)
+
+    def window(
+        self,
+        shape: Tumbling | Sliding | Session | Epochs,
+        time: Callable[[Any], Any] | None = None,
+        lateness: Length | None = None,
+        name: str | None = None,
+    ) -> Windowed:
+        """Cut the stream into windows of event time, or of epochs; then ask for `count()`, `sum()`, ..., and `late()`.
+
+        `time(value)` gives a value's event time; records may be `lateness` behind the greatest one seen.
+        """
+        from timely.dataflow.windows import Windowed
+
+        return Windowed(self, shape, time, lateness, name)
+
+    def map_values(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
+        """Replace every value by `function(value)`; keys stay."""
+        check_callable(function, "map_values")
+        return self._stage(
+            "map_values",
+            name,
+            lambda batch: [(key, function(value)) for key, value in pairs_of(batch)],
+            lambda pair: function(pair[1]),
+        )
+
+    def values(self, name: str | None = None) -> Stream:
+        """The values without their keys."""
+        from timely.dataflow.stream import Stream, view
+
+        return view(self._stage("values", name, lambda batch: [value for _, value in pairs_of(batch)]), Stream)
+
+    def records(self) -> Stream:
+        """The same stream as one of records, each a pair."""
+        from timely.dataflow.stream import Stream, view
+
+        return view(self, Stream)
+
+    def exchange(self, name: str | None = None) -> Keyed:
+        """Bring equal keys to the same worker."""
+        return self._stage("exchange", name, pairs_of, channel=Exchange(prepare=pairs_of))
+
+    def _reduce(self, kind: str, combine: Combine, over: Over, name: str | None) -> Keyed:
+        running = check_over(over, kind)
+        channel = Exchange(prepare=pairs_of, combine=combiner(combine))
+        return self._keyed_operator(kind, name, channel, lambda: Reduce(combine, running))
+
+    def _keyed_operator(self, kind: str, name: str | None, channel: Exchange, factory: Callable[[], Operator]) -> Keyed:
+        return self._of(self._attach(kind, name, channel, factory=factory, notifies=True, stateful=True))

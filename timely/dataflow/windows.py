@@ -1,0 +1,201 @@
+"""Windows over keyed streams: `keyed.window(Tumbling(60), time=lambda v: v.at)` and what can be asked of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from timely.dataflow.graph import Node
+from timely.dataflow.wire import check_callable
+from timely.errors import GraphError, user_site
+from timely.operators.base import Operator
+from timely.operators.channels import Broadcast, Exchange
+from timely.operators.keyed import Combine, greatest, least, pairs_of
+from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, EventTimes, Lateness
+from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window
+from timely.operators.windows import (
+    EpochWindows,
+    EventWindows,
+    WindowAggregate,
+    collecting,
+    counting,
+    folding,
+    reducing,
+)
+
+if TYPE_CHECKING:
+    from timely.dataflow.keyed import Keyed
+
+__all__ = ["Epochs", "Session", "Sliding", "Tumbling", "Window", "Windowed"]
+
+
+class Windowed:
+    """A keyed stream cut into windows: what `Keyed.window` returns.
+
+    Each verb gives a keyed stream of ((key, window), result), one record for each window of a key that is not empty, when
+    the window closes. Several verbs on one `Windowed` share the work of finding out what is late.
+
+    Event time: `time(value)` gives a number, or a datetime where lengths are timedeltas; windows are aligned to 0 or to the
+    beginning of 1970 (aware datetimes in UTC). When an epoch is complete, the *watermark* is the greatest event time so far
+    on any worker, minus `lateness`; windows that end at it or before it close. A record is *late* when a window that it
+    belongs to has closed before its epoch. It is in `late()` then, once, and misses the windows that have closed, but not
+    those that are still open, as the later ones of `Sliding` windows may be. (For sessions: late is what lies before the
+    watermark, and a late record is in no session.) So every window is exactly that of the records that came before it closed,
+    whatever the number of workers.
+
+    When the input ends, all windows close. Their results have the time (INF,), which comes after every epoch.
+    """
+
+    def __init__(
+        self,
+        keyed: Keyed,
+        shape: Tumbling | Sliding | Session | Epochs,
+        time: Callable[[Any], Any] | None = None,
+        lateness: Length | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(shape, Tumbling | Sliding | Session | Epochs):
+            raise GraphError(f"{user_site()}: window() takes Tumbling, Sliding, Session or Epochs, not {shape!r}")
+        if keyed.scope.depth != 1:
+            raise GraphError(
+                f"{user_site()}: window() counts epochs and event time, but this stream is in {keyed.scope}: leave() first"
+            )
+        self._keyed = keyed
+        self._shape = shape
+        self._name = name if name is not None else keyed.graph.fresh_name("window")
+        self._judge: Node | None = None
+        if isinstance(shape, Epochs):
+            if time is not None or lateness is not None:
+                raise GraphError(f"{user_site()}: {shape} goes by epochs: it takes no time= and no lateness=")
+            return
+        if time is None:
+            raise GraphError(f"{user_site()}: {shape} needs the event time: window({shape}, time=lambda value: ...)")
+        check_callable(time, "window(time=)")
+        datetimes = isinstance(shape.length, dt.timedelta)
+        allowed = _check_lateness(lateness, datetimes)
+        self._judge = self._add_judge(keyed, shape, time, datetimes, allowed)
+
+    def _add_judge(
+        self,
+        keyed: Keyed,
+        shape: Tumbling | Sliding | Session,
+        time: Callable[[Any], Any],
+        datetimes: bool,
+        allowed: Length,
+    ) -> Node:
+        times = keyed._attach(
+            "event_times",
+            f"{self._name}-times",
+            factory=lambda: EventTimes(time, datetimes),
+            outputs=2,
+            notifies=True,
+            stateful=True,
+        )
+        judge = keyed.graph.add_node(
+            "lateness",
+            keyed.scope,
+            f"{self._name}-lateness",
+            factory=lambda: Lateness(shape.lateness(), allowed),
+            inputs=2,
+            outputs=3,
+            notifies=True,
+            stateful=True,
+        )
+        keyed._of(times, 0)._connect(judge, 0, Exchange())
+        keyed._of(times, 1)._connect(judge, 1, Broadcast())
+        return judge
+
+    def late(self) -> Keyed:
+        """The records (key, value) that came too late for one of their windows or more, each once, at its own epoch."""
+        if self._judge is None:
+            raise GraphError(f"{user_site()}: no record is late for {self._shape}: epochs wait for all of theirs")
+        return self._keyed._of(self._judge, LATE)
+
+    def count(self, name: str | None = None) -> Keyed:
+        """Number of records."""
+        return self._aggregate("count", name, counting())
+
+    def sum(self, name: str | None = None) -> Keyed:
+        """The sum of the values."""
+        return self._aggregate("sum", name, reducing(operator.add))
+
+    def min(self, name: str | None = None) -> Keyed:
+        """The least value."""
+        return self._aggregate("min", name, reducing(least))
+
+    def max(self, name: str | None = None) -> Keyed:
+        """The greatest value."""
+        return self._aggregate("max", name, reducing(greatest))
+
+    def reduce(self, combine: Combine, name: str | None = None) -> Keyed:
+        """The values combined by `combine(a, b)`, which must be associative and commutative."""
+        check_callable(combine, "reduce")
+        return self._aggregate("reduce", name, reducing(combine))
+
+    def fold(
+        self,
+        start: Callable[[], Any] | Any,
+        step: Combine,
+        merge: Combine | None = None,
+        name: str | None = None,
+    ) -> Keyed:
+        """`step(accumulator, value)` from `start` (a value, or a function that makes one); `step` changes no accumulator.
+
+        Values are taken epoch by epoch, in an epoch by event time, and where that is equal in an order of their own that
+        every run agrees on. Session windows need `merge(earlier, later)`, as two of them may become one.
+        """
+        check_callable(step, "fold")
+        if merge is not None:
+            check_callable(merge, "fold(merge=)")
+        elif isinstance(self._shape, Session):
+            raise GraphError(
+                f"{user_site()}: fold over session windows needs merge=function of two accumulators, as a record may join "
+                "two sessions; or collect() the values and fold the list"
+            )
+        make = start if callable(start) else lambda: start
+        return self._aggregate("fold", name, folding(make, step, merge))
+
+    def collect(self, name: str | None = None) -> Keyed:
+        """The list of the values, by event time, and where that is equal in an order that every run agrees on."""
+        return self._aggregate("collect", name, collecting())
+
+    def _aggregate(self, verb: str, name: str | None, aggregate: WindowAggregate) -> Keyed:
+        keyed, shape, judge = self._keyed, self._shape, self._judge
+        chosen = name if name is not None else keyed.graph.fresh_name(f"{self._name}-{verb}")
+        if isinstance(shape, Epochs):
+            n = shape.n
+            factory: Callable[[], Operator] = lambda: EpochWindows(n, aggregate)  # noqa: E731
+            channel = Exchange(prepare=pairs_of)
+            return keyed._of(keyed._attach("window", chosen, channel, factory=factory, notifies=True, stateful=True))
+        assert judge is not None
+        event_shape = shape
+        node = keyed.graph.add_node(
+            "window",
+            keyed.scope,
+            chosen,
+            factory=lambda: EventWindows(event_shape, aggregate),
+            inputs=2,
+            notifies=True,
+            stateful=True,
+        )
+        keyed._of(judge, ON_TIME)._connect(node, 0)
+        keyed._of(judge, WATERMARKS)._connect(node, 1)
+        return keyed._of(node)
+
+
+def _check_lateness(lateness: Any, datetimes: bool) -> Length:
+    if lateness is None:
+        return dt.timedelta(0) if datetimes else 0
+    fits = isinstance(lateness, dt.timedelta) if datetimes else isinstance(lateness, int | float)
+    if datetimes and lateness == 0 and not fits:
+        return dt.timedelta(0)
+    if not fits:
+        raise GraphError(
+            f"{user_site()}: lateness={lateness!r}, but the windows have "
+            f"{'timedeltas' if datetimes else 'numbers'} as lengths: give it in the same unit"
+        )
+    if not lateness >= type(lateness)(0):
+        raise GraphError(f"{user_site()}: lateness says how long to wait, so it is 0 or more, not {lateness!r}")
+    return lateness  # type: ignore[no-any-return]

@@ -1,0 +1,363 @@
+"""The base of all streams: their place in the graph, and the verbs that do not care what a batch holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import polars as pl
+import pyarrow as pa
+
+from timely.data.batch import Batch
+from timely.dataflow.graph import Factory, Graph, Input, Node, Output, Scope
+from timely.errors import FalkirkError, GraphError, OperatorError, shown, told, user_site
+from timely.io.interface import Sink
+from timely.operators.base import Operator
+from timely.operators.borders import Enter, Feedback, Leave
+from timely.operators.channels import PIPELINE, Broadcast, Channel
+from timely.operators.stateless import Stage
+from timely.time import Summary
+
+if TYPE_CHECKING:
+    from timely.dataflow.dataflow import Loop
+
+
+def check_callable(function: object, verb: str) -> None:
+    """Refuse what cannot be called, at the line where it was given."""
+    if not callable(function):
+        hint = ""
+        if isinstance(function, pl.Expr):
+            hint = "; expressions are for columns: to_columns() turns records into such"
+        kind = type(function).__name__
+        raise GraphError(f"{user_site()}: {verb} takes a function, not {shown(function, 80)} ({kind}){hint}")
+
+
+def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
+    """`factory`, which must make operators; when it does not, the error says whose factory it was."""
+    site = user_site()
+    if isinstance(factory, Operator):
+        kind = type(factory).__name__
+        raise GraphError(
+            f"{site}: {verb} takes what makes an operator, as each worker needs one of its own: give {kind}, not {kind}()"
+        )
+    check_callable(factory, verb)
+
+    def make() -> Operator:
+        try:
+            operator = factory()
+        except FalkirkError:
+            raise
+        except Exception as error:
+            raise OperatorError(f"the factory of {verb} {name!r} ({site}) failed: {told(error)}") from error
+        if not isinstance(operator, Operator):
+            raise OperatorError(f"the factory of {verb} {name!r} ({site}) made {operator!r}, which is not an Operator")
+        return operator
+
+    return make
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A point of the dataflow whose progress can be watched from outside: see `Session.probe`."""
+
+    name: str
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A point of the dataflow whose batches go to whoever runs it: see `Result.captured`."""
+
+    name: str
+    node: int
+
+
+_HINTS = {
+    **dict.fromkeys(
+        ("select", "with_columns", "group_by", "to_records"),
+        "that is a verb of columns: turn records into columns by to_columns(), and pairs into records by records() before",
+    ),
+    **dict.fromkeys(
+        ("map", "flat_map", "attempt", "distinct", "to_columns"),
+        "that is a verb of records: turn columns into records by to_records(), and pairs by records()",
+    ),
+    **dict.fromkeys(
+        ("reduce", "sum", "min", "max", "count", "fold", "window", "map_values", "values"),
+        "that is a verb of pairs (key, value): make them by key_by(...), or say keyed() if records are pairs already",
+    ),
+}
+"""What to do for a verb that streams of another kind have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Wire:
+    """A stream of batches: the output ports that feed it (several after `concat`), all in one scope.
+
+    `first` is the first node of the verb that made it, where that added more than the operator whose output this is.
+    """
+
+    graph: Graph
+    scope: Scope
+    outputs: tuple[Output, ...]
+    first: int | None = None
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.graph.nodes[output.node].name for output in self.outputs)
+        return f"{type(self).__name__}({names})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = _HINTS.get(name) if not name.startswith("_") else None
+        kind = type(self).__name__
+        raise AttributeError(
+            f"{kind!r} object has no attribute {name!r}" + (f"; {hint}" if hint else ""), name=name, obj=self
+        )
+
+    # Building blocks
+
+    def _attach(
+        self, kind: str, name: str | None, channel: Channel = PIPELINE, scope: Scope | None = None, **traits: Any
+    ) -> Node:
+        """Add a node that reads this stream on its port 0."""
+        node = self.graph.add_node(kind, scope or self.scope, name, **traits)
+        self._connect(node, 0, channel)
+        return node
+
+    def _connect(self, node: Node, port: int, channel: Channel = PIPELINE) -> None:
+        for output in self.outputs:
+            self.graph.add_edge(output, Input(node.index, port), channel)
+
+    def _of(self, node: Node, port: int = 0) -> Self:
+        """The stream of the same kind that leaves `port` of `node`."""
+        return replace(self, scope=node.scope, outputs=(Output(node.index, port),), first=None)
+
+    def _stage(
+        self,
+        kind: str,
+        name: str | None,
+        apply: Callable[[Batch], Batch],
+        each: Callable[[Any], Any] | None = None,
+        channel: Channel = PIPELINE,
+    ) -> Self:
+        """Add a stateless step."""
+        site = user_site()
+        chosen = name if name is not None else self.graph.fresh_name(kind)
+        stage = Stage(chosen, kind, site, apply, each)
+        return self._of(self._attach(kind, chosen, channel, stages=(stage,)))
+
+    def _same_scope(self, other: Wire, verb: str) -> None:
+        if other.graph is not self.graph:
+            raise GraphError(f"{user_site()}: {verb} of streams of two dataflows; build both in one Dataflow")
+        if other.scope is not self.scope:
+            raise GraphError(
+                f"{user_site()}: {verb} of a stream in {self.scope} with one in {other.scope}; their times do not "
+                "compare: use enter(scope) or leave() first"
+            )
+
+    # Verbs
+
+    def map_batches(self, function: Callable[[Any], Batch], name: str | None = None) -> Self:
+        """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table."""
+        check_callable(function, "map_batches")
+
+        def apply(batch: Batch) -> Batch:
+            result = function(batch)
+            if not isinstance(result, list | pl.DataFrame | pa.Table):
+                raise TypeError(
+                    f"it must return a list of records, a Polars frame or an Arrow table, not {type(result).__name__}"
+                )
+            return result
+
+        return self._stage("map_batches", name, apply)
+
+    def concat(self, *others: Self) -> Self:
+        """This stream and `others` as one. Order between them is not kept."""
+        for other in others:
+            self._same_scope(other, "concat")
+        outputs = self.outputs + tuple(o for other in others for o in other.outputs)
+        return replace(self, outputs=outputs, first=None)
+
+    def policy(self, policy: object) -> Self:
+        """Give the operator whose output this is a fault-tolerance policy of its own, in place of its region's.
+
+        After `iterate` that is the whole loop, but for what was given another policy inside. The stateless steps that some
+        verbs put in front of their operator, as `count` does, stay as they are. The engine carries policies and does not
+        look into them.
+        """
+        if len(self.outputs) != 1:
+            raise GraphError(
+                f"{user_site()}: policy() of {self}, which come from several operators: give each of them its own before "
+                "concat, or put them into a region"
+            )
+        last = self.outputs[0].node
+        own = copy(policy)  # operators with one and the same object belong together: nothing is logged between them
+        self.graph.give_policy(last if self.first is None else self.first, last, own)
+        return self
+
+    def broadcast(self, name: str | None = None) -> Self:
+        """Every batch on every worker."""
+        return self._stage("broadcast", name, _unchanged, channel=Broadcast())
+
+    def unary(
+        self,
+        name: str,
+        factory: Factory,
+        channel: Channel = PIPELINE,
+        *,
+        outputs: int = 1,
+        notifies: bool = True,
+        holds: bool = False,
+        stateful: bool = True,
+    ) -> Self:
+        """A custom operator: `factory()` makes a `timely.operators.base.Operator` on each worker.
+
+        `notifies` and `holds` declare that it may ask for notifications, and may retain capabilities or start jobs;
+        `stateful=False`, that nothing it does at a time matters to what it does at later ones.
+        With several `outputs`, `output(n)` gives the streams of the other ports.
+        """
+        factory = _checked_factory(factory, "unary", name)
+        return self._of(
+            self._attach(
+                "unary",
+                name,
+                channel,
+                factory=factory,
+                outputs=outputs,
+                notifies=notifies,
+                holds=holds,
+                stateful=stateful,
+                ahead=stateful,
+            )
+        )
+
+    def binary(
+        self,
+        other: Wire,
+        name: str,
+        factory: Factory,
+        channel: Channel = PIPELINE,
+        other_channel: Channel = PIPELINE,
+        *,
+        outputs: int = 1,
+        notifies: bool = True,
+        holds: bool = False,
+        stateful: bool = True,
+    ) -> Self:
+        """A custom operator with two inputs: this stream on port 0, `other` on port 1."""
+        factory = _checked_factory(factory, "binary", name)
+        self._same_scope(other, "binary")
+        node = self.graph.add_node(
+            "binary",
+            self.scope,
+            name,
+            factory=factory,
+            inputs=2,
+            outputs=outputs,
+            notifies=notifies,
+            holds=holds,
+            stateful=stateful,
+            ahead=stateful,
+        )
+        self._connect(node, 0, channel)
+        other._connect(node, 1, other_channel)
+        return self._of(node)
+
+    def output(self, port: int) -> Self:
+        """The stream of another output port of the operator that this stream leaves."""
+        (output,) = self.outputs
+        node = self.graph.nodes[output.node]
+        if not 0 <= port < node.outputs:
+            raise GraphError(f"{user_site()}: the {node} has outputs 0 to {node.outputs - 1}, not {port}")
+        return self._of(node, port)
+
+    def probe(self, name: str | None = None) -> Probe:
+        """Watch the progress of this stream."""
+        node = self._attach("probe", name, outputs=0)
+        return Probe(node.name, node.index)
+
+    def capture(self, name: str | None = None) -> Capture:
+        """Give every batch, with its time, to whoever runs the dataflow."""
+        node = self._attach("capture", name, outputs=0)
+        return Capture(node.name, node.index)
+
+    def to(self, sink: Sink, name: str | None = None) -> None:
+        """Write the stream to `sink`, epoch by epoch."""
+        if not hasattr(sink, "open") or isinstance(sink, type):
+            raise GraphError(f"{user_site()}: to() takes a sink, for example FileSink(folder); {sink!r} is none")
+        if self.scope.depth != 1:
+            raise GraphError(
+                f"{user_site()}: a sink takes whole epochs, but this stream is in {self.scope}: leave() first"
+            )
+        self._attach("sink", name, outputs=0, sink=sink, notifies=True, stateful=True)
+
+    # Scopes
+
+    def enter(self, scope: Scope, at: Callable[[Any], int] | None = None, name: str | None = None) -> Self:
+        """This stream inside `scope`, at coordinate 0 or at `at(record)`, which must count from the start of the job."""
+        if not isinstance(scope, Scope):
+            raise GraphError(f"{user_site()}: enter takes a scope made with flow.scope(name), not {scope!r}")
+        if scope.parent is not self.scope:
+            raise GraphError(
+                f"{user_site()}: a stream in {self.scope} cannot enter {scope}, which is inside {scope.parent}; "
+                "enter scopes one by one"
+            )
+        if at is not None:
+            check_callable(at, "enter(at=)")
+        shift = Summary.ingress(self.scope.depth)
+        return self._of(self._attach("enter", name, scope=scope, shift=shift, factory=lambda: Enter(at)))
+
+    def leave(self, name: str | None = None) -> Self:
+        """This stream outside the scope it is in: one coordinate less."""
+        parent = self.scope.parent
+        if parent is None:
+            raise GraphError(f"{user_site()}: this stream is in the root scope, which cannot be left")
+        node = self._attach("leave", name, shift=Summary.egress(self.scope.depth), factory=Leave)
+        return replace(self, scope=parent, outputs=(Output(node.index),), first=None)
+
+    def connect_loop(self, loop: Loop) -> None:
+        """Send this stream round `loop`: it comes out of the loop's stream one iteration later."""
+        node = self.graph.nodes[loop.node] if loop.graph is self.graph else None
+        if node is None:
+            raise GraphError(f"{user_site()}: connect_loop with a loop of another dataflow; build both in one Dataflow")
+        if node.scope is not self.scope:
+            raise GraphError(f"{user_site()}: a stream in {self.scope} cannot go round the loop of {node.scope}")
+        if loop.node in {edge.target.node for edge in self.graph.edges}:
+            raise GraphError(f"{user_site()}: the {node} is connected already; concat the streams first")
+        self._connect(node, 0)
+
+    def iterate(
+        self, body: Callable[[Self], Self | tuple[Self, Self]], limit: int | None = None, name: str | None = None
+    ) -> Self:
+        """Run `body` in a loop until nothing goes round any more, or for `limit` iterations.
+
+        `body` is given what enters and what comes round, as one stream in a scope of its own; it returns the stream that
+        goes round again, or a pair (again, out). What leaves the loop is `out`; by default all that goes round.
+        The user's obligation: that the stream which goes round ends by itself, or `limit`.
+        """
+        check_callable(body, "iterate")
+        scope = self.graph.add_scope(name, self.scope)
+        back = add_feedback(self.graph, scope, limit, f"{scope.name}-feedback")
+        again = replace(self, scope=scope, outputs=(Output(back.index),), first=None)
+        result = body(self.enter(scope, name=f"{scope.name}-enter").concat(again))
+        round_again, out = result if isinstance(result, tuple) else (result, result)
+        for stream in (round_again, out):
+            if not isinstance(stream, Wire) or stream.scope is not scope:
+                raise GraphError(
+                    f"{user_site()}: the body of iterate() must return a stream that it made from its argument"
+                )
+        round_again._connect(back, 0)
+        return replace(out.leave(name=f"{scope.name}-leave"), first=back.index)
+
+
+def add_feedback(graph: Graph, scope: Scope, limit: int | None, name: str | None) -> Node:
+    """A feedback node in `scope`, not yet connected."""
+    if scope.depth < 2:
+        raise GraphError(f"{user_site()}: a loop needs a scope of its own: flow.scope(name), or stream.iterate(body)")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise GraphError(f"{user_site()}: a loop's limit is a number of iterations from 1 up, not {limit!r}")
+    return graph.add_node("feedback", scope, name, shift=Summary.feedback(scope.depth), factory=lambda: Feedback(limit))
+
+
+def _unchanged(batch: Batch) -> Batch:
+    return batch

@@ -1,1 +1,0 @@
-"""Drivers: the threads, sockets, processes and clocks around the pure worker."""

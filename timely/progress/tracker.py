@@ -1,0 +1,339 @@
+"""Progress tracking: which times may still arrive where.
+
+A *pointstamp* is (place, time): something outstanding at a place of the graph that may still cause events. The tracker
+keeps a signed count of each, and for every place the *implied frontier*: the minimal times at which anything may still
+leave it, its own pointstamps and those of all places before it taken together. An update changes the frontiers it
+must and touches nothing else; when frontiers stand still, it stops.
+
+Places are the few points of the graph that can hold something between turns of a worker: sources, exchange inputs,
+operators with pending notifications or capabilities (`timely.dataflow.plan` contracts the rest away). *Watches* are where
+frontiers are read: inputs of operators that ask for notifications, probes, sinks.
+
+>>> line = Topology(depths=[1, 1], ranks=[(0,), (1,)],
+...                 arcs=[Arc(0, 1, Summary.identity(1))], watches=[[(1, Summary.identity(1))]])
+>>> tracker = Tracker(line)
+>>> tracker.update(0, (5,), +1)
+>>> tracker.propagate()
+[0]
+>>> tracker.frontier(0)
+((5,),)
+
+The method is that of timely dataflow's reachability tracking: changes are worked off least time first, and in the order
+of the graph within a time, so that a retraction and what replaces it meet before they travel on. Counts may be
+negative for a while: the update that says a message was consumed may arrive before the one that says it was sent.
+Safety rests on two properties of the senders (Naiad, section 3.3): each worker's updates are applied in its own order,
+and each group of updates that belongs to one event is applied at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Protocol
+
+from timely.time import Summary, Time, leq, minimal
+
+Antichain = tuple[Time, ...]
+"""Minimal times, sorted. The empty antichain says that nothing can arrive any more."""
+
+Rank = tuple[int, ...]
+"""A position in the order of the graph: one number for each scope around the place, the root's first."""
+
+
+Reach = Sequence[tuple[int, Summary]]
+"""For one point of the graph: the places from which something may come, with path summaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """From place `source`, at time t, something may come to place `target` at `summary(t)` or later."""
+
+    source: int
+    target: int
+    summary: Summary
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressGraph:
+    """The contracted graph. Every cycle of arcs advances time.
+
+    `depths[p]` is the number of coordinates of times at place p, `ranks[p]` its position (`len(ranks[p]) == depths[p]`).
+    `watches[w]` are the places, with summaries, whose frontiers together are watch w's.
+    """
+
+    depths: list[int]
+    ranks: list[Rank]
+    arcs: list[Arc]
+    watches: list[list[tuple[int, Summary]]]
+
+
+def order_key(time: Time, rank: Rank) -> tuple[int, ...]:
+    """A total order that agrees with could-result-in: coordinate and position, scope by scope.
+
+    If (t, p) can lead to (u, q) then `order_key(t, rank(p)) < order_key(u, rank(q))`, because a path within a scope
+    either goes forward in that scope's order or advances its coordinate.
+    """
+    if len(time) == 1:
+        return (time[0], rank[0])
+    if len(time) == 2:
+        return (time[0], rank[0], time[1], rank[1])
+    return tuple(part for pair in zip(time, rank) for part in pair)
+
+
+class MutableAntichain:
+    """A multiset of times that knows its minimal elements.
+
+    >>> times = MutableAntichain()
+    >>> times.update((3,), 1), times.update((5,), 2)
+    (True, False)
+    >>> times.update((3,), -1), times.frontier
+    (True, [(5,)])
+    """
+
+    __slots__ = ("counts", "frontier")
+
+    def __init__(self) -> None:
+        self.counts: dict[Time, int] = {}
+        self.frontier: list[Time] = []
+
+    def update(self, time: Time, diff: int) -> bool:
+        """Add `diff` to the count of `time`; True if the minimal elements may have changed.
+
+        O(1) when a time that is not minimal is touched; a removed minimal element costs a scan of the times held.
+        """
+        before = self.counts.get(time, 0)
+        after = before + diff
+        if after:
+            self.counts[time] = after
+        else:
+            self.counts.pop(time, None)
+        if (before > 0) == (after > 0):
+            return False
+        frontier = self.frontier
+        if after > 0:
+            if any(leq(least, time) for least in frontier):
+                return False
+            self.frontier = [least for least in frontier if not leq(time, least)]
+            self.frontier.append(time)
+            return True
+        if time not in frontier:
+            return False
+        rest = [least for least in frontier if least != time]
+        freed = [
+            other
+            for other, count in self.counts.items()
+            if count > 0 and leq(time, other) and not any(leq(least, other) for least in rest)
+        ]
+        self.frontier = rest + list(minimal(freed)) if freed else rest
+        return True
+
+
+class ProgressTracker(Protocol):
+    """The interface of trackers: `Tracker`, or `timely.progress.line.LineTracker` where that is enough."""
+
+    active: int
+    """Number of pointstamps whose count is not zero. 0 means that nothing is outstanding anywhere."""
+    touched: int
+    """Number of changes of a place's times that were worked off: the measure of a tracker's work."""
+
+    @property
+    def dirty(self) -> bool:
+        """True if updates wait for `propagate`."""
+
+    def update(self, place: int, time: Time, diff: int) -> None:
+        """Add `diff` to the count of the pointstamp (place, time). Frontiers change at the next `propagate`."""
+
+    def move(self, place: int, before: Time, after: Time) -> None:
+        """The same as an update of -1 at `before` and of +1 at `after`; quick where nothing else is at the place."""
+
+    def propagate(self) -> list[int]:
+        """Work off all updates; the watches whose frontiers may have changed since they were last read."""
+
+    def frontier(self, watch: int) -> Antichain:
+        """The minimal times that may still arrive at `watch`, as of the last `propagate`."""
+
+    def leaving(self, place: int) -> Sequence[Time]:
+        """The minimal times at which anything may still leave `place`, as of the last `propagate`."""
+
+    def outstanding(self, place: int) -> dict[Time, int]:
+        """The counts of the pointstamps at `place` itself."""
+
+
+def frontier_at(tracker: ProgressTracker, reach: Reach) -> Antichain:
+    """The minimal times that may still arrive where `reach` leads; for points that have no watch."""
+    return minimal(
+        summary(time) for place, summary in reach for time in tracker.leaving(place) if summary.carries(time)
+    )
+
+
+def culprits(tracker: ProgressTracker, topology: ProgressGraph, reach: Reach) -> Iterator[tuple[int, Time, int]]:
+    """The pointstamps (place, time, count) that hold the frontier where it is: those that lead to its minimal times."""
+    seen: set[tuple[int, Time]] = set()
+    todo = [
+        (place, time)
+        for least in frontier_at(tracker, reach)
+        for place, summary in reach
+        for time in tracker.leaving(place)
+        if summary(time) == least and summary.carries(time)
+    ]
+    while todo:
+        place, time = todo.pop()
+        if (place, time) in seen:
+            continue
+        seen.add((place, time))
+        if (count := tracker.outstanding(place).get(time, 0)) > 0:
+            yield place, time, count
+        todo += [
+            (arc.source, earlier)
+            for arc in topology.arcs
+            if arc.target == place
+            for earlier in tracker.leaving(arc.source)
+            if arc.summary(earlier) == time and arc.summary.carries(earlier)
+        ]
+
+
+class Pointstamps:
+    """The counts of all pointstamps, place by place."""
+
+    def __init__(self, places: int) -> None:
+        self._own: list[dict[Time, int]] = [{} for _ in range(places)]
+        self.active = 0
+        self.touched = 0
+
+    def _add(self, place: int, time: Time, diff: int) -> int:
+        """Change a count; +1 if the pointstamp has become active by that, -1 if it has ceased to be, 0 otherwise."""
+        own = self._own[place]
+        before = own.get(time, 0)
+        after = before + diff
+        if after:
+            own[time] = after
+            if not before:
+                self.active += 1
+        else:
+            own.pop(time, None)
+            if before:
+                self.active -= 1
+        return (after > 0) - (before > 0)
+
+    def outstanding(self, place: int) -> dict[Time, int]:
+        return self._own[place]
+
+
+class Tracker(Pointstamps):
+    """Frontiers of all watches, kept up to date under changes of pointstamp counts."""
+
+    def __init__(self, topology: ProgressGraph) -> None:
+        super().__init__(len(topology.depths))
+        self._topology = topology
+        places = range(len(topology.depths))
+        self._times = [MutableAntichain() for _ in places]
+        self._sent: list[list[Time]] = [[] for _ in places]
+        self._arcs: list[list[tuple[int, Summary | None]]] = [[] for _ in places]
+        for arc in topology.arcs:
+            plain = arc.summary == Summary.identity(topology.depths[arc.source])
+            self._arcs[arc.source].append((arc.target, None if plain else arc.summary))
+        self._watched_by: list[list[int]] = [[] for _ in places]
+        for watch, sources in enumerate(topology.watches):
+            for place in {place for place, _ in sources}:
+                self._watched_by[place].append(watch)
+        self._frontiers: list[Antichain] = [() for _ in topology.watches]
+        self._plain = [
+            sources[0][0]
+            if len(sources) == 1 and sources[0][1] == Summary.identity(topology.depths[sources[0][0]])
+            else None
+            for sources in topology.watches
+        ]
+        """For watches that see one place as it is: that place."""
+        self._work: list[tuple[tuple[int, ...], int, Time]] = []
+        self._diffs: dict[tuple[int, Time], int] = {}
+        self._changed: set[int] = set()
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._work or self._changed)
+
+    def update(self, place: int, time: Time, diff: int) -> None:
+        if change := self._add(place, time, diff):
+            self._support(place, time, change)
+
+    def move(self, place: int, before: Time, after: Time) -> None:
+        own, times = self._own[place], self._times[place]
+        if not self._arcs[place] and own.get(before) == 1 and len(own) == 1 and len(times.counts) == 1:
+            del own[before]
+            own[after] = 1
+            times.counts = {after: 1}
+            times.frontier = [after]
+            self.touched += 1
+            self._changed.update(self._watched_by[place])
+        else:
+            self.update(place, after, +1)
+            self.update(place, before, -1)
+
+    def _support(self, place: int, time: Time, diff: int) -> None:
+        if self._arcs[place]:
+            self._push(place, time, diff)
+            return
+        # Nothing lies behind this place, so the order of changes does not matter and nothing needs to wait.
+        self.touched += 1
+        if self._times[place].update(time, diff):
+            self._changed.update(self._watched_by[place])
+
+    def propagate(self) -> list[int]:
+        work, diffs, changed = self._work, self._diffs, self._changed
+        while work:
+            _, place, time = heappop(work)
+            diff = diffs.pop((place, time), 0)
+            if not diff:
+                continue
+            self.touched += 1
+            times = self._times[place]
+            if times.update(time, diff):
+                self._spread(place, times.frontier)
+                changed.update(self._watched_by[place])
+        moved = [watch for watch in sorted(changed) if self._refresh(watch)]
+        changed.clear()
+        return moved
+
+    def frontier(self, watch: int) -> Antichain:
+        return self._frontiers[watch]
+
+    def leaving(self, place: int) -> Sequence[Time]:
+        return self._times[place].frontier
+
+    def _spread(self, place: int, frontier: list[Time]) -> None:
+        arcs = self._arcs[place]
+        if not arcs:
+            return
+        sent = self._sent[place]
+        gone = [time for time in sent if time not in frontier]
+        come = [time for time in frontier if time not in sent]
+        self._sent[place] = list(frontier)
+        for target, summary in arcs:
+            for times, diff in ((come, +1), (gone, -1)):
+                for time in times:
+                    if summary is None:
+                        self._push(target, time, diff)
+                    elif summary.carries(time):
+                        self._push(target, summary(time), diff)
+
+    def _push(self, place: int, time: Time, diff: int) -> None:
+        diffs = self._diffs
+        slot = (place, time)
+        if slot in diffs:
+            diffs[slot] += diff
+        else:
+            diffs[slot] = diff
+            heappush(self._work, (order_key(time, self._topology.ranks[place]), place, time))
+
+    def _refresh(self, watch: int) -> bool:
+        place = self._plain[watch]
+        if place is not None:
+            frontier = self._times[place].frontier
+            after: Antichain = tuple(frontier) if len(frontier) == 1 else tuple(sorted(frontier))
+        else:
+            after = frontier_at(self, self._topology.watches[watch])
+        if after == self._frontiers[watch]:
+            return False
+        self._frontiers[watch] = after
+        return True

@@ -1,0 +1,218 @@
+"""Path summaries: the least that a path through the dataflow does to a time.
+
+If processing at `t` can cause messages at the end of a path only at times `>= s(t)`, then `s` is its summary.
+It keeps some outer coordinates, adds to them, and appends constants: entering a scope appends 0, leaving it
+drops a coordinate, a feedback edge adds 1 to the innermost, everything else changes nothing; paths compose.
+(Murray et al., *Naiad*, section 2.3.)
+
+Applied to the antichain of a frontier, the summary of an edge is its edge projection φ (Isard and Abadi,
+*Falkirk Wheel*, section 3.2): progress tracking and rollback rest on the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from timely.time.frontier import Frontier, MaximalTimes
+from timely.time.times import FINITE, INF, Time, maximal, minimal
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The function `t -> (t[:keep] + add, coordinate by coordinate) ++ append` on times of `depth` numbers.
+
+    `keep` is the length of `add`. Each such function is written in one way only, so equal functions are
+    equal objects. Raises ValueError if it would keep more than there is, or move a coordinate back.
+
+    >>> Summary(2, add=(1,), append=(0,))((4, 7))
+    (5, 0)
+    """
+
+    depth: int
+    """Coordinates of the times that it takes."""
+    add: Time
+    """The increments of the outermost coordinates, which are kept: natural numbers."""
+    append: Time
+    """The coordinates that follow them."""
+    _is_identity: bool = field(init=False, repr=False, compare=False)
+    _shifts: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.add) > self.depth:
+            raise ValueError(f"a summary cannot keep {len(self.add)} of {self.depth} coordinate(s)")
+        if not all(0 <= by < FINITE for by in self.add + tuple(at for at in self.append if at != INF)):
+            raise ValueError(f"a summary adds and appends natural numbers, not {self.add} and {self.append}")
+        object.__setattr__(self, "_shifts", any(self.add))
+        object.__setattr__(self, "_is_identity", len(self.add) == self.depth and not self.append and not any(self.add))
+
+    @classmethod
+    def identity(cls, depth: int) -> Summary:
+        """Nothing changes.
+
+        >>> Summary.identity(2)((4, 7))
+        (4, 7)
+        """
+        return cls(depth, (0,) * depth, ())
+
+    @classmethod
+    def ingress(cls, depth: int) -> Summary:
+        """Into a scope, from times of `depth` coordinates to one more.
+
+        >>> Summary.ingress(1)((4,))
+        (4, 0)
+        """
+        return cls(depth, (0,) * depth, (0,))
+
+    @classmethod
+    def egress(cls, depth: int) -> Summary:
+        """Out of a scope, from times of `depth` coordinates to one fewer.
+
+        >>> Summary.egress(2)((4, 7))
+        (4,)
+        """
+        return cls(depth, (0,) * (depth - 1), ())
+
+    @classmethod
+    def feedback(cls, depth: int, by: int = 1) -> Summary:
+        """Round the loop: the innermost of `depth` coordinates gains `by`.
+
+        >>> Summary.feedback(2)((4, 7))
+        (4, 8)
+        """
+        return cls(depth, (0,) * (depth - 1) + (by,), ())
+
+    @property
+    def keep(self) -> int:
+        """Number of outermost coordinates that are kept."""
+        return len(self.add)
+
+    @property
+    def result_depth(self) -> int:
+        """Coordinates of the times that it makes."""
+        return len(self.add) + len(self.append)
+
+    def __call__(self, time: Time) -> Time:
+        """The least time at the end of the path that something at `time` can cause.
+
+        >>> Summary.feedback(2)((4, INF)) == (4, INF)
+        True
+        """
+        if self._is_identity:
+            return time
+        add = self.add
+        if not self._shifts:
+            return time[: len(add)] + self.append
+        # Written out for the depths that programs have: this runs for every change of progress.
+        if len(add) == 1:
+            at = time[0]
+            return (at + add[0] if at < FINITE else at, *self.append)
+        if len(add) == 2:
+            outer, inner = time[0], time[1]
+            more, by = add
+            return (
+                outer + more if outer < FINITE else outer,
+                inner + by if inner < FINITE else inner,
+                *self.append,
+            )
+        return (*(at + by if at < FINITE else at for at, by in zip(time, add)), *self.append)
+
+    def carries(self, time: Time) -> bool:
+        """True if anything at `time` goes along this path: at the end of a loop nothing goes round once more.
+
+        >>> Summary.feedback(2).carries((4, 7)), Summary.feedback(2).carries((4, INF)), Summary.egress(2).carries((4, INF))
+        (True, False, True)
+        """
+        return not self._shifts or all(at < INF or not by for at, by in zip(time, self.add))
+
+    def then(self, after: Summary) -> Summary:
+        """This path and then `after`: `s.then(r)(t) == r(s(t))`.
+
+        Raises ValueError if `after` takes times of another depth than this makes.
+
+        >>> Summary.egress(2).then(Summary.ingress(1))((4, 7))
+        (4, 0)
+        """
+        if after.depth != self.result_depth:
+            raise ValueError(
+                f"a path that makes times of {self.result_depth} coordinate(s) cannot go on "
+                f"by one that takes times of {after.depth}"
+            )
+        # What `after` keeps comes from the coordinates kept here and, if there are more, from those appended.
+        kept = tuple(x + y for x, y in zip(self.add, after.add))
+        appended = tuple(x + y if x < FINITE else x for x, y in zip(self.append, after.add[self.keep :]))
+        return Summary(self.depth, kept, appended + after.append)
+
+    def leq(self, other: Summary) -> bool:
+        """True if `self(t) <= other(t)` for every `t`. Raises ValueError if their depths differ.
+
+        >>> Summary.identity(2).leq(Summary.feedback(2)), Summary.feedback(2).leq(Summary.identity(2))
+        (True, False)
+        """
+        if (self.depth, self.result_depth) != (other.depth, other.result_depth):
+            raise ValueError(f"{self} and {other} do not lead between the same scopes")
+        if self.keep <= other.keep:
+            # A constant lies below t + by for all t when it does so for 0.
+            mine, theirs = self.add + self.append, other.add + other.append
+            return all(x <= y for x, y in zip(mine, theirs))
+        # A coordinate kept here and constant there passes any constant but INF.
+        between = other.append[: self.keep - other.keep]
+        beyond = other.append[len(between) :]
+        return (
+            all(at == INF for at in between)
+            and all(x <= y for x, y in zip(self.add, other.add))
+            and all(x <= y for x, y in zip(self.append, beyond))
+        )
+
+    def project(self, f: Frontier) -> Frontier:
+        """φ: the largest frontier at the end of the path that nothing outside `f` can still reach.
+
+        >>> Summary.egress(2).project(Frontier.before([(1, 3), (2, 0)]))
+        Frontier.before([(1,)])
+        """
+        return Frontier(minimal(map(self, f.antichain)), self.result_depth)
+
+    def inverse(self, h: Frontier) -> Frontier:
+        """σ⁻¹: the largest frontier whose times lead into `h` alone, `{t : self(t) in h}`.
+
+        >>> Summary.egress(2).inverse(Frontier.before([(3,)]))
+        Frontier.before([(3, 0)])
+        >>> Summary.ingress(1).inverse(Frontier.before([(1, 3), (2, 0)]))
+        Frontier.before([(2,)])
+        """
+        keep, dropped = self.keep, (0,) * (self.depth - self.keep)
+        # self(t) is at or after m when t is so in what is kept and the constants are so in the rest.
+        left_out = [
+            (*(_lowered(at, by) for at, by in zip(m, self.add)), *dropped)
+            for m in h.antichain
+            if all(at <= constant for at, constant in zip(m[keep:], self.append))
+        ]
+        return Frontier(minimal(left_out), self.depth)
+
+    def image(self, times: MaximalTimes | Frontier) -> MaximalTimes:
+        """↓σ(g), all times at or before `self(t)` for a `t` in `times`: what may have been discarded.
+
+        >>> Summary.feedback(2).image(MaximalTimes.of([(1, 3), (0, INF)]))
+        MaximalTimes.of([(0, INF), (1, 4)])
+        """
+        reached = times.maximal() if isinstance(times, Frontier) else times
+        return MaximalTimes(maximal(map(self, reached.times)), self.result_depth)
+
+
+def _lowered(at: int, by: int) -> int:
+    """The least number that reaches `at` when `by` is added."""
+    return at if at >= FINITE else max(at - by, 0)
+
+
+def minimal_summaries(summaries: Iterable[Summary]) -> tuple[Summary, ...]:
+    """Those with no other below them, in a fixed order: what a path's summaries come down to.
+
+    >>> minimal_summaries([Summary.feedback(2), Summary.identity(2)]) == (Summary.identity(2),)
+    True
+    """
+    kept: list[Summary] = []
+    for summary in sorted(set(summaries), key=lambda s: (s.depth, s.add, s.append)):
+        if not any(below.leq(summary) for below in kept):
+            kept = [above for above in kept if not summary.leq(above)]
+            kept.append(summary)
+    return tuple(kept)

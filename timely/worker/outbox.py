@@ -1,0 +1,103 @@
+"""The outbox of a worker: batches gathered by receiver, edge, event and time, encoded when a frame is taken."""
+
+from __future__ import annotations
+
+from timely.data.batch import Batch, concat
+from timely.data.codec import decode_batch, encode_batch
+from timely.data.messages import Frame, Message, Update
+from timely.dataflow.plan import Plan, Route
+from timely.errors import CodecError, FalkirkError
+from timely.operators.channels import Exchange
+from timely.operators.stateless import exchange_error
+from timely.time import Time
+from timely.worker.recorder import Recorder
+
+_GENERATION_BITS = 40
+"""Message numbers begin anew in each generation, above this bit: those of logged messages must never be given twice."""
+
+Slot = tuple[int, Time, Time]
+"""The key by which batches merge into one message: (edge, event time, time)."""
+
+
+class Outbox:
+    """The sending half of one worker."""
+
+    def __init__(self, plan: Plan, index: int, recorder: Recorder | None = None) -> None:
+        self._plan = plan
+        self._recorder = recorder
+        self._again: dict[int, list[Message]] = {}
+        self._index = index
+        self._waiting: dict[int, dict[Slot, list[Batch]]] = {w: {} for w in range(plan.workers) if w != index}
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._first = 0
+        self._pressed = False
+
+    def split(self, route: Route, batch: Batch) -> list[Batch | None]:
+        """The part of `batch` for each worker; a key function that raises is reported as its operator's error."""
+        channel = route.edge.channel
+        assert isinstance(channel, Exchange)
+        try:
+            return channel.split(batch, self._plan.workers)
+        except Exception as error:
+            raise self._blame(route.edge.index, error, batch) from error
+
+    def add(self, worker: int, route: Route, event: Time, time: Time, batch: Batch) -> bool:
+        """Take a batch for `worker`. True when it begins a message of its own, False when it joined one that waits."""
+        waiting = self._waiting[worker]
+        slot = (route.edge.index, event, time)
+        batches = waiting.get(slot)
+        if batches is None:
+            waiting[slot] = [batch]
+            return True
+        batches.append(batch)
+        return False
+
+    def take(self, generation: int, progress: list[Update], pressed: bool) -> dict[int, Frame]:
+        """A frame for every worker that has something to hear."""
+        everyone = bool(progress) or pressed != self._pressed
+        self._pressed = pressed
+        frames = {}
+        for worker, waiting in self._waiting.items():
+            if waiting or everyone or self._again:
+                messages = self._again.pop(worker, [])
+                messages += [self._encode(worker, slot, batches) for slot, batches in waiting.items()]
+                waiting.clear()
+                frames[worker] = Frame(self._index, generation, messages, progress, pressed)
+        return frames
+
+    def begin(self, generation: int) -> None:
+        """A new generation: forget what waits. Numbers go on beyond all that were ever given out before."""
+        for waiting in self._waiting.values():
+            waiting.clear()
+        self._again.clear()
+        self._pressed = False
+        self._numbers.clear()
+        self._first = generation << _GENERATION_BITS
+
+    def again(self, worker: int, message: Message) -> None:
+        """Send a logged message once more, before all else, under its old number."""
+        self._again.setdefault(worker, []).append(message)
+
+    def _encode(self, worker: int, slot: Slot, batches: list[Batch]) -> Message:
+        edge, event, time = slot
+        batch = batches[0] if len(batches) == 1 else concat(batches)
+        try:
+            header, payload = encode_batch(batch)
+        except CodecError as error:
+            raise self._blame(edge, error, batch) from error
+        number = self._numbers.get((edge, worker), self._first) + 1
+        self._numbers[edge, worker] = number
+        message = Message(edge, number, event, time, header, payload)
+        if self._recorder is not None and edge in self._recorder.logged:
+            self._recorder.shipped(worker, message)
+        return message
+
+    def _blame(self, edge: int, error: Exception, batch: Batch) -> FalkirkError:
+        node = self._plan.graph.nodes[self._plan.graph.edges[edge].target.node]
+        return exchange_error(f"{node.kind} {node.name!r}", node.site, error, batch)
+
+
+def decode_message(message: Message) -> Batch:
+    """The batch of a received message; it may view into the message's buffers."""
+    payload = message.payload
+    return decode_batch(message.header, payload[0] if len(payload) == 1 else b"".join(payload), message.trusted)

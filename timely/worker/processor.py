@@ -1,0 +1,68 @@
+"""A processor on a worker: its operator, its context, and what waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from timely.data.batch import Batch
+from timely.data.messages import Effect, Message
+from timely.dataflow.graph import Node
+from timely.dataflow.plan import Processor
+from timely.errors import OperatorError
+from timely.operators.base import Context, Operator
+from timely.operators.ends import CaptureEnd, HeldEnd, SinkEnd, StagedEnd
+from timely.operators.stateless import Stateless, operator_error
+from timely.progress.tracker import Rank
+from timely.time import Time
+
+Letter = tuple[int, int, Time, "Batch | Message"]
+"""An entry of an input's queue: (edge, sending worker, time of the event that sent it, what it sent)."""
+
+
+class Runtime:
+    """A processor on this worker: its operator, its context, and what waits for it."""
+
+    __slots__ = ("ctx", "mail", "operator", "processor", "rank", "routes")
+
+    def __init__(self, processor: Processor, operator: Operator, ctx: Context) -> None:
+        self.processor = processor
+        self.operator = operator
+        self.ctx = ctx
+        self.rank: Rank = processor.rank
+        self.routes = [
+            [(route.way, route.processor, route.port, route) for route in reversed(routes)]
+            for routes in processor.routes
+        ]
+        self.mail: dict[tuple[int, Time], list[Letter]] = {}
+
+    def blame(self, time: Time, error: Exception, batch: Batch | None) -> OperatorError:
+        """The error for the user, when the operator's code has raised `error`."""
+        node = self.processor.node
+        return operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, batch)
+
+
+def build_operator(processor: Processor, effects: list[Effect], staged: Container[int] | None = None) -> Operator:
+    """The operator that runs `processor`; sinks and captures put what they ask of the driver into `effects`.
+
+    Those in `staged`, by node, do so only when they are told to release it; None: there is no recovery.
+    """
+    node = processor.node
+    if node.stages:
+        return Stateless(processor.stages)
+    if node.factory is not None:
+        return node.factory()
+    if staged is not None and node.index in staged:
+        return StagedEnd(node.index, node.kind == "capture", effects)
+    if node.kind == "sink":
+        return SinkEnd(node.index, effects) if staged is None else HeldEnd(node.index, effects)
+    if node.kind == "capture":
+        return CaptureEnd(node.index, effects)
+    return Operator()
+
+
+def no_such_output(node: Node, port: int) -> OperatorError:
+    """The error of an operator that sent on an output that it does not have."""
+    return OperatorError(
+        f"{node.kind} {node.name!r} ({node.site}) sent on output {port}, but it has {node.outputs}; declare them with "
+        "outputs=n"
+    )

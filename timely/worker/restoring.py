@@ -1,0 +1,274 @@
+"""Taking a worker back to an earlier moment, processor by processor: the engine's half of a rollback.
+
+Recovery decides; this carries out. A processor *stays* as it is, or is *restored* to a frontier of its times. Then queues
+are pruned, requests for notifications armed again, and progress begins anew: what this worker holds is counted from
+nothing, told to all others in its first frame of the generation, and nothing is handled before all their first frames are
+here. (Isard and Abadi, *Falkirk Wheel*, section 3.6, and docs/recovery.md.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappush
+
+from timely.data.batch import Batch
+from timely.data.messages import Frame, Message
+from timely.dataflow.plan import Origins, Processor
+from timely.errors import OperatorError
+from timely.operators.base import Operator, give_back
+from timely.progress.line import tracker_for
+from timely.progress.tracker import order_key
+from timely.state.interface import Run
+from timely.time import FINITE, Frontier, Time, leq
+from timely.worker.processor import Letter, Runtime, build_operator
+from timely.worker.recorder import Recorder
+from timely.worker.worker import NOTIFY, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredProcessor:
+    """The state to which a processor goes back.
+
+    `frontier`: the times whose effects it keeps. `runs`: its state there, from storage; None: it has it in memory.
+    `requests`: notifications asked for by events in the frontier and due outside it, (event, time). `held`: capabilities kept
+    in it for times outside it, each with how many.
+    """
+
+    frontier: Frontier
+    runs: tuple[Run, ...] | None
+    requests: tuple[tuple[Time, Time], ...] = ()
+    held: tuple[tuple[Time, int], ...] = ()
+    operator: Operator | None = None
+    """The operator itself, where it was brought back by replay."""
+    forgets: tuple[str, ...] = ()
+    """If the operator lives on: attributes that are to be as they were when it was made. Its transient ones always are."""
+
+
+Keeps = Callable[[int, int, Time, Time], bool]
+"""True if an undelivered batch stays: of (edge, sending worker, event's time, its own time)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResentBatch:
+    """A logged batch for a queue of this worker itself."""
+
+    edge: int
+    event: Time
+    time: Time
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """One worker's share of a rollback. Processors that are not in `restored` stay as they are."""
+
+    generation: int
+    restored: Mapping[int, RestoredProcessor]
+    keeps: Keeps
+    inputs: Mapping[int, Time | None]
+    """The time of each source now, by node; None: it has ended."""
+    local: Iterable[ResentBatch] = ()
+    remote: Iterable[tuple[int, Message]] = ()
+    """Logged messages to be sent again: (receiving worker, message)."""
+    fresh: frozenset[int] = field(default_factory=frozenset)
+    """Processors in `restored` whose operators must be made anew, because they keep more than their state says."""
+
+
+def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
+    """Carry out `orders`; the frames with which this worker begins the generation, one for every other worker."""
+    _begin(worker, orders.generation)
+    for runtime in worker.runtimes:
+        restored = orders.restored.get(runtime.processor.index)
+        if restored is not None:
+            _restore(worker, runtime, restored, runtime.processor.index in orders.fresh)
+        _prune(runtime, orders.keeps)
+    for resent in orders.local:
+        target = worker.plan.graph.edges[resent.edge].target
+        letter: Letter = (resent.edge, worker.index, resent.event, resent.batch)
+        mail = worker.runtimes[worker.plan.of_node[target.node]].mail
+        mail.setdefault((target.port, resent.time), []).append(letter)
+    _queue_all(worker)
+    for receiver, message in orders.remote:
+        worker._outbox.again(receiver, message)
+        worker._count(worker.edge_places[message.edge], message.time, +1)
+    for node, time in orders.inputs.items():
+        worker._inputs[node] = time
+        place = worker.runtimes[worker.plan.of_node[node]].processor.place
+        assert place is not None
+        if time is not None:
+            worker._count(place, time, +1)
+    local = _local_work(worker)
+    for place, time in local:
+        worker._count(place, time, +1)
+    frames = worker.take_frames(quiet=True)
+    for place, time in local:  # the others hear of it when this worker is quiet, as of all work that it does by itself
+        worker._count(place, time, -1)
+    for other in worker.awaited:
+        frames.setdefault(other, Frame(worker.index, worker.generation))
+    return frames
+
+
+# This module is the worker's other half, kept apart because only recovery needs it: it may touch the worker's insides.
+
+
+def look(worker: Worker) -> list[tuple[int, Time]]:
+    """Bring frontiers up to date without handling anything; what could be handled here now: (processor, time)."""
+    worker._propagate()
+    return [(op, time) for _, _, op, time in worker._ready]
+
+
+def quiet(worker: Worker) -> bool:
+    """True if nothing waits to be handled here: then what this worker tells the others of progress holds without it."""
+    return not look(worker)
+
+
+def listen(worker: Worker, recorder: Recorder | None) -> None:
+    """From now on `recorder` hears of events in place of the one before; of messages that leave that one still does."""
+    worker._recorder = recorder
+
+
+def holding(worker: Worker) -> list[tuple[int, Time]]:
+    """The capabilities that operators of this worker keep, for jobs too: (processor, time)."""
+    return sorted(worker.held)
+
+
+def resume(worker: Worker) -> None:
+    """All first frames are here: find what is complete already. A frontier that stands still wakes nobody later on."""
+    worker._propagate()
+    for watch, blocked in enumerate(worker._blocked):
+        frontier = worker.tracker.frontier(watch)
+        still = []
+        for item in blocked:
+            if any(leq(least, item[3]) for least in frontier):
+                still.append(item)
+            else:
+                heappush(worker._ready, item)
+        heapify(still)
+        worker._blocked[watch] = still
+
+
+def _begin(worker: Worker, generation: int) -> None:
+    """Forget everything that waits and all progress; what processors hold is theirs, and is queued again."""
+    topology = worker.plan.topology
+    worker.generation = generation
+    worker.tracker = tracker_for(topology)
+    worker.awaited = set(range(worker.plan.workers)) - {worker.index}
+    worker.pressed_by.clear()
+    worker._stack.clear()
+    worker._deltas.clear()
+    worker._ready = []
+    worker._blocked = [[] for _ in topology.watches]
+    worker._outside = [None] * len(topology.watches)
+    worker._outbox.begin(generation)
+    worker._probed = {node.index: ((0,) * node.scope.depth,) for node in worker.plan.graph.of_kind("probe")}
+
+
+def _restore(worker: Worker, runtime: Runtime, restored: RestoredProcessor, fresh: bool) -> None:
+    processor, ctx = runtime.processor, runtime.ctx
+    runs = restored.runs
+    if restored.operator is not None:
+        runtime.operator = restored.operator
+    elif runs is None and fresh and runtime.operator.state is not None:
+        empty = Frontier.empty(processor.node.shift.depth)
+        runs = tuple(runtime.operator.state.snapshot(restored.frontier, empty))
+    if restored.operator is None and (runs is not None or fresh):
+        runtime.operator = build_operator(processor, worker.effects, worker.staged)
+    state = runtime.operator.state
+    if restored.operator is not None:
+        pass
+    elif state is not None and runs is not None:
+        state.restore(runs)
+    elif state is not None:
+        state.keep(restored.frontier)
+        _forget(runtime.operator, processor, {*restored.forgets, *runtime.operator.transient})
+    elif runs:
+        node = processor.node
+        raise OperatorError(f"{node.kind} {node.name!r} ({node.site}) had state when it was saved, and has none now")
+    ctx.out.clear()
+    ctx.pending = {}
+    for event, time in restored.requests:
+        known = ctx.pending.get(time)
+        if known is None or event < known:
+            ctx.pending[time] = event
+    op = processor.index
+    worker.held = {key: count for key, count in worker.held.items() if key[0] != op}
+    worker.held.update(((op, time), count) for time, count in restored.held)
+    if restored.held and restored.operator is None:
+        give_back(runtime.operator, ctx, restored.held)
+    worker.jobs = {number: job for number, job in worker.jobs.items() if job[0] != op}
+
+
+def _forget(operator: Operator, processor: Processor, names: Collection[str]) -> None:
+    """Let attributes of an operator that lives on be as they were when it was made."""
+    if names:
+        new = vars(build_operator(processor, []))
+        for name in names:
+            vars(operator).pop(name, None)
+            if name in new:
+                setattr(operator, name, new[name])
+
+
+def _prune(runtime: Runtime, keeps: Keeps) -> None:
+    for (port, time), letters in list(runtime.mail.items()):
+        kept = [letter for letter in letters if keeps(letter[0], letter[1], letter[2], time)]
+        if kept:
+            runtime.mail[port, time] = kept
+        else:
+            del runtime.mail[port, time]
+
+
+def _local_work(worker: Worker) -> list[tuple[int, Time]]:
+    """Pointstamps that stand for what waits in queues of this worker and did not come from another one.
+
+    Within a generation nobody needs to hear of such work: what caused it is taken back only after it is done. At the
+    beginning nothing has caused it, so for the others something before it is said to be outstanding.
+    """
+    if worker.plan.workers == 1:
+        return []
+    found = set()
+    for runtime in worker.runtimes:
+        arrivals = worker.plan.arrivals[runtime.processor.nodes[0].index]
+        for (_, time), letters in runtime.mail.items():
+            if any(not isinstance(letter[3], Message) for letter in letters):
+                found.add(_cause(arrivals, time))
+    return sorted(found)
+
+
+def _cause(arrivals: Origins, time: Time) -> tuple[int, Time]:
+    """A place, and a time there, that can lead to `time`; the latest such."""
+    best: tuple[Time, int, Time] | None = None
+    for place, summaries in arrivals.items():
+        for summary in summaries:
+            kept = tuple(at - by if at < FINITE else at for at, by in zip(time, summary.add))
+            before = (*kept, *(0,) * (summary.depth - summary.keep))
+            if min(before) >= 0 and summary.carries(before) and leq(summary(before), time):
+                candidate = (summary(before), place, before)
+                best = candidate if best is None else max(best, candidate)
+    assert best is not None  # nothing waits where nothing can come from a source
+    return best[1], best[2]
+
+
+def _queue_all(worker: Worker) -> None:
+    """Fill the heap and the lists of blocked notifications from what the processors hold, and count what is outside."""
+    ready = []
+    worker.queued_bytes = 0
+    for runtime in worker.runtimes:
+        op, processor = runtime.processor.index, runtime.processor
+        for (port, time), letters in runtime.mail.items():
+            ready.append((order_key(time, runtime.rank), port, op, time))
+            for edge, _, _, item in letters:
+                if isinstance(item, Message):
+                    worker.queued_bytes += item.nbytes
+                    worker._count(worker.edge_places[edge], time, +1)
+        for time in runtime.ctx.pending:
+            assert processor.watch is not None
+            heappush(worker._blocked[processor.watch], (order_key(time, runtime.rank), NOTIFY, op, time))
+            if processor.place is not None and worker.plan.workers > 1:
+                worker._delta(processor.place, time, +1)
+    heapify(ready)
+    worker._ready = ready
+    for (op, time), count in worker.held.items():
+        place = worker.runtimes[op].processor.place
+        assert place is not None
+        worker._count(place, time, count)

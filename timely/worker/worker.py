@@ -1,0 +1,513 @@
+"""The worker: a deterministic state machine that runs one worker's share of a dataflow, without any I/O.
+
+A driver *feeds* it input, frames of other workers and results of jobs, calls `run`, and carries out what it returns:
+frames to send and effects (sink writes, jobs). The same worker therefore runs in the caller's process, in one of many
+processes, in a Spark task, and under the simulator.
+
+How it schedules (docs/engine.md says why that is safe):
+
+- A batch is *pushed* through everything up to the next exchange or feedback without a queue in between.
+- Queued batches (exchange inputs, feedbacks) and notifications that are complete wait in one heap, least time first and
+  in the order of the graph within a time. So a notification comes after everything of this worker that could still
+  cause something at its time; `timely.progress.tracker` answers only for what is *outside*: sources, kept capabilities,
+  messages in flight, and what other workers still have to do.
+- Batches of one time that wait at one input are joined into one before the operator sees them: batches grow under load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from timely.data.batch import Batch, concat
+from timely.data.messages import Effect, Frame, Message, StartJob
+from timely.dataflow.graph import Node
+from timely.dataflow.plan import Plan, Route, Way
+from timely.errors import FalkirkError, OperatorError
+from timely.operators.base import Context
+from timely.progress.line import tracker_for
+from timely.progress.tracker import Antichain, order_key
+from timely.time import INF, Frontier, Time, leq
+from timely.worker.outbox import Outbox, decode_message
+from timely.worker.processor import Letter, Runtime, build_operator, no_such_output
+from timely.worker.recorder import Recorder
+
+NOTIFY = 1 << 30
+"""The "port" of notifications in the heap: behind all batches of the same operator and time."""
+
+Item = tuple[tuple[int, ...], int, int, Time]
+"""A place in the heap: (order key, input port or NOTIFY, processor, time)."""
+
+
+class Worker:
+    """Worker `index` of `plan.workers`.
+
+    `recorder` hears of every event (None: no recovery). The sinks and captures in `staged`, by node, hold what they get
+    until `release`. Input and results go in through `feed`, `advance`, `receive` and `finish`; `run` works; `take_frames`
+    and `effects` come out.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        index: int = 0,
+        recorder: Recorder | None = None,
+        generation: int = 0,
+        staged: Container[int] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.index = index
+        self.generation = generation
+        self.staged = staged
+        self.effects: list[Effect] = []
+        self.pressed_by: set[int] = set()
+        self.acting: Node | None = None
+        """Whose code ran last, or runs now: for drivers that tell what takes so long, and clear it between turns."""
+        self.tracker = tracker_for(plan.topology)
+        self._recorder = recorder
+        self._peers = plan.workers
+        self._grows = plan.workers > 1 or any(
+            node.holds for node in plan.graph.nodes
+        )  # what is outside, by events here
+        self._ready: list[Item] = []
+        self._blocked: list[list[Item]] = [[] for _ in plan.topology.watches]
+        self._outside: list[Frontier | None] = [None] * len(plan.topology.watches)
+        self._deltas: dict[tuple[int, Time], int] = {}
+        self._outbox = Outbox(plan, index, recorder)
+        self._stack: list[tuple[Runtime, int, Time, Batch]] = []
+        self._inputs: dict[int, Time | None] = {}
+        self.jobs: dict[int, tuple[int, Time]] = {}  # whose results are awaited; a rollback forgets some
+        self._next_job = 0
+        self.held: dict[tuple[int, Time], int] = {}
+        self.awaited: set[int] = set()
+        """Workers whose first frame of this generation has not come: until then nothing is handled."""
+        self._probed: dict[int, Antichain] = {n.index: ((0,) * n.scope.depth,) for n in plan.graph.of_kind("probe")}
+        self.edge_places: dict[int, int] = {}
+        self.queued_bytes = 0
+        """Encoded bytes received from other workers and not yet handled."""
+        self.runtimes = [
+            Runtime(
+                processor,
+                build_operator(processor, self.effects, self.staged),
+                Context(self, processor.index, processor.node.name, processor.node.site, index, plan.workers),
+            )
+            for processor in plan.processors
+        ]
+        for processor in plan.processors:
+            for routes in processor.routes:
+                self.edge_places.update((r.edge.index, r.place) for r in routes if r.place is not None)
+            if processor.node.kind in ("source", "input"):
+                start = (0,) * processor.node.scope.depth
+                assert processor.place is not None
+                self._inputs[processor.node.index] = start
+                self.tracker.update(processor.place, start, plan.workers)
+        self._propagate()
+
+    # Input
+
+    def feed(self, node: int, time: Time, batch: Batch) -> None:
+        """Input: `batch` at `time` from source or input `node`; everything up to the next exchange handles it at once."""
+        current = self._inputs[node]
+        if current is None or not leq(current, time):
+            name = self.plan.graph.nodes[node].name
+            raise OperatorError(f"input {name!r} cannot send at {time}: it is at {current if current else 'its end'}")
+        runtime = self.runtimes[self.plan.of_node[node]]
+        runtime.ctx.time = time
+        if len(batch):
+            runtime.ctx.out.append((0, time, batch))
+            self._fan_out(runtime)
+            self._drive()
+
+    def advance(self, node: int, time: Time | None) -> None:
+        """Input: source or input `node` will send at `time` or later only; None: never again."""
+        current = self._inputs[node]
+        if time == current:
+            return
+        name = self.plan.graph.nodes[node].name
+        if current is None or (time is not None and (len(time) != len(current) or not leq(current, time))):
+            raise OperatorError(
+                f"input {name!r} cannot advance to {time}: it is at {current if current else 'its end'}"
+            )
+        place = self.runtimes[self.plan.of_node[node]].processor.place
+        assert place is not None
+        self._inputs[node] = time
+        if time is None:
+            self._count(place, current, -1)
+            return
+        self.tracker.move(place, current, time)
+        if self._peers > 1:
+            self._delta(place, time, +1)
+            self._delta(place, current, -1)
+
+    def input_time(self, node: int) -> Time | None:
+        """The time of source or input `node` of this worker; None when it has ended."""
+        return self._inputs[node]
+
+    def receive(self, frame: Frame) -> None:
+        """Input: a frame of another worker. Frames of an older generation are dropped."""
+        if frame.generation < self.generation:
+            return
+        update = self.tracker.update
+        for place, time, diff in frame.progress:
+            update(place, time, diff)
+        self.awaited.discard(frame.sender)
+        if frame.pressed:
+            self.pressed_by.add(frame.sender)
+        else:
+            self.pressed_by.discard(frame.sender)
+        for message in frame.messages:
+            target = self.plan.graph.edges[message.edge].target
+            self.queued_bytes += message.nbytes
+            op = self.plan.of_node[target.node]
+            self._enqueue(op, target.port, message.time, (message.edge, frame.sender, message.event, message))
+
+    def finish(self, job: int, result: Any) -> None:
+        """Input: job number `job` has returned `result`."""
+        if job not in self.jobs:
+            return  # it was started by what has been rolled back
+        op, time = self.jobs.pop(job)
+        runtime, recorder = self.runtimes[op], self._recorder
+        runtime.ctx.time = time
+        self.acting = runtime.processor.node
+        if recorder is not None:
+            recorder.resulted(op, time, result)
+        try:
+            runtime.operator.on_result(runtime.ctx, time, result)
+        except FalkirkError:
+            raise
+        except Exception as error:
+            raise runtime.blame(time, error, None) from error
+        self._fan_out(runtime)
+        if recorder is not None and runtime.operator.state is not None:
+            recorder.completed(op)
+        self._drive()
+        self.hold(op, time, -1)
+
+    # Work
+
+    def run(self, limit: int = 1 << 60) -> bool:
+        """Handle up to `limit` queued batches and notifications. True: nothing more can be done until new input comes."""
+        ready, runtimes = self._ready, self.runtimes
+        if self.awaited:
+            return True
+        while True:
+            if self.tracker.dirty:
+                self._propagate()
+            if not ready:
+                return True
+            if not limit:
+                return False
+            limit -= 1
+            _, port, op, time = heappop(ready)
+            runtime = runtimes[op]
+            if port == NOTIFY:
+                if self._grows and self._still_blocked(runtime, time):
+                    continue
+                self._notify(runtime, time)
+            else:
+                if len(batch := self._collect(runtime, port, time)):
+                    self._stack.append((runtime, port, time, batch))
+            self._drive()
+
+    def _still_blocked(self, runtime: Runtime, time: Time) -> bool:
+        """Put a notification back if what was handled since it became complete put something outside that may lead to it.
+
+        Work of this worker is not in the tracker, but what it sends to others, keeps, or hands to the driver is, from then on.
+        """
+        watch = runtime.processor.watch
+        assert watch is not None
+        if not any(leq(least, time) for least in self.tracker.frontier(watch)):
+            return False
+        heappush(self._blocked[watch], (order_key(time, runtime.rank), NOTIFY, runtime.processor.index, time))
+        return True
+
+    def _notify(self, runtime: Runtime, time: Time) -> None:
+        ctx, processor = runtime.ctx, runtime.processor
+        self.acting = processor.node
+        del ctx.pending[time]
+        if processor.place is not None and self._peers > 1:
+            self._delta(processor.place, time, -1)
+        ctx.time = time
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.notified(processor.index, time)
+        try:
+            runtime.operator.on_notify(ctx, time)
+        except FalkirkError:
+            raise
+        except Exception as error:
+            raise runtime.blame(time, error, None) from error
+        if ctx.out:
+            self._fan_out(runtime)
+        if (state := runtime.operator.state) is not None:
+            if recorder is not None:
+                recorder.completed(processor.index)
+            else:
+                assert processor.watch is not None
+                state.compact(self._completed_at(processor.watch, time))
+
+    def _drive(self) -> None:
+        """Push what is on the stack, and all that it causes, up to queues."""
+        stack, recorder = self._stack, self._recorder
+        while stack:
+            runtime, port, time, batch = stack.pop()
+            ctx = runtime.ctx
+            ctx.time = time
+            self.acting = runtime.processor.node
+            if recorder is not None:
+                recorder.delivered(runtime.processor.index, port, time, batch)
+            try:
+                runtime.operator.on_batch(ctx, port, time, batch)
+            except FalkirkError:
+                stack.clear()
+                raise
+            except Exception as error:
+                stack.clear()
+                raise runtime.blame(time, error, batch) from error
+            if ctx.out:
+                self._fan_out(runtime)
+            if recorder is not None and runtime.operator.state is not None:
+                recorder.completed(runtime.processor.index)
+
+    def _fan_out(self, runtime: Runtime) -> None:
+        """Put what the operator sent in this event onto its routes. Last sent goes first onto the stack: order stays."""
+        ctx, runtimes = runtime.ctx, self.runtimes
+        recorder = self._recorder
+        out = ctx.out
+        if recorder is not None:
+            for port, time, batch in out:
+                recorder.sent(runtime.processor.index, port, ctx.time, time, batch)
+        try:
+            if len(out) > 1:
+                for port, time, batch in out:
+                    for way, target, _, route in runtime.routes[port]:
+                        if way:
+                            self._queue(route, ctx.time, time, batch)
+                        elif runtimes[target].mail and self._overtakes(route, time):
+                            self._enqueue_own(route, ctx.time, time, batch)
+                out.reverse()
+                for port, time, batch in out:
+                    for way, target, target_port, route in runtime.routes[port]:
+                        if not way and not (runtimes[target].mail and self._overtakes(route, time)):
+                            self._stack.append((runtimes[target], target_port, time, batch))
+            else:
+                for port, time, batch in out:
+                    for way, target, target_port, route in runtime.routes[port]:
+                        if way:
+                            self._queue(route, ctx.time, time, batch)
+                        elif runtimes[target].mail and self._overtakes(route, time):
+                            self._enqueue_own(route, ctx.time, time, batch)
+                        else:
+                            self._stack.append((runtimes[target], target_port, time, batch))
+        except IndexError:
+            if port < len(runtime.routes):
+                raise
+            raise no_such_output(runtime.processor.node, port) from None
+        out.clear()
+
+    def _queue(self, route: Route, event: Time, time: Time, batch: Batch) -> None:
+        if route.way == Way.QUEUE:
+            self._enqueue_own(route, event, time, batch)
+            return
+        place = route.place
+        assert place is not None
+        if route.way == Way.BROADCAST:
+            parts: list[Batch | None] = [batch] * self._peers
+        else:
+            parts = self._outbox.split(route, batch)
+        for worker, part in enumerate(parts):
+            if part is None or not len(part):
+                continue
+            if worker == self.index:
+                if self._recorder is not None and route.edge.index in self._recorder.logged:
+                    self._recorder.kept(route.edge.index, event, time, part)
+                self._enqueue(route.processor, route.port, time, (route.edge.index, worker, event, part))
+            elif self._outbox.add(worker, route, event, time, part):
+                self._count(place, time, +1)
+
+    def _overtakes(self, route: Route, time: Time) -> bool:
+        """True if earlier batches, sent again after a rollback, still wait at the end of a route without a queue."""
+        waiting = self.runtimes[route.processor].mail.get((route.port, time), ())
+        return any(letter[0] == route.edge.index for letter in waiting)
+
+    def _enqueue_own(self, route: Route, event: Time, time: Time, batch: Batch) -> None:
+        self._enqueue(route.processor, route.port, time, (route.edge.index, self.index, event, batch))
+
+    def _enqueue(self, op: int, port: int, time: Time, letter: Letter) -> None:
+        runtime = self.runtimes[op]
+        waiting = runtime.mail.get((port, time))
+        if waiting is None:
+            runtime.mail[port, time] = [letter]
+            heappush(self._ready, (order_key(time, runtime.rank), port, op, time))
+        else:
+            waiting.append(letter)
+
+    def _collect(self, runtime: Runtime, port: int, time: Time) -> Batch:
+        """All batches of `time` that wait at an input, as one."""
+        waiting = runtime.mail.pop((port, time))
+        batches: list[Batch] = []
+        for edge, sender, _, item in waiting:
+            if isinstance(item, Message):
+                self.queued_bytes -= item.nbytes
+                self._count(self.edge_places[edge], time, -1)
+                if (
+                    self._recorder is not None
+                    and edge in self._recorder.logged
+                    and not self._recorder.taken(sender, item)
+                ):
+                    continue
+                batches.append(decode_message(item))
+            else:
+                batches.append(item)
+        return batches[0] if len(batches) == 1 else concat(batches) if batches else []
+
+    # What operators ask for (timely.operators.base.Engine)
+
+    def request(self, op: int, event: Time, time: Time, again: bool = False) -> None:
+        """Operator `op` wants to be notified of `time`. `again`: it will be, because a later event asked for it."""
+        runtime = self.runtimes[op]
+        processor = runtime.processor
+        watch = processor.watch
+        if watch is None:
+            raise OperatorError(
+                f"{processor.node} asked for a notification but was made with notifies=False: leave that away"
+            )
+        if self._recorder is not None:
+            self._recorder.requested(op, event, time)
+        if again:
+            return
+        if processor.place is not None and self._peers > 1:
+            self._delta(processor.place, time, +1)
+        item = (order_key(time, runtime.rank), NOTIFY, op, time)
+        if self.tracker.dirty:
+            self._propagate()
+        for least in self.tracker.frontier(watch):
+            if leq(least, time):
+                heappush(self._blocked[watch], item)
+                return
+        heappush(self._ready, item)
+
+    def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
+        """Operator `op` keeps (+1) or gives back (-1) a capability. `own`: one that was kept in an event at its own time."""
+        processor = self.runtimes[op].processor
+        if processor.place is None or not processor.node.holds:
+            raise OperatorError(f"{processor.node} kept a capability but was made with holds=False: say holds=True")
+        if self._recorder is not None and not own:
+            self._recorder.held(op, self.runtimes[op].ctx.time, time, diff)
+        self.held[op, time] = self.held.get((op, time), 0) + diff
+        if not self.held[op, time]:
+            del self.held[op, time]
+        self._count(processor.place, time, diff)
+
+    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None:
+        """Operator `op` hands a job to the driver and holds `time` until its result is back. `own` as for `hold`."""
+        if self._recorder is not None and not own:
+            self._recorder.started(op, self.runtimes[op].ctx.time, time)
+        self.hold(op, time, +1, own)
+        number, self._next_job = self._next_job, self._next_job + 1
+        self.jobs[number] = (op, time)
+        self.effects.append(StartJob(number, self.plan.processors[op].node.index, time, job, context))
+
+    def take_effects(self) -> list[Effect]:
+        """Take the effects that the driver is to carry out now, in order."""
+        effects, self.effects[:] = self.effects.copy(), []
+        return effects
+
+    # Progress
+
+    def _count(self, place: int, time: Time, diff: int) -> None:
+        self.tracker.update(place, time, diff)
+        if self._peers > 1:
+            self._delta(place, time, diff)
+
+    def _delta(self, place: int, time: Time, diff: int) -> None:
+        slot = (place, time)
+        count = self._deltas.get(slot, 0) + diff
+        if count:
+            self._deltas[slot] = count
+        else:
+            del self._deltas[slot]
+
+    def _propagate(self) -> None:
+        """Move the notifications that have become complete from where they were blocked into the heap."""
+        for watch in self.tracker.propagate():
+            self._outside[watch] = None
+            blocked = self._blocked[watch]
+            if not blocked:
+                continue  # nobody waits here, so nobody needs to know
+            frontier = self.tracker.frontier(watch)
+            if not frontier:
+                for item in blocked:
+                    heappush(self._ready, item)
+                blocked.clear()
+            elif len(frontier[0]) == 1:
+                least = frontier[0]
+                while blocked and blocked[0][3] < least:
+                    heappush(self._ready, heappop(blocked))
+            else:
+                still = []
+                for item in blocked:
+                    if any(leq(least, item[3]) for least in frontier):
+                        still.append(item)
+                    else:
+                        heappush(self._ready, item)
+                if len(still) < len(blocked):
+                    heapify(still)
+                    self._blocked[watch] = still
+
+    def _completed_at(self, watch: int, time: Time) -> Frontier:
+        """The completed frontier of an operator while it is notified of `time`, the first in the heap.
+
+        What is left on this worker comes later in the order of the graph, so it cannot lead into the lexicographic prefix
+        of `time`; what is outside cannot lead into the frontier of the watch.
+        """
+        if len(time) == 1:
+            return Frontier(((time[0] + 1,),), 1) if time[0] < INF else Frontier.top(1)
+        outside = self._outside[watch]
+        if outside is None:
+            outside = self._outside[watch] = Frontier.before(self.tracker.frontier(watch), len(time))
+        return outside & Frontier.lexicographic(time)
+
+    def take_frames(self, quiet: bool, pressed: bool = False) -> dict[int, Frame]:
+        """The frames for the other workers, by receiver.
+
+        Messages go at once; progress only when the worker is `quiet`, which lets most changes cancel. `pressed` tells the
+        others to pause their sources.
+        """
+        progress = []
+        if quiet and self._deltas:
+            progress = [(place, time, diff) for (place, time), diff in self._deltas.items()]
+            self._deltas.clear()
+        return self._outbox.take(self.generation, progress, pressed)
+
+    def pending(self) -> list[tuple[int, Time]]:
+        """The notifications that were asked for and have not been delivered: (processor, time), in order of time."""
+        waiting = [item for blocked in self._blocked for item in blocked]
+        waiting += [item for item in self._ready if item[1] == NOTIFY]
+        return [(op, time) for _, _, op, time in sorted(waiting)]
+
+    def probe(self, node: int) -> Antichain:
+        """The minimal times that may still reach probe `node`, on any worker, as of when this worker was last quiet."""
+        if self.tracker.dirty:
+            self._propagate()
+        if not self._ready:
+            self._probed[node] = self.tracker.frontier(self.plan.probes[node])
+        return self._probed[node]
+
+    @property
+    def done(self) -> bool:
+        """True if nothing is outstanding here or anywhere, for good."""
+        quiet = not self._ready and not any(self._blocked) and not self._deltas
+        return quiet and not self.tracker.active and not self.awaited
+
+    def epochs_in_flight(self, node: int) -> int:
+        """Number of epochs by which source `node` is ahead of the oldest epoch that is not complete where its records end."""
+        current = self._inputs[node]
+        if current is None:
+            return 0
+        oldest = current[0]
+        for watch in self.plan.ends[node]:
+            for least in self.tracker.frontier(watch):
+                oldest = min(oldest, least[0])
+        return current[0] - oldest
