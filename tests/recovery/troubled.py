@@ -107,17 +107,17 @@ class TroubledWorld(World):
             self._refused, self.failure = False, None
             self._stop_job(self.now)
         monitor = self._monitor
-        if monitor is None or monitor.coordination.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
+        if monitor is None or monitor.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
             return
         if self._happens("a question", self._asks):
-            layout = monitor.coordination.coordinator.layout
+            layout = monitor.coordinator.layout
             processors = 1 if layout is None else len(layout.processors)
             failed = [(self._chance.randrange(processors), self._chance.randrange(self.workers)) for _ in range(2)]
-            monitor.coordination.coordinator.ask(self.steps, failed, self.now)
+            monitor.coordinator.ask(self.steps, failed, self.now)
             self._carry_out()
         if self._happens("an error", self._breaks):
             self._refused = True
-            monitor.coordination.coordinator.broke(0, "a function has failed", self.now)
+            monitor.coordinator.broke(0, "a function has failed", self.now)
             self._carry_out()
 
     # What workers say

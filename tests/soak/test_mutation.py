@@ -42,12 +42,12 @@ def job(name: str, workers: int) -> Callable[[], None]:
 SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
     (
         "recovery/rollback/orders.py",
-        "Rollback.orders: None if known else checkpoint.positions if checkpoint is not None else () -> None",
+        "RollbackPlanner.orders: None if known else checkpoint.positions if checkpoint is not None else () -> None",
     ): job("logged_exchange", 1),
     ("recovery/agent.py", "Agent._let_go: if self.alive -> if not self.alive"): job("logged_exchange", 2),
     (
         "recovery/recorder.py",
-        "Entry.content: self.batch if self.batch is not None else decode_batch(self.header, self.payload) -> self.batch",
+        "LogEntry.content: self.batch if self.batch is not None else decode_batch(self.header, self.payload) -> self.batch",
     ): job("logged_exchange", 1),
     ("monitor/coordination/coordinator.py", "Coordinator._finish: self._effects.append(Finished()) -> pass"): job(
         "mixed", 1
@@ -56,11 +56,11 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
     ("monitor/coordination/cuts.py", "Cuts.durable: cut != group.cut -> cut == group.cut"): job("mixed", 2),
     (
         "monitor/coordination/options.py",
-        "Available.join: all((bound != low for bound, _ in chain)) -> any((bound != low for bound, _ in chain))",
+        "Options.join: all((bound != low for bound, _ in chain)) -> any((bound != low for bound, _ in chain))",
     ): test_available.test_a_store_with_checkpoints_above_what_w_needs_only_is_named,
     (
         "monitor/coordination/options.py",
-        "Available._option: max(lost, image(edge.discarding, xi.bound)) -> lost",
+        "Options._option: max(lost, image(edge.discarding, xi.bound)) -> lost",
     ): test_available.test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that,
     (
         "recovery/recorder.py",
