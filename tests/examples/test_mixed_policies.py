@@ -20,7 +20,7 @@ from recovery.layout import lay_out
 from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
+from tests.support.beside import run_beside
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 

@@ -23,7 +23,7 @@ from runtime.page.address import PAGE_FILE, open_page
 from runtime.page.recorded import RecordedJob
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
+from tests.support.beside import run_beside
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io.interface import Chunk, End, Partition, Wait

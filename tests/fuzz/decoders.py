@@ -58,8 +58,8 @@ from runtime.supervisor.host_file import HostEntry, HostFile, create_host_files
 from runtime.supervisor.hosts import Greeting as HostGreeting
 from tests.fuzz.mutate import mutate, mutate_value, packed
 from tests.fuzz.targets import Read, Target, plain
-from tests.monitor import coordinators
-from tests.monitor.layouts import layout
+from tests.monitor.coordination import coordinators
+from tests.recovery.layouts import layout
 from tests.recovery.store.owners import memory_disk
 from timely.data.codec import decode, decode_batch, encode, encode_batch, register
 from timely.data.codec.batches import ARROW, POLARS, RECORDS

@@ -23,7 +23,7 @@ from falkirk.simulate.world import World
 from recovery.agent import Agent
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
 from runtime.memory import Cluster
-from tests.recovery.programs import Gathering, Holds, InOrder, fed_loop, long_loop, two_loops
+from tests.falkirk.simulate.programs import Gathering, Holds, InOrder, fed_loop, long_loop, two_loops
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
 from timely.io import Iterable

@@ -26,7 +26,7 @@
 | Sources: positions, of every partition; sinks: staged, released within W | simulated; seeds |
 | Batches: merged, first in first out, numbered as logged; fusion; fingerprints; capabilities | batches; seeds: fusion |
 | The fixed point itself; the incremental one | `fixed_point/test_mutations.py`, `fixed_point/test_forest_rules.py` |
-| Routing hashes are stable | `tests/timely/test_routing.py` |
+| Routing hashes are stable | `tests/timely/data/test_routing.py` |
 
 Not built: regions of sequence numbers and their bridges, Chandy-Lamport, history-dependent φ (Ξ
 and f_n go together here), `AtLeastOnce`, early release of deterministic sinks, rescaling (refused: seeds).
@@ -55,7 +55,7 @@ from recovery.layout import EdgeInfo
 from recovery.metadata import Xi
 from recovery.protocol import InMemory
 from recovery.recorder import WorkerRecorder
-from tests.monitor.layouts import FIREWALL, LINE, LOOP, layout
+from tests.recovery.layouts import FIREWALL, LINE, LOOP, layout
 from tests.recovery.rules_support import Change, Instead, Rule, agent_of, job
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context

@@ -12,9 +12,9 @@ from monitor.coordination.options import Options
 from recovery.metadata import Xi
 from recovery.protocol import InMemory
 from runtime.inputs import SourceDriver
-from tests.monitor.layouts import layout
+from tests.recovery.layouts import layout
 from tests.recovery.rules_support import RULE_PROGRAMS, Change, Rule, agent_of, job, named
-from tests.recovery.test_source_positions import driver, read
+from tests.runtime.test_inputs import driver, read
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import SourceError

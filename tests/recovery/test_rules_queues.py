@@ -18,7 +18,7 @@ from recovery.protocol import Decision, Drain, Drained
 from recovery.recorder import LogEntry, WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import stays
-from tests.monitor.layouts import FIREWALL, layout
+from tests.recovery.layouts import FIREWALL, layout
 from tests.recovery.rules_support import Change, Instead, Rule, agent_of, job, named
 from timely.data.messages import Frame, Message
 from timely.io.memory import rows_of

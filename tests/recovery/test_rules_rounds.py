@@ -24,8 +24,8 @@ from recovery.protocol import (
     Released,
     Restored,
 )
-from tests.monitor.coordinators import GROUND, PLAN, join, memory, respawned, running, settings, write, xis
-from tests.monitor.layouts import layout
+from tests.monitor.coordination.coordinators import GROUND, PLAN, join, memory, respawned, running, settings, write, xis
+from tests.recovery.layouts import layout
 from tests.recovery.rules_support import Change, Rule
 
 RULES: dict[str, Rule] = {}

@@ -15,7 +15,7 @@ from recovery.protocol import Decision
 from recovery.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import owed
-from tests.recovery.programs import PROGRAMS
+from tests.falkirk.simulate.programs import PROGRAMS
 from tests.recovery.rules_support import Instead, changed
 from timely.errors import FalkirkError
 from timely.time import Time

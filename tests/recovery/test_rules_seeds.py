@@ -24,7 +24,7 @@ from recovery.protocol import Decision, Join
 from recovery.recorder import LogEntry, WorkerRecorder
 from recovery.store.interface import AlreadyThere
 from recovery.store.segments import Section
-from tests.monitor.layouts import LINE, layout
+from tests.recovery.layouts import LINE, layout
 from tests.recovery.rules_support import RULE_PROGRAMS, Change, Rule, agent_of, job, named, quiet
 from timely.data.messages import Frame, Message
 from timely.dataflow.dataflow import Dataflow

@@ -24,8 +24,8 @@ from recovery.protocol import (
     Restored,
     Watermarks,
 )
-from tests.monitor.coordinators import GROUND, PLAN, join, memory, respawned, running, settings, write, xis
-from tests.monitor.layouts import layout
+from tests.monitor.coordination.coordinators import GROUND, PLAN, join, memory, respawned, running, settings, write, xis
+from tests.recovery.layouts import layout
 from tests.recovery.rules_support import Change, Rule, agent_of, job, named
 from timely.data.messages import Frame
 

@@ -17,7 +17,7 @@ from recovery.store import identity, reading, segments
 from recovery.store.interface import StoreError
 from recovery.store.journal import Journal
 from recovery.store.segments import FORMAT, SegmentMeta, encode_segment, segment_name
-from tests.monitor.layouts import layout
+from tests.recovery.layouts import layout
 from tests.recovery.rules_support import Change, Instead, Rule
 from tests.recovery.store.owners import OWNER, STORE, Owner, contents, memory_disk, section
 from timely.state import KeyedState

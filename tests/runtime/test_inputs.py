@@ -92,7 +92,7 @@ def test_input_that_was_changed_under_a_job_is_refused() -> None:
     read(before, 6)
     places = {place.partition: place for place in before.positions(2)}
     after, _ = driver([*range(4), *range(104, 108), *range(8, 20)])
-    with pytest.raises(SourceError, match=r"source 'in' \(.*test_source_positions.py:\d+\).*something else"):
+    with pytest.raises(SourceError, match=r"source 'in' \(.*test_inputs.py:\d+\).*something else"):
         after.rewind(2, places)
 
 
@@ -224,7 +224,7 @@ def test_a_source_that_cannot_be_read_again_needs_the_word_of_its_sender() -> No
     flow = Dataflow()
     stream = flow.source("in", _Once([1]))
     stream.capture("out")
-    with pytest.raises(GraphError, match=r"'in' \(.*test_source_positions.py:\d+\) cannot be read again.*Ephemeral"):
+    with pytest.raises(GraphError, match=r"'in' \(.*test_inputs.py:\d+\) cannot be read again.*Ephemeral"):
         lay_out(compile_plan(flow.graph))
     stream.policy(Ephemeral())
     assert lay_out(compile_plan(flow.graph)).processors[0].chain

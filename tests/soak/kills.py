@@ -23,8 +23,8 @@ from typing import Any
 from runtime.job import Result
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
-from tests.monitor.job_under_test import build, check
+from tests.runtime.job_under_test import build, check
+from tests.support.beside import run_beside
 
 PER_SECOND = 2500
 

@@ -35,16 +35,20 @@ from tests.soak.simulated_coverage import FILES, programs
 EXPLAINED = Path(__file__).with_name("survivors.toml")
 TESTS = (
     "tests/recovery",
-    "tests/monitor/test_available.py",
-    "tests/monitor/test_coordinator.py",
-    "tests/monitor/test_cuts_and_journal.py",
-    "tests/runtime/test_faults.py",
-    "tests/monitor/test_figure_like.py",
-    "tests/runtime/test_liveness.py",
-    "tests/runtime/test_process_parts.py",
-    "tests/monitor/test_what_if.py",
+    "tests/falkirk/simulate",
+    "tests/monitor/coordination/test_options.py",
+    "tests/monitor/coordination/test_coordinator.py",
+    "tests/monitor/coordination/test_cuts.py",
+    "tests/monitor/coordination/test_faults.py",
+    "tests/monitor/coordination/test_firewalls.py",
+    "tests/runtime/supervisor/test_liveness.py",
+    "tests/runtime/processes/test_monitor_parts.py",
+    "tests/monitor/explain/test_what_if.py",
+    "tests/runtime/test_inputs.py",
+    "tests/runtime/test_observer.py",
+    "tests/runtime/test_store_writer.py",
 )
-NOT = ("test_simulation.py", "test_rules_simulated.py", "test_greeting.py")
+NOT = ("test_simulation.py", "test_rules_simulated.py", "test_command.py")
 """Simulated jobs are run here by themselves; the others start processes."""
 MORE_FILES = tuple(
     sorted(

@@ -50,9 +50,9 @@ FILES = (
 
 def programs() -> dict[str, Callable[[], Dataflow]]:
     """All programs that are simulated somewhere."""
-    from tests.recovery.programs import PROGRAMS
+    from tests.falkirk.simulate.programs import PROGRAMS
+    from tests.falkirk.simulate.troubled import histories
     from tests.recovery.rules_support import RULE_PROGRAMS
-    from tests.recovery.troubled import histories
 
     return {**RULE_PROGRAMS, **PROGRAMS, "histories": histories}
 
@@ -176,7 +176,7 @@ def measure(part: int, parts: int, seeds: int, only: Sequence[str]) -> tuple[byt
     traced.switch_context("import")
     from falkirk.simulate.simulation import Simulation
     from falkirk.simulate.world import World
-    from tests.recovery.troubled import TroubledWorld, small_histories
+    from tests.falkirk.simulate.troubled import TroubledWorld, small_histories
 
     build = programs()
     expected: dict[str, Result] = {}

@@ -11,9 +11,9 @@ import pytest
 from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
-from tests.monitor import test_available
-from tests.recovery import test_received_before
-from tests.recovery.programs import PROGRAMS
+from tests.falkirk.simulate.programs import PROGRAMS
+from tests.monitor.coordination import test_options
+from tests.recovery.rollback import test_received_before
 from tests.soak import mutation, simulated_coverage
 from tests.soak.mutants import Mutant, applied, applies, mutants
 
@@ -57,11 +57,11 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
     (
         "monitor/coordination/options.py",
         "Options.join: all((bound != low for bound, _ in chain)) -> any((bound != low for bound, _ in chain))",
-    ): test_available.test_a_store_with_checkpoints_above_what_w_needs_only_is_named,
+    ): test_options.test_a_store_with_checkpoints_above_what_w_needs_only_is_named,
     (
         "monitor/coordination/options.py",
         "Options._option: max(lost, image(edge.discarding, xi.bound)) -> lost",
-    ): test_available.test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that,
+    ): test_options.test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that,
     (
         "recovery/recorder.py",
         "WorkerRecorder.collect: time < bound -> time <= bound",

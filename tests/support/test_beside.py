@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.beside import run_beside
+from tests.support.beside import run_beside
 
 
 def fail() -> None:

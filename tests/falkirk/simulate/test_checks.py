@@ -13,8 +13,8 @@ from falkirk.simulate.world import World
 from monitor.coordination.records import KeptDecision, KeptWatermarks
 from recovery.checkpoint.output_positions import OutputBounds
 from recovery.protocol import Completed, Decision, Drained, InMemory, Watermarks
-from tests.monitor.layouts import layout
-from tests.recovery.programs import PROGRAMS
+from tests.falkirk.simulate.programs import PROGRAMS
+from tests.recovery.layouts import layout
 from timely.data.messages import Captured
 from timely.io import Iterable
 from timely.io.interface import Chunk, End

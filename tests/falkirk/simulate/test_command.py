@@ -22,7 +22,7 @@ from timely.errors import FalkirkError
 
 pytest_plugins = ["falkirk.simulate.fixtures"]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 PROGRAM = '''
 import os

@@ -17,7 +17,7 @@ from recovery.metadata import Bound
 from recovery.protocol import Decision
 from recovery.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
-from tests.recovery.programs import PROGRAMS
+from tests.falkirk.simulate.programs import PROGRAMS
 from timely.data.messages import Message
 from timely.time import Time
 from timely.worker.restoring import ResentBatch, RestoredProcessor

@@ -20,11 +20,11 @@ from falkirk.simulate.world import World
 from recovery.checkpoint import checkpoints, pace
 from recovery.rollback.orders import RollbackPlanner
 from runtime.session import Session
-from tests.recovery.programs import PROGRAMS
+from tests.falkirk.simulate.programs import PROGRAMS
 from timely.dataflow.dataflow import Dataflow
 from timely.io.memory import rows_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
 SEEDS = 10_000 if SOAK else 300
 CHUNK = 22
@@ -52,9 +52,8 @@ def test_outputs_after_any_faults_are_those_of_a_run_without(name: str, seeds: r
         failure = simulation(name, workers).run(seed)
         if failure is not None:
             failure = simulation(name, workers).shrink(failure)
-            again = (
-                f"falkirk simulate tests/recovery/programs.py:{name} -w {failure.workers} --first-seed {seed} --seeds 1"
-            )
+            program = f"tests/falkirk/simulate/programs.py:{name}"
+            again = f"falkirk simulate {program} -w {failure.workers} --first-seed {seed} --seeds 1"
             kept = "" if failure.keep is None else f" --keep {','.join(map(str, failure.keep)) or 'none'}"
             pytest.fail(report(failure, again + kept), pytrace=False)
 
@@ -99,7 +98,7 @@ AGAIN = """
 import sys
 from falkirk.simulate.world import World
 from examples.mixed_policies import build
-from tests.recovery.programs import PROGRAMS
+from tests.falkirk.simulate.programs import PROGRAMS
 for name, seed in (("mixed", 3), ("loop", 12), ("columns", 5), ("jobs", 8), ("by the clock", 3)):
     world = World(PROGRAMS.get(name, build), 3, seed)
     world.run()

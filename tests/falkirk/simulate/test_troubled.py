@@ -10,8 +10,8 @@ import pytest
 
 from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
-from tests.recovery import programs
-from tests.recovery.troubled import TroubledWorld, histories, small_histories
+from tests.falkirk.simulate import programs
+from tests.falkirk.simulate.troubled import TroubledWorld, histories, small_histories
 
 SEEDS = 300 if os.environ.get("FALKIRK_TEST_PROFILE") == "soak" else 6
 

@@ -35,7 +35,7 @@ from recovery.protocol import (
     decode_to_monitor,
     decode_to_worker,
 )
-from tests.recovery.programs import Holds, words
+from tests.falkirk.simulate.programs import Holds, words
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.operators.base import Context, Operator

@@ -34,16 +34,16 @@ from runtime.processes.greeting import connect, new_token
 from runtime.processes.recoverable_worker import FILES
 from runtime.program import Program
 from runtime.supervisor.stop import JobStopped, stop_job
-from tests.beside import run_beside
 from tests.libraries.spark import region_under_test
 from tests.libraries.spark.standalone import standalone_cluster
-from tests.monitor.job_under_test import check
 from tests.monitor.web.serving import when_ready
+from tests.runtime.job_under_test import check
+from tests.support.beside import run_beside
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, OperatorError, WorkerLost
 from timely.io import Iterable
 
-JOB = Path(__file__).resolve().parents[2] / "monitor" / "job_under_test.py"
+JOB = Path(__file__).resolve().parents[2] / "runtime" / "job_under_test.py"
 RECORDS = 5000  # 100 epochs in 2 s
 SETTINGS = {"spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2"}
 PATIENCE = 240.0

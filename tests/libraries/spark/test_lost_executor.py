@@ -14,7 +14,7 @@ import pytest
 from libraries import spark
 from libraries.spark.host import host_of
 from runtime.run import run
-from tests.beside import run_beside
+from tests.support.beside import run_beside
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches

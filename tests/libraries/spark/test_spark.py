@@ -18,7 +18,7 @@ from libraries.spark.host import SparkHost, _SparkProcess, host_of
 from recovery.policies import Batch
 from runtime.job import Result
 from runtime.run import run
-from tests.beside import run_beside
+from tests.support.beside import run_beside
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError

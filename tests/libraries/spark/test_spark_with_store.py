@@ -19,7 +19,7 @@ from recovery.policies import Batch, Lazy
 from runtime.processes.recoverable_worker import FILES
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
+from tests.support.beside import run_beside
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches, FileSink
 

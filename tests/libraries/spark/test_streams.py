@@ -24,7 +24,7 @@ from runtime.run import run
 from runtime.session import Session
 from runtime.supervisor.supervisor import Job
 from runtime.workspace import Workspace
-from tests.beside import run_beside
+from tests.support.beside import run_beside
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError

@@ -10,8 +10,8 @@ from monitor.coordination.phase import JobPhase
 from monitor.coordination.records import SavedJob
 from recovery.metadata import Xi
 from recovery.protocol import Drained, InMemory, Join, Restored
-from tests.monitor.layouts import layout
-from tests.monitor.world import World
+from tests.monitor.coordination.world import World
+from tests.recovery.layouts import layout
 
 PLAN = layout("read source, count chain", "read=>count")
 GROUND = ((0,), (0,))

@@ -25,9 +25,19 @@ from recovery.protocol import (
     Restored,
     Watermarks,
 )
-from tests.monitor.coordinators import GROUND, PLAN, join, memory, running, settings, without_events, write, xis
-from tests.monitor.layouts import FIREWALL, LINE, layout
-from tests.monitor.world import World
+from tests.monitor.coordination.coordinators import (
+    GROUND,
+    PLAN,
+    join,
+    memory,
+    running,
+    settings,
+    without_events,
+    write,
+    xis,
+)
+from tests.monitor.coordination.world import World
+from tests.recovery.layouts import FIREWALL, LINE, layout
 
 
 def test_a_start_is_a_round_in_which_nobody_lives() -> None:

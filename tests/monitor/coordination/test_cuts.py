@@ -26,7 +26,7 @@ from monitor.coordination.records import (
 from recovery.layout import GroupInfo
 from recovery.metadata import NEVER
 from recovery.protocol import Join
-from tests.monitor.layouts import FIREWALL, LINE, layout
+from tests.recovery.layouts import FIREWALL, LINE, layout
 from timely.errors import ProtocolError
 
 

@@ -20,8 +20,8 @@ from monitor.coordination.phase import JobPhase
 from monitor.coordination.records import KeptDecision, Record, SavedJob
 from monitor.coordination.round_numbers import RoundNumbers
 from monitor.coordination.watermarks import LowWatermarks
-from tests.monitor.layouts import LAYOUTS, layout
-from tests.monitor.world import World
+from tests.monitor.coordination.world import World
+from tests.recovery.layouts import LAYOUTS, layout
 
 
 def world_of(name: str, workers: int) -> World:

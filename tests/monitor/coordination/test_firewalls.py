@@ -5,8 +5,8 @@ from __future__ import annotations
 from monitor.coordination.options import Options
 from monitor.coordination.phase import JobPhase
 from recovery.metadata import Bound, at_epoch
-from tests.monitor.layouts import FIREWALL, LINE, LOOP, layout
-from tests.monitor.world import World
+from tests.monitor.coordination.world import World
+from tests.recovery.layouts import FIREWALL, LINE, LOOP, layout
 
 
 def after_failure(

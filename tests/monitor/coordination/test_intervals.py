@@ -8,8 +8,8 @@ from monitor.web.hub import Hub
 from monitor.web.metrics import metrics
 from recovery.layout import GroupInfo
 from recovery.protocol import Completed, Durable
-from tests.monitor.coordinators import running, write, xis
-from tests.monitor.layouts import FIREWALL, layout
+from tests.monitor.coordination.coordinators import running, write, xis
+from tests.recovery.layouts import FIREWALL, layout
 
 EVERY = GroupInfo(None, 0.5)
 LINE = ("read source, parse any, count chain", "read>parse, parse=>count")

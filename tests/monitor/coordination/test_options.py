@@ -11,8 +11,8 @@ from recovery.errors import ReportError
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, solve
 from recovery.metadata import NEVER, Bound, Xi
 from recovery.protocol import InMemory
-from tests.monitor.layouts import FIREWALL, LAYOUTS, LINE, LOOP, layout
-from tests.monitor.world import World
+from tests.monitor.coordination.world import World
+from tests.recovery.layouts import FIREWALL, LAYOUTS, LINE, LOOP, layout
 
 
 def from_scratch(available: Options) -> list[Bound | None]:

@@ -19,8 +19,8 @@ from runtime.page.server import PageServer
 from runtime.program import Program
 from runtime.supervisor.stop import STOP_FILE, JobStopped
 from runtime.supervisor.supervisor import Job
-from tests.monitor.job_under_test import build
 from tests.monitor.web.standing import StandingJob
+from tests.runtime.job_under_test import build
 
 
 @contextmanager

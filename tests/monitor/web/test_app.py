@@ -16,10 +16,10 @@ from runtime.page.address import open_page
 from runtime.page.recorded import RecordedJob
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.monitor.job_under_test import build
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.serving import ask, get, running, serving, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
+from tests.runtime.job_under_test import build
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Rate

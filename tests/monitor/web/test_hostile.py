@@ -23,11 +23,11 @@ from monitor.web import bounded
 from runtime.page.address import open_page
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
-from tests.monitor.job_under_test import GATE, build, check
 from tests.monitor.web.programs import example_layout
 from tests.monitor.web.serving import ask, get, serving, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
+from tests.runtime.job_under_test import GATE, build, check
+from tests.support.beside import run_beside
 
 ENDS_A_JOB = "/api/events?closely=18446744073709551616"
 """It once did."""

@@ -10,7 +10,7 @@ import pytest
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
-from tests.recovery.programs import words
+from tests.falkirk.simulate.programs import words
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context, Operator

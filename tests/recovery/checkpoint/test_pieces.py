@@ -14,7 +14,7 @@ from recovery.checkpoint.records import Checkpoint, Piece, record_of
 from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.segments import decode_segment
-from tests.monitor.layouts import layout
+from tests.recovery.layouts import layout
 from tests.recovery.store.owners import OWNER, STORE
 from timely.data.batch import Batch
 from timely.operators.ends import Staged

@@ -17,9 +17,9 @@ from recovery.checkpoint.records import key_of, record_of
 from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.reading import read_all, take_over
-from tests.monitor.layouts import layout
+from tests.recovery.layouts import layout
 from tests.recovery.store.owners import OWNER, STORE, memory_disk
-from tests.timely.state.test_pieces import Added, ByKey
+from tests.timely.state.test_parts import Added, ByKey
 from timely.state import KeyedState, Parts, TimedBatches
 from timely.time import Frontier
 

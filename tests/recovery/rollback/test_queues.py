@@ -13,7 +13,7 @@ import recovery.rollback.queues
 from recovery.layout import EdgeInfo
 from recovery.metadata import Bound
 from recovery.rollback.queues import goes_again, stays
-from tests.monitor.layouts import layout
+from tests.recovery.layouts import layout
 from timely.time import Time
 
 PLAIN = layout("a chain, b chain", "a=>b", 2).edges[0]

@@ -24,8 +24,8 @@ from recovery.metadata import at_epoch
 from recovery.policies import LogHistory
 from recovery.recorder import NOTIFICATION, HistoryEvent, WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
-from tests.monitor.layouts import layout
-from tests.recovery.programs import PROGRAMS
+from tests.falkirk.simulate.programs import PROGRAMS
+from tests.recovery.layouts import layout
 from tests.recovery.rules_support import Change, changed
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError

@@ -16,8 +16,8 @@ from recovery.store.interface import StoreError
 from recovery.store.local import LocalStore
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.few_descriptors import few_descriptors
-from tests.monitor.job_under_test import build, check
+from tests.runtime.job_under_test import build, check
+from tests.support.few_descriptors import few_descriptors
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from runtime.links.zeromq import ZmqLink
 from runtime.links.zeromq_sockets import Keys, Timing
-from tests.few_descriptors import few_descriptors
+from tests.support.few_descriptors import few_descriptors
 from timely.data.messages import Frame, Message
 from timely.errors import FalkirkError, WorkerLost
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from falkirk.what_if_view import predict
 from tests.monitor.web.serving import ask, get, running, streaming, when_ready
-from tests.runtime.test_standalone_monitor import Monitors
-from tests.runtime.test_supervisor import wait_for
+from tests.runtime.processes.test_standalone_monitor import Monitors
+from tests.runtime.supervisor.test_supervisor import wait_for
 
 
 def test_page_and_questions_are_answered_by_a_monitor_apart_and_by_the_next_one(tmp_path: Path) -> None:

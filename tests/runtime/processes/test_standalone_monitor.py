@@ -21,9 +21,9 @@ from runtime.job_control import Watch, frame
 from runtime.processes.standalone_monitor import SOCKET, NoMonitor
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
-from tests.monitor.job_under_test import build, check
-from tests.runtime.test_supervisor import RECORDS, ROOT, Watched, gone, wait_for
+from tests.runtime.job_under_test import build, check
+from tests.runtime.supervisor.test_supervisor import RECORDS, ROOT, Watched, gone, wait_for
+from tests.support.beside import run_beside
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.monitor.job_under_test import check, expected, in_files
-from tests.runtime.test_supervisor import RECORDS, ROOT, command, gone, run, wait_for
+from tests.runtime.job_under_test import check, expected, in_files
+from tests.runtime.supervisor.test_supervisor import RECORDS, ROOT, command, gone, run, wait_for
 
 
 def written(folder: Path) -> int:

@@ -18,7 +18,7 @@ import pytest
 from runtime.supervisor.hosts import HostFile, create_host_files, run_host
 from timely.errors import FalkirkError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 RUNNER = """
 import json, sys

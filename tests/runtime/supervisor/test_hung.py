@@ -14,8 +14,8 @@ import pytest
 
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.monitor.job_under_test import check
-from tests.runtime.test_supervisor import RECORDS, Watched, gone
+from tests.runtime.job_under_test import check
+from tests.runtime.supervisor.test_supervisor import RECORDS, Watched, gone
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 

@@ -11,10 +11,10 @@ import pytest
 from runtime.page.address import open_page
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
-from tests.monitor.job_under_test import GATE, build, check
 from tests.monitor.web.serving import get, streaming, when_ready
-from tests.runtime.test_supervisor import RECORDS, Watched
+from tests.runtime.job_under_test import GATE, build, check
+from tests.runtime.supervisor.test_supervisor import RECORDS, Watched
+from tests.support.beside import run_beside
 from timely.errors import WorkerLost
 
 FAILS = """

@@ -19,12 +19,12 @@ import falkirk
 from falkirk import Dataflow, Iterable, Lazy
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
+from tests.support.beside import run_beside
 from timely.dataflow.stream import Stream
 from timely.operators.base import Context, Operator
 from timely.time import Time
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LENGTH, FALLS = 70, 45
 """The longest of all shortest paths, and the iteration in which a process dies."""
 SECONDS = 0.02
@@ -88,7 +88,7 @@ def test_what_was_iterated_before_a_failure_is_not_iterated_again(tmp_path: Path
         command = [
             sys.executable,
             "-c",
-            f"from tests.runtime.test_long_loops import main; main({str(tmp_path)!r}, 'job')",
+            f"from tests.runtime.supervisor.test_long_loops import main; main({str(tmp_path)!r}, 'job')",
         ]
         died = subprocess.run(command, cwd=ROOT, timeout=120)
         assert died.returncode == -signal.SIGKILL

@@ -20,13 +20,13 @@ from recovery.policies import Lazy
 from recovery.store.interface import StoreBusy, StoreUnwritable
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
-from tests.monitor.job_under_test import build, check
+from tests.runtime.job_under_test import build, check
+from tests.support.beside import run_beside
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError, OperatorError, WorkerLost
 from timely.io import FileSink, Rate
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RECORDS = 3000  # 60 epochs in 1.2 s
 
 
@@ -137,7 +137,7 @@ def test_a_worker_and_the_monitor_die_at_once(tmp_path: Path) -> None:
 
 
 APP = """
-from tests.monitor.job_under_test import build
+from tests.runtime.job_under_test import build
 """
 
 

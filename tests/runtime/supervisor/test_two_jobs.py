@@ -20,19 +20,19 @@ import pytest
 import falkirk
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
-from tests.beside import run_beside
-from tests.monitor.job_under_test import PER_EPOCH, expected, word
+from tests.runtime.job_under_test import PER_EPOCH, expected, word
+from tests.support.beside import run_beside
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import SinkError
 from timely.io import FileSink, Iterable, Memory, Rate, SqliteSink
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RECORDS = 900
 
 FIRST = """
 import sys
 from pathlib import Path
-from tests.monitor.test_two_jobs import job
+from tests.runtime.supervisor.test_two_jobs import job
 job(Path(sys.argv[1]), "one", workers=1).run()
 """
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.memory import Cluster
-from tests.timely.fake_context import feed
 from tests.timely.feeding import feed_in_turn
+from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
 from timely.data.codec import decode, encode
 from timely.data.keys import are_canonical, canonical

@@ -253,11 +253,13 @@ def test_a_fingerprint_sees_channels_and_ports() -> None:
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    program = "from tests.timely.test_graph import sample; from timely.dataflow.fingerprint import fingerprint; "
+    program = (
+        "from tests.timely.dataflow.test_graph import sample; from timely.dataflow.fingerprint import fingerprint; "
+    )
     program += "print(fingerprint(sample().graph))"
     result = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         env={"PYTHONHASHSEED": "1", "PATH": ""},
         capture_output=True,
         text=True,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.timely.oracle import paths_of
+from tests.timely.worker.oracle import paths_of
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, Way, compile_plan
 from timely.dataflow.stream import Stream

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.few_descriptors import few_descriptors
+from tests.support.few_descriptors import few_descriptors
 from timely.io import Chunk, End, Listen, Wait
 from timely.io import sockets as sockets_module
 from timely.io.acceptor import Acceptor

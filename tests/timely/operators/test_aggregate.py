@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.session import Session
-from tests.timely.fake_context import feed
+from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
 from timely.data.kernels.index import TINY
 from timely.dataflow.dataflow import Dataflow

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.session import Session
-from tests.timely.fake_context import feed
+from tests.timely.operators.fake_context import feed
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.operators.column_join import ColumnJoin

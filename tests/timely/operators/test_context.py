@@ -85,7 +85,7 @@ def test_going_back_in_time_is_an_error_that_names_the_operator(
         cluster.sessions[0].step()
     assert words in str(caught.value)
     assert "'under test'" in str(caught.value)
-    assert "test_capabilities.py:" in str(caught.value)
+    assert "test_context.py:" in str(caught.value)
 
 
 def test_a_dropped_capability_is_of_no_use_and_dropping_twice_is_harmless() -> None:
@@ -350,7 +350,7 @@ class TestJobs:
             session.input("in").close()
             with pytest.raises(OperatorError) as caught:
                 session.run()
-        for words in ("'under test'", "test_capabilities.py:", "(4,)", "ZeroDivisionError"):
+        for words in ("'under test'", "test_context.py:", "(4,)", "ZeroDivisionError"):
             assert words in str(caught.value)
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
 

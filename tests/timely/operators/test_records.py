@@ -276,7 +276,7 @@ def test_sub_batches_are_times_of_their_own() -> None:
 
 @pytest.mark.parametrize("coordinate", [-1, 1.5, None, "0"])
 def test_a_sub_batch_must_be_a_natural_number(coordinate: Any) -> None:
-    with pytest.raises(OperatorError, match=r"enter 'entering' .*test_operators\.py"):
+    with pytest.raises(OperatorError, match=r"enter 'entering' .*test_records\.py"):
         run(lambda s: s.enter(s_scope(s), at=lambda x: coordinate, name="entering"), [[1]])
 
 

@@ -260,5 +260,5 @@ def test_wrong_shapes_name_the_line_of_the_user() -> None:
         lambda: Session(0),
         lambda: Epochs(0),
     ):
-        with pytest.raises(GraphError, match=r"test_windows_cases\.py:\d+: "):
+        with pytest.raises(GraphError, match=r"test_window_cases\.py:\d+: "):
             make()

@@ -1,6 +1,6 @@
 """The same program gives the same run, byte for byte, whatever the hash seed of the process.
 
-`python -m tests.timely.test_determinism` prints the whole traffic and the output of seeded simulations.
+`python -m tests.timely.worker.test_determinism` prints the whole traffic and the output of seeded simulations.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def simulate(seed: int) -> list[str]:
 def output(hash_seed: str) -> str:
     """What this module prints in a process of its own."""
     result = subprocess.run(
-        [sys.executable, "-m", "tests.timely.test_determinism"],
-        cwd=Path(__file__).parents[2],
+        [sys.executable, "-m", "tests.timely.worker.test_determinism"],
+        cwd=Path(__file__).parents[3],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,

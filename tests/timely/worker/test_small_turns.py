@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runtime import session
-from tests.timely.test_simulation import PROGRAMS, diamond, outputs
+from tests.timely.worker.test_worker import PROGRAMS, diamond, outputs
 
 TURNED = [program for program in PROGRAMS if program is not diamond]
 

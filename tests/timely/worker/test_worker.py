@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.memory import Cluster
-from tests.timely.oracle import Oracle
+from tests.timely.worker.oracle import Oracle
 from timely.data.batch import Batch
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
 from timely.dataflow.dataflow import Dataflow
