@@ -2,7 +2,8 @@
 
 It makes cuts when the monitor asks, reports them once they are durable, collects what low-watermarks free, and carries
 out rollbacks (Isard and Abadi, *Falkirk Wheel*, sections 4.2 and 4.4, and docs/recovery.md). Its driver
-(`runtime.recoverable`) feeds it messages, frames and acknowledgements of the store, and takes what it wants sent and stored.
+(`runtime.recovery_driver`) feeds it messages, frames and acknowledgements of the store, and takes what it wants sent and
+stored.
 """
 
 from __future__ import annotations

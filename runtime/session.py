@@ -18,10 +18,10 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
@@ -33,6 +33,7 @@ from runtime.links.interface import Link
 from runtime.outputs import OutputDriver
 from runtime.workspace import Workspace
 from timely.data.batch import Batch
+from timely.data.messages import Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan
 from timely.dataflow.wire import Capture, Probe
@@ -127,12 +128,60 @@ class ProbeHandle:
         return not any(leq(least, at) for least in self._worker.probe(self._node))
 
 
+class Participant(Protocol):
+    """Who takes part in the turns of a session beside its worker: recovery. A session without one pays nothing for it."""
+
+    @property
+    def worker(self) -> Worker:
+        """The worker that it takes care of."""
+
+    @property
+    def done(self) -> bool:
+        """True if nobody needs this worker any more, when it has nothing more to do."""
+
+    @property
+    def paused(self) -> bool:
+        """True if the sources of this worker must wait."""
+
+    @property
+    def pressed(self) -> bool:
+        """True if those of the others must, too."""
+
+    def open(self, session: Session) -> None:
+        """Sources and sinks are open. Once, before the first turn."""
+
+    def begin(self) -> bool:
+        """A turn begins, before frames are taken. True if anything was done."""
+
+    def receive(self, frame: Frame) -> None:
+        """A frame has come, in place of `Worker.receive`."""
+
+    def resume(self) -> bool:
+        """Frames were taken. True if sources may be read now, unless they are `paused`, and the worker run."""
+
+    def work(self) -> bool:
+        """Run the worker, in place of `Worker.run`. True if it can do nothing more."""
+
+    def end(self, quiet: bool, busy: bool) -> bool:
+        """A turn ends, after frames were sent. True if it was `busy`, or if another one must follow before a rest."""
+
+    def rest(self) -> tuple[list[int], float]:
+        """The session waits for something to do: files to wait for as well, and seconds that it may wait at most."""
+
+    def close(self) -> None:
+        """The job is over."""
+
+    def abort(self) -> None:
+        """The job failed."""
+
+
 class Session:
     """Worker `index` of `plan.workers`, driven by the caller.
 
-    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given. `workspace` is
-    where sources and the jobs of operators keep files: by default a temporary folder of this session's own. `job` is the
-    identity of the job for sinks, the same on all workers; by default it is this session's own, if it has no others.
+    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given, or comes with
+    `recovery`, which takes part in all turns. `workspace` is where sources and the jobs of operators keep files: by default a
+    temporary folder of this session's own. `job` is the identity of the job for sinks, the same on all workers; by default it
+    is this session's own, if it has no others.
     """
 
     def __init__(
@@ -146,9 +195,12 @@ class Session:
         on_capture: Callable[[int, Time, Batch], None] | None = None,
         workspace: Workspace | None = None,
         job: str | None = None,
+        recovery: Participant | None = None,
     ) -> None:
         self.plan = flow if isinstance(flow, Plan) else compile_plan(flow.graph)
-        self.worker = worker or Worker(self.plan, index)
+        self.worker = recovery.worker if recovery is not None else worker or Worker(self.plan, index)
+        self._recovery = recovery
+        self._receive = self.worker.receive if recovery is None else recovery.receive
         self.limits = limits or Limits()
         self._link = link
         self._clock = clock
@@ -167,7 +219,9 @@ class Session:
         try:
             self._outputs.open()
             for node in self.plan.graph.of_kind("source"):
-                self.sources.append(SourceDriver(node, self.worker, clock, worker is not None, files))
+                self.sources.append(SourceDriver(node, self.worker, clock, recovery is not None, files))
+            if recovery is not None:
+                recovery.open(self)
         except BaseException:
             self.abort()
             raise
@@ -185,7 +239,7 @@ class Session:
     @property
     def done(self) -> bool:
         """True if the job is over, on all workers, and everything that this one asked for has been carried out."""
-        return self.worker.done and not self.worker.effects
+        return (self.worker if self._recovery is None else self._recovery).done and not self.worker.effects
 
     @property
     def written(self) -> int:
@@ -219,7 +273,7 @@ class Session:
         """The batches, with their times, that reached a capture on this worker so far."""
         name = capture if isinstance(capture, str) else capture.name
         if not self._closed:
-            self._outputs.carry_out(self.worker.take_effects())
+            self.carry_out()
         return self._captured[self._node(name, "capture")]
 
     @naming_the_line
@@ -234,37 +288,61 @@ class Session:
 
         When there is nothing to do, waits up to `block` seconds (None: until something comes).
         """
-        worker, link = self.worker, self._link
+        worker, link, recovery = self.worker, self._link, self._recovery
         if self._stop is not None:
             raise self._stop
-        busy = pressed = False
+        busy = pressed = paused = False
+        quiet = runs = True
+        if recovery is not None:
+            busy = recovery.begin()
         if link is not None:
             for frame in link.poll(0):
-                worker.receive(frame)
+                self._receive(frame)
                 busy = True
             pressed = worker.queued_bytes + link.unsent > self.limits.bytes
-        if self.sources and not pressed and not worker.pressed_by:
-            for source in self.sources:
-                if source.pump(self.limits):
-                    busy = True
-        for handle in self._inputs.values():
-            if handle.gathered:
-                handle.flush()
-        if self._outputs.jobs and self._outputs.take_results():
-            busy = True
-        quiet = worker.run(_TURN)
+        if recovery is not None:
+            runs = recovery.resume()
+            paused, pressed = recovery.paused, pressed or recovery.pressed
+        if runs:
+            if self.sources and not (pressed or paused or worker.pressed_by):
+                for source in self.sources:
+                    if source.pump(self.limits):
+                        busy = True
+            for handle in self._inputs.values():
+                if handle.gathered:
+                    handle.flush()
+            if self._outputs.jobs and self._outputs.take_results():
+                busy = True
+            quiet = worker.run(_TURN) if recovery is None else recovery.work()
         if worker.effects:
             self._outputs.carry_out(worker.take_effects())
             busy = True
-        if link is not None:
+        if link is not None and runs:
             for peer, frame in worker.take_frames(quiet, pressed).items():
                 link.send(peer, frame)
                 busy = True
+        if recovery is not None:
+            busy = recovery.end(quiet, busy)
         if not busy and quiet and block != 0.0 and not self.done:
-            self._wait(block, pressed or bool(worker.pressed_by))
-            if worker.effects:  # of results that came meanwhile: a probe must not show them before a capture does
-                self._outputs.carry_out(worker.take_effects())
+            self._wait(block, pressed or paused or not runs or bool(worker.pressed_by))
         return busy or not quiet
+
+    def carry_out(self) -> bool:
+        """Do what the worker asks for. True if it asks for anything."""
+        if not self.worker.effects:
+            return False
+        self._outputs.carry_out(self.worker.take_effects())
+        return True
+
+    def send(self, frames: Iterable[tuple[int, Frame]]) -> None:
+        """Send frames that are not the worker's own; without other workers there is nobody to hear them."""
+        if self._link is not None:
+            for peer, frame in frames:
+                self._link.send(peer, frame)
+
+    def stop_void(self) -> None:
+        """After a rollback: end the jobs that were started by what has been rolled back."""
+        self._outputs.stop_void()
 
     def stop(self, reason: BaseException) -> None:
         """Let the next turn raise `reason`. May be called from a signal handler: nothing is torn apart."""
@@ -296,11 +374,19 @@ class Session:
     @property
     def _may_wake(self) -> bool:
         """True if anything but the caller can bring new work."""
-        return self._link is not None or self._outputs.jobs > 0 or any(s.may_read(self.limits) for s in self.sources)
+        return (
+            self._link is not None
+            or self._recovery is not None
+            or self._outputs.jobs > 0
+            or any(s.may_read(self.limits) for s in self.sources)
+        )
 
     def _wait(self, block: float | None, paused: bool) -> None:
         files: list[int] = []
         until: float | None = None
+        if self._recovery is not None:
+            files, seconds = self._recovery.rest()
+            until = self._clock() + seconds
         for source in () if paused else self.sources:
             wake, more = source.waits(self.limits)
             files += more
@@ -311,11 +397,11 @@ class Session:
             block = left if block is None else min(block, left)
         if self._outputs.jobs:
             files.append(self._wake_file())
-            if self._outputs.take_results():
+            if self._outputs.jobs_done():
                 return
         if self._link is not None:
             for frame in self._link.poll(block, files):
-                self.worker.receive(frame)
+                self._receive(frame)
         elif not self._may_wake and all(handle.time is None for handle in self._inputs.values()):
             raise FalkirkError(
                 "nothing can move any more, but the job is not over: an operator keeps a capability that it never drops\n"
@@ -353,7 +439,7 @@ class Session:
         elif not self._closed:
             self._closed = True
             try:
-                self._outputs.carry_out(self.worker.take_effects())
+                self.carry_out()
                 for source in self.sources:
                     source.close()
                 self._outputs.close()
@@ -362,6 +448,8 @@ class Session:
                 self._release(abandon=True)
                 raise
             self._release()
+            if self._recovery is not None:
+                self._recovery.close()
 
     def abort(self) -> None:
         """Give up: leave no partial output."""
@@ -373,6 +461,9 @@ class Session:
             with suppress(Exception):  # the first error is the one to report
                 source.close()
         self._release(abandon=True)
+        if self._recovery is not None:
+            with suppress(Exception):
+                self._recovery.abort()
 
     def _release(self, abandon: bool = False) -> None:
         if self._own_files is not None:

@@ -11,7 +11,7 @@ from runtime.store_writer import StoreWriter
 
 
 class ThreadedStore:
-    """See `runtime.recoverable.StoreClient`. A blob that cannot be deleted is left: whoever takes over finds it."""
+    """See `runtime.recovery_driver.StoreClient`. A blob that cannot be deleted is left: whoever takes over finds it."""
 
     def __init__(self, store: Store) -> None:
         self._reading, self._writing = os.pipe()

@@ -35,7 +35,7 @@ ROOMS = {
     "runtime": [
         *("links scratch imports host_limits", "control", "job_control"),
         "workspace program explain kept_input content_fingerprint inputs outputs session job",
-        *("memory", "observer store_writer store_client recoverable", "page", "processes", "supervisor", "run"),
+        *("memory", "observer store_writer store_client recovery_driver", "page", "processes", "supervisor", "run"),
     ],
 }
 

@@ -12,7 +12,7 @@ from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut
 from recovery.protocol import Completed, Decision, Drained, ToMonitor, ToWorker, Watermarks
 from recovery.store.interface import Buffer
-from runtime.recoverable import RecoverableSession
+from runtime.recovery_driver import RecoveryDriver
 from timely.data.batch import Batch
 from timely.data.messages import Captured, CommitSink, Effect
 from timely.time import Time, leq, maximal
@@ -154,11 +154,11 @@ class Checks:
 
     # Workers
 
-    def watch(self, session: RecoverableSession) -> None:
-        """Look at every event of a session from now on."""
-        recorder, worker, index = session.agent.recorder, session.worker, session.index
+    def watch(self, driver: RecoveryDriver) -> None:
+        """Look at every event of a worker from now on."""
+        recorder, worker, index = driver.agent.recorder, driver.worker, driver.worker.index
         delivered, notified = recorder.delivered, recorder.notified
-        layout, link = session.agent.layout, session._monitor
+        layout, link = driver.agent.layout, driver._monitor
         names = [f"{info.name!r} of worker {index}" for info in layout.processors]
         closed = Closed(layout, index, self.decisions)
         send = link.send
@@ -197,9 +197,12 @@ class Checks:
                 f"began with all times before {bound} done"
             )
 
-    def watch_outputs(self, session: RecoverableSession, newest: str | None) -> None:
-        """Look at everything that a session publishes; `newest` is the last segment that it has read."""
-        outputs, store = session._outputs, session._store
+    def watch_outputs(self, process: Process, newest: str | None) -> None:
+        """Look at everything that a process publishes; `newest` is the last segment that it has read."""
+        session, recovery = process.session, process.recovery
+        assert session is not None
+        assert recovery is not None
+        outputs, store = session._outputs, recovery._store
         carry_out, put = outputs.carry_out, store.put
         staged = session.worker.staged or ()
         read = self._published.get(newest or "", frozenset())
@@ -250,9 +253,8 @@ class Checks:
 
     def size(self, process: Process, disk: SimulatedDisk) -> None:
         """Nothing is being written for this process. Looks only once in a while, for it takes long."""
-        session = process.session
-        assert session is not None
-        journal = session.agent.journal
+        assert process.recovery is not None
+        journal = process.recovery.agent.journal
         if journal.in_flight is not None or journal.gathered or disk.busy(process.owner):
             return
         self._sizes += 1
@@ -263,10 +265,11 @@ class Checks:
             if used > most:
                 raise Violation(f"{folder} takes {used:,} bytes, and only {journal.live:,} of them are live")
 
-    def ended(self, session: RecoverableSession) -> None:
+    def ended(self, process: Process) -> None:
         """The job is over for this worker: what only a rollback would need must be gone."""
-        agent = session.agent
+        assert process.recovery is not None
+        agent = process.recovery.agent
         logged = sum(len(entries) for entries in agent.recorder.logs.values())
         logged += sum(key[0] == "log" for key in agent.checkpoints.live_keys())
         if logged:
-            raise Violation(f"worker {session.index} is done, and still keeps {logged} logged messages")
+            raise Violation(f"worker {agent.index} is done, and still keeps {logged} logged messages")

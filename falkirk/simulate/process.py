@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.protocol import ToMonitor, ToWorker, encode_message
-from runtime.recoverable import RecoverableSession
+from runtime.recovery_driver import RecoveryDriver
+from runtime.session import Session
 from timely.data.messages import Frame
 from timely.operators.base import Operator
 
@@ -37,7 +38,9 @@ class Process:
 
     worker: int
     incarnation: int
-    session: RecoverableSession | None = None
+    session: Session | None = None
+    recovery: RecoveryDriver | None = None
+    """Of the session."""
     connected: bool = True
     """To the monitor."""
     anew: bool = False
@@ -100,7 +103,7 @@ class SimulatedLink:
 
 
 class SimulatedMonitorLink:
-    """The connection to the monitor. See `runtime.recoverable.MonitorLink`."""
+    """The connection to the monitor. See `runtime.recovery_driver.MonitorLink`."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -127,7 +130,7 @@ class SimulatedMonitorLink:
 
 
 class SimulatedStore:
-    """The writing end of the store. See `runtime.recoverable.StoreClient`."""
+    """The writing end of the store. See `runtime.recovery_driver.StoreClient`."""
 
     def __init__(self, disk: SimulatedDisk, owner: tuple[int, int], at_io: Callable[[], None]) -> None:
         self._disk = disk

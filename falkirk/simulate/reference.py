@@ -64,9 +64,9 @@ class _ListeningWorld(World):
 
     def _open(self, process: Process) -> None:
         super()._open(process)
-        if process.session is None:
+        if process.session is None or process.recovery is None:
             return
-        recorder = process.session.agent.recorder
+        recorder = process.recovery.agent.recorder
         told = recorder.sent
         for p, processor in enumerate(process.session.plan.processors):
             names = ", ".join(f"{node.kind} {node.name!r}" for node in processor.nodes)

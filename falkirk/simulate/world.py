@@ -48,7 +48,8 @@ from recovery.store.reading import take_over
 from recovery.store.segments import segment_name
 from runtime.inputs import Limits
 from runtime.links.frames import decode_frame, encode_frame
-from runtime.recoverable import ATTEND_SECONDS, TURN, RecoverableSession
+from runtime.recovery_driver import ATTEND_SECONDS, TURN, RecoveryDriver
+from runtime.session import Session
 from runtime.workspace import Workspace
 from timely.data.messages import Frame
 from timely.dataflow.dataflow import Dataflow
@@ -198,7 +199,7 @@ class World:
             return
         self.checks.size(process, self.disk)
         if session.done and not process.to_monitor and self.finished:
-            self.checks.ended(session)
+            self.checks.ended(process)
             session.close()
             self._processes[process.worker] = None
             self._cut_off(process)
@@ -224,12 +225,11 @@ class World:
         flow = self._build()
         plan = compile_plan(self.outside.isolated(flow.graph, self), self.workers)
         try:
-            process.session = RecoverableSession(
+            process.recovery = RecoveryDriver(
                 plan,
                 self._layout(plan),
                 process.worker,
                 process.incarnation,
-                SimulatedLink(self, process) if self.workers > 1 else None,
                 SimulatedMonitorLink(process),
                 SimulatedStore(self.disk, process.owner, lambda: self.at_io(process.worker)),
                 journal,
@@ -239,17 +239,25 @@ class World:
                 spent=lambda: self.now,
                 attend_seconds=self._attend_seconds,
                 turn=self._events,
+            )
+            process.session = Session(
+                plan,
+                process.worker,
+                SimulatedLink(self, process) if self.workers > 1 else None,
+                self._limits,
+                clock=lambda: self.now,
                 on_capture=self.outside.captures(process.worker, plan.graph, self),
                 workspace=self._files,
+                recovery=process.recovery,
             )
         except Killed:
             self._kill(process, "killed at I/O")
             return
-        process.session.agent.checkpoints.most_events = self._most_events
+        process.recovery.agent.checkpoints.most_events = self._most_events
         process.session._outputs._pool = SimulatedPool(process)  # type: ignore[assignment]
-        self.checks.watch(process.session)
+        self.checks.watch(process.recovery)
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []
-        self.checks.watch_outputs(process.session, segment_name(found.owner, numbers[-1]) if numbers else None)
+        self.checks.watch_outputs(process, segment_name(found.owner, numbers[-1]) if numbers else None)
 
     def _layout(self, plan: Plan) -> Layout:
         """With shorter intervals between checkpoints under some seeds: simulated jobs are short.
@@ -492,10 +500,10 @@ class World:
         for process in self._processes:
             if process is None:
                 continue
-            if process.session is None:
+            if process.recovery is None:
                 lines.append(f"worker {process.worker}: starting")
                 continue
-            agent = process.session.agent
+            agent = process.recovery.agent
             lines.append(
                 f"worker {process.worker}/{process.incarnation}: {agent.phase.name} round {agent.round} generation "
                 f"{agent.worker.generation} awaits {agent.worker.awaited} low {agent.low[process.worker]} done "

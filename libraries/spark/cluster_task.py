@@ -31,8 +31,9 @@ from runtime.processes.monitor_link import SocketMonitorLink
 from runtime.processes.recoverable_worker import FILES
 from runtime.processes.work import capturing, open_journal, work
 from runtime.program import Program, unpacked
-from runtime.recoverable import RecoverableSession
+from runtime.recovery_driver import RecoveryDriver
 from runtime.scratch import Scratch
+from runtime.session import Session
 from runtime.workspace import Workspace
 from timely.dataflow.plan import compile_plan
 from timely.errors import WorkerLost
@@ -112,22 +113,28 @@ class _Worker:
         link = _link(index, met) if len(met.addresses) > 1 else None
         self._monitor = SocketMonitorLink(task.monitor, self._obey, (voice.sock.fileno(),), task.token)
         self._files = client.files
-        self._session = RecoverableSession(
+        recovery = RecoveryDriver(
             plan,
             layout,
             index,
             task.incarnations[index],
-            link,
             self._monitor,
             client,
             journal,
             found.read(),
             task.limits,
-            on_capture=capturing(plan, voice.tell),
             say=lambda text: voice.tell(Warned(text)),
             patience=task.patience,
+        )
+        self._session = Session(
+            plan,
+            index,
+            link,
+            task.limits,
+            on_capture=capturing(plan, voice.tell),
             workspace=Workspace(Path(task.folder) / FILES, durable=True),
             job=task.store_id.hex(),
+            recovery=recovery,
         )
         self._heartbeat.describe(lambda: doing(self._session.worker.acting))
 

@@ -15,7 +15,7 @@ _CHUNK = 1 << 18
 
 
 class SocketMonitorLink:
-    """See `runtime.recoverable.MonitorLink`.
+    """See `runtime.recovery_driver.MonitorLink`.
 
     The supervisor owns the socket that the monitor listens at, so a connection can be made also while there is no monitor:
     what is said then waits for the next one.

@@ -40,7 +40,8 @@ from runtime.processes.monitor_link import SocketMonitorLink
 from runtime.processes.warm_up import warm_up
 from runtime.processes.work import capturing, open_journal, work
 from runtime.program import Program, unpacked
-from runtime.recoverable import RecoverableSession
+from runtime.recovery_driver import RecoveryDriver
+from runtime.session import Session
 from runtime.workspace import Workspace
 from timely.dataflow.plan import Plan, compile_plan
 
@@ -123,22 +124,28 @@ class WorkerProcess:
         journal, found, client = open_journal(store, task.store_id, begin.index, begin.incarnation, self._tell)
         self._monitor = SocketMonitorLink(task.monitor, lambda: self.obey(control.read()), (control.sock.fileno(),))
         self._files = client.files
-        self.session = RecoverableSession(
+        recovery = RecoveryDriver(
             plan,
             layout,
             begin.index,
             begin.incarnation,
-            self._link,
             self._monitor,
             client,
             journal,
             found.read(),
             task.limits,
-            on_capture=capturing(plan, self._tell),
             say=lambda text: self._tell(Warned(text)),
             patience=task.patience,
+        )
+        self.session = Session(
+            plan,
+            begin.index,
+            self._link,
+            task.limits,
+            on_capture=capturing(plan, self._tell),
             workspace=Workspace(Path(task.folder) / FILES, durable=True),
             job=task.store_id.hex(),
+            recovery=recovery,
         )
         heartbeat.describe(lambda: doing(self.session.worker.acting))
 

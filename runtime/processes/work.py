@@ -12,7 +12,7 @@ from runtime.control import CapturedBatch
 from runtime.job import STATS_SECONDS, session_stats
 from runtime.job_control import FromChild, Warned
 from runtime.processes.heartbeat import Heartbeat
-from runtime.recoverable import RecoverableSession
+from runtime.session import Session
 from runtime.store_client import ThreadedStore
 from timely.data.batch import Batch
 from timely.data.codec import encode_batch
@@ -36,7 +36,7 @@ def open_journal(
 
 
 def work(
-    session: RecoverableSession,
+    session: Session,
     heartbeat: Heartbeat,
     ended: Callable[[], bool],
     files: Callable[[], list[int]],

@@ -158,7 +158,7 @@ def job(program: str, workers: int, far: int = 3) -> World:
     world = quiet(program, workers)
     for _ in range(5_000):
         world.step()
-        agents = [process.session.agent for process in world._processes if process and process.session]
+        agents = [process.recovery.agent for process in world._processes if process and process.recovery]
         if len(agents) == workers and all(
             agent.running and agent._completed and min(agent._completed) >= (far,) and not agent.waits_for_store()
             for agent in agents
@@ -173,8 +173,8 @@ def job(program: str, workers: int, far: int = 3) -> World:
 def agent_of(world: World, worker: int) -> Agent:
     process = world._processes[worker]
     assert process is not None
-    assert process.session is not None
-    return process.session.agent
+    assert process.recovery is not None
+    return process.recovery.agent
 
 
 def named(agent: Agent, name: str) -> int:

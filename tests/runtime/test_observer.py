@@ -16,8 +16,8 @@ def test_logged_messages_are_counted_also_where_only_those_into_later_times_are(
         world.step()
         if world.steps % 50 == 0:
             for process in world._processes:
-                if process is not None and process.session is not None:
-                    observer, recorder = process.session._observer, process.session.agent.recorder
+                if process is not None and process.recovery is not None:
+                    observer, recorder = process.recovery._observer, process.recovery.agent.recorder
                     observer._measure()
                     logged = sum(map(len, recorder.logs.values()))
                     assert observer._sizes[ROWS.index("logged") - ROWS.index("rows")].sum() == logged

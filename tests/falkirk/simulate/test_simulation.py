@@ -169,7 +169,7 @@ def test_kinds_of_faults_can_be_chosen(kind: str) -> None:
         "disk": {"bad disk"},
     }
     runs = Simulation(PROGRAMS["sparse"], 2, (kind,))
-    for seed in range(12):
+    for seed in range(24):
         assert runs.run(seed) is None
     assert set() < set(runs.tally.faults) <= allowed[kind]
 

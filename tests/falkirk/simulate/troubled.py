@@ -211,19 +211,19 @@ class TroubledWorld(World):
             super()._send(worker, message)
 
     def _turn(self, process: Process) -> None:
-        if process.session is not None and process.connected and self._monitor is not None:
-            process.session._backlog.heard(self.now)  # in production a monitor that is there is heard of often
+        if process.recovery is not None and process.connected and self._monitor is not None:
+            process.recovery._backlog.heard(self.now)  # in production a monitor that is there is heard of often
         try:
             super()._turn(process)
         except FalkirkError:
-            if process.session is None or process.session.agent.refused is None:
+            if process.recovery is None or process.recovery.agent.refused is None:
                 raise
             self._stop_job(self.now)
 
     def _open(self, process: Process) -> None:
         super()._open(process)
-        if process.session is not None and self._chance.random() < 0.5:
-            backlog = process.session._backlog  # little may wait for a monitor that is away
+        if process.recovery is not None and self._chance.random() < 0.5:
+            backlog = process.recovery._backlog  # little may wait for a monitor that is away
             backlog._patience, backlog._most = 0.05, 200
 
     def _fence(self, worker: int, incarnation: int, reason: str) -> None:

@@ -33,8 +33,8 @@ class CountingWorld(World):
 
     def _open(self, process: Any) -> None:
         super()._open(process)
-        if process.session is not None:
-            recorder = process.session.agent.recorder
+        if process.recovery is not None:
+            recorder = process.recovery.agent.recorder
             delivered = recorder.delivered
 
             def count(processor: int, port: int, time: Any, batch: Any) -> None:
@@ -51,7 +51,7 @@ def counting(program: str, workers: int, seed: int) -> CountingWorld:
 
 
 def agents(world: World) -> list[Agent]:
-    return [process.session.agent for process in world._processes if process and process.session]
+    return [process.recovery.agent for process in world._processes if process and process.recovery]
 
 
 def coordinator(world: World) -> Any:
