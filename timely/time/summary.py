@@ -6,7 +6,7 @@ drops a coordinate, a feedback edge adds 1 to the innermost, everything else cha
 (Murray et al., *Naiad*, section 2.3.)
 
 Applied to the antichain of a frontier, the summary of an edge is its edge projection φ (Isard and Abadi,
-*Falkirk Wheel*, section 3.2): progress tracking and rollback rest on the same function.
+*Falkirk Wheel*, section 3.2): progress tracking and rollback (`recovery.metadata`) rest on the same function.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from timely.time.frontier import Frontier, MaximalTimes
-from timely.time.times import FINITE, INF, Time, maximal, minimal
+from timely.time.times import FINITE, INF, Time
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,45 +162,6 @@ class Summary:
             and all(x <= y for x, y in zip(self.add, other.add))
             and all(x <= y for x, y in zip(self.append, beyond))
         )
-
-    def project(self, f: Frontier) -> Frontier:
-        """φ: the largest frontier at the end of the path that nothing outside `f` can still reach.
-
-        >>> Summary.egress(2).project(Frontier.before([(1, 3), (2, 0)]))
-        Frontier.before([(1,)])
-        """
-        return Frontier(minimal(map(self, f.antichain)), self.result_depth)
-
-    def inverse(self, h: Frontier) -> Frontier:
-        """σ⁻¹: the largest frontier whose times lead into `h` alone, `{t : self(t) in h}`.
-
-        >>> Summary.egress(2).inverse(Frontier.before([(3,)]))
-        Frontier.before([(3, 0)])
-        >>> Summary.ingress(1).inverse(Frontier.before([(1, 3), (2, 0)]))
-        Frontier.before([(2,)])
-        """
-        keep, dropped = self.keep, (0,) * (self.depth - self.keep)
-        # self(t) is at or after m when t is so in what is kept and the constants are so in the rest.
-        left_out = [
-            (*(_lowered(at, by) for at, by in zip(m, self.add)), *dropped)
-            for m in h.antichain
-            if all(at <= constant for at, constant in zip(m[keep:], self.append))
-        ]
-        return Frontier(minimal(left_out), self.depth)
-
-    def image(self, times: MaximalTimes | Frontier) -> MaximalTimes:
-        """↓σ(g), all times at or before `self(t)` for a `t` in `times`: what may have been discarded.
-
-        >>> Summary.feedback(2).image(MaximalTimes.of([(1, 3), (0, INF)]))
-        MaximalTimes.of([(0, INF), (1, 4)])
-        """
-        reached = times.maximal() if isinstance(times, Frontier) else times
-        return MaximalTimes(maximal(map(self, reached.times)), self.result_depth)
-
-
-def _lowered(at: int, by: int) -> int:
-    """The least number that reaches `at` when `by` is added."""
-    return at if at >= FINITE else max(at - by, 0)
 
 
 def minimal_summaries(summaries: Iterable[Summary]) -> tuple[Summary, ...]:

@@ -65,15 +65,6 @@ def leq(a: Time, b: Time) -> bool:
     return all(map(operator.le, a, b))
 
 
-def less(a: Time, b: Time) -> bool:
-    """True if `a` comes strictly before `b`.
-
-    >>> less((0, 5), (0, 6)), less((0, 5), (0, 5))
-    (True, False)
-    """
-    return a != b and leq(a, b)
-
-
 def join(a: Time, b: Time) -> Time:
     """The least time at or after both.
 
@@ -81,15 +72,6 @@ def join(a: Time, b: Time) -> Time:
     (1, 5)
     """
     return tuple(map(max, a, b))
-
-
-def meet(a: Time, b: Time) -> Time:
-    """The greatest time at or before both.
-
-    >>> meet((0, 5), (1, 2))
-    (0, 2)
-    """
-    return tuple(map(min, a, b))
 
 
 def minimal(times: Iterable[Time]) -> tuple[Time, ...]:

@@ -125,7 +125,7 @@ def test_every_row_is_in_one_file_of_a_run_and_comes_back_with_any_rollback(
         assert all(
             sum(1 for entry in found if entry.rows.bit_length() // 3 == magnitude) <= FAN + 3 for magnitude in range(6)
         )
-        now = Frontier.closure([(epoch,)])
+        now = Frontier.lexicographic((epoch,))
         if data.draw(st.booleans(), "saved"):
             saved += held.snapshot(now, upto)
             upto = now

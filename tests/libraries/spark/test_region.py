@@ -321,15 +321,15 @@ def test_run_that_was_left_out_is_known_as_of_each_bound() -> None:
     kept = LeftOut()
     kept.note((6,), None)
     kept.note((7,), RUN_7)
-    saved = kept.snapshot(Frontier.closure([(7,)]), Frontier.empty(1))
+    saved = kept.snapshot(Frontier.lexicographic((7,)), Frontier.empty(1))
     kept.note((8,), None)
     assert (kept.last(), kept.first()) == (None, 5)
     kept.note((9,), RUN_9)
-    more = kept.snapshot(Frontier.closure([(9,)]), Frontier.closure([(7,)]))
-    kept.compact(Frontier.closure([(7,)]))
-    kept.keep(Frontier.closure([(8,)]))
+    more = kept.snapshot(Frontier.lexicographic((9,)), Frontier.lexicographic((7,)))
+    kept.compact(Frontier.lexicographic((7,)))
+    kept.keep(Frontier.lexicographic((8,)))
     assert kept.last() is None
-    kept.keep(Frontier.closure([(7,)]))
+    kept.keep(Frontier.lexicographic((7,)))
     assert kept.last() == RUN_7
     again = LeftOut()
     for runs, last, first in [(saved, RUN_7, 5), (saved + more, RUN_9, 5), ([], None, INF)]:
@@ -443,7 +443,7 @@ def test_manifest_forgets_what_no_run_needs_and_keeps_the_last_schema_of_each_in
         held.add(
             (epoch,), [ManifestEntry("a", f"a{epoch}", 1, 1, b"A"), *([ManifestEntry("b", "b0", 1, 1, b"B")][epoch:])]
         )
-    held.compact(Frontier.closure([(3,)]))
+    held.compact(Frontier.lexicographic((3,)))
     assert held.schemas() == {"a": (4, b"A"), "b": (0, b"B")}
     assert [entry.path for entry in held.entries(0, 9)] == ["a0", "b0", "a3", "a4"]
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tests.recovery.fixed_point.literal import Met, Option
-from timely.time import Frontier, MaximalTimes, Time
+from tests.recovery.fixed_point.times import MaximalTimes
+from timely.time import Frontier, Time
 
 
 @dataclass(frozen=True, slots=True)

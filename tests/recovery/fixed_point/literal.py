@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from timely.time import Frontier, MaximalTimes, SequenceFrontier, Summary
+from tests.recovery.fixed_point.times import MaximalTimes, SequenceFrontier, projection
+from timely.time import Frontier, Summary
 
 TimeSet: TypeAlias = Frontier | SequenceFrontier
 """The range of f and f_n; None stands for ⊤ of a live processor."""
@@ -93,7 +94,7 @@ class System:
             if x is None:
                 return self.processors[edge.target].everything
             assert isinstance(x, Frontier)
-            return edge.summary.project(x)
+            return projection(edge.summary, x)
         found: TimeSet | None = None
         for option in self.processors[edge.source].options:
             # Nothing that a processor at ⊤ sent, or will send, is taken back.

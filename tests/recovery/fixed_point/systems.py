@@ -8,7 +8,7 @@ from random import Random
 
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable
 from recovery.metadata import Bound, everything, nothing, to_frontier
-from tests.recovery.fixed_point import literal
+from tests.recovery.fixed_point import literal, times
 from timely.time import INF, Frontier, Summary
 
 PORTS = 2
@@ -107,7 +107,7 @@ def restorable(random: Random, g: Graph, p: int, live: bool) -> Restorable:
 
 def image(summary: Summary, g: Bound) -> Bound:
     """The least bound that holds ↓σ(g), by trying all."""
-    reached = summary.image(to_frontier(g))
+    reached = times.image(summary, to_frontier(g))
     return next(b for b in every_bound(summary.result_depth) if reached <= to_frontier(b))
 
 
@@ -145,7 +145,7 @@ def literal_system(g: Graph, processors: list[Restorable]) -> literal.System:
                 if at <= processor.upto:
                     f = to_frontier(at)
                     lost: dict[int, literal.Met] = {
-                        e: edge.summary.image(f) for e, edge in outgoing if not logs[edge.port]
+                        e: times.image(edge.summary, f) for e, edge in outgoing if not logs[edge.port]
                     }
                     found.append(option(at, lost))
         if isinstance(processor, Live):

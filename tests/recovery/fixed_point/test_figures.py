@@ -17,7 +17,8 @@ from tests.recovery.fixed_point.literal import (
     greatest,
     violations,
 )
-from timely.time import Frontier, MaximalTimes, SequenceFrontier, Summary
+from tests.recovery.fixed_point.times import MaximalTimes, SequenceFrontier
+from timely.time import Frontier, Summary
 
 SAME = Summary.identity(1)
 NONE = Frontier.empty(1)
@@ -79,19 +80,19 @@ def test_figure_4_metadata_of_a_filtered_history() -> None:
         Event((2,)),
         Event((2,), e2),
     ]
-    f = Frontier.closure([(3,)])
+    f = Frontier.lexicographic((3,))
     option = option_of(history, f)
     assert option.frontier == f
     assert option.delivered == {e1: MaximalTimes.of([(3,)]), e2: MaximalTimes.of([(2,)])}
     assert option.notified == MaximalTimes.of([(2,)])
     # The message at 4 that was sent at 3 is part of the filtered history, and gone; the one sent at 4 is not.
     assert option.discarded == {e3: MaximalTimes.of([(4,)])}
-    assert option_of(history, Frontier.closure([(2,)])).discarded == {}
+    assert option_of(history, Frontier.lexicographic((2,))).discarded == {}
 
 
 def figure_5() -> System:
     """p and q send to r, which sends to x; all were notified of time 1 but r; q did nothing then, and lost it."""
-    one = Frontier.closure([(1,)])
+    one = Frontier.lexicographic((1,))
     nothing = Option(NONE, NONE)
     p = Processor([nothing, Option(one, one)], TOP)
     q = Processor([nothing], TOP)
@@ -101,7 +102,7 @@ def figure_5() -> System:
 
 
 def test_figure_5_without_notification_frontiers_an_inconsistent_state_is_chosen() -> None:
-    one = Frontier.closure([(1,)])
+    one = Frontier.lexicographic((1,))
     system = figure_5()
     without = greatest(system, ALL - {NOTIFIED})
     assert without.frontiers == [one, NONE, one, one]
@@ -113,7 +114,7 @@ def test_figure_5_without_notification_frontiers_an_inconsistent_state_is_chosen
 
 
 def test_figure_5_with_notification_frontiers_x_forgets_its_notification() -> None:
-    one = Frontier.closure([(1,)])
+    one = Frontier.lexicographic((1,))
     assert chosen(figure_5()) == [one, NONE, one, NONE]
 
 

@@ -11,7 +11,8 @@ from recovery.metadata import everything, to_frontier
 from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.literal import ALL, DELIVERED, DISCARDED, HELD, NOTIFIED, PROJECTED, WITHIN
 from tests.recovery.fixed_point.systems import Graph, as_bounds, graph, literal_system, restorable
-from timely.time import Frontier, SequenceFrontier, Summary
+from tests.recovery.fixed_point.times import SequenceFrontier, image, projection
+from timely.time import Frontier, Summary
 
 SAME = Summary.identity(1)
 
@@ -69,7 +70,7 @@ def test_what_an_unlogged_processor_discarded_is_not_its_projection(
 ) -> None:
     """D̄(e, g) = ↓σ(g): an egress that keeps half an epoch has let messages of that epoch out."""
     g = to_frontier(at)
-    really, projected = summary.image(g), summary.project(g)
+    really, projected = image(summary, g), projection(summary, g)
     assert (really <= projected) is not unsafe
     top = Frontier.top(2)
     target_depth = summary.result_depth
@@ -91,7 +92,7 @@ def test_what_an_unlogged_processor_discarded_is_not_its_projection(
 
 def test_notification_frontiers_pass_through_processors_that_count() -> None:
     """φ of a frontier that is none of the processor's own is that of the largest within, not ∅."""
-    one = Frontier.closure([(0,)])
+    one = Frontier.lexicographic((0,))
     none = Frontier.empty(1)
     saved = [
         literal.Option(none, none, projected={0: SequenceFrontier.of({"e": 0})}),

@@ -250,7 +250,7 @@ def test_a_compiled_report_costs_the_same_in_any_dataflow() -> None:
 
 def test_numba_is_loaded_only_for_large_dataflows() -> None:
     code = (
-        "import sys; from recovery.fixed_point.incremental import Watermarks; "
+        "import sys; from recovery.fixed_point.incremental import WatermarkSolver; "
         "WatermarkSolver([(1, True)], []).report(0, (1,)); assert 'numba' not in sys.modules; "
         "WatermarkSolver([(1, True)], [], compiled=True).report(0, (1,)); assert 'numba' in sys.modules"
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tests.recovery.fixed_point.times import MaximalTimes
 from timely.data.batch import Batch, length
 from timely.operators.base import Operator
-from timely.time import Frontier, Time
+from timely.time import Time
 
 
 class FakeContext:
@@ -39,5 +40,5 @@ def feed(
         ctx.time = time
         operator.on_notify(ctx, time)
         if compact and operator.state is not None:
-            operator.state.compact(Frontier.closure([time]))
+            operator.state.compact(MaximalTimes.of([time]).to_frontier())
     return ctx.sent  # type: ignore[no-any-return]

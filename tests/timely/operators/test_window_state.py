@@ -101,7 +101,7 @@ def test_closed_windows_leave_nothing_behind() -> None:
     assert operator.state is not None
     for epoch in range(5):
         epoch_of(operator, (epoch,), [("a", 10 * epoch, 0)], 10 * epoch)
-        operator.state.compact(Frontier.closure([(epoch,)]))
+        operator.state.compact(Frontier.lexicographic((epoch,)))
     assert operator.state.size().rows == 1
     epoch_of(operator, END, [], None)
     operator.state.compact(Frontier.top(1))
@@ -114,7 +114,7 @@ def test_an_epoch_costs_its_records_and_not_the_windows_that_are_open(shape: Any
         operator = EventWindows(shape, counting())
         epoch_of(operator, (0,), [("a", 10 * number, 0) for number in range(10, opened)], 5)
         assert operator.state is not None
-        operator.state.compact(Frontier.closure([(0,)]))
+        operator.state.compact(Frontier.lexicographic((0,)))
         count = 0
 
         def count_call(frame: Any, event: str, arg: Any) -> None:

@@ -1,4 +1,4 @@
-"""Frontiers and maximal times are sets: every operation is checked against sets of times on a grid.
+"""Frontiers are sets: every operation is checked against sets of times on a grid.
 
 Antichains have coordinates up to 3 (or INF), so a grid up to 5, with INF and a stand-in for "some huge
 number", meets every region that they can tell apart.
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.time import FINITE, INF, Frontier, MaximalTimes, Time, leq
+from timely.time import INF, Frontier, Time, leq
 
 HUGE = 10**12
 AXIS = (0, 1, 2, 3, 4, 5, HUGE, INF)
@@ -26,7 +26,7 @@ def grid(depth: int) -> tuple[Time, ...]:
     return tuple(itertools.product(AXIS, repeat=depth))
 
 
-def members(s: Frontier | MaximalTimes) -> set[Time]:
+def members(s: Frontier) -> set[Time]:
     assert s.depth is not None
     return {t for t in grid(s.depth) if t in s}
 
@@ -39,27 +39,14 @@ def frontiers(depth: int) -> st.SearchStrategy[Frontier]:
     return st.lists(times(depth), max_size=4).map(lambda chosen: Frontier.before(chosen, depth))
 
 
-def bounds(depth: int) -> st.SearchStrategy[MaximalTimes]:
-    some = st.lists(st.tuples(*[low | st.sampled_from([FINITE, INF])] * depth), max_size=4)
-    return some.map(lambda chosen: MaximalTimes.of(chosen, depth))
-
-
 pairs = depths.flatmap(lambda d: st.tuples(frontiers(d), frontiers(d)))
 triples = depths.flatmap(lambda d: st.tuples(frontiers(d), frontiers(d), frontiers(d)))
-pairs_of_bounds = depths.flatmap(lambda d: st.tuples(bounds(d), bounds(d)))
 
 
 @given(depths.flatmap(lambda d: st.lists(times(d), min_size=1, max_size=4)))
 def test_before_leaves_out_exactly_what_is_at_or_after(chosen: list[Time]) -> None:
     f = Frontier.before(chosen)
     assert members(f) == {t for t in grid(len(chosen[0])) if not any(leq(m, t) for m in chosen)}
-
-
-@given(depths.flatmap(lambda d: st.lists(times(d), min_size=1, max_size=4)))
-def test_closure_has_exactly_what_is_at_or_before(chosen: list[Time]) -> None:
-    expected = {t for t in grid(len(chosen[0])) if any(leq(t, m) for m in chosen)}
-    assert members(Frontier.closure(chosen)) == expected
-    assert members(MaximalTimes.of(chosen)) == expected
 
 
 @given(depths.flatmap(times))
@@ -81,9 +68,8 @@ def test_lexicographic_prefixes_form_a_chain(pair: tuple[Time, Time]) -> None:
 @given(depths)
 def test_top_has_every_time_and_empty_none(depth: int) -> None:
     assert members(Frontier.top(depth)) == set(grid(depth))
-    assert members(Frontier.empty(depth)) == members(MaximalTimes.empty(depth)) == set()
+    assert members(Frontier.empty(depth)) == set()
     assert Frontier.empty(depth).antichain == ((0,) * depth,)
-    assert Frontier.closure([], depth) == Frontier.empty(depth)
     assert Frontier.before([], depth) == Frontier.top(depth)
 
 
@@ -94,7 +80,6 @@ def test_comparisons_of_frontiers_are_those_of_sets(pair: tuple[Frontier, Fronti
     assert (f < g) == (members(f) < members(g))
     assert (f >= g) == (members(f) >= members(g))
     assert (f == g) == (members(f) == members(g))
-    assert f.is_top == (members(f) == set(grid(f.depth or 0)))
     assert f.is_empty == (not members(f))
     if f == g:
         assert hash(f) == hash(g)
@@ -125,52 +110,21 @@ def test_frontiers_form_a_distributive_lattice(triple: tuple[Frontier, Frontier,
     assert empty <= f <= top
 
 
-@given(depths.flatmap(frontiers))
-def test_a_frontier_and_its_maximal_times_are_the_same_set(f: Frontier) -> None:
-    inside = f.maximal()
-    assert members(inside) == members(f)
-    assert inside.to_frontier() == f
-    assert inside <= f
-
-
-@given(depths.flatmap(bounds))
-def test_maximal_times_and_their_frontier_are_the_same_set(m: MaximalTimes) -> None:
-    f = m.to_frontier()
-    assert members(f) == members(m)
-    assert f.maximal() == m
-    assert all(c != FINITE for left_out in f.antichain for c in left_out)
-
-
-@given(pairs_of_bounds)
-def test_operations_on_maximal_times_are_those_of_sets(pair: tuple[MaximalTimes, MaximalTimes]) -> None:
-    m, n = pair
-    assert members(m | n) == members(m) | members(n)
-    assert members(m & n) == members(m) & members(n)
-    assert (m <= n) == (members(m) <= members(n))
-    assert (m == n) == (members(m) == members(n))
-    assert (m <= n.to_frontier()) == (m <= n)
-
-
 def test_a_frontier_that_leaves_out_only_the_end_of_a_loop_has_every_iteration() -> None:
     f = Frontier.before([(2, INF), (3, 0)])
     assert (2, HUGE) in f
     assert (2, INF) not in f
-    assert f.maximal().times == ((1, INF), (2, FINITE))
-    assert f.maximal() <= f
 
 
 def test_the_order_in_which_times_are_given_does_not_matter() -> None:
     chosen = [(0, 3), (1, 1), (2, 0), (2, 2), (1, 1)]
     frontiers = {Frontier.before(order) for order in itertools.permutations(chosen)}
     assert len(frontiers) == 1
-    assert len({MaximalTimes.of(order) for order in itertools.permutations(chosen)}) == 1
 
 
 @given(depths.flatmap(frontiers))
 def test_repr_can_be_read_back(f: Frontier) -> None:
-    names = {"Frontier": Frontier, "MaximalTimes": MaximalTimes, "INF": INF, "FINITE": FINITE}
-    assert eval(repr(f), names) == f
-    assert eval(repr(f.maximal()), names) == f.maximal()
+    assert eval(repr(f), {"Frontier": Frontier, "INF": INF}) == f
 
 
 def test_sets_of_different_depths_are_refused() -> None:
@@ -179,27 +133,15 @@ def test_sets_of_different_depths_are_refused() -> None:
         lambda: one <= two,
         lambda: one & two,
         lambda: one | two,
-        lambda: one.maximal() | two.maximal(),
-        lambda: one.maximal() & two.maximal(),
-        lambda: one.maximal() <= two,
     ):
         with pytest.raises(ValueError, match="coordinate"):
             operation()
 
 
-def test_what_needs_a_depth_says_so() -> None:
-    with pytest.raises(ValueError, match="depth"):
-        Frontier.before([]).maximal()
-    with pytest.raises(ValueError, match="depth"):
-        Frontier.closure([])
-    with pytest.raises(ValueError, match="depth"):
-        MaximalTimes.of([])
-
-
 def test_a_top_of_unknown_depth_takes_the_depth_of_what_it_meets() -> None:
     known = Frontier.before([(1, 0)])
     assert Frontier.before([]) & known == known
-    assert (Frontier.before([]) | known).maximal() == MaximalTimes.of([(INF, INF)])
+    assert (Frontier.before([]) | known) == Frontier.top(2)
 
 
 def test_frontiers_cannot_be_changed() -> None:

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely.time.frontier
-import timely.time.sequence
 import timely.time.summary
 import timely.time.times
-from timely.time import INF, Time, join, leq, less, maximal, meet, minimal
+from timely.time import INF, Time, join, leq, maximal, minimal
 
 depths = st.integers(1, 3)
 coordinates = st.integers(0, 4) | st.just(INF)
@@ -30,10 +29,10 @@ def same_depth(count: int) -> st.SearchStrategy[tuple[Time, ...]]:
 sets_of_times = depths.flatmap(lambda depth: st.lists(times(depth), max_size=8))
 
 
-@pytest.mark.parametrize("module", [timely.time.times, timely.time.frontier, timely.time.summary, timely.time.sequence])
+@pytest.mark.parametrize("module", [timely.time.times, timely.time.frontier, timely.time.summary])
 def test_examples_in_docstrings_hold(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
-    assert result.attempted > 5
+    assert result.attempted >= 5
     assert result.failed == 0
 
 
@@ -41,7 +40,6 @@ def test_examples_in_docstrings_hold(module: object) -> None:
 def test_leq_compares_every_coordinate(pair: tuple[Time, Time]) -> None:
     a, b = pair
     assert leq(a, b) == all(x <= y for x, y in zip(a, b, strict=True))
-    assert less(a, b) == (leq(a, b) and not leq(b, a))
 
 
 @given(same_depth(3))
@@ -53,18 +51,16 @@ def test_leq_is_a_partial_order(triple: tuple[Time, Time, Time]) -> None:
 
 
 @given(same_depth(3))
-def test_join_and_meet_are_the_least_upper_and_greatest_lower_bounds(triple: tuple[Time, Time, Time]) -> None:
+def test_join_is_the_least_upper_bound(triple: tuple[Time, Time, Time]) -> None:
     a, b, c = triple
     assert leq(join(a, b), c) == (leq(a, c) and leq(b, c))
-    assert leq(c, meet(a, b)) == (leq(c, a) and leq(c, b))
-    assert join(a, meet(a, b)) == a == meet(a, join(a, b))
 
 
 @given(sets_of_times)
 def test_minimal_and_maximal_are_those_with_nothing_beyond(given_times: list[Time]) -> None:
     every = set(given_times)
-    lowest = {t for t in every if not any(less(s, t) for s in every)}
-    highest = {t for t in every if not any(less(t, s) for s in every)}
+    lowest = {t for t in every if not any((s != t and leq(s, t)) for s in every)}
+    highest = {t for t in every if not any((t != s and leq(t, s)) for s in every)}
     assert minimal(given_times) == tuple(sorted(lowest))
     assert maximal(given_times) == tuple(sorted(highest))
     assert minimal(iter(given_times)) == minimal(every)
@@ -75,5 +71,5 @@ def test_minimal_and_maximal_of_every_small_set(depth: int) -> None:
     grid = list(itertools.product(range(3), repeat=depth))
     for size in range(4):
         for chosen in itertools.combinations_with_replacement(grid, size):
-            assert set(minimal(chosen)) == {t for t in chosen if not any(less(s, t) for s in chosen)}
-            assert set(maximal(chosen)) == {t for t in chosen if not any(less(t, s) for s in chosen)}
+            assert set(minimal(chosen)) == {t for t in chosen if not any((s != t and leq(s, t)) for s in chosen)}
+            assert set(maximal(chosen)) == {t for t in chosen if not any((t != s and leq(t, s)) for s in chosen)}

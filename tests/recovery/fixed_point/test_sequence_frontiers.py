@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.time import INF, MessageCounts, SequenceFrontier, SequenceTime
+from tests.recovery.fixed_point.times import SequenceFrontier, SequenceTime
+from timely.time import INF
 
 EDGES = ("a", "b", "c")
 GRID = [(edge, number) for edge in EDGES for number in (1, 2, 3, 4, 10**12)]
@@ -86,34 +87,3 @@ def test_edges_are_told_apart() -> None:
 @given(frontiers)
 def test_repr_can_be_read_back(f: SequenceFrontier) -> None:
     assert eval(repr(f), {"SequenceFrontier": SequenceFrontier, "INF": INF}) == f
-
-
-@given(st.lists(st.sampled_from(EDGES), max_size=20))
-def test_a_receiver_holds_exactly_what_the_sender_numbered(sent: list[str]) -> None:
-    sender, receiver = MessageCounts(EDGES), MessageCounts(EDGES)
-    for edge in sent:
-        receiver.receive(edge, sender.number(edge))
-    assert receiver.frontier() == sender.frontier()
-    assert receiver.frontier() == SequenceFrontier.of({edge: sent.count(edge) for edge in EDGES})
-
-
-@pytest.mark.parametrize("number", [1, 2, 4])
-def test_a_gap_or_a_repetition_is_refused_and_changes_nothing(number: int) -> None:
-    receiver = MessageCounts(["a"])
-    receiver.receive("a", 1)
-    receiver.receive("a", 2)
-    with pytest.raises(ValueError, match="where 3 was due"):
-        receiver.receive("a", number)
-    receiver.receive("a", 3)
-
-
-def test_after_a_restore_the_first_message_left_out_is_due() -> None:
-    receiver = MessageCounts(["a", "b"])
-    f = SequenceFrontier.of({"a": 2, "b": 0})
-    receiver.restore(f)
-    assert receiver.frontier() == f
-    assert [time for time in f.antichain if receiver.number(time[0]) != time[1]] == []
-    with pytest.raises(ValueError, match="edges"):
-        receiver.restore(SequenceFrontier.of({"a": 2}))
-    with pytest.raises(ValueError, match="no last message"):
-        receiver.restore(SequenceFrontier.top(["a", "b"]))
