@@ -239,13 +239,11 @@ class Agent:
         self.recorder.collect(p, bound)
         if self.alive:
             operator = self.worker.runtimes[p].operator
+            # What is replayed begins with the state as it was saved last.
+            base = self.checkpoints.base(p, bound) if p in self._beside.of else bound
+            operator.on_watermark(to_frontier(base))
             if isinstance(operator, StagedEnd):
-                operator.release(to_frontier(bound))
                 self.checkpoints.published.rise(p, bound)
-            elif operator.state is not None:
-                # What is replayed begins with the state as it was saved last.
-                base = self.checkpoints.base(p, bound) if p in self._beside.of else bound
-                operator.state.compact(to_frontier(base))
 
     def source_low(self, node: int) -> int:
         """The epochs of a source before this one will never be read again."""

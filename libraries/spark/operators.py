@@ -24,15 +24,15 @@ import pyarrow as pa
 
 from libraries.spark import files
 from libraries.spark.errors import SparkError
+from libraries.spark.left_out import LeftOut
 from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, entries_of
 from libraries.spark.placement import home, keys_of
 from libraries.spark.schemas import read_schema, write_schema
-from libraries.spark.settled import LeftOut, Settled
-from libraries.spark.sweeping import Named, Sweep, named
+from libraries.spark.sweeping import Named, Sweep, last_epoch, named
 from timely.data.batch import Batch, is_columns, nbytes
 from timely.operators.base import Capability, Context, JobContext, Operator
 from timely.state import TimedBatches
-from timely.time import INF, Time
+from timely.time import INF, Frontier, Time
 
 SPILL_BYTES = 64 << 20
 """Bytes that are kept in memory before they are written: an epoch of any size passes through."""
@@ -203,7 +203,7 @@ class Compute(Operator):
     until then; `clock` tells the time, outside the worker.
     """
 
-    transient = ("_busy", "_waiting", "_named")
+    transient = ("_busy", "_waiting", "_named", "_upto")
 
     def __init__(
         self,
@@ -221,9 +221,13 @@ class Compute(Operator):
         """The runs that are due while one is under way; None: the end, for which the run that was left out last is made up."""
         self._busy = False
         self._named = Named()
+        self._upto = -1
         self._left_out = LeftOut() if period is not None else None
-        self._settled = self._left_out or Settled()
-        self.state = self._settled
+        self.state = self._left_out
+
+    def on_watermark(self, frontier: Frontier) -> None:
+        super().on_watermark(frontier)
+        self._upto = last_epoch(frontier)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         assert isinstance(batch, list)
@@ -261,7 +265,7 @@ class Compute(Operator):
             capability.drop()
 
     def _start(self, ctx: Context, capability: Capability, run: Manifested, always: bool) -> None:
-        epoch, workers, upto = capability.time[0], ctx.workers, self._settled.upto
+        epoch, workers, upto = capability.time[0], ctx.workers, self._upto
         made_up = self._left_out.first() if self._left_out is not None else INF
         safe = Sweep(upto, min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0, self._named.at(upto))
         at_once = Sweep(epoch, self._calendar.needed_after(epoch), named(epoch, run))  # nothing is ever rolled back
@@ -307,15 +311,19 @@ class RunInterval:
 class Read(Operator):
     """Brings the files that are for this worker back as columns, each at the time of its run."""
 
+    transient = ("_upto",)
+
     def __init__(self, region: str) -> None:
         self._region = region
-        self._settled = Settled()
-        self.state = self._settled
+        self._upto = -1
+
+    def on_watermark(self, frontier: Frontier) -> None:
+        self._upto = last_epoch(frontier)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         assert isinstance(batch, list)
         paths = [path for _, path in batch]
-        worker, upto = ctx.worker, self._settled.upto
+        worker, upto = ctx.worker, self._upto
         ctx.start(lambda context: self._read(context, paths, worker, upto), context=True)
 
     def _read(self, context: JobContext, paths: list[str], worker: int, upto: int) -> list[pa.Table]:

@@ -10,6 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from libraries.spark.manifest import Manifested
+from timely.time import INF, Frontier
+
+
+def last_epoch(frontier: Frontier) -> int:
+    """The last epoch that lies in `frontier` as a whole; -1: none.
+
+    >>> last_epoch(Frontier.before([(3, 2), (4, 0)])), last_epoch(Frontier.empty(1)), last_epoch(Frontier.top(1)) == INF
+    (2, -1, True)
+    """
+    return min((time[0] - 1 for time in frontier.antichain), default=INF)
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,15 +281,15 @@ def released() -> Any:
 SINK = "an exactly-once sink publishes t once its watermark contains t"
 for _name, _change in {
     "released within W": Change(
-        Agent, "_let_go", "operator.release(to_frontier(bound))", "operator.release(to_frontier((bound[0] + 1,)))"
+        Agent, "_let_go", "on_watermark(to_frontier(base))", "on_watermark(to_frontier((bound[0] + 1,)))"
     ),
     "staged": Change(
         StagedEnd,
         "on_batch",
         "self._staged.add(time, batch)",
-        "self._staged.add(time, batch); self.release(Frontier.top(1))",
+        "self._staged.add(time, batch); self.on_watermark(Frontier.top(1))",
     ),
-    "released at all": Change(Agent, "_let_go", "operator.release(to_frontier(bound))", "pass"),
+    "released at all": Change(Agent, "_let_go", "operator.on_watermark(to_frontier(base))", "pass"),
 }.items():
     rule(_name, SINK, released, [(100,), (101,), (102,)], _change)
 
@@ -315,8 +315,8 @@ rule(
     Change(
         Agent,
         "_let_go",
-        "operator.state.compact(to_frontier(base))",
-        "operator.state.compact(to_frontier((10**6,)))",
+        "on_watermark(to_frontier(base))",
+        "on_watermark(to_frontier((10**6,)))",
     ),
 )
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from timely.data.batch import Batch
 from timely.errors import OperatorError
 from timely.state.interface import State
-from timely.time import Time, leq, visible
+from timely.time import Frontier, Time, leq, visible
 
 
 class Operator:
@@ -35,6 +35,14 @@ class Operator:
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         """A job given to `ctx.start` at `time` has returned `result`."""
+
+    def on_watermark(self, frontier: Frontier) -> None:
+        """Nothing in `frontier`, all of which is complete here, is ever rolled back; `state` may merge it, and does.
+
+        With recovery this comes as the low-watermark rises; without, after the notifications of an operator that has `state`.
+        """
+        if self.state is not None:
+            self.state.compact(frontier)
 
     def on_restore(self, ctx: Context, capabilities: list[Capability]) -> None:
         """After a rollback: `capabilities` were kept by events that still count, for times that are still to come.

@@ -83,8 +83,7 @@ class StagedEnd(Operator):
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         self._staged.add(time, batch)
 
-    def release(self, frontier: Frontier) -> None:
-        """Hand over everything in `frontier`, all of which is complete."""
+    def on_watermark(self, frontier: Frontier) -> None:
         for time, batch in self._staged.take(frontier):
             if self._capture:
                 self._effects.append(Captured(self._node, time, batch))

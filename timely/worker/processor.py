@@ -30,8 +30,7 @@ class Runtime:
         self.ctx = ctx
         self.rank: Rank = processor.rank
         self.routes = [
-            [(route.way, route.processor, route.port, route) for route in reversed(routes)]
-            for routes in processor.routes
+            [(route.way, route.processor, route.port, route) for route in routes] for routes in processor.routes
         ]
         self.mail: dict[tuple[int, Time], list[Letter]] = {}
 

@@ -240,12 +240,12 @@ class Worker:
             raise runtime.blame(time, error, None) from error
         if ctx.out:
             self._fan_out(runtime)
-        if (state := runtime.operator.state) is not None:
+        if runtime.operator.state is not None:
             if recorder is not None:
                 recorder.completed(processor.index)
             else:
                 assert processor.watch is not None
-                state.compact(self._completed_at(processor.watch, time))
+                runtime.operator.on_watermark(self._completed_at(processor.watch, time))
 
     def _drive(self) -> None:
         """Push what is on the stack, and all that it causes, up to queues."""
@@ -271,39 +271,27 @@ class Worker:
                 recorder.completed(runtime.processor.index)
 
     def _fan_out(self, runtime: Runtime) -> None:
-        """Put what the operator sent in this event onto its routes. Last sent goes first onto the stack: order stays."""
-        ctx, runtimes = runtime.ctx, self.runtimes
-        recorder = self._recorder
-        out = ctx.out
+        """Put what the operator sent in this event onto its routes. What goes onto the stack is turned round: order stays."""
+        ctx, runtimes, stack = runtime.ctx, self.runtimes, self._stack
+        recorder, out, below = self._recorder, ctx.out, len(self._stack)
         if recorder is not None:
             for port, time, batch in out:
                 recorder.sent(runtime.processor.index, port, ctx.time, time, batch)
         try:
-            if len(out) > 1:
-                for port, time, batch in out:
-                    for way, target, _, route in runtime.routes[port]:
-                        if way:
-                            self._queue(route, ctx.time, time, batch)
-                        elif runtimes[target].mail and self._overtakes(route, time):
-                            self._enqueue_own(route, ctx.time, time, batch)
-                out.reverse()
-                for port, time, batch in out:
-                    for way, target, target_port, route in runtime.routes[port]:
-                        if not way and not (runtimes[target].mail and self._overtakes(route, time)):
-                            self._stack.append((runtimes[target], target_port, time, batch))
-            else:
-                for port, time, batch in out:
-                    for way, target, target_port, route in runtime.routes[port]:
-                        if way:
-                            self._queue(route, ctx.time, time, batch)
-                        elif runtimes[target].mail and self._overtakes(route, time):
-                            self._enqueue_own(route, ctx.time, time, batch)
-                        else:
-                            self._stack.append((runtimes[target], target_port, time, batch))
+            for port, time, batch in out:
+                for way, target, target_port, route in runtime.routes[port]:
+                    if way:
+                        self._queue(route, ctx.time, time, batch)
+                    elif runtimes[target].mail and self._overtakes(route, time):
+                        self._enqueue_own(route, ctx.time, time, batch)
+                    else:
+                        stack.append((runtimes[target], target_port, time, batch))
         except IndexError:
             if port < len(runtime.routes):
                 raise
             raise no_such_output(runtime.processor.node, port) from None
+        if len(stack) > below + 1:
+            stack[below:] = stack[: below - 1 if below else None : -1]
         out.clear()
 
     def _queue(self, route: Route, event: Time, time: Time, batch: Batch) -> None:

@@ -24,9 +24,9 @@ from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
 from libraries.spark import files, manifest
+from libraries.spark.left_out import LeftOut
 from libraries.spark.manifest import Calendar, Manifest, ManifestEntry
 from libraries.spark.placement import home, keys_of
-from libraries.spark.settled import LeftOut
 from recovery.policies import Batch, Lazy
 from runtime.inputs import Limits
 from runtime.program import Program

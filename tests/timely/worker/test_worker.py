@@ -18,10 +18,12 @@ from timely.data.batch import Batch
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
+from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.channels import Exchange
 from timely.operators.keyed import Reduce
-from timely.time import INF, Time
+from timely.state import TimedBatches
+from timely.time import INF, Frontier, Time
 
 
 class Delayed(Operator):
@@ -244,3 +246,47 @@ def test_a_notification_waits_for_what_its_own_worker_has_just_sent_away() -> No
             session.input("in").close()
         cluster.run()
     assert sorted(cluster.captured(seen)) == [((0,), [(0, 2)])]
+
+
+class Watermarked(Operator):
+    """Has state, and notes the epochs that it is told will never be rolled back."""
+
+    def __init__(self, told: list[int]) -> None:
+        self.state = TimedBatches()
+        self._told = told
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        assert time[0] not in self._told, "what comes now was said to be over"
+        ctx.notify_at()
+
+    def on_watermark(self, frontier: Frontier) -> None:
+        self._told.append(max(epoch for epoch in range(9) if (epoch,) in frontier))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_without_recovery_an_operator_is_told_that_what_is_complete_is_over(workers: int) -> None:
+    told: list[int] = []
+    flow = Dataflow("watermarks")
+    stream = flow.source("in", Iterable(range(6), batch=1, epoch_every=1)).exchange(lambda x: 0)
+    stream.unary("watermarked", lambda: Watermarked(told)).capture("out")
+    Cluster(flow, workers, 1).run()
+    assert told == [0, 1, 2, 3, 4, 5]
+
+
+class Twice(Operator):
+    """Sends every batch on two outputs, and then both once more."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        for round_ in "ab":
+            for output in (0, 1):
+                ctx.send([f"{round_}{output}:{x}" for x in batch], output)
+
+
+def test_what_an_event_sends_is_handled_in_the_order_in_which_it_was_sent() -> None:
+    flow, handled = Dataflow("order"), []
+    twice = flow.source("in", Iterable(range(2), batch=1)).unary("twice", Twice, outputs=2)
+    for output, names in ((0, "xy"), (1, "z")):
+        for name in names:
+            twice.output(output).inspect(lambda record, name=name: handled.append(name + record)).capture(name)
+    Cluster(flow, 1, None).run()
+    assert handled == [f"{name}{r}{0 if name in 'xy' else 1}:{x}" for x in (0, 1) for r in "ab" for name in "xyz"]

@@ -1,4 +1,4 @@
-"""The state of *compute* and *read*: what is over for good, and the run that a region's period has left out."""
+"""The state of *compute*: the run that a region's period has left out."""
 
 from __future__ import annotations
 
@@ -10,48 +10,13 @@ from timely.state.interface import Rows
 from timely.time import INF, Frontier, Time
 
 
-class Settled:
-    """Remembers up to which epoch nothing will ever be rolled back. Holds nothing to be saved."""
-
-    transient = True
-
-    def __init__(self) -> None:
-        self.upto = -1
-
-    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """Nothing."""
-        return []
-
-    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
-        """One piece: the snapshot is small enough."""
-        yield from self.snapshot(upto, after)
-
-    def restore(self, runs: Iterable[Run]) -> None:
-        """Nothing."""
-
-    def keep(self, frontier: Frontier) -> None:
-        """Nothing."""
-
-    def compact(self, frontier: Frontier) -> None:
-        """All times in `frontier` are over for good."""
-        least = min((time[0] for time in frontier.antichain), default=INF + 1)
-        self.upto = max(self.upto, least - 1)
-
-    def size(self) -> StateSize:
-        """Nothing is held."""
-        return StateSize(0, 0, 0)
-
-
-class LeftOut(Settled):
+class LeftOut:
     """As of each time the run that was left out last, if none has made up for it since: what is to be done in the end.
 
     A time's run of the state holds the run that was left out, or nothing where one was done; the latest time counts.
     """
 
-    transient = False
-
     def __init__(self) -> None:
-        super().__init__()
         self._times: dict[Time, list[Manifested]] = {}
 
     def note(self, time: Time, run: Manifested | None) -> None:
@@ -71,6 +36,10 @@ class LeftOut(Settled):
         times = sorted(time for time in self._times if time in upto)
         return [Run(time, list(self._times[time])) for time in times[-1:] if time not in after]
 
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
+        """One piece: the snapshot is small enough."""
+        yield from self.snapshot(upto, after)
+
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold."""
         self._times = {}
@@ -84,7 +53,6 @@ class LeftOut(Settled):
 
     def compact(self, frontier: Frontier) -> None:
         """Only the latest of the times in `frontier` counts."""
-        super().compact(frontier)
         for time in sorted(time for time in self._times if time in frontier)[:-1]:
             del self._times[time]
 
