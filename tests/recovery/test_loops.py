@@ -21,7 +21,8 @@ from recovery.metadata import Bound
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
 from recovery.protocol import InMemory
 from recovery.rollback.queues import goes_again
-from tests.recovery.rules_support import Change, Faults, Instead, changed, simulated
+from tests.recovery.jobs import Faults, simulated
+from tests.support.mutation import Change, Instead, changed
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream
@@ -192,7 +193,7 @@ def test_iterations_before_a_failure_are_kept_and_nothing_is_lost() -> None:
 RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
     "what goes round is persisted where it crosses a cut": (
         "wrong",
-        (Change(Checkpoints, "_save_logs", "if fresh:", "if fresh and not edge.feedback:"),),
+        (Change(Checkpoints, "_save_logs", "if fresh: ...", "fresh and (not edge.feedback)"),),
     ),
     "what goes round is sent again": (
         "wrong",
@@ -210,8 +211,8 @@ RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
             Change(
                 GroupProgress,
                 "__init__",
-                "places[place, summary if self.depth > 1 else None] = None",
-                "places[place, None] = None",
+                "summary if self.depth > 1 else None",
+                "None",
             ),
         ),
     ),
@@ -221,14 +222,14 @@ RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
             Change(
                 recovery.checkpoint.checkpoints,
                 "at_cut",
-                "at_epoch(cut[0] + any(cut[1:]), depth)",
-                "at_epoch(cut[0], depth)",
+                "cut[0] + any(cut[1:])",
+                "cut[0]",
             ),
         ),
     ),
     "what is logged where it crosses a cut is not discarded": (
         "never",
-        (Change(EdgeInfo, "discarding", "if self.ahead else", "if False else"),),
+        (Change(EdgeInfo, "discarding", "self.ahead", "False"),),
     ),
 }
 """Each with how its loss is seen: runs go wrong, or nothing in the midst of an epoch is ever safe."""

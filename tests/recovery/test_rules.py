@@ -55,8 +55,9 @@ from recovery.layout import EdgeInfo
 from recovery.metadata import Xi
 from recovery.protocol import InMemory
 from recovery.recorder import WorkerRecorder
+from tests.recovery.jobs import agent_of, job
 from tests.recovery.layouts import FIREWALL, LINE, LOOP, layout
-from tests.recovery.rules_support import Change, Instead, Rule, agent_of, job
+from tests.support.mutation import GONE, Change, Instead, Rule
 from timely.errors import OperatorError
 from timely.operators.base import Capability, Context
 from timely.time import Summary, Time
@@ -93,7 +94,12 @@ rule(
     "D̄ must be monotone in f: reject a report that is not",
     reports,
     ["ReportError"] * 2,
-    Change(monitor.coordination.options, "_covers", "return all(", "return True or all("),
+    Change(
+        monitor.coordination.options,
+        "_covers",
+        "all((x >= y for x, y in zip(larger, smaller)))",
+        "True or all((x >= y for x, y in zip(larger, smaller)))",
+    ),
 )
 
 
@@ -131,9 +137,9 @@ rule(
     DISCIPLINE,
     undisciplined,
     ["refused"] * 3,
-    Change(Capability, "send", "if ctx.time != self.time:", "if False:"),
+    Change(Capability, "send", "ctx.time != self.time", "False"),
 )
-rule("later", DISCIPLINE, undisciplined, ["refused"] * 3, Change(Context, "check_later", "or not leq(now, time)", ""))
+rule("later", DISCIPLINE, undisciplined, ["refused"] * 3, Change(Context, "check_later", "not leq(now, time)", GONE))
 
 
 def let_out() -> tuple[Any, ...]:
@@ -157,7 +163,7 @@ rule(
     "record the times actually discarded wherever that is cheap",
     let_out,
     OUT,
-    Change(WorkerRecorder, "sent_bounds", "if not edge.logged and greatest else", "if not edge.logged else"),
+    Change(WorkerRecorder, "sent_bounds", "not edge.logged and greatest", "not edge.logged"),
 )
 
 
@@ -190,7 +196,7 @@ rule(
     "operators that send into the future record (event time → message time) pairs: what D̄ = ↓σ does not tell of is logged",
     into_the_future,
     (((2,),), [((1,), (4,))]),
-    Change(EdgeInfo, "logs", "or (self.ahead and time != event)", ""),
+    Change(EdgeInfo, "logs", "self.ahead and time != event", GONE),
 )
 
 
@@ -213,19 +219,18 @@ def holdings() -> Any:
 for _name, _change in {
     "held outside": Change(WorkerRecorder, "held_at", "event < bound <= time", "bound <= time"),
     "held no more": Change(WorkerRecorder, "held_at", "event < bound <= time", "event < bound"),
-    "given back": Change(WorkerRecorder, "held_at", "+= diff", "+= max(diff, 0)"),
+    "given back": Change(WorkerRecorder, "held_at", "counts[time] += diff", "counts[time] += max(diff, 0)"),
 }.items():
     rule(_name, "S(p, f) holds the capabilities kept within f for times outside it", holdings, (((3,), 1),), _change)
 
 
 REQUESTS = "S(p, f) holds the requests made within f and not yet delivered within f, each with its event's time"
-WITHIN = "each[0] < bound <= each[1]"
 for _name, _change in {
-    "requests made within f": Change(WorkerRecorder, "requests", WITHIN, "bound <= each[1]"),
-    "requests not delivered within f": Change(WorkerRecorder, "requests", WITHIN, "each[0] < bound"),
-    "time of the event that asked": Change(
-        WorkerRecorder, "requested", "append((event, time))", "append((time, time))"
+    "requests made within f": Change(WorkerRecorder, "requests", "each[0] < bound <= each[1]", "bound <= each[1]"),
+    "requests not delivered within f": Change(
+        WorkerRecorder, "requests", "each[0] < bound <= each[1]", "each[0] < bound"
     ),
+    "time of the event that asked": Change(WorkerRecorder, "requested", "(event, time)", "(time, time)"),
 }.items():
     rule(_name, REQUESTS, requests, (((1,), (3,)),), _change)
 
@@ -278,7 +283,7 @@ rule(
     "F* of a stateless processor: every frontier ⊆ the completed frontier that it has reported",
     reported,
     (((4,), (4,)),),
-    Change(Options, "decide", "Any(self._completed[flat])", "Any(info.everything)"),
+    Change(Options, "decide", "self._completed[flat]", "info.everything"),
 )
 
 
@@ -300,7 +305,7 @@ rule(
     "a live stateful processor also offers its completed frontier from memory",
     from_memory,
     (5,),
-    Change(Options, "decide", "Live(held.upto,", "Live(self._low[flat],"),
+    Change(Options, "decide", "held.upto", "self._low[flat]"),
 )
 
 
@@ -313,7 +318,7 @@ rule(
     "on an edge whose sender failed, D̄(e, f(src)) ⊆ f(dst) is read with C(d) in place of ⊤",
     on_its_way,
     [(3,), (3,)],
-    Change(recovery.fixed_point.solve._Descent, "_spread", "held = processors[p].upto  #", "continue  #"),
+    Change(recovery.fixed_point.solve._Descent, "_spread", "held = processors[p].upto", "continue"),
 )
 
 
@@ -332,7 +337,7 @@ rule(
     "stateless cycles would descend once an iteration: contract them",
     round_and_round,
     ([(3, 0), (3, 0)], True),
-    Change(recovery.fixed_point.solve._Descent, "_lower", "if count >= 4 and", "if False and"),
+    Change(recovery.fixed_point.solve._Descent, "_lower", "count >= 4", "False"),
 )
 
 
@@ -347,7 +352,12 @@ rule(
     "persisted ⊤ (`Finished`, for good) is not temporary ⊤ (`Live`)",
     stayed,
     (0,),
-    Change(Options, "_cut_completed", "low if bound is None", "self.topology.info(flat).everything if bound is None"),
+    Change(
+        Options,
+        "_cut_completed",
+        "low if bound is None else max(low, bound)",
+        "self.topology.info(flat).everything if bound is None else max(low, bound)",
+    ),
 )
 
 

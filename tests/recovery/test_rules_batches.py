@@ -12,9 +12,10 @@ from monitor.coordination.options import Options
 from recovery.metadata import Xi
 from recovery.protocol import InMemory
 from runtime.inputs import SourceDriver
+from tests.recovery.jobs import RULE_PROGRAMS, agent_of, job, named
 from tests.recovery.layouts import layout
-from tests.recovery.rules_support import RULE_PROGRAMS, Change, Rule, agent_of, job, named
 from tests.runtime.test_inputs import driver, read
+from tests.support.mutation import GONE, Change, Rule
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import SourceError
@@ -59,14 +60,14 @@ for _name, _says, _change in (
     (
         "merged by the event",
         "sends merge only for equal (τ, t)",
-        Change(Outbox, "add", SLOT, "slot = (route.edge.index, time, time)"),
+        Change(Outbox, "add", "event", "time"),
     ),
     (
         "merged by the time",
         "sends merge only for equal (τ, t)",
-        Change(Outbox, "add", SLOT, "slot = (route.edge.index, event, event)"),
+        Change(Outbox, "add", "time", "event"),
     ),
-    ("logged as sent", NUMBERS, Change(Outbox, "_encode", "self._recorder.shipped(worker, message)", "pass")),
+    ("logged as sent", NUMBERS, Change(Outbox, "_encode", "self._recorder.shipped(...)", GONE)),
 ):
     rule(_name, _says, merged, MERGED, _change)
 
@@ -85,7 +86,7 @@ for _name, _says, _change in (
     (
         "first in, first out",
         "first-in first-out within t",
-        Change(Worker, "_collect", "in waiting:", "in reversed(waiting):"),
+        Change(Worker, "_collect", "for (edge, sender, _, item) in waiting: ...", "reversed(waiting)"),
     ),
     (
         "earlier times first",
@@ -107,9 +108,7 @@ def fused() -> Any:
 
 
 FUSION = "fusion never crosses a policy, a region, a log, an exchange or a time domain"
-rule(
-    "fusion and exchanges", FUSION, fused, 7, Change(timely.dataflow.plan, "_fuse", "and edge.channel == PIPELINE", "")
-)
+rule("fusion and exchanges", FUSION, fused, 7, Change(timely.dataflow.plan, "_fuse", "edge.channel == PIPELINE", GONE))
 
 
 # ---------------------------------------------------------------------------------- capabilities, sources
@@ -130,7 +129,7 @@ rule(
     "the first progress message is the whole seed: +1 a held capability",
     holding,
     [(True, (4,), 1)],
-    Change(restoring, "_queue_all", "worker._count(place, time, count)", "pass"),
+    Change(restoring, "_queue_all", "worker._count(place, ...)", GONE),
 )
 
 
@@ -158,8 +157,8 @@ rule(
     Change(
         SourceDriver,
         "_recognise",
-        "if content.fingerprint() != place.fingerprint:",
-        "if False:",
+        "content.fingerprint() != place.fingerprint",
+        "False",
     ),
 )
 
@@ -185,7 +184,7 @@ rule(
     "a live stateful processor offers its memory: what came back from its store, only from there on",
     came_back,
     (((2,), (2,)), ((2,), (2,))),
-    Change(Options, "decide", "and self._between(flat, bound, memory)", "and False"),
+    Change(Options, "decide", "self._between(...)", "False"),
 )
 
 

@@ -18,8 +18,9 @@ from recovery.protocol import Decision, Drain, Drained
 from recovery.recorder import LogEntry, WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import stays
+from tests.recovery.jobs import agent_of, job, named
 from tests.recovery.layouts import FIREWALL, layout
-from tests.recovery.rules_support import Change, Instead, Rule, agent_of, job, named
+from tests.support.mutation import GONE, Change, Instead, Rule
 from timely.data.messages import Frame, Message
 from timely.io.memory import rows_of
 from timely.progress.line import tracker_for
@@ -72,7 +73,7 @@ for _name, _says, _change in (
     (
         "stops",
         "every live worker stops scheduling",
-        Change(Agent, "_pause", "self.phase = WorkerPhase.DRAINING", "pass"),
+        Change(Agent, "_pause", "self.phase = WorkerPhase.DRAINING", GONE),
     ),
     (
         "sends the rest",
@@ -80,8 +81,8 @@ for _name, _says, _change in (
         Change(
             Agent,
             "_pause",
-            "for worker, frame in self.worker.take_frames(quiet=restoring.quiet(self.worker)).items():",
-            "for worker, frame in ():",
+            "self.worker.take_frames(quiet=restoring.quiet(self.worker)).items()",
+            "()",
         ),
     ),
     (
@@ -90,16 +91,14 @@ for _name, _says, _change in (
         Change(
             Agent,
             "receive",
-            "elif frame.generation == self.worker.generation:",
-            "elif frame.generation == self.worker.generation and self.phase == WorkerPhase.RUNNING:",
+            "frame.generation == self.worker.generation",
+            "frame.generation == self.worker.generation and self.phase == WorkerPhase.RUNNING",
         ),
     ),
     (
         "waits for markers",
         "only then do they report Ξ(p, ⊤) and C(d)",
-        Change(
-            Agent, "_settle", "if any(self._ended.get(worker, 0) < self.round for worker in self._peers):", "if False:"
-        ),
+        Change(Agent, "_settle", "any(...)", "False"),
     ),
     (
         "what waits may still cause something",
@@ -165,13 +164,13 @@ for _name, _says, _change in (
     (
         "requests are outstanding",
         COMPLETE,
-        Change(Agent, "_upto", "for event in runtime.ctx.pending:", "for event in ():"),
+        Change(Agent, "_upto", "runtime.ctx.pending", "()"),
     ),
-    ("queues are outstanding", COMPLETE, Change(Agent, "_upto", "for op, time in local:", "for op, time in ():")),
+    ("queues are outstanding", COMPLETE, Change(Agent, "_upto", "for (op, time) in local: ...", "()")),
     (
         "settled",
         "frontiers may regress; N̄ makes that safe",
-        Change(Agent, "_upto", "least = max(least, self._settled[p])", "pass"),
+        Change(Agent, "_upto", "least = max(least, self._settled[p])", GONE),
     ),
 ):
     rule(_name, _says, complete_here, (True, True, True, (9,)), _change)
@@ -327,7 +326,7 @@ for _name, _says, _change in (
     (
         "resent to others",
         RESENDS,
-        Change(RollbackPlanner, "_resend", "remote.append((entry.receiver, entry.message()))", "pass"),
+        Change(RollbackPlanner, "_resend", "remote.append(...)", GONE),
     ),
     (
         "τ ∈ f(src)",
@@ -354,11 +353,14 @@ def taken() -> Any:
 
 
 RECEIVED = "f(dst) = ⊤: what was received is not taken again; f(dst) = g: what lies outside g is"
-KNOWN = "number for number, time in known.items() if time >= bound"
 for _name, _change in {
-    "taken once": Change(WorkerRecorder, "taken", "if message.number in known:", "if False:"),
-    "taken again after a rollback": Change(WorkerRecorder, "restored", KNOWN, "number for number in ()"),
-    "not taken again within f": Change(WorkerRecorder, "restored", KNOWN, "number for number in known"),
+    "taken once": Change(WorkerRecorder, "taken", "message.number in known", "False"),
+    "taken again after a rollback": Change(
+        WorkerRecorder, "restored", "[number for number, time in known.items() if ...]", "[]"
+    ),
+    "not taken again within f": Change(
+        WorkerRecorder, "restored", "[number for number, time in known.items() if ...]", "list(known)"
+    ),
 }.items():
     rule(_name, RECEIVED, taken, [True, True, False, False, False, True], _change)
 

@@ -16,7 +16,7 @@ from recovery.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import owed
 from tests.falkirk.simulate.programs import PROGRAMS
-from tests.recovery.rules_support import Instead, changed
+from tests.support.mutation import Instead, changed
 from timely.errors import FalkirkError
 from timely.time import Time
 

@@ -18,8 +18,8 @@ from recovery.store.interface import StoreError
 from recovery.store.journal import Journal
 from recovery.store.segments import FORMAT, SegmentMeta, encode_segment, segment_name
 from tests.recovery.layouts import layout
-from tests.recovery.rules_support import Change, Instead, Rule
 from tests.recovery.store.owners import OWNER, STORE, Owner, contents, memory_disk, section
+from tests.support.mutation import GONE, Change, Instead, Rule
 from timely.state import KeyedState
 
 RULES: dict[str, Rule] = {}
@@ -98,9 +98,7 @@ for _name, _says, _change in (
     (
         "void checkpoints, read again",
         SNAPSHOTS,
-        Change(
-            Checkpoints, "load", "if self._holds(record.xi.processor, record.generation, record.xi.bound):", "if True:"
-        ),
+        Change(Checkpoints, "load", "self._holds(...)", "True"),
     ),
     ("a checkpoint at the decision", SNAPSHOTS, Change(Checkpoints, "_holds", "bound <= limit", "bound < limit")),
     (
@@ -109,14 +107,14 @@ for _name, _says, _change in (
         Change(
             Checkpoints,
             "load",
-            "if self._keeps(self._sender[record.edge], record.generation, record.event):",
-            "if True:",
+            "self._keeps(self._sender[record.edge], ...)",
+            "True",
         ),
     ),
     (
         "void events of histories",
         EVENTS,
-        Change(Checkpoints, "load", "if self._keeps(record.processor, record.generation, record.time):", "if True:"),
+        Change(Checkpoints, "load", "self._keeps(record.processor, ...)", "True"),
     ),
     ("an event at the decision", EVENTS, Change(Checkpoints, "_keeps", "event < limit", "event <= limit")),
     (
@@ -125,14 +123,14 @@ for _name, _says, _change in (
         Change(
             Checkpoints,
             "_limits",
-            "if number > generation",
-            "if number > generation and number == self.generation",
+            "number > generation",
+            "number > generation and number == self.generation",
         ),
     ),
     (
         "no earlier decision",
         "journal records carry the generation",
-        Change(Checkpoints, "_limits", "if number > generation", ""),
+        Change(Checkpoints, "_limits", "number > generation", GONE),
     ),
     (
         "not its own decision",
@@ -184,8 +182,8 @@ rule(
     Change(
         Checkpoints,
         "forget_decisions",
-        "if generation < self.generation and self._journal.oldest >= at:",
-        "if generation < self.generation:",
+        "self._journal.oldest >= at",
+        GONE,
     ),
 )
 
@@ -237,7 +235,7 @@ rule(
     "a decision is binding: who joins again says which one was the last",
     remembered,
     ([4], 4),
-    Change(Checkpoints, "forget_decisions", "generation < self.generation and", "generation <= self.generation and"),
+    Change(Checkpoints, "forget_decisions", "generation < self.generation", "generation <= self.generation"),
 )
 
 
@@ -284,13 +282,13 @@ def saved_anew(restarts: bool = False) -> Any:
 
 FEW = "a store takes a few times what is live: a segment that is mostly dead is not kept for the increments that rest on it"
 ANEW = (True, {"k": 4, 1: "new", 2: "new", 3: "new", 4: "new"})
-rule("state is written again", FEW, saved_anew, ANEW, Change(Checkpoints, "_carry_cut", "self._write(saved)", "pass"))
+rule("state is written again", FEW, saved_anew, ANEW, Change(Checkpoints, "_carry_cut", "self._write(...)", GONE))
 rule(
     "state is saved anew",
     FEW,
     lambda: saved_anew(restarts=True),
     ANEW,
-    Change(Checkpoints, "_carry_cut", "self._of[p].unwieldy = True", "pass"),
+    Change(Checkpoints, "_carry_cut", "self._of[p].unwieldy = True", GONE),
 )
 
 
@@ -379,29 +377,28 @@ def damaged() -> Any:
 
 CHECKSUMS = "checksums; torn tails are cut off at the last good record; nothing else is"
 for _name, _change in {
-    "checksum of a section": Change(
-        reading, "decode_segment", "if zlib.crc32(view[at:following]) != crc:", "if False:"
-    ),
-    "checksum of the table": Change(reading, "decode_segment", "if zlib.crc32(described) != index_crc:", "if False:"),
+    "checksum of a section": Change(reading, "decode_segment", "zlib.crc32(view[at:following]) != crc", "False"),
+    "checksum of the table": Change(reading, "decode_segment", "zlib.crc32(described) != index_crc", "False"),
     "checksum of the start": Change(
-        segments, "_read_prefix", "if zlib.crc32(view[: _PREFIX.size]) != ", "if False and 0 != "
+        segments,
+        "_read_prefix",
+        "zlib.crc32(...) != _CRC.unpack_from(...)[0]",
+        "False",
     ),
-    "mark of the end": Change(segments, "_check_end", "if magic != _END:", "if False:"),
-    "id of the store": Change(
-        segments, "_read_prefix", "if store_id is not None and its_store != store_id:", "if False:"
-    ),
-    "its own name": Change(reading, "_read", "if (meta.owner, meta.number) != (owner, number):", "if False:"),
-    "none is missing": Change(reading.Survey, "read", "except NotThere:", "except NotThere:\n            continue"),
-    "only a torn tail": Change(reading, "survey", "not error.torn or torn is not None", "torn is not None"),
-    "only one torn tail": Change(reading, "survey", "or torn is not None or", "or"),
+    "mark of the end": Change(segments, "_check_end", "magic != _END", "False"),
+    "id of the store": Change(segments, "_read_prefix", "store_id is not None and its_store != store_id", "False"),
+    "its own name": Change(reading, "_read", "(meta.owner, meta.number) != (owner, number)", "False"),
+    "none is missing": Change(reading.Survey, "read", "self._check_unchanged()", "continue\nself._check_unchanged()"),
+    "only a torn tail": Change(reading, "survey", "not error.torn", GONE),
+    "only one torn tail": Change(reading, "survey", "torn is not None", GONE),
     "all that was acknowledged": Change(
-        reading, "survey", "if acknowledged > (newest.number if newest is not None else -1):", "if False:"
+        reading, "survey", "acknowledged > (newest.number if newest is not None else -1)", "False"
     ),
-    "a torn tail is set aside": Change(reading, "_set_aside", "store.put(aside, [data])", "pass"),
+    "a torn tail is set aside": Change(reading, "_set_aside", "store.put(...)", GONE),
     "fences stay": Change(
         reading,
         "_fences",
-        'raise StoreCorrupt(name, 0, "the file is missing: it must stay as long as the store") from None',
+        "raise StoreCorrupt(...) from None",
         "return ()",
     ),
 }.items():
@@ -427,10 +424,10 @@ def whose() -> Any:
 
 WHOSE = "a changed program against an old store, a store of something else: a clear error"
 for _name, _change in {
-    "only a store": Change(identity, "store_id", "if not others:", "if True:"),
-    "of this version": Change(identity, "store_id", "if identity.version != FORMAT:", "if False:"),
-    "with a whole id": Change(identity, "store_id", "if len(identity.id) != 16:", "if False:"),
-    "one id for ever": Change(identity, "make_store_id", "if known is not None:", "if False:"),
+    "only a store": Change(identity, "store_id", "not others", "True"),
+    "of this version": Change(identity, "store_id", "identity.version != FORMAT", "False"),
+    "with a whole id": Change(identity, "store_id", "len(identity.id) != 16", "False"),
+    "one id for ever": Change(identity, "make_store_id", "known is not None", "False"),
 }.items():
     rule(
         _name,
@@ -475,8 +472,8 @@ for _name, _change in {
     "segments go": Change(
         Journal,
         "stored",
-        "return [segment_name(self.owner, released) for released in sealed.releases]",
-        "return []",
+        "[segment_name(self.owner, released) for released in sealed.releases]",
+        "[]",
     ),
 }.items():
     rule(_name, DELETED, deleted, ([True] * 12, (0,), True), _change)
@@ -500,9 +497,9 @@ def collected() -> Any:
 
 COLLECTED = "collect S(p, f') for f' ⊂ W(p): garbage goes, and what may be needed stays"
 for _name, _old, _new in (
-    ("garbage goes", "del history.saved[:first]", "pass"),
-    ("garbage goes from the journal", "self._let_go(saved)", "pass"),
-    ("what W rests on stays", "first = inside[-1]", "first = inside[-1] + 1"),
+    ("garbage goes", "del history.saved[:first]", GONE),
+    ("garbage goes from the journal", "self._let_go(...)", GONE),
+    ("what W rests on stays", "inside[-1]", "inside[-1] + 1"),
 ):
     rule(_name, COLLECTED, collected, ([4, 5], [4, 5]), Change(Checkpoints, "collect", _old, _new))
 

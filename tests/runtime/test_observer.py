@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recovery.protocol import ROWS
-from tests.recovery.rules_support import quiet
+from tests.recovery.jobs import quiet
 
 
 @pytest.mark.parametrize("program", ["ahead", "long_loop", "logs"])

@@ -52,7 +52,7 @@ def programs() -> dict[str, Callable[[], Dataflow]]:
     """All programs that are simulated somewhere."""
     from tests.falkirk.simulate.programs import PROGRAMS
     from tests.falkirk.simulate.troubled import histories
-    from tests.recovery.rules_support import RULE_PROGRAMS
+    from tests.recovery.jobs import RULE_PROGRAMS
 
     return {**RULE_PROGRAMS, **PROGRAMS, "histories": histories}
 

@@ -16,8 +16,8 @@ from recovery.agent import Agent
 from recovery.metadata import at_cut
 from recovery.protocol import Decision
 from recovery.rollback.orders import RollbackPlanner
+from tests.recovery.jobs import RULE_PROGRAMS, job
 from tests.recovery.layouts import LOOP, layout
-from tests.recovery.rules_support import RULE_PROGRAMS, job
 from timely.errors import FalkirkError
 
 SETTLED = 400

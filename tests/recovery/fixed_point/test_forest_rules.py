@@ -11,7 +11,7 @@ from recovery.fixed_point.forest import Forest
 from recovery.fixed_point.incremental import WatermarkSolver
 from recovery.fixed_point.solve import PhysicalEdge
 from tests.recovery.fixed_point.histories import run_history
-from tests.recovery.rules_support import Change, Rule, changed
+from tests.support.mutation import GONE, Change, Rule, changed
 from timely.time import Summary
 
 SAME = Summary.identity(1)
@@ -66,29 +66,29 @@ def behind_a_laggard() -> Any:
     )
 
 
+RISEN = "self._risen[p] = self._value[p]"
 OUTSIDE = "when (p, k) arrives, re-hang it on another infeasible conclusion outside its own tree"
 DETACH = "if there is none, detach its tree, re-hang what has a witness outside (spreading backwards), accept the rest"
 ONCE = "each option is accepted once"
-LIFTED = "self._risen[p] = self._value[p]"
 for _name, _says, _method, _old, _new in (
-    ("outside its own tree", OUTSIDE, "_other_witness", "inside: set[_Ceiling] = {limit}", "inside = set()"),
-    ("its own ceiling, outside its tree", OUTSIDE, "_lift", "and not ceilings[-2].depends_on(limit)", ""),
+    ("outside its own tree", OUTSIDE, "_other_witness", "{limit}", "set()"),
+    ("its own ceiling, outside its tree", OUTSIDE, "_lift", "not ceilings[-2].depends_on(...)", GONE),
     (
         "a witness for where it is",
         OUTSIDE,
         "_other_witness",
-        "or self._fit(p, index, neighbour, out, more) != value",
-        "",
+        "self._fit(...) != value",
+        GONE,
     ),
-    ("detached", DETACH, "_lift", LIFTED + "\n    self._take_down(limit.dependents)", LIFTED),
-    ("the whole tree", DETACH, "_take_down", "waiting += node.dependents", "pass"),
-    ("those that may rise", DETACH, "_take_down", "if ceilings[0] is node:", "if False:"),
-    ("those that wait", DETACH, "_lift", "if limit.dependents:", "if False:"),
-    ("a witness outside", DETACH, "_settle", "self._limit_by(p, index, neighbour, out, queue)", "pass"),
-    ("spreading backwards", DETACH, "_settle", "if q in risen:", "if False:"),
-    ("accepted", DETACH, "_settle", "if value == before:", "if True:"),
-    ("accepted once", ONCE, "_settle", "del self._bounds[p][:at], self._discards[p][:at]", "pass"),
-    ("risen once", ONCE, "_settle", "risen.clear()", "pass"),
+    ("detached", DETACH, "_lift", "self._risen[p] = ...; self._take_down(...)", RISEN),
+    ("the whole tree", DETACH, "_take_down", "waiting += node.dependents", GONE),
+    ("those that may rise", DETACH, "_take_down", "ceilings[0] is node", "False"),
+    ("those that wait", DETACH, "_lift", "if limit.dependents: ...", "False"),
+    ("a witness outside", DETACH, "_settle", "self._limit_by(p, index, neighbour, out, queue)", GONE),
+    ("spreading backwards", DETACH, "_settle", "q in risen", "False"),
+    ("accepted", DETACH, "_settle", "value == before", "True"),
+    ("accepted once", ONCE, "_settle", "del self._bounds[p][:at], self._discards[p][:at]", GONE),
+    ("risen once", ONCE, "_settle", "risen.clear()", GONE),
 ):
     rule(_name, _says, histories, True, Change(Forest, _method, _old, _new))
 rule(
@@ -99,8 +99,8 @@ rule(
     Change(Forest, "_lift", "limit.hang(ceilings[-2])", "pass"),
 )
 for _name, _says, _old, _new in (
-    ("re-hung", OUTSIDE, "if few and", "if False and"),
-    ("who waits is not looked at", ONCE, "if len(ceilings) > 1 or p in self._risen:", "if p in self._risen:"),
+    ("re-hung", OUTSIDE, "few", "False"),
+    ("who waits is not looked at", ONCE, "len(ceilings) > 1 or p in self._risen", "p in self._risen"),
 ):
     rule(_name, _says, behind_a_laggard, (True,) * 4, Change(Forest, "_lift", _old, _new))
 

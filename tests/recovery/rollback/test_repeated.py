@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from falkirk.simulate.faults import Rates
-from tests.recovery.rules_support import Faults, simulated
+from tests.recovery.jobs import Faults, simulated
 
 FAULTS = {"kill": Faults(Rates(until=2.0, kill=0.008)), "io": Faults(Rates(until=2.0, kill_io=0.02))}
 

@@ -26,7 +26,7 @@ from recovery.recorder import NOTIFICATION, HistoryEvent, WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from tests.falkirk.simulate.programs import PROGRAMS
 from tests.recovery.layouts import layout
-from tests.recovery.rules_support import Change, changed
+from tests.support.mutation import GONE, Change, changed
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import OperatorError
 from timely.io import Iterable
@@ -224,10 +224,8 @@ def test_every_program_comes_through_under_full_histories(name: str, monkeypatch
 
 
 CHANGES = {
-    "a living operator is replayed": Change(RollbackPlanner, "_restore", " or p in self._beside.of", ""),
-    "a snapshot only where it is all": Change(
-        Checkpoints, "_replaces_history", " and self._recorder.only_state(p, bound)", ""
-    ),
+    "a living operator is replayed": Change(RollbackPlanner, "_restore", "p in self._beside.of", GONE),
+    "a snapshot only where it is all": Change(Checkpoints, "_replaces_history", "self._recorder.only_state(...)", GONE),
     "state is there as it was saved": Change(
         Agent, "_let_go", "self.checkpoints.base(p, bound) if p in self._beside.of else bound", "bound"
     ),

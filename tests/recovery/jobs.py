@@ -1,21 +1,10 @@
-"""Breaking one rule of recovery, and seeing whether anybody notices.
-
-A rule is broken by a small change of the product's text, as a programmer could make it by mistake: `Change` says where, what
-stands there, and what stands there instead. It must stand there exactly once; otherwise the rule is now written in
-another way, and its change has to follow.
-"""
+"""Simulated jobs for scenarios: small programs, and jobs that have come to a certain point."""
 
 from __future__ import annotations
 
-import inspect
-import textwrap
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from types import FunctionType
 from typing import Any
-
-import pytest
 
 from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
@@ -42,88 +31,11 @@ class Faults:
     write_seconds: float = 0.005
 
 
-@dataclass(frozen=True)
-class Change:
-    """In `owner.name` (a function, or a method or property of a class) `new` takes the place of `old`."""
-
-    owner: Any
-    name: str
-    old: str
-    new: str
-
-    def make(self, patch: pytest.MonkeyPatch) -> None:
-        """Change the product until `patch` is undone."""
-        found = inspect.getattr_static(self.owner, self.name)
-        wrap: Callable[[Any], Any] = lambda function: function  # noqa: E731
-        if isinstance(found, property):
-            wrap, found = property, found.fget
-        elif isinstance(found, staticmethod):
-            wrap, found = staticmethod, found.__func__
-        assert isinstance(found, FunctionType), f"{self.owner}.{self.name} is no function"
-        text = getattr(found, "text", None) or textwrap.dedent(inspect.getsource(found))
-        times = text.count(self.old)
-        assert times == 1, f"{self.old!r} stands {times} times in {found.__qualname__}: how is the rule written now?"
-        text = text.replace(self.old, self.new)
-        lines = text.splitlines()
-        while lines[0].startswith("@"):
-            del lines[0]
-        scope: dict[str, Any] = {}
-        code = compile("from __future__ import annotations\n" + "\n".join(lines), inspect.getfile(found), "exec")
-        exec(code, found.__globals__, scope)
-        made = scope[found.__name__]
-        made.text = text  # for a second change of the same function
-        patch.setattr(self.owner, self.name, wrap(made))
-
-
-@dataclass(frozen=True)
-class Instead:
-    """In `owner.name` stands another function: for rules that have one of their own."""
-
-    owner: Any
-    name: str
-    function: Callable[..., Any]
-
-    def make(self, patch: pytest.MonkeyPatch) -> None:
-        """Change the product until `patch` is undone."""
-        assert callable(getattr(self.owner, self.name)), f"{self.owner}.{self.name} is no function"
-        patch.setattr(self.owner, self.name, self.function)
-
-
-def changed(changes: Sequence[Change | Instead], run: Callable[[], Any]) -> Any:
-    """What `run` gives while the product is changed."""
-    with pytest.MonkeyPatch.context() as patch:
-        for change in changes:
-            change.make(patch)
-        return run()
-
-
 def quiet(program: str, workers: int, seed: int = 1) -> World:
     """A job in which nothing goes wrong unless the caller sees to it."""
     world = World(RULE_PROGRAMS[program], workers, seed, ())
     world.outside.check_acknowledged = lambda: None  # type: ignore[method-assign]  # what sources are told is no rule of rollback
     return world
-
-
-@dataclass(frozen=True)
-class Rule:
-    """`says`: the rule, in short. `scenario` gives `right`, and something else, or an error, with `changes`."""
-
-    says: str
-    scenario: Callable[[], Any]
-    right: Any
-    changes: tuple[Change | Instead, ...]
-
-    def holds(self) -> bool:
-        """Whether the scenario comes out right."""
-        try:
-            return bool(self.scenario() == self.right)
-        except Exception:
-            return False
-
-    def check(self) -> None:
-        """That the rule holds, and that somebody misses it."""
-        assert self.scenario() == self.right
-        assert not changed(self.changes, self.holds), f"nobody missed the rule: {self.says}"
 
 
 @cache
