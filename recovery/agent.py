@@ -95,7 +95,7 @@ class Agent:
         self.recorder = WorkerRecorder(layout, index)
         self.worker = Worker(plan, index, self.recorder, staged=staged_nodes(layout, plan))
         self.worker.awaited = {-1}
-        self.checkpoints = Checkpoints(layout, index, self.recorder, journal)
+        self.checkpoints = Checkpoints(layout, self.recorder, journal)
         self.journal = journal
         self.phase = WorkerPhase.JOINING
         self.round = 0

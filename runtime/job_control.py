@@ -29,6 +29,8 @@ from timely.errors import FalkirkError, told
 _LENGTH = struct.Struct("<I")
 _MOST_FILES = 250  # of one message; Linux allows 253
 _CHUNK = 1 << 20
+_MOST_AT_ONCE = 16 << 20
+"""Bytes taken from one connection before others have their turn."""
 _NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
@@ -197,6 +199,34 @@ def cut(buffer: bytearray) -> list[bytes]:
         at = end
     del buffer[:at]
     return found
+
+
+def take_in(sock: socket.socket, buffer: bytearray) -> bool:
+    """Append to `buffer` what a socket that does not block has received. False: the connection has ended."""
+    upto = len(buffer) + _MOST_AT_ONCE
+    try:
+        while len(buffer) < upto:
+            data = sock.recv(_CHUNK)
+            if not data:
+                return False
+            buffer += data
+    except BlockingIOError:
+        pass
+    except OSError:
+        return False
+    return True
+
+
+def put_out(sock: socket.socket, buffer: bytearray) -> bool:
+    """Send what a socket that does not block takes of `buffer`, and remove it there. False: the connection has ended."""
+    try:
+        while buffer:
+            del buffer[: sock.send(buffer)]
+    except BlockingIOError:
+        pass
+    except OSError:
+        return False
+    return True
 
 
 def _receive(sock: socket.socket, flags: int) -> tuple[bytes, list[int]]:

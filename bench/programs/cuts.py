@@ -22,16 +22,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from clocked import Clock, Epochs
 from common import arguments, percentile, report
 
 import falkirk
 from falkirk import Dataflow, Ephemeral, Lazy, agg
 from timely.data.batch import Batch
-from timely.io import Chunk, End, Partition, Position, Wait
+from timely.io import Chunk, End, Partition, Wait
 
 EVERY = 0.5
 KEY_BYTES = 34
@@ -42,16 +42,14 @@ STEADY, AFTER = 15.0, 8.0
 TINY_RATE, TINY_SECONDS = 10_000, 15
 
 
-@dataclass
-class _Paced:
+@dataclass(kw_only=True)
+class _Paced(Epochs):
     """Epoch after epoch from `make`, each when `due` says so (seconds after the first one that has to wait)."""
 
-    name: str
     epochs: int
     make: Callable[[int], Batch]
     due: Callable[[int], float]
     folder: Path
-    epoch: int = 0
     began: float | None = field(default=None)
 
     def read(self) -> Chunk | Wait | End:
@@ -75,15 +73,6 @@ class _Paced:
             self.began = float(note.read_text())
         return self.began
 
-    def seek(self, position: Position) -> None:
-        self.epoch = position if isinstance(position, int) else 0
-
-    def ack(self, position: Position) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
 
 @dataclass(frozen=True)
 class _Source:
@@ -93,36 +82,9 @@ class _Source:
     due: Callable[[int], float]
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        return [_Paced(str(worker), self.epochs, self.make, self.due, self.folder)] if worker == 0 else []
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """A sink that notes when each epoch was there, on each worker, and in which process."""
-
-    folder: Path
-    exactly_once = False
-
-    def open(self, worker: int, workers: int) -> _ClockWriter:
-        (self.folder / f"pid-{worker}").write_text(str(os.getpid()))
-        return _ClockWriter((self.folder / f"out-{worker}-{os.getpid()}").open("a", buffering=1))
-
-
-class _ClockWriter:
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def write(self, epoch: int, batch: Batch) -> None:
-        return
-
-    def commit(self, epoch: int) -> None:
-        self._file.write(f"{epoch} {time.time()}\n")
-
-    def abort(self) -> None:
-        return
-
-    def close(self) -> None:
-        self._file.close()
+        if worker:
+            return []
+        return [_Paced(name="0", epochs=self.epochs, make=self.make, due=self.due, folder=self.folder)]
 
 
 def large(folder: Path, size: int) -> Dataflow:
@@ -144,7 +106,7 @@ def large(folder: Path, size: int) -> Dataflow:
     with flow.region("all", policy=Lazy(every=EVERY)):
         rows = flow.columns("rows", _Source(folder, load + int((STEADY + AFTER) * RATE), make, due))
         totals = rows.group_by("key").agg(over="scope", n=agg.count(), s=agg.sum("value"), m=agg.max("value"))
-        totals.to(_Clock(folder), name="out")
+        totals.to(Clock(folder), name="out")
     return flow
 
 
@@ -157,7 +119,7 @@ def tiny(folder: Path) -> Dataflow:
         )
         sums = flow.source("ones", source).keyed().sum(name="sums")
         sums.records().capture("running")
-        sums.records().to(_Clock(folder), name="out")
+        sums.records().to(Clock(folder), name="out")
     return flow
 
 
@@ -181,7 +143,7 @@ def flights(folder: Path) -> Dataflow:
         causes.map(lambda found: (found[0], found[1:3]), name="cause").capture("causes")
         accounts = causes.map(lambda found: (found[1], (1, found[3])), name="account").keyed()
         accounts.reduce(example.add, name="by-cause").capture("knock-on")
-        causes.to(_Clock(folder), name="out")
+        causes.to(Clock(folder), name="out")
     return flow
 
 

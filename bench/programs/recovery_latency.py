@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from clocked import Epochs
 from common import arguments, percentile, report
 
 import falkirk
@@ -41,15 +42,13 @@ SETTLING = 1.5
 JOBS = ("no_checkpoints", "lazy_1s")
 
 
-@dataclass
-class _Windows:
+@dataclass(kw_only=True)
+class _Windows(Epochs):
     """All keys, then a few records an epoch at a fixed rate: until `ack` says that all keys are saved, then in windows."""
 
     job: int
     keys: int
     folder: Path
-    name: str = "all"
-    epoch: int = 0
     window: int = -1
     """-1: until all is saved."""
     number: int = 0
@@ -96,9 +95,6 @@ class _Windows:
         self.began = self.go + (2 * self.window + self.job) * SECONDS
         return Wait(seconds=0.05) if self.window < PAIRS else End()
 
-    def seek(self, position: Position) -> None:
-        self.epoch = position if isinstance(position, int) else 0
-
     def ack(self, position: Position) -> None:
         self.saved = isinstance(position, int) and position >= LOADING
 
@@ -113,7 +109,7 @@ class _Source:
     folder: Path
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        return [_Windows(self.job, self.keys, self.folder)] if worker == 0 else []
+        return [_Windows(name="all", job=self.job, keys=self.keys, folder=self.folder)] if worker == 0 else []
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from clocked import Clock, Epochs
 from common import arguments, report
 
 import falkirk
 from falkirk import Dataflow, Lazy, agg
-from timely.data.batch import Batch
-from timely.io import Chunk, End, Partition, Position, Wait
+from timely.io import Chunk, End, Partition, Wait
 
 LOADING = 16
 RATE = 50
@@ -37,14 +37,12 @@ KILLS = (12.0, 16.0, 20.0)
 """Seconds after the start at which a worker dies."""
 
 
-@dataclass
-class _Steady:
+@dataclass(kw_only=True)
+class _Steady(Epochs):
     """All keys in the first epochs, then a few records an epoch at a fixed rate; the same after going back."""
 
-    name: str
     keys: int
     folder: Path
-    epoch: int = 0
 
     def read(self) -> Chunk | Wait | End:
         epoch = self.epoch
@@ -62,15 +60,6 @@ class _Steady:
         self.epoch += 1
         return Chunk(epoch, pa.table({"key": keys, "value": keys}), self.epoch, closes=True)
 
-    def seek(self, position: Position) -> None:
-        self.epoch = position if isinstance(position, int) else 0
-
-    def ack(self, position: Position) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
 
 @dataclass(frozen=True)
 class _SteadySource:
@@ -78,36 +67,7 @@ class _SteadySource:
     folder: Path
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        (self.folder / f"pid-{worker}").write_text(str(os.getpid()))
-        return [_Steady(f"part-{worker}", self.keys, self.folder)]
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """A sink that notes when each epoch was there, on each worker."""
-
-    folder: Path
-    exactly_once = False
-
-    def open(self, worker: int, workers: int) -> _ClockWriter:
-        return _ClockWriter(self.folder / f"out-{worker}-{os.getpid()}")
-
-
-class _ClockWriter:
-    def __init__(self, file: Path) -> None:
-        self._file = file.open("a", buffering=1)
-
-    def write(self, epoch: int, batch: Batch) -> None:
-        return
-
-    def commit(self, epoch: int) -> None:
-        self._file.write(f"{epoch} {time.time()}\n")
-
-    def abort(self) -> None:
-        return
-
-    def close(self) -> None:
-        self._file.close()
+        return [_Steady(name=f"part-{worker}", keys=self.keys, folder=self.folder)]
 
 
 def _records(keys: int, epoch: int) -> int:
@@ -120,7 +80,7 @@ def build(folder: Path, keys: int) -> Dataflow:
     flow = Dataflow("restart")
     with flow.region("all", policy=Lazy(every="1s")):
         rows = flow.columns("rows", _SteadySource(keys, folder))
-        rows.group_by("key").agg(over="scope", n=agg.count(), s=agg.sum("value")).to(_Clock(folder), name="out")
+        rows.group_by("key").agg(over="scope", n=agg.count(), s=agg.sum("value")).to(Clock(folder), name="out")
     return flow
 
 

@@ -33,8 +33,6 @@ class Bench:
     what: str
     unit: str
     size: int
-    size_of: str
-    """The unit of the size."""
     variants: tuple[Variant, ...]
     data: DataKind | None = None
     higher_is_better: bool = True
@@ -51,7 +49,7 @@ def _wordcount(name: str, data: DataKind, what: str) -> Bench:
         Variant("pathway", "pathway_wordcount.py", package="pathway", at_most=_SLOW),
         Variant("pathway_final_counts_only", "pathway_wordcount.py", "static", package="pathway", at_most=_SLOW),
     )
-    return Bench(name, what, "records/s", 10_000_000, "words", variants, data)
+    return Bench(name, what, "records/s", 10_000_000, variants, data)
 
 
 _ALL = (
@@ -61,8 +59,7 @@ _ALL = (
         "keyed",
         "sum, count and maximum of 100,000 keys in each of 200 epochs",
         "records/s",
-        20_000_000,
-        "rows",
+        20_000_000,  # rows
         (
             Variant("falkirk", "keyed.py"),
             Variant("polars_loop", "polars_keyed.py"),
@@ -75,8 +72,7 @@ _ALL = (
         "latency",
         "one record an epoch through a keyed count: send, advance, wait on the probe (median)",
         "us",
-        20_000,
-        "epochs",
+        20_000,  # epochs
         (
             Variant("falkirk", "latency.py"),
             Variant("zmq_round_trip", "zmq_round_trip.py", workers=(2,)),
@@ -89,8 +85,7 @@ _ALL = (
         "loop",
         "a record that goes round an almost empty loop; with several workers to another one each time",
         "us/iteration",
-        2_000,
-        "iterations",
+        2_000,  # iterations
         (
             Variant("falkirk", "loop.py"),
             Variant("zmq_round_trip", "zmq_round_trip.py", workers=(2,)),
@@ -102,8 +97,7 @@ _ALL = (
         "scale",
         "cost of idle operators, and what workers say to each other",
         "us/epoch",
-        1_000,
-        "operators",
+        1_000,  # operators
         (
             Variant("falkirk_idle", "scale.py", "idle"),
             Variant("falkirk_talk", "scale.py", "workers", once=True),
@@ -114,8 +108,7 @@ _ALL = (
         "recovery",
         "CPU seconds of the workers over 12 times so many words: without recovery, and under each policy",
         "CPU s",
-        10_000_000,
-        "words",
+        10_000_000,  # words
         (
             Variant("no_recovery", "recovery_cost.py", "no_recovery"),
             Variant("lazy_1s", "recovery_cost.py", "lazy_1s"),
@@ -131,8 +124,7 @@ _ALL = (
         "recovery_ratio",
         "CPU seconds of a worker with recovery to those of one without, both at once on one core; no_recovery: no difference",
         "ratio",
-        10_000_000,
-        "words",
+        10_000_000,  # words
         tuple(
             Variant(part, "recovery_ratio.py", part, workers=(1,))
             for part in ("no_recovery", "lazy_1s", "ephemeral", "batch")
@@ -144,8 +136,7 @@ _ALL = (
         "recovery_latency",
         "from when an epoch is due to the sink, 99th percentile; 100 epochs/s, running aggregates of so many keys",
         "ms",
-        4_000_000,
-        "keys",
+        4_000_000,  # keys
         (Variant("recovery_latency", "recovery_latency.py", workers=(1,)),),
         higher_is_better=False,
     ),
@@ -153,8 +144,7 @@ _ALL = (
         "restart",
         "from kill -9 of one of two workers to the first new output; running aggregates of so many keys",
         "ms",
-        3_000_000,
-        "keys",
+        3_000_000,  # keys
         (Variant("falkirk", "restart.py", workers=(2,)), Variant("process_start", "restart.py", "process", once=True)),
         higher_is_better=False,
     ),
@@ -162,8 +152,7 @@ _ALL = (
         "cuts",
         "95th percentile of the time between cuts where 0.5 s is asked; to W, restoring after a kill, peak memory",
         "s",
-        1,
-        "jobs",
+        1,  # jobs
         tuple(Variant(part, "cuts.py", part) for part in ("flights", "tiny_epochs", "state_128mb", "state_1gb")),
         higher_is_better=False,
     ),
@@ -171,8 +160,7 @@ _ALL = (
         "monitor_tick",
         "all processors report a checkpoint and every low-watermark rises; 20 in-edges each",
         "ms",
-        50_000,
-        "processors",
+        50_000,  # processors
         (Variant("falkirk", "monitor_tick.py", once=True),),
         higher_is_better=False,
     ),
@@ -180,8 +168,7 @@ _ALL = (
         "page",
         "an update of the page in which everything has changed, on 64 workers; a tenth of the operators on 4; drawing them",
         "ms",
-        1_000,
-        "operators",
+        1_000,  # operators
         (Variant("falkirk", "page.py", once=True),),
         higher_is_better=False,
     ),
@@ -189,8 +176,7 @@ _ALL = (
         "spark",
         "so many rows to a batch region on Spark, grouped, and back as columns; a count beside it; 20 times as many rows",
         "ms",
-        1_000_000,
-        "rows",
+        1_000_000,  # rows
         (
             Variant("falkirk", "spark_region.py", once=True),
             Variant("latency", "spark_region.py", "latency", once=True),

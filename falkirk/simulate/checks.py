@@ -96,7 +96,6 @@ class Checks:
         self.decisions: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self.survivors = 0
         """Processors that stayed as they were, in all decisions."""
-        self.brought_back = 0
         """Processors that went back without losing their memory."""
         self._durable: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self._durable_low: dict[tuple[int, int], Bound] = {}
@@ -245,8 +244,6 @@ class Checks:
                 self.survivors += 1
                 if before[p] is not operator:
                     raise Violation(f"processor {p} of worker {session.index} was to stay, and has a new operator")
-            elif before:
-                self.brought_back += 1
         process.operators, process.generation = operators, generation
 
     # The store

@@ -147,10 +147,6 @@ class SimulatedDisk:
         """The puts of this writer that are over, in order. Deletions never fail, and it hears nothing of them."""
         return self._done.pop(writer, [])
 
-    def next_time(self) -> float | None:
-        """The time of the next event; None if nothing is under way."""
-        return self._moments[0][0] if self._moments else None
-
     def busy(self, writer: Writer) -> bool:
         """True if this writer, alive or dead, has begun something that is not over."""
         return any(operation.writer == writer for operation in self._waiting.values())
@@ -191,31 +187,6 @@ class SimulatedDisk:
                 cut = not operation.applied
             if not operation.late:
                 del self._waiting[operation.ticket]
-
-    def stall(self, writer: Writer, seconds: float) -> None:
-        """Everything that this writer has begun takes so much longer: the disk of a process that seems to be dead."""
-        for operation in self._waiting.values():
-            if operation.writer == writer and not operation.late:
-                operation.applied_at += seconds
-                operation.heard_at += seconds
-        self._moments = sorted(
-            (operation.heard_at if operation.applied else operation.applied_at, ticket)
-            for ticket, operation in self._waiting.items()
-        )
-
-    # What no disk may do: for tests that must fail
-
-    def lose_acknowledged(self, name: str) -> None:
-        """Forget a blob, although its writer was told that it is durable."""
-        if not self._blobs[name].acknowledged:
-            raise ValueError(f"{name} was never acknowledged")
-        del self._blobs[name]
-
-    def damage(self, name: str, bit: int) -> None:
-        """Flip one bit of a blob."""
-        data = bytearray(self._blobs[name].data)
-        data[bit // 8] ^= 1 << bit % 8
-        self._blobs[name].data = _aligned(data)
 
     # Inside
 
@@ -296,7 +267,7 @@ class SimulatedDisk:
     def _create(self, name: str, data: bytes) -> _Blob:
         if name in self._blobs:
             raise AlreadyThere(name)
-        blob = self._blobs[name] = _Blob(_aligned(data))
+        blob = self._blobs[name] = _Blob(aligned(data))
         return blob
 
 
@@ -304,7 +275,7 @@ def _joined(parts: Sequence[Buffer]) -> bytes:
     return b"".join(as_bytes(part) for part in parts)
 
 
-def _aligned(data: Buffer) -> memoryview:
+def aligned(data: Buffer) -> memoryview:
     memory = aligned_memory(len(data))
     memory[:] = data
     return memory.toreadonly()

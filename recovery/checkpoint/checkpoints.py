@@ -121,11 +121,10 @@ class _History:
 
 
 class Checkpoints:
-    """The persisted half of worker `index`."""
+    """The persisted half of a worker."""
 
-    def __init__(self, layout: Layout, index: int, recorder: WorkerRecorder, journal: Journal) -> None:
+    def __init__(self, layout: Layout, recorder: WorkerRecorder, journal: Journal) -> None:
         self._layout = layout
-        self._index = index
         self._recorder = recorder
         self._journal = journal
         self._of = [_History() for _ in layout.processors]

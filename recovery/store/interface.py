@@ -113,8 +113,6 @@ class StoreVersion(StoreError):
             f"{name} is in format {found}, and this version reads format {known}; {advice}, or another store"
         )
         self.name = name
-        self.found = found
-        self.known = known
 
 
 class StoreFull(StoreError):

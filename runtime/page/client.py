@@ -20,14 +20,13 @@ from typing import Any
 from monitor.coordination.effects import TimelineEvent
 from monitor.web.questions import JobState, WrongQuestion, answer
 from monitor.web.view import Observation
-from runtime.job_control import cut, frame
+from runtime.job_control import cut, frame, put_out, take_in
 from runtime.page.protocol import FROM_PAGE, Answered, Asked, Looking, Sent, Serve, ToPage, encode, passed
 from timely.errors import ProtocolError
 
 MOST_EVENTS = 4000
 """Of the timeline, kept for a page that is started anew."""
 
-_CHUNK = 1 << 18
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 """Between the end of a page and the start of the next: twice as long each time."""
 _LONG_LIFE = 60.0
@@ -172,13 +171,7 @@ class PageClient:
         sock = self._sock
         assert sock is not None
         waited = bool(self._selector.get_key(sock).events & selectors.EVENT_WRITE)
-        try:
-            while self._out:
-                sent = sock.send(self._out)
-                del self._out[:sent]
-        except BlockingIOError:
-            pass
-        except OSError:  # gone: its end is read
+        if not put_out(sock, self._out):  # gone: its end is read
             self._out.clear()
         if waited != bool(self._out):
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
@@ -196,16 +189,9 @@ class PageClient:
 
     def _read(self) -> None:
         assert self._sock is not None
-        try:
-            data = self._sock.recv(_CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
+        if not take_in(self._sock, self._buffer):
             self._fail(self._end())
             return
-        self._buffer += data
         try:
             said = [FROM_PAGE.decode(each) for each in cut(self._buffer)]
         except ProtocolError as error:

@@ -137,6 +137,6 @@ def _persisted(store: Store, identity: bytes, layout: Layout, worker: int, recor
     read = [(meta, [(record_of(each.head), each.payload) for each in sections]) for meta, sections in found.read()]
     last = {key_of(record): meta.number for meta, records in read for record, _ in records}
     current = [each for meta, records in read for each in records if last[key_of(each[0])] == meta.number]
-    checkpoints = Checkpoints(layout, worker, recorder, Journal(owner, identity, 0, found.newest, found.fences))
+    checkpoints = Checkpoints(layout, recorder, Journal(owner, identity, 0, found.newest, found.fences))
     checkpoints.load(current, contents=False)
     return tuple(saved.checkpoint.xi for saved in checkpoints.saved())

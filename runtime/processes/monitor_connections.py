@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable
 
 from recovery.protocol import Join, ToMonitor, ToWorker, decode_to_monitor, encode_message
-from runtime.job_control import cut, frame
+from runtime.job_control import cut, frame, put_out, take_in
 from runtime.processes.greeting import MOST_STRANGERS, Greeting, Strangers, tune
 from timely.errors import ProtocolError
 from timely.io.acceptor import Acceptor
-
-_CHUNK = 1 << 18
 
 
 class _Connection:
@@ -114,15 +112,7 @@ class WorkerConnections:
                 return []
             connection.greeting = None
             self._ungreeted.know(connection)
-        ended = False
-        try:
-            while data := connection.sock.recv(_CHUNK):
-                connection.buffer += data
-            ended = True
-        except BlockingIOError:
-            pass
-        except OSError:
-            ended = True
+        ended = not take_in(connection.sock, connection.buffer)
         heard = []
         for data in cut(connection.buffer):
             try:
@@ -153,13 +143,7 @@ class WorkerConnections:
 
     def _push(self, connection: _Connection) -> None:
         waited = self._selector.get_key(connection.sock).events & selectors.EVENT_WRITE
-        try:
-            while connection.out:
-                sent = connection.sock.send(connection.out)
-                del connection.out[:sent]
-        except BlockingIOError:
-            pass
-        except OSError:  # gone: its end is read
+        if not put_out(connection.sock, connection.out):  # gone: its end is read
             connection.out.clear()
         if bool(waited) != bool(connection.out):
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.out else 0)

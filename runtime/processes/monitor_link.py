@@ -8,10 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from recovery.protocol import ToMonitor, ToWorker, decode_to_worker, encode_message
-from runtime.job_control import cut, frame
+from runtime.job_control import cut, frame, put_out, take_in
 from runtime.processes.greeting import connect
-
-_CHUNK = 1 << 18
 
 
 class SocketMonitorLink:
@@ -88,28 +86,11 @@ class SocketMonitorLink:
         return self._sock is not None
 
     def _receive(self) -> None:
-        while self._sock is not None:
-            try:
-                data = self._sock.recv(_CHUNK)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._drop()
-                return
-            self._buffer += data
+        if self._sock is not None and not take_in(self._sock, self._buffer):
+            self._drop()
 
     def _push(self) -> None:
-        if self._sock is None or not self._out:
-            return
-        try:
-            while self._out:
-                sent = self._sock.send(self._out)
-                del self._out[:sent]
-        except BlockingIOError:
-            pass
-        except OSError:
+        if self._sock is not None and not put_out(self._sock, self._out):
             self._drop()
 
     def _drop(self) -> None:

@@ -126,7 +126,6 @@ class Job:
         self._page = page
         self._apart = address_of(monitor) if monitor is not None else None
         self._away_until: float | None = None
-        self._unsaid: list[WorkerGone] = []
         self._spare_due: float | None = None
         self._over: Over | None = None
         self._error: FalkirkError | None = None

@@ -166,7 +166,7 @@ def test_runs_are_interleaved_and_the_median_counts(tmp_path: Path, monkeypatch:
 
 
 def measure_two(*variants: Variant) -> list[harness.Row]:
-    bench = Bench("made_up", "", "s", 1, "", variants)
+    bench = Bench("made_up", "", "s", 1, variants)
     tasks = [harness.BenchTask(variant, 1, 1, None, harness.current_python()) for variant in variants]
     return harness.measure(bench, tasks, 3, lambda task: None)
 

@@ -566,7 +566,7 @@ def read_journal(owner: str, data: bytes) -> None:
     plan = small()
     journal, found, _ = take_over(disk, owner, STORE, 2)
     recorder = WorkerRecorder(plan, 0)
-    checkpoints = Checkpoints(plan, 0, recorder, journal)
+    checkpoints = Checkpoints(plan, recorder, journal)
     read = [(journalled.record_of(each.head), each.payload) for _, sections in found.read() for each in sections]
     checkpoints.load(read)
     checkpoints.live_keys()

@@ -39,7 +39,7 @@ def _checkpoints(journal: Journal | None = None) -> tuple[WorkerRecorder, Checkp
         plan, processors=(msgspec.structs.replace(plan.processors[0], history=True), plan.processors[1])
     )
     recorder = WorkerRecorder(plan, 0)
-    return recorder, Checkpoints(plan, 0, recorder, journal or Journal(OWNER, STORE))
+    return recorder, Checkpoints(plan, recorder, journal or Journal(OWNER, STORE))
 
 
 def _saved(p: int, bound: int, generation: int) -> Checkpoint:

@@ -167,7 +167,6 @@ class CsvBlocks:
         self._wanted = wanted
         self._types = types
         self._first_byte = 0
-        self._header_lines = 0
         self._names = self._read_header() if names is None else names
         path = text.path
         if len(set(self._names)) != len(self._names):
@@ -183,7 +182,6 @@ class CsvBlocks:
         block, _ = self._block(0)
         self._first_byte = self._dialect.first_row_end(block)
         header = block[: self._first_byte]
-        self._header_lines = header.count(b"\n")
         try:
             table = arrow_csv.read_csv(pa.BufferReader(header), parse_options=self._parsing([]))
             return list(table.column_names)

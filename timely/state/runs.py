@@ -15,8 +15,6 @@ from timely.time import INF, Frontier, Time
 SHARD = "shard()"
 """The column of a saved run that holds the shard of each row's key (uint16)."""
 
-Merge = Callable[[Columns], Columns]
-
 
 class _Piece:
     """Rows of the times from `first` to `last` of one scope."""
@@ -38,14 +36,12 @@ class RunState:
 
     Args:
         keys: the columns by which rows belong to shards.
-        merge: applied to merged rows, for instance to add up what has equal keys; the default keeps all.
         frames: hold Polars frames instead of Arrow tables.
     """
 
-    def __init__(self, keys: Sequence[str], merge: Merge | None = None, frames: bool = False) -> None:
+    def __init__(self, keys: Sequence[str], frames: bool = False) -> None:
         self._keys = list(keys)
         self._form: Callable[[Batch], Columns] = as_polars if frames else as_arrow
-        self._merge = merge
         self._scopes: dict[Time, list[_Piece]] = {}
         self._compacted: dict[Time, int] = {}
 
@@ -139,8 +135,6 @@ class RunState:
 
     def _merged(self, older: _Piece, newer: _Piece) -> _Piece:
         table = self._form(concat([older.table, newer.table]))
-        if self._merge is not None:
-            table = self._merge(table)
         whole = table.rechunk() if isinstance(table, pl.DataFrame) else table.combine_chunks()
         return _Piece(older.first, newer.last, whole)
 

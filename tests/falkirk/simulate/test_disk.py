@@ -7,10 +7,11 @@ from random import Random
 
 import pytest
 
-from falkirk.simulate.disk import DiskCounts, DiskFaults, SimulatedDisk
+from falkirk.simulate.disk import DiskCounts, DiskFaults
 from recovery.store.interface import AlreadyThere, NotThere, StoreCorrupt, StoreError, StoreFull
 from recovery.store.reading import take_over
 from recovery.store.segments import Section
+from tests.support.faulty_disk import FaultyDisk
 
 STORE = b"0123456789abcdef"
 CALM = DiskFaults(slow=0, made=0, late=0, torn=0)
@@ -24,12 +25,12 @@ class Clock:
         return self.now
 
 
-def disk_of(seed: int, faults: DiskFaults = CALM) -> tuple[SimulatedDisk, Clock]:
+def disk_of(seed: int, faults: DiskFaults = CALM) -> tuple[FaultyDisk, Clock]:
     clock = Clock()
-    return SimulatedDisk(Random(seed), clock, faults), clock
+    return FaultyDisk(Random(seed), clock, faults), clock
 
 
-def finish(disk: SimulatedDisk, clock: Clock) -> None:
+def finish(disk: FaultyDisk, clock: Clock) -> None:
     while (at := disk.next_time()) is not None:
         clock.now = max(clock.now, at)
         disk.advance(clock.now)
@@ -188,7 +189,7 @@ def test_a_stalled_writer_is_late_but_gets_there() -> None:
 class Life:
     """One incarnation of a writer that keeps ten keys, and dies at any moment."""
 
-    def __init__(self, disk: SimulatedDisk, incarnation: int, acknowledged: int) -> None:
+    def __init__(self, disk: FaultyDisk, incarnation: int, acknowledged: int) -> None:
         self.disk = disk
         self.me = ("w", incarnation)
         self.journal, found, _ = take_over(disk, "w", STORE, incarnation, acknowledged)

@@ -31,7 +31,7 @@ def _checkpoints() -> Checkpoints:
     name, _ = journal.fence()
     journal.stored(name)
     journal.resume()
-    checkpoints = Checkpoints(PLAN, 0, WorkerRecorder(PLAN, 0), journal)
+    checkpoints = Checkpoints(PLAN, WorkerRecorder(PLAN, 0), journal)
     checkpoints.open()
     return checkpoints
 
@@ -56,7 +56,7 @@ def _written(checkpoints: Checkpoints) -> list[tuple[Any, Any]]:
 
 def _read_back(records: Sequence[tuple[Any, Any]], at: int) -> list[Run]:
     journal = Journal(OWNER, STORE)
-    again = Checkpoints(PLAN, 0, WorkerRecorder(PLAN, 0), journal)
+    again = Checkpoints(PLAN, WorkerRecorder(PLAN, 0), journal)
     again.load(records)
     return again.runs(SINK, (at,))
 

@@ -54,7 +54,7 @@ class Job:
         self.journal, found, _ = take_over(self.disk, OWNER, STORE, incarnation)
         read = [(meta, sections, [record_of(each.head) for each in sections]) for meta, sections in found.read()]
         last = {key_of(record): meta.number for meta, _, records in read for record in records}
-        self.checkpoints = Checkpoints(PLAN, 0, WorkerRecorder(PLAN, 0), self.journal)
+        self.checkpoints = Checkpoints(PLAN, WorkerRecorder(PLAN, 0), self.journal)
         self.checkpoints.load(
             [
                 (record, each.payload)
@@ -123,7 +123,7 @@ class Job:
             for each in sections
         ]
         last = {key_of(record): number for record, _, number in records}
-        reader = Checkpoints(PLAN, 0, WorkerRecorder(PLAN, 0), Journal(OWNER, STORE))
+        reader = Checkpoints(PLAN, WorkerRecorder(PLAN, 0), Journal(OWNER, STORE))
         reader.load([(record, payload) for record, payload, number in records if last[key_of(record)] == number])
         subject = self.kind()
         subject.state.restore(reader.runs(COUNT, (bound,)))

@@ -8,13 +8,14 @@ from falkirk.simulate.disk import SimulatedDisk
 from recovery.store.journal import Key, cost
 from recovery.store.reading import read_all, take_over
 from recovery.store.segments import Section
+from tests.support.faulty_disk import FaultyDisk
 
 STORE = b"0123456789abcdef"
 OWNER = "worker-000"
 
 
-def memory_disk() -> SimulatedDisk:
-    return SimulatedDisk(random.Random(0), lambda: 0.0)
+def memory_disk() -> FaultyDisk:
+    return FaultyDisk(random.Random(0), lambda: 0.0)
 
 
 def section(key: str, size: int) -> Section:

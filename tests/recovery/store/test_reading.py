@@ -13,9 +13,10 @@ from recovery.store.journal import Journal
 from recovery.store.reading import read_all, survey, take_over
 from recovery.store.segments import SegmentMeta, encode_segment, segment_name
 from tests.recovery.store.owners import OWNER, STORE, Owner, contents, memory_disk, section
+from tests.support.faulty_disk import FaultyDisk
 
 
-def three_segments() -> SimulatedDisk:
+def three_segments() -> FaultyDisk:
     """Segments 1, 3 and 4 are needed, 2 is gone, 0 is the fence; 4 is the newest."""
     owner = Owner(memory_disk())
     for key in "abcd":
