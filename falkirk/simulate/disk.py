@@ -276,6 +276,7 @@ def _joined(parts: Sequence[Buffer]) -> bytes:
 
 
 def aligned(data: Buffer) -> memoryview:
+    """A copy of `data` at an address that columns can use as it is."""
     memory = aligned_memory(len(data))
     memory[:] = data
     return memory.toreadonly()
