@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 VARIABLE = "FALKIRK_SYS_PATH"
 """The environment variable that tells a worker process the import path of the process that started it."""
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-_OURS = frozenset({"timely", "recovery", "monitor", "libraries", "falkirk"})
+_OURS = frozenset({"timely", "recovery", "monitor", "runtime", "libraries", "falkirk"})
 
 _NEEDED = frozenset(
     {

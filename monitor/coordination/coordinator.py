@@ -476,8 +476,11 @@ class Coordinator:
     # ------------------------------------------------------------------------------------------ the end
 
     def _on_released(self, seat: WorkerStatus) -> None:
-        """Only what is said in this generation counts: a worker says it again after each."""
-        if self.phase not in (JobPhase.RESTORING, JobPhase.RUNNING) or not seat.restored:
+        """Only what is said in this generation counts: a worker says it again after each.
+
+        To a new monitor it says so once, right after it has joined; the others may not be there yet.
+        """
+        if self.phase not in (JobPhase.ASSEMBLING, JobPhase.RESTORING, JobPhase.RUNNING) or not seat.restored:
             return
         for info, bound in zip(self._available.layout.processors, self._watermarks.durable[seat.worker]):
             if bound != info.everything:

@@ -147,6 +147,24 @@ def test_a_death_after_any_step_is_survived(name: str, interruption: str, every:
     assert every > 1 or phases >= {JobPhase.DECIDING, JobPhase.RESTORING, JobPhase.CLOSING}
 
 
+@pytest.mark.parametrize("deaths", [1, 2])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_who_is_done_says_so_once_to_a_new_monitor(workers: int, deaths: int) -> None:
+    """The others may not have joined by then, and nothing may be durable of what the new monitor has written."""
+    world = world_of("line", workers)
+    for step in first_steps(world):
+        if all(process is not None and process.released for process in world.processes):
+            break
+        step()
+    for _ in range(deaths):
+        world.kill_monitor(written=False)
+        for worker in range(workers):
+            while world.processes[worker].outbox:  # type: ignore[union-attr]
+                world.hear(worker)
+    world.settle(rounds=20)
+    assert world.finished
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_two_deaths_anywhere_are_survived(seed: int) -> None:
     random = Random(seed)

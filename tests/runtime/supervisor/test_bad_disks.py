@@ -25,9 +25,9 @@ def written(folder: Path) -> int:
 
 
 def is_whole_so_far(folder: Path) -> None:
-    """What was published is right, as far as it goes."""
+    """What was published is right, as far as it goes. Of an epoch, each worker publishes its own rows."""
     right = expected(RECORDS)
-    assert all(counts == right[epoch] for epoch, counts in in_files(folder).items())
+    assert all(counts.items() <= right[epoch].items() for epoch, counts in in_files(folder).items())
 
 
 def able_to(*wrapper: str) -> bool:
