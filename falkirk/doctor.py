@@ -284,14 +284,14 @@ def self_test() -> Finding:
     watchdog = threading.Timer(_SELF_TEST_SECONDS, group.stop)
     watchdog.start()
     try:
-        outcome = group.wait()
+        result = group.wait()
     except Exception as error:
         advice = "processes of this user must be able to start others and to talk to them; a firewall or sandbox may forbid it"
         return Finding("two workers", Verdict.BAD, f"a small job failed: {error}", advice)
     finally:
         watchdog.cancel()
     counted: dict[int, int] = {}
-    for _, batch in sorted((entry for batches in outcome.captured.values() for entry in batches), key=lambda e: e[0]):
+    for _, batch in result.captured("counts"):
         assert isinstance(batch, list)
         counted.update(batch)
     expected = {rest: sum(number % 7 == rest for number in range(records)) for rest in range(7)}

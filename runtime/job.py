@@ -48,11 +48,18 @@ class Result:
         return [(visible(at), batch) for at, batch in sorted(self._captured[name], key=lambda entry: entry[0])]
 
 
-def run_session(session: Session, drive: Drive | None, on_stats: Callable[[Stats], None] | None) -> Any:
+def run_session(
+    session: Session,
+    drive: Drive | None,
+    on_stats: Callable[[Stats], None] | None,
+    over: Callable[[], bool] | None = None,
+    on_turn: Callable[[], None] | None = None,
+) -> Any:
     """Run a session to the end of its job; what `drive` returned.
 
     `drive(session)` feeds the inputs by hand; what it leaves open is closed, and the job seen through: other workers may
-    still need this one. Raises FalkirkError when there are inputs and nobody who feeds them.
+    still need this one. `over` tells the end, where a worker that is done may be needed again; `on_turn` is called before each
+    turn. Raises FalkirkError when there are inputs and nobody who feeds them.
     """
     returned = drive(session) if drive is not None else None
     inputs = [node.name for node in session.plan.graph.of_kind("input")]
@@ -62,7 +69,9 @@ def run_session(session: Session, drive: Drive | None, on_stats: Callable[[Stats
     for name in inputs:
         session.input(name).close()
     due = time.monotonic() + STATS_SECONDS
-    while not session.done:
+    while not (session.done if over is None else over()):
+        if on_turn is not None:
+            on_turn()
         session.step(STATS_SECONDS)
         if on_stats is not None and (now := time.monotonic()) >= due:
             due = now + STATS_SECONDS

@@ -13,7 +13,6 @@ from runtime.program import Program
 from runtime.session import Session
 from runtime.supervisor.local import ProcessGroup
 from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.plan import compile_plan
 from timely.errors import naming_the_line
 
 
@@ -34,27 +33,15 @@ def run(
     check_workers(workers)
     if not isinstance(program, Program):
         program = Program(flow=program)
-    began = time.perf_counter()
-    flow = program.build()
-    names = {node.index: node.name for node in flow.graph.of_kind("capture")}
     if workers == 1:
-        return _run_here(flow, names, limits, drive, on_stats, began)
-    compile_plan(flow.graph, workers)
+        return _run_here(program.build(), limits, drive, on_stats)
     group = ProcessGroup(program, workers, limits, drive)
     with explaining(group.explain):
-        outcome = group.wait(on_stats)
-    captured = {name: outcome.captured.get(index, []) for index, name in names.items()}
-    return Result(time.perf_counter() - began, outcome.stats, outcome.returned, captured)
+        return group.wait(on_stats)
 
 
-def _run_here(
-    flow: Dataflow,
-    names: dict[int, str],
-    limits: Limits | None,
-    drive: Drive | None,
-    on_stats: OnStats | None,
-    began: float,
-) -> Result:
+def _run_here(flow: Dataflow, limits: Limits | None, drive: Drive | None, on_stats: OnStats | None) -> Result:
+    began = time.perf_counter()
     with (
         Session(flow, limits=limits) as session,
         explaining(lambda: print_report(session.worker)),
@@ -64,5 +51,5 @@ def _run_here(
         stats = {0: session_stats(session, done=True)}
         if on_stats is not None:
             on_stats(stats)
-        captured = {name: session.captured(name) for name in names.values()}
+        captured = {node.name: session.captured(node.name) for node in flow.graph.of_kind("capture")}
     return Result(time.perf_counter() - began, stats, {} if drive is None else {0: value}, captured)

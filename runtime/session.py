@@ -323,7 +323,7 @@ class Session:
                 busy = True
         if recovery is not None:
             busy = recovery.end(quiet, busy)
-        if not busy and quiet and block != 0.0 and not self.done:
+        if not busy and quiet and block != 0.0 and not (recovery is None and self.done):  # it may be needed again
             self._wait(block, pressed or paused or not runs or bool(worker.pressed_by))
         return busy or not quiet
 

@@ -74,7 +74,7 @@ def worker_of(supervisor: int) -> int:
     """The process of one of the workers."""
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-    workers = [pid for pid, command in sorted(commands.items()) if b"runtime.processes.recoverable_worker" in command]
+    workers = [pid for pid, command in sorted(commands.items()) if b"runtime.processes.worker" in command]
     return workers[1]
 
 

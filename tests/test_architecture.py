@@ -33,7 +33,7 @@ ROOMS = {
     ],
     "monitor": ["coordination explain", "web"],
     "runtime": [
-        *("links scratch imports host_limits", "control", "job_control"),
+        *("links scratch imports host_limits", "control"),
         "workspace program explain kept_input content_fingerprint inputs outputs session job",
         *("memory", "observer store_writer store_client recovery_driver", "page", "processes", "supervisor", "run"),
     ],

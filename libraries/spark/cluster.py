@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.msgpack import encode
+
 from libraries.spark.cluster_attempt import StageAttempt
 from libraries.spark.cluster_calls import Caller, Calls
 from libraries.spark.cluster_meeting import begin
@@ -25,13 +27,11 @@ from libraries.spark.cluster_session import On, SparkCluster
 from libraries.spark.cluster_task import ClusterTask
 from libraries.spark.errors import SparkError
 from recovery.layout import Layout, lay_out
-from runtime.control import CapturedBatch, Stats
-from runtime.inputs import Limits
-from runtime.job import OnStats, Result
-from runtime.job_control import (
+from runtime.control import (
     PAGE_SOCKET,
     Beat,
     Broke,
+    CapturedBatch,
     Fenced,
     FromChild,
     Here,
@@ -39,15 +39,18 @@ from runtime.job_control import (
     Needed,
     Over,
     Page,
+    Stats,
     TimelineNews,
     Unable,
     Warned,
     Watch,
     WorkerGone,
 )
+from runtime.inputs import Limits
+from runtime.job import OnStats, Result
 from runtime.page.address import PAGE_FILE, PageSocket, open_door
 from runtime.processes.greeting import listen, new_token
-from runtime.processes.recoverable_worker import FILES
+from runtime.processes.worker import FILES, StoreTask, WorkerTask
 from runtime.program import Program, packed
 from runtime.scratch import Scratch, for_sockets
 from runtime.supervisor.processes import MONITOR, Child, Children
@@ -216,18 +219,11 @@ class ClusterJob:
         workers = self.layout.workers
         self._incarnations = tuple(self._store.incarnation() for _ in range(workers))
         host = self._cluster.host
-        task = ClusterTask(
-            self._program,
-            self._source,
-            self._limits,
-            str(self._store.folder),
-            self._store.id,
-            (host, int(self._listener.getsockname()[1])),
-            self._token,
-            self._incarnations,
-            self._children.beat_seconds,
-            self._children.liveness.timeout,
-        )
+        monitor, patience = (host, int(self._listener.getsockname()[1])), self._children.liveness.timeout
+        folder, job = self._store.folder, self._store.id
+        store = StoreTask(str(folder), job, monitor, patience, self._token)
+        every = WorkerTask(self._program, workers, self._limits, job.hex(), folder / FILES, store=store)
+        task = ClusterTask(every, self._source, self._incarnations, self._children.beat_seconds)
         patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
         group = f"falkirk-{secrets.token_hex(4)}"
         work = partial(begin, (host, self._calls.port), self._token, packed(task))
@@ -361,7 +357,7 @@ class ClusterJob:
         watch = Watch(
             str(self._store.folder),
             self._store.incarnation(),
-            self.layout,
+            encode(self.layout),
             awaited,
             True,
             self._children.beat_seconds,

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from runtime.job_control import FROM_CHILD, Control, FromChild, Here, ToChild, tell
+from runtime.control import FROM_CHILD, Control, FromChild, Here, ToChild, tell
 from runtime.processes.greeting import MOST_STRANGERS, Greeting, Strangers, listen, tune
 from runtime.supervisor.liveness import Pulse
 from timely.io.acceptor import Acceptor

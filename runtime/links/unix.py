@@ -100,9 +100,9 @@ class SocketLink:
     def __init__(self, sockets: Mapping[int, socket.socket], survives: bool = False) -> None:
         self._peers: dict[int, _Peer] = {}
         self._by_file: dict[int, _Peer] = {}
+        self._spin = True
         self._poll = select.poll()
         self._survives = survives
-        self._spin = (os.cpu_count() or 1) > len(sockets)
         self._extra: set[int] = set()
         self.unsent = 0
         for worker, sock in sockets.items():
@@ -188,6 +188,7 @@ class SocketLink:
     def _add(self, worker: int, sock: socket.socket) -> None:
         self._peers[worker] = self._by_file[sock.fileno()] = _Peer(worker, sock)
         self._extra.discard(sock.fileno())  # a number that was another file's, which is closed now
+        self._spin = (os.cpu_count() or 1) > len(self._peers)
         sock.setblocking(False)
         self._poll.register(sock.fileno(), select.POLLIN)
 

@@ -20,7 +20,7 @@ from typing import Any
 from monitor.coordination.effects import TimelineEvent
 from monitor.web.questions import JobState, WrongQuestion, answer
 from monitor.web.view import Observation
-from runtime.job_control import cut, frame, put_out, take_in
+from runtime.control import cut, frame, put_out, take_in
 from runtime.page.protocol import FROM_PAGE, Answered, Asked, Looking, Sent, Serve, ToPage, encode, passed
 from timely.errors import ProtocolError
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from monitor.coordination.effects import TimelineEvent
 from monitor.web.app import Access
 from monitor.web.questions import Reply, WrongQuestion
-from runtime.job_control import cut, frame
+from runtime.control import cut, frame
 from runtime.page.protocol import TO_PAGE, Answered, Asked, Looking, Passed, Received, Seen, Serve, encode
 from runtime.page.server import PageServer
 

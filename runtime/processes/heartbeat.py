@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
-from runtime.job_control import Beat, FromChild, confession, tell
+from runtime.control import Beat, FromChild, confession, tell
 from timely.dataflow.graph import Node
 
 
@@ -40,14 +40,15 @@ class SupervisorChannel:
 
 
 class Heartbeat:
-    """Beats every `seconds`, from now on and for as long as the process lives."""
+    """Beats every `seconds`, from now on and for as long as the process lives; never if that is 0."""
 
     def __init__(self, voice: SupervisorChannel, seconds: float) -> None:
         self._voice = voice
         self._seconds = seconds
         self._began: float | None = None
         self._doing: Callable[[], str] = str
-        threading.Thread(target=self._beat, name="falkirk-heartbeat", daemon=True).start()
+        if seconds:
+            threading.Thread(target=self._beat, name="falkirk-heartbeat", daemon=True).start()
 
     def turn(self) -> None:
         """The main thread begins another turn. If none follows for long, that is worth telling."""

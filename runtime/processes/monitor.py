@@ -38,7 +38,7 @@ from recovery.protocol import Observed, ToMonitor, Watermarks
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
-from runtime.job_control import (
+from runtime.control import (
     TO_CHILD,
     Broke,
     Control,
@@ -56,6 +56,7 @@ from runtime.job_control import (
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
+from timely.data.codec.typed import Typed
 
 if TYPE_CHECKING:
     from runtime.page.live import LivePage
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 LONG_SECONDS = 600.0
 """A worker is given up after so long a silence. A process that ends is noticed at once, without that; and one turn of a
 worker lasts as long as a user's function does."""
+
+LAYOUT: Typed[Layout] = Typed("the layout of a job", Layout)
 
 _SHORTEST_TICK, _LONGEST_TICK = 0.02, 0.25
 
@@ -77,6 +80,7 @@ class MonitorProcess:
         self._tell = voice.tell
         self._timeline = watch.timeline
         self._greet_seconds = watch.beat_seconds
+        self.layout = LAYOUT.decode(watch.layout)
         self._over = False
         self._page: LivePage | None = None
         if not os.path.isdir(watch.folder):
@@ -92,7 +96,7 @@ class MonitorProcess:
         self._offset = time.time() - time.monotonic()
         saved = self._journal.saved
         self._before = saved.finished
-        changes = layout_changes(saved.layout, watch.layout) if saved.layout is not None else []
+        changes = layout_changes(saved.layout, self.layout) if saved.layout is not None else []
         if changes:
             lines = "\n  ".join(changes)
             self._end(
@@ -100,26 +104,26 @@ class MonitorProcess:
                 "Run the program as it was, or choose another store"
             )
         settings = Settings(
-            workers=watch.layout.workers,
+            workers=self.layout.workers,
             awaited=watch.awaited,
             join_seconds=LONG_SECONDS,
             pause_seconds=LONG_SECONDS,
             restore_seconds=LONG_SECONDS,
             heartbeat_seconds=LONG_SECONDS,
         )
-        shortest = min((group.seconds for group in watch.layout.groups if group.seconds is not None), default=1.0)
+        shortest = min((group.seconds for group in self.layout.groups if group.seconds is not None), default=1.0)
         self._tick = min(max(shortest / 10, _SHORTEST_TICK), _LONGEST_TICK)
         self._coordinator = Coordinator(self._now(), saved, settings)
         self._selector = selectors.DefaultSelector()
         self._workers = WorkerConnections(
-            self._selector, listener, watch.token, watch.layout.workers, lambda text: self._tell(Warned(text))
+            self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Warned(text))
         )
         self._selector.register(control.sock, selectors.EVENT_READ, None)
         for file in self._journal.files():
             self._selector.register(file, selectors.EVENT_READ, None)
         if watch.page is not None:
             (browsers,) = self._control.files(1)
-            opening = partial(self._open_page, browsers, watch.page, watch.layout, saved.events)
+            opening = partial(self._open_page, browsers, watch.page, self.layout, saved.events)
             if watch.page.hidden:  # nobody may ever come
                 self._selector.register(browsers, selectors.EVENT_READ, opening)
             else:

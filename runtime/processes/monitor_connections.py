@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from recovery.protocol import Join, ToMonitor, ToWorker, decode_to_monitor, encode_message
-from runtime.job_control import cut, frame, put_out, take_in
+from runtime.control import cut, frame, put_out, take_in
 from runtime.processes.greeting import MOST_STRANGERS, Greeting, Strangers, tune
 from timely.errors import ProtocolError
 from timely.io.acceptor import Acceptor

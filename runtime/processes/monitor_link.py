@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from recovery.protocol import ToMonitor, ToWorker, decode_to_worker, encode_message
-from runtime.job_control import cut, frame, put_out, take_in
+from runtime.control import cut, frame, put_out, take_in
 from runtime.processes.greeting import connect
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recovery.store.local import LocalStore
-from runtime.job_control import TO_CHILD, Control, Over, ToChild, Watch
+from runtime.control import TO_CHILD, Control, Over, ToChild, Watch
 from runtime.processes.greeting import GREETING_SECONDS
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
 from runtime.processes.monitor import MonitorProcess
@@ -105,9 +105,9 @@ def _watch_over(sock: socket.socket, folder: str, on_note: Callable[[str], None]
             control.read(wait=True)
             return
         Heartbeat(voice, watch.beat_seconds)
-        on_note(f"a job with {watch.layout.workers} worker(s) has connected")
         try:
             process = MonitorProcess(control, voice, listener, watch)
+            on_note(f"a job with {process.layout.workers} worker(s) has connected")
             try:
                 process.run(said[1:])
             finally:

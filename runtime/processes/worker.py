@@ -1,120 +1,234 @@
-"""A worker process: `python -m runtime.processes.worker`, started by `runtime.supervisor.local` and by nobody else."""
+"""A worker process: `python -m runtime.processes.worker`, started by its supervisor only. A task on a cluster is one inside.
+
+With a store it prepares itself as far as it can without knowing which worker it will be: what takes long is then done when it
+is needed as the replacement of one that died. It ends when its supervisor does.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import socket
 import sys
 import threading
-import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from runtime.control import CapturedBatch, Hello, Returned, Stats, WorkerFailed, receive_bytes, send_message
+import polars as pl
+
+from runtime.control import (
+    TO_CHILD,
+    Begin,
+    Built,
+    CapturedBatch,
+    Control,
+    FromChild,
+    Go,
+    Leave,
+    Peer,
+    Returned,
+    ToChild,
+    end_with,
+)
 from runtime.explain import print_report
 from runtime.imports import adopt_path
 from runtime.inputs import Limits
 from runtime.job import Drive, run_session, session_stats
 from runtime.links.interface import Link
 from runtime.links.unix import SocketLink
+from runtime.processes.heartbeat import Heartbeat, SupervisorChannel, doing
 from runtime.program import Program, unpacked
 from runtime.session import Session
 from runtime.workspace import Workspace
 from timely.data.batch import Batch
 from timely.data.codec import encode, encode_batch
+from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import fingerprint, outline
-from timely.dataflow.plan import compile_plan
-from timely.errors import CodecError, FalkirkError, told
+from timely.dataflow.plan import Plan, compile_plan
+from timely.errors import CodecError
+from timely.io import Iterable
+from timely.operators import agg
 from timely.time import Time
+
+if TYPE_CHECKING:
+    from runtime.processes.recovery import PreparedRecovery
+
+FILES = "files"
+"""The folder of the store in which jobs of operators keep files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """The parent's first message: the program, and who this process is."""
+class StoreTask:
+    """The store of a job and its monitor, which listens at a path, or at (host, port) for who knows `token`."""
+
+    folder: str
+    id: bytes
+    monitor: str | tuple[str, int]
+    patience: float
+    """Seconds that the monitor may be silent before sources pause that have much that waits for it."""
+    token: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTask:
+    """The task of all workers of a job. Without a store they begin together, when all have built the same dataflow."""
 
     program: Program
-    index: int
     workers: int
-    links: dict[int, int]
-    """File descriptors of the sockets to the other workers."""
     limits: Limits
-    drive: Drive | None
+    job: str
+    """The identity of the job, for sinks."""
     files: Path
     """The folder for files of all workers."""
-    job: str
-    """The identity of the job, which is that of this run."""
+    drive: Drive | None = None
+    store: StoreTask | None = None
 
 
-class _Stopped(BaseException):
-    """The parent wants this process to end."""
+class Stopped(BaseException):
+    """The supervisor wants this process to end."""
 
 
 def main() -> int:
     """Run one worker; the exit code is 0 unless it failed or was stopped."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    sock = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
-    data = receive_bytes(control)
-    if data is None:
-        return 1
+    threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
+    channel = SupervisorChannel(sock)
+    heartbeat = Heartbeat(channel, float(sys.argv[2]))
+    control: Control[ToChild] = Control(sock, TO_CHILD)
     adopt_path()
     try:
-        assignment: Assignment = unpacked(data)
-        links = {worker: socket.socket(fileno=file) for worker, file in assignment.links.items()}
-        _work(control, assignment, SocketLink(links) if links else None)
-    except _Stopped:
+        with os.fdopen(int(sys.argv[4]), "rb") as file:
+            task: WorkerTask = unpacked(os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0))
+        plan = compile_plan(task.program.build().graph, task.workers)
+        recovery = prepared(task, plan)
+        if recovery is not None:
+            warm_up()
+            gc.freeze()  # hundreds of thousands of objects that stay: looking at them again and again takes 0.1 s each time
+        begin, *early = control.read(wait=True) or [Leave()]
+        if not isinstance(begin, Begin):
+            return 0
+        peers = dict(zip(begin.peers, control.files(len(begin.peers))))
+        link = SocketLink(peers, survives=task.store is not None) if task.workers > 1 else None
+        worker = WorkerProcess(task, plan, recovery, begin, channel, heartbeat, control, lambda: link)
+        if hasattr(signal, "SIGQUIT"):
+            signal.signal(signal.SIGQUIT, lambda *_: print_report(worker.session.worker))
+        if task.store is None:
+            channel.tell(Built(fingerprint(plan.graph), json.dumps(outline(plan.graph))))
+            while Go() not in early:
+                if not (said := control.read(wait=True)):
+                    return 143
+                early += said
+        worker.obey(early)
+        # From now on a request to end waits for the current turn: what a sink is doing must not be torn.
+        signal.signal(signal.SIGTERM, lambda *_: worker.session.stop(Stopped()))
+        worker.run()
+    except Stopped:
         return 143
     except BaseException as error:
-        return _fail(control, error)
+        channel.confess(error)
+        return 1
     return 0
 
 
-def _work(control: socket.socket, assignment: Assignment, link: Link | None) -> None:
-    flow = assignment.program.build()
-    plan = compile_plan(flow.graph, assignment.workers)
-    lock = threading.Lock()
+class WorkerProcess:
+    """One incarnation of one worker, from its beginning to the end of the job. `link` is made when its journal is open."""
 
-    def tell(message: Hello | Stats | CapturedBatch | Returned) -> None:
-        with lock:
-            send_message(control, message)
+    def __init__(
+        self,
+        task: WorkerTask,
+        plan: Plan,
+        recovery: PreparedRecovery | None,
+        begin: Begin,
+        channel: SupervisorChannel,
+        heartbeat: Heartbeat,
+        control: Control[ToChild],
+        link: Callable[[], Link | None],
+    ) -> None:
+        self._tell, self._heartbeat, self._control = channel.tell, heartbeat, control
+        self._drive = task.drive
+        self._ended: bool | None = None if recovery is None else False
+        """True once the supervisor has said so; None: the worker knows itself."""
+        driver = None if recovery is None else recovery.open(begin, control, self.obey, channel.tell)
+        self._link = link()
+        self.session = Session(
+            plan,
+            begin.index,
+            self._link,
+            task.limits,
+            on_capture=_capturing(plan, channel.tell),
+            workspace=Workspace(task.files, durable=recovery is not None),
+            job=task.job,
+            recovery=driver,
+        )
+        heartbeat.describe(lambda: doing(self.session.worker.acting))
+
+    def run(self) -> None:
+        """Work until the job is over."""
+        session = self.session
+        over = None if self._ended is None else (lambda: bool(self._ended))
+        try:
+            value = run_session(session, self._drive, self._tell, over, self._heartbeat.turn)
+            if self._drive is not None:
+                self._tell(_returned(value))
+        except BaseException:
+            session.abort()
+            raise
+        session.close()
+        self._tell(session_stats(session, done=True))
+
+    def obey(self, messages: list[ToChild]) -> None:
+        """Do what the supervisor says; to be done before what the monitor has said meanwhile."""
+        for message in messages:
+            match message:
+                case Peer(worker) if isinstance(self._link, SocketLink):
+                    self._link.replace(worker, self._control.files(1)[0])
+                case Leave():
+                    self._ended = True
+
+
+def prepared(task: WorkerTask, plan: Plan) -> PreparedRecovery | None:
+    """Recovery for a job with a store. Others do not load its modules."""
+    if task.store is None:
+        return None
+    from runtime.processes.recovery import PreparedRecovery
+
+    return PreparedRecovery(plan, task.store, task.limits)
+
+
+def warm_up() -> None:
+    """Run records and columns through the kernels that most programs use: a process that waits as a spare has the time."""
+    flow = Dataflow("warm-up")
+    words = flow.source("records", Iterable(["a", "b", "a"]))
+    words.key_by(lambda word: word).count().capture("counts")
+    frame = pl.DataFrame({"k": [1, 2, 1], "w": ["a", "b", "a"], "v": [1, 2, 3]})
+    columns = flow.input("columns")
+    columns.to_columns().group_by("w").agg(n=agg.count(), t=agg.sum("v")).capture("words")
+    columns.to_columns().group_by("k").agg(n=agg.count(), t=agg.sum("v")).capture("numbers")
+    with Session(flow) as session:
+        session.input("columns").send(frame)
+        session.input("columns").close()
+        session.run()
+
+
+def _capturing(plan: Plan, tell: Callable[[FromChild], None]) -> Callable[[int, Time, Batch], None]:
+    """Hands captured batches over to whoever runs the job."""
 
     def captured(node: int, at: Time, batch: Batch) -> None:
         try:
             header, payload = encode_batch(batch)
         except CodecError as error:
-            where = flow.graph.nodes[node]
+            where = plan.graph.nodes[node]
             raise CodecError(f"capture {where.name!r} ({where.site}): {error}") from error
         tell(CapturedBatch(node, at, header, b"".join(payload)))
 
-    workspace = Workspace(assignment.files)
-    session = Session(
-        *(plan, assignment.index, link, assignment.limits),
-        on_capture=captured,
-        workspace=workspace,
-        job=assignment.job,
-    )
-    if hasattr(signal, "SIGQUIT"):
-        signal.signal(signal.SIGQUIT, lambda *_: print_report(session.worker))
-    tell(Hello(fingerprint(flow.graph), json.dumps(outline(flow.graph))))
-    if receive_bytes(control) is None:
-        raise _Stopped
-    threading.Thread(target=_watch_parent, args=(control,), daemon=True).start()
-    _stop_between_turns(session)
-    try:
-        value = run_session(session, assignment.drive, tell)
-        if assignment.drive is not None:
-            tell(_returned(value))
-        tell(session_stats(session, done=True))
-    except BaseException:
-        try:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent may say stop now, but this must be finished
-        finally:
-            session.abort()
-        raise
-    session.close()
+    return captured
 
 
 def _returned(value: Any) -> Returned:
@@ -124,34 +238,14 @@ def _returned(value: Any) -> Returned:
         raise CodecError(f"what the drive function returned cannot be sent back: {error}") from error
 
 
-def _watch_parent(control: socket.socket) -> None:
-    """End at once when the parent is gone: no process is left behind."""
-    if receive_bytes(control) is None:
-        os._exit(1)
-
-
 def _stop(*_: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _Stopped
-
-
-def _stop_between_turns(session: Session) -> None:
-    """From now on, a request to end waits for the current turn: what a sink is doing must not be torn."""
-    signal.signal(signal.SIGTERM, lambda *_: session.stop(_Stopped()))
-
-
-def _fail(control: socket.socket, error: BaseException) -> int:
-    kind = type(error).__name__
-    text = str(error) if isinstance(error, FalkirkError) else told(error)
-    try:
-        send_message(control, WorkerFailed(kind, text, "".join(traceback.format_exception(error))))
-    except OSError:
-        traceback.print_exception(error)
-    return 1
+    raise Stopped
 
 
 if __name__ == "__main__":
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)

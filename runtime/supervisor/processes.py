@@ -9,13 +9,17 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import IO
 
-from runtime.job_control import FROM_CHILD, Control, FromChild, ToChild, tell
+from runtime.control import FROM_CHILD, Begin, Control, FromChild, Peer, ToChild, tell
+from runtime.imports import environment_for_children
+from runtime.processes.worker import WorkerTask
+from runtime.program import packed
 from runtime.supervisor.liveness import Liveness, Pulse
-from runtime.supervisor.local import environment
 
 _GRACE_SECONDS = 3.0
 """Seconds that a stopped process has to leave by itself; then it is killed."""
@@ -27,8 +31,22 @@ behind, cut off from everybody, and its successor has fenced its journal."""
 _BEATS = 10
 """Number of times a process beats within the time-out."""
 
-WORKER = "runtime.processes.recoverable_worker"
+WORKER = "runtime.processes.worker"
 MONITOR = "runtime.processes.monitor"
+
+
+def environment(workers: int) -> dict[str, str]:
+    """This process's environment, its import path, and a fair share of the cores for Polars' own threads."""
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    return {"POLARS_MAX_THREADS": threads, **os.environ, **environment_for_children()}
+
+
+def task_file(task: WorkerTask) -> IO[bytes]:
+    """The task of all workers, in a file that only processes can read that inherit it."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    file.write(packed(task))
+    file.flush()
+    return file
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +81,11 @@ class Child:
         except OSError:
             pass
 
+    def explain(self) -> None:
+        """Have it print what it waits for, on its standard error."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGQUIT)
+
     def how_it_ended(self) -> str:
         """The end of the process, in words."""
         if self.hung:
@@ -73,18 +96,36 @@ class Child:
         return f"process {self.pid} ended with exit code {code}"
 
 
+def link_to(child: Child, begin: Begin, others: list[Child]) -> None:
+    """Let a process begin as a worker, and connect it with those of others, which are told before it can say anything."""
+    ends: list[socket.socket] = []
+    for other in others:
+        one, end = socket.socketpair()
+        for each in (one, end):
+            with suppress(OSError):
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        with one:
+            other.tell(Peer(begin.index), [one])
+        ends.append(end)
+    child.tell(begin, ends)
+    for end in ends:
+        end.close()
+
+
 class Children:
     """All processes of a job. `wait` hears them all.
 
     Args:
         workers: how many share the machine.
-        timeout: seconds without a sign of life after which a process has hung.
+        timeout: seconds without a sign of life after which a process has hung, and without reading what it is told.
+        beats: False if they give no signs of life.
     """
 
     private = ""
     """The folder of the supervisor, which the processes remove when they outlive it."""
 
-    def __init__(self, workers: int, timeout: float) -> None:
+    def __init__(self, workers: int, timeout: float, beats: bool = True) -> None:
+        self._beats = beats
         self.liveness = Liveness(timeout, time.monotonic())
         self._environment = environment(workers)
         self._selector = selectors.DefaultSelector()
@@ -92,8 +133,8 @@ class Children:
 
     @property
     def beat_seconds(self) -> float:
-        """Seconds between two signs of life of a process."""
-        return self.liveness.timeout / _BEATS
+        """Seconds between two signs of life of a process; 0: there are none."""
+        return self.liveness.timeout / _BEATS if self._beats else 0.0
 
     def start(self, module: str, files: list[int]) -> Child:
         """Start `python -m module`. Its arguments: a connection to here, how often to beat, `private`, and `files`."""

@@ -3,38 +3,47 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from runtime.control import CapturedBatch, Stats
+from runtime.control import CapturedBatch, Stats, Unable
 from runtime.job import Result
-from runtime.job_control import Unable
 from timely import errors
 from timely.data.batch import Batch
-from timely.data.codec import decode_batch
+from timely.data.codec import decode, decode_batch
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.time import Time
 
 
 class Gathered:
-    """The outcome of one run so far; `stats` is by worker."""
+    """The outcome of one run so far; `stats` is by worker.
 
-    def __init__(self, flow: Dataflow) -> None:
+    `whole`: all batches of a time reach a capture as one, which may come again from a process that took over.
+    """
+
+    def __init__(self, flow: Dataflow, whole: bool = True) -> None:
         self.stats: dict[int, Stats] = {}
+        self._whole = whole
+        self._returned: dict[int, Any] = {}
         self._began = time.perf_counter()
         self._captures = {node.index: node.name for node in flow.graph.of_kind("capture")}
-        self._captured: dict[tuple[int, int, Time], Batch] = {}
+        self._captured: dict[tuple[int, Time, int], Batch] = {}
 
     def capture(self, worker: int, message: CapturedBatch) -> None:
-        """It is whole, and may come again from a process that took over: then it is one and the same."""
+        """A batch of a capture of `worker`."""
         batch = decode_batch(message.header, memoryview(message.payload))
-        self._captured[message.node, worker, message.time] = batch
+        self._captured[message.node, message.time, worker if self._whole else len(self._captured)] = batch
+
+    def returns(self, worker: int, value: bytes) -> None:
+        """What the `drive` function of `worker` has returned."""
+        self._returned[worker] = decode(value)
 
     def result(self) -> Result:
         """The job's result."""
         captured: dict[str, list[tuple[Time, Batch]]] = {name: [] for name in self._captures.values()}
-        for (node, _, at), batch in self._captured.items():
+        for (node, at, _), batch in self._captured.items():
             captured[self._captures[node]].append((at, batch))
-        return Result(time.perf_counter() - self._began, dict(self.stats), {}, captured)
+        return Result(time.perf_counter() - self._began, dict(self.stats), self._returned, captured)
 
 
 def error_of(failure: Unable, who: str) -> FalkirkError:

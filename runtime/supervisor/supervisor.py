@@ -8,47 +8,47 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+from msgspec.msgpack import encode
+
 from recovery.layout import Layout, lay_out
-from runtime.control import CapturedBatch, Stats
-from runtime.host_limits import check_processes, check_workers
-from runtime.inputs import Limits
-from runtime.job import OnStats, Result, explaining
-from runtime.job_control import (
+from runtime.control import (
     MONITOR_SOCKET,
     PAGE_SOCKET,
-    TASK_FILE,
     Beat,
     Begin,
     Broke,
+    CapturedBatch,
     Fenced,
     FromChild,
     Leave,
     Needed,
     Over,
     Page,
-    Peer,
+    Stats,
     TimelineNews,
     Unable,
     Warned,
     Watch,
     WorkerGone,
 )
+from runtime.host_limits import check_processes, check_workers
+from runtime.inputs import Limits
+from runtime.job import OnStats, Result, explaining
 from runtime.page.address import PAGE_FILE, PageSocket, open_door
-from runtime.processes.recoverable_worker import FILES, WorkerTask
 from runtime.processes.standalone_monitor import NoMonitor, address_of, connect
-from runtime.program import Program, packed
+from runtime.processes.worker import FILES, StoreTask, WorkerTask
+from runtime.program import Program
 from runtime.scratch import Scratch, for_sockets
-from runtime.supervisor.processes import MONITOR, WORKER, Child, Children
+from runtime.supervisor.processes import MONITOR, WORKER, Child, Children, link_to, task_file
 from runtime.supervisor.result import Gathered, error_of
 from runtime.supervisor.store import JobStore, told
 from timely.dataflow.plan import compile_plan
@@ -147,11 +147,10 @@ class Job:
         self._listener.bind(address)
         os.chmod(address, 0o600)
         self._listener.listen(4 * workers + 16)
-        task = os.open(os.path.join(private, TASK_FILE), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._task = resources.enter_context(open(task, "w+b"))  # noqa: SIM115
-        patience = self._children.liveness.timeout
-        self._task.write(packed(WorkerTask(program, workers, limits, str(folder), self._store.id, address, patience)))
-        self._task.flush()
+        job, patience = self._store.id, self._children.liveness.timeout
+        store = StoreTask(str(folder), job, address, patience)
+        task = WorkerTask(program, workers, limits, job.hex(), folder / FILES, store=store)
+        self._task = resources.enter_context(task_file(task))
         self._folder = folder
         if self._page is None:
             self._page = resources.enter_context(
@@ -185,8 +184,8 @@ class Job:
     def explain(self) -> None:
         """Have every worker print what it waits for, on its standard error."""
         for child in self._workers.values():
-            if child.worker in self.stats and child.process is not None and child.process.poll() is None:
-                child.process.send_signal(signal.SIGQUIT)
+            if child.worker in self.stats:
+                child.explain()
 
     def run(self, on_stats: OnStats | None = None) -> Result:
         """See the job through.
@@ -387,7 +386,7 @@ class Job:
         watch = Watch(
             str(self._folder),
             self._store.incarnation(),
-            self.layout,
+            encode(self.layout),
             awaited,
             timeline,
             self._children.beat_seconds,
@@ -407,17 +406,7 @@ class Job:
             self._start_spare()
         child = self._spares.popleft()
         child.worker, child.incarnation = worker, self._store.incarnation()
-        ends: dict[int, socket.socket] = {}
-        for other, theirs in self._workers.items():
-            one, ends[other] = socket.socketpair()
-            for end in (one, ends[other]):
-                with suppress(OSError):
-                    end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-            theirs.tell(Peer(worker), [one])  # before the new one can say anything
-            one.close()
-        child.tell(Begin(worker, child.incarnation, tuple(ends)), list(ends.values()))
-        for end in ends.values():
-            end.close()
+        link_to(child, Begin(worker, child.incarnation, tuple(self._workers)), list(self._workers.values()))
         self._workers[worker] = child
         self._spare_due = time.monotonic() + _SPARE_SECONDS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.imports import RESERVED
+from runtime.imports import RESERVED, environment_for_children
+from timely.errors import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -159,3 +161,10 @@ def test_interruption_in_the_middle_of_imports_is_told_in_a_line(folder: Path, w
     assert done.returncode == 130, (done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("stopped: by Ctrl-C")
+
+
+def test_every_package_of_falkirk_is_found_by_processes_and_hidden_by_no_program() -> None:
+    assert set(PACKAGES) <= RESERVED
+    path = environment_for_children().get("PYTHONPATH", "").split(os.pathsep)
+    installed = importlib.util.find_spec("falkirk") is not None and "site-packages" in str(ROOT)
+    assert installed or str(ROOT) in path

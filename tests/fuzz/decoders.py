@@ -46,13 +46,14 @@ from recovery.recorder import WorkerRecorder
 from recovery.store.identity import store_id
 from recovery.store.reading import take_over
 from recovery.store.segments import FORMAT, Section, SegmentMeta, decode_segment, encode_segment, segment_name
-from runtime import control, job_control
+from runtime import control
 from runtime.links.frames import GOODBYE, decode_frame, encode_frame
 from runtime.links.unix import SocketLink
 from runtime.links.zeromq import FAILED, FRAME, HEADER, HELLO, PART, PROTOCOL, TAKEN, ZmqLink
 from runtime.links.zeromq import GOODBYE as ZMQ_GOODBYE
 from runtime.page import protocol as page
 from runtime.processes.greeting import Greeting
+from runtime.processes.monitor import LAYOUT
 from runtime.processes.monitor_journal import MonitorJournal
 from runtime.supervisor.host_file import HostEntry, HostFile, create_host_files
 from runtime.supervisor.hosts import Greeting as HostGreeting
@@ -251,31 +252,29 @@ def said_to_worker() -> list[bytes]:
 _stats = control.Stats(1, 2, 3, 4, 5, False, (control.JobStats("spark", 1, "tasks", 2, 3, 0.5),))
 _captured = control.CapturedBatch(1, (2,), *joined([("a", 1)]))
 TO_CHILD: list[Any] = [
-    job_control.Begin(1, 2, (0, 2)),
-    job_control.Peer(1),
-    job_control.Leave(),
-    job_control.Watch("store", 1, small(), (0, 1), True, 0.5, job_control.Page("job", "secret"), b"token"),
-    job_control.WorkerGone(1, 2, "it died"),
-    job_control.Broke(1, "it failed"),
+    control.Begin(1, 2, (0, 2)),
+    control.Go(),
+    control.Peer(1),
+    control.Leave(),
+    control.Watch(
+        "store", 1, msgspec.msgpack.encode(small()), (0, 1), True, 0.5, control.Page("job", "secret"), b"token"
+    ),
+    control.WorkerGone(1, 2, "it died"),
+    control.Broke(1, "it failed"),
 ]
 FROM_CHILD: list[Any] = [
-    job_control.Needed(1),
-    job_control.Fenced(1, -1, "why"),
-    job_control.TimelineNews("failure", 1.5, {"worker": 1, "text": ["a"]}),
-    job_control.Over("reason", False, True),
-    job_control.Unable("SourceError", "text", "trace", True),
-    job_control.Warned("text"),
-    job_control.Here(1, 2, "host", 3),
-    job_control.Beat(0.5, "map"),
-    _stats,
-    _captured,
-]
-TO_PARENT: list[Any] = [
-    control.Hello("fingerprint", json.dumps({"map": {"kind": "map"}})),
+    control.Needed(1),
+    control.Fenced(1, -1, "why"),
+    control.TimelineNews("failure", 1.5, {"worker": 1, "text": ["a"]}),
+    control.Over("reason", False, True),
+    control.Unable("SourceError", "text", "trace", True),
+    control.Warned("text"),
+    control.Here(1, 2, "host", 3),
+    control.Beat(0.5, "map"),
+    control.Built("fingerprint", json.dumps({"map": {"kind": "map"}})),
     _stats,
     _captured,
     control.Returned(encode((1, "x"))),
-    control.WorkerFailed("SourceError", "text", "trace"),
 ]
 _observed = protocol.Observed(0, 1, bytes(80), 5, 6, 7, (0.5,))
 TO_PAGE: list[Any] = [
@@ -346,7 +345,7 @@ def framed(messages: Callable[[], Sequence[bytes]]) -> Callable[[], list[bytes]]
 
     def samples() -> list[bytes]:
         all_ = messages()
-        return [job_control.frame(a) + job_control.frame(b) for a, b in zip(all_, [*all_[1:], all_[0]])]
+        return [control.frame(a) + control.frame(b) for a, b in zip(all_, [*all_[1:], all_[0]])]
 
     return samples
 
@@ -799,18 +798,30 @@ def greeting(sock: socket.socket) -> Callable[[], object]:
     return lambda: [heard.hear(sock) for _ in range(2)]
 
 
-def to_parent(sock: socket.socket) -> Callable[[], object]:
-    """What the parent of workers hears of one."""
-    reader = control.MessageReader(sock)
+def to_child(sock: socket.socket) -> Callable[[], object]:
+    """A process, which hears its supervisor."""
+    reader = control.Control(sock, control.TO_CHILD)
 
     def read() -> None:
-        for message in reader.read()[0]:
+        for message in reader.read():
+            if isinstance(message, control.Watch):
+                LAYOUT.decode(message.layout)
+
+    return read
+
+
+def from_child(sock: socket.socket) -> Callable[[], object]:
+    """A supervisor, which hears a process."""
+    reader = control.Control(sock, control.FROM_CHILD)
+
+    def read() -> None:
+        for message in reader.read():
             match message:
                 case control.CapturedBatch(header=header, payload=payload):
                     read_batch(header, payload)
                 case control.Returned(value):
                     decode(value)
-                case control.Hello(outline=outline):
+                case control.Built(outline=outline):
                     read_outline(outline)
 
     return read
@@ -849,16 +860,15 @@ TARGETS = {
         Target(
             "to child",
             framed(all_packed(TO_CHILD)),
-            over_a_socket(lambda sock: job_control.Control(sock, job_control.TO_CHILD).read),
+            over_a_socket(to_child),
             change=length_first,
         ),
         Target(
             "from child",
             framed(all_packed(FROM_CHILD)),
-            over_a_socket(lambda sock: job_control.Control(sock, job_control.FROM_CHILD).read),
+            over_a_socket(from_child),
             change=length_first,
         ),
-        Target("to parent", framed(all_packed(TO_PARENT)), over_a_socket(to_parent), change=length_first),
         Target("to page", all_packed(TO_PAGE), plain(page.TO_PAGE.decode), msgpack=True),
         Target("from page", all_packed(FROM_PAGE), plain(page.FROM_PAGE.decode), msgpack=True),
         Target("to spark", all_packed(TO_SPARK), plain(spark.TO_SPARK.decode), msgpack=True),

@@ -21,17 +21,17 @@ from libraries.spark.cluster import ClusterJob
 from libraries.spark.cluster_attempt import Ending, read_ending
 from libraries.spark.cluster_calls import Calls
 from libraries.spark.cluster_session import SparkCluster
-from libraries.spark.cluster_task import shared_store
+from libraries.spark.cluster_task import check_shared
 from libraries.spark.errors import SparkError
 from libraries.spark.placement import home
 from libraries.spark.session import SparkOptions
 from recovery.store.identity import make_store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
-from runtime.job_control import Here, tell
+from runtime.control import Here, tell
 from runtime.page.address import PAGE_FILE
 from runtime.processes.greeting import connect, new_token
-from runtime.processes.recoverable_worker import FILES
+from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.stop import JobStopped, stop_job
 from tests.libraries.spark import region_under_test
@@ -97,19 +97,19 @@ def test_only_tasks_that_know_the_secret_are_heard() -> None:
 
 def test_store_that_is_not_shared_is_refused_where_a_worker_misses_it(tmp_path: Path) -> None:
     with pytest.raises(StoreGone, match=r"there is no folder .*missing on .*all hosts of the cluster share"):
-        shared_store(str(tmp_path / "missing"), b"x" * 16)
+        check_shared(str(tmp_path / "missing"), b"x" * 16)
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreGone, match=r"empty on .* is not the store of this job"):
-        shared_store(str(tmp_path / "empty"), b"x" * 16)
+        check_shared(str(tmp_path / "empty"), b"x" * 16)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     with pytest.raises(StoreGone, match="is not the store of this job"):
-        shared_store(str(tmp_path / "other"), b"x" * 16)
+        check_shared(str(tmp_path / "other"), b"x" * 16)
     with LocalStore(tmp_path / "store") as store:
         identity = make_store_id(store, b"y" * 16)
-    shared_store(str(tmp_path / "store"), identity).close()
+    check_shared(str(tmp_path / "store"), identity)
     with pytest.raises(StoreGone, match="is not the store of this job"):
-        shared_store(str(tmp_path / "store"), b"x" * 16)
+        check_shared(str(tmp_path / "store"), b"x" * 16)
 
 
 def a_flow() -> Dataflow:

@@ -16,7 +16,7 @@ import pytest
 from libraries import spark
 from libraries.spark.placement import home
 from recovery.policies import Batch, Lazy
-from runtime.processes.recoverable_worker import FILES
+from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.support.beside import run_beside

@@ -12,7 +12,7 @@ import pytest
 
 from recovery.layout import Layout, lay_out
 from recovery.protocol import Cut, Join, ToMonitor, encode_message
-from runtime.job_control import frame
+from runtime.control import frame
 from runtime.processes.greeting import TOKEN_BYTES, Greeting, connect, listen, new_token
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_link import SocketMonitorLink

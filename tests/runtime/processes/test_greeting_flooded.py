@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from libraries.spark.cluster_calls import Calls
 from recovery.layout import Layout, lay_out
 from recovery.protocol import Join, ToMonitor, encode_message
-from runtime.job_control import frame
+from runtime.control import frame
 from runtime.processes import greeting
 from runtime.processes.greeting import MOST_STRANGERS, Strangers, connect, listen, new_token
 from runtime.processes.monitor_connections import WorkerConnections

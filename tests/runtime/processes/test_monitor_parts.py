@@ -11,7 +11,7 @@ from recovery.layout import lay_out
 from recovery.protocol import Cut, Join, Released
 from recovery.store.identity import make_store_id
 from recovery.store.local import LocalStore
-from runtime.job_control import TO_CHILD, Begin, Control, Peer, ToChild, WorkerGone, tell
+from runtime.control import TO_CHILD, Begin, Control, Peer, ToChild, WorkerGone, tell
 from runtime.links.unix import SocketLink
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal

@@ -16,8 +16,8 @@ import pytest
 from msgspec.msgpack import encode
 
 from recovery.layout import lay_out
+from runtime.control import Watch, frame
 from runtime.inputs import Limits
-from runtime.job_control import Watch, frame
 from runtime.processes.standalone_monitor import SOCKET, NoMonitor
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
@@ -146,7 +146,7 @@ def test_who_is_no_job_does_not_keep_the_monitor_from_one_that_is(tmp_path: Path
     store = tmp_path / "store"
     monitor = monitors.start(str(store))
     layout = lay_out(compile_plan(build(str(tmp_path)).graph, 1))
-    without_its_sockets = Watch(str(store), 1, layout, (), False, 1.0)
+    without_its_sockets = Watch(str(store), 1, encode(layout), (), False, 1.0)
     for said in (b"", b"\0\0\0\0", b"\1\0\0\0\xc1", b"GET / HTTP/1.1\r\n\r\n", frame(encode(without_its_sockets))):
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.connect(str(store / SOCKET))

@@ -83,12 +83,12 @@ def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
     ("module", "place", "said"),
     [
         (
-            "runtime.processes.recoverable_worker",
+            "runtime.processes.worker",
             "runtime.observer:Observer._measure",
             ["worker 0 cannot tell", "worker 1 cannot tell"],
         ),
         ("runtime.processes.monitor", "runtime.page.live:LivePage.observe", ["the page cannot show all: KeyError"]),
-        ("runtime.processes.recoverable_worker", "recovery.agent:suppose", []),
+        ("runtime.processes.worker", "recovery.agent:suppose", []),
     ],
 )
 def test_an_error_in_looking_at_a_job_does_not_concern_the_job(

@@ -27,7 +27,16 @@ from timely.operators import agg
 
 HERE = Path(__file__).name
 SOON = 8.0
-"""Seconds within which a failed job must be over, on a slow machine: well below the waits for goodbyes."""
+"""Seconds within which a failed job must be over, beside its start: below the waits for goodbyes."""
+
+
+def started() -> float:
+    """Seconds that a small job takes just now, on a machine that may have much else to do."""
+    began = time.monotonic()
+    flow = Dataflow()
+    flow.source("in", Iterable([1])).capture()
+    run(flow, workers=2)
+    return time.monotonic() - began
 
 
 def within(seconds: float, action: Callable[[], Any]) -> Any:
@@ -36,7 +45,9 @@ def within(seconds: float, action: Callable[[], Any]) -> Any:
         return action()
     finally:
         took = time.monotonic() - began
-        assert took < seconds, f"it took {took:.1f} s"
+        if took >= seconds:
+            allowed = seconds + 2 * started()
+            assert took < allowed, f"it took {took:.1f} s, and {allowed:.1f} s were allowed"
 
 
 def gone(pid: int) -> bool:
@@ -245,15 +256,13 @@ def test_workers_that_lose_their_parent_end() -> None:
     flow = Dataflow()
     flow.source("in", Scripted([Pause(60)])).capture()
     group = ProcessGroup(Program(flow=flow), 2)
-    group.outcome  # noqa: B018
     deadline = time.monotonic() + 20
-    while any(child.hello is None for child in group._children) and time.monotonic() < deadline:
-        for child in group._children:
-            if child.hello is None:
-                group._read(child)
-    for child in group._children:
+    while len(group._built) < 2 and time.monotonic() < deadline:
+        group._turn(0.1)
+    for child in group._members:
         child.control.close()
-    for child in group._children:
+    for child in group._members:
+        assert child.process is not None
         assert child.process.wait(SOON) != 0
 
 
