@@ -124,7 +124,10 @@ class Columns(Wire):
         """Pairs (value of `column`, the row as a dict), ready for keyed verbs over records."""
 
         def pairs(batch: Batch) -> Batch:
-            return [(row[column], row) for row in records_of(batch)]
+            rows = records_of(batch)
+            if rows and column not in rows[0]:
+                raise LookupError(f"there is no column {column!r}, only {', '.join(map(repr, rows[0]))}")
+            return [(row[column], row) for row in rows]
 
         return view(self._stage("key_by", name, pairs), Keyed)
 

@@ -147,6 +147,11 @@ class Wire:
         return self._of(self._attach(kind, chosen, channel, stages=(stage,)))
 
     def _same_scope(self, other: Wire, verb: str) -> None:
+        if not isinstance(other, Wire):
+            raise GraphError(
+                f"{user_site()}: {verb} takes another stream, not {type(other).__name__}; make a stream of it first: "
+                "flow.columns(name, Batches([frame])) or flow.source(name, Iterable(records))"
+            )
         if other.graph is not self.graph:
             raise GraphError(f"{user_site()}: {verb} of streams of two dataflows; build both in one Dataflow")
         if other.scope is not self.scope:

@@ -30,7 +30,7 @@ ABSENT: Any = object()
 def pairs_of(batch: Batch) -> list[Any]:
     """The batch as a list of pairs; TypeError if it holds columns, or records that are no pairs."""
     if isinstance(batch, list):
-        if countOf(map(type, batch), tuple) != len(batch):
+        if countOf(map(type, batch), tuple) != len(batch) or (batch and len(batch[0]) != 2):
             _check_pairs(batch)
         return batch
     raise TypeError("keyed verbs over records take pairs (key, value), but columns arrived; use key_by first")
@@ -38,9 +38,10 @@ def pairs_of(batch: Batch) -> list[Any]:
 
 def _check_pairs(batch: list[Any]) -> None:
     for record in batch:  # text of two characters would pass for a pair
-        if not isinstance(record, tuple | list):
+        if not isinstance(record, tuple | list) or len(record) != 2:
+            of = f" of {len(record)}" if isinstance(record, tuple | list) else ""
             raise TypeError(
-                f"keyed verbs take pairs (key, value), and {record!r} is none ({type(record).__name__}); make pairs with "
+                f"keyed verbs take pairs (key, value), and {record!r} is none ({type(record).__name__}{of}); make pairs with "
                 "key_by(function), or map each record to a tuple before keyed()"
             )
 
