@@ -24,11 +24,23 @@ import flights_data
 import polars as pl
 
 import falkirk
-from falkirk import Batch, Context, Dataflow, Ephemeral, Epochs, Lazy, Operator, agg, spark
-from timely.dataflow.columns import Columns
-from timely.dataflow.keyed import Keyed
-from timely.dataflow.stream import Stream
-from timely.state import KeyedState, Parts, TimedBatches
+from falkirk import (
+    Batch,
+    Columns,
+    Context,
+    Dataflow,
+    Ephemeral,
+    Epochs,
+    Keyed,
+    KeyedState,
+    Lazy,
+    Operator,
+    Parts,
+    Stream,
+    TimedBatches,
+    agg,
+    spark,
+)
 
 STATISTICS = {
     "flights": agg.count(),

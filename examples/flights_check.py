@@ -15,9 +15,8 @@ import networkx as nx
 import polars as pl
 from flights_data import WEEK
 
-from runtime.job import Result
+from falkirk import Result, Time
 from timely.data.batch import Batch, as_arrow, is_columns
-from timely.time import Time
 
 Table = Mapping[Any, Any]
 

@@ -16,8 +16,7 @@ Only `max` behind the loop, which has to see all of an epoch, is told when it ha
 from __future__ import annotations
 
 import falkirk
-from falkirk import Dataflow
-from timely.dataflow.stream import Stream
+from falkirk import Dataflow, Stream
 
 Walk = tuple[int, int, int]
 """(where it started, where it is, steps so far)"""

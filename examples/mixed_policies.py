@@ -23,10 +23,7 @@ from random import Random
 from typing import Any
 
 import falkirk
-from falkirk import Batch, Context, Dataflow, Ephemeral, Lazy, LogHistory, Operator
-from timely.dataflow.keyed import Keyed
-from timely.dataflow.stream import Stream
-from timely.io import Sink
+from falkirk import Batch, Context, Dataflow, Ephemeral, Keyed, Lazy, LogHistory, Operator, Sink, Stream
 
 PEOPLE = 40
 LONG = 18

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import falkirk
-from falkirk import Dataflow
-from timely.dataflow.keyed import Keyed
+from falkirk import Dataflow, Keyed
 
 FLORENCE = Path(__file__).parent / "data" / "florence.csv"
 DAMPING = 0.85

@@ -93,8 +93,8 @@ def _error(node: Node, kind: str, names: list[str]) -> OperatorError:
     listed = " and ".join(f"`{name}`" for name in names)
     return OperatorError(
         f"{node} keeps {listed} of {kind} from one time to the next, which nobody would remember after a failure: keep it in "
-        "`state` instead (timely.state has several kinds), or give the operator .policy(LogHistory()), which brings back "
-        f"attributes as well. If no result depends on it, say so in class {kind}: transient = "
+        "`state` instead (falkirk.KeyedState, TimedValues, TimedBatches, Parts), or give the operator .policy(LogHistory()), "
+        f"which brings back attributes as well. If no result depends on it, say so in class {kind}: transient = "
         f"({', '.join(map(repr, names))},)"
     )
 

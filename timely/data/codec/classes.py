@@ -176,11 +176,11 @@ def _advice(cls: type) -> str:
         if issubclass(cls, base):
             return (
                 f"it is a subclass of {base.__name__}: convert it to a plain {base.__name__} first, "
-                "or register it with timely.data.codec.register(cls, encode, decode)"
+                "or register it with falkirk.register(cls, encode, decode)"
             )
     if callable(cls) and cls.__module__ in ("builtins", "functools", "types"):
         return "send data, not code or open resources, from one operator to the next"
-    return "make it a dataclass, or register it with timely.data.codec.register(cls, encode, decode)"
+    return "make it a dataclass, or register it with falkirk.register(cls, encode, decode)"
 
 
 def _printable(name: str) -> str:
@@ -287,7 +287,7 @@ def _read_registered(column: Column) -> list[Any]:
     decode = _readers.get(column[1])
     if decode is None:
         raise CodecError(
-            f"type {column[1]} is not registered in this process; call timely.data.codec.register where the program is built"
+            f"type {column[1]} is not registered in this process; call falkirk.register where the program is built"
         )
     return list(map(decode, read(column[2])))
 
