@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BEHIND = re.compile(
-    r"^\s*(?:from|import) (?:timely|recovery|monitor|runtime|libraries)\b.*$|`(?:timely|recovery)\.[\w.]+", re.M
-)
+ROOMS = "timely|recovery|monitor|runtime|libraries"
+BEHIND = re.compile(rf"^\s*(?:from|import) (?:{ROOMS})\b.*$|`(?:{ROOMS})\.[\w.]+", re.M)
 # They drive a whole job from outside, ask its monitor and kill its workers: no program of a user's does that.
 DEMO = {"flights_check.py", "flights_demo.py", "flights_failure.py", "flights_report.py"}
 # They explain how the inside works, with its own names.
