@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +25,7 @@ import coverage
 
 if TYPE_CHECKING:  # at run time nothing of the product may be imported before the tracing begins
     from falkirk.simulate.outside import Result
+    from falkirk.simulate.world import World
     from timely.dataflow.dataflow import Dataflow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +56,11 @@ def programs() -> dict[str, Callable[[], Dataflow]]:
     from tests.falkirk.simulate.troubled import histories
     from tests.recovery.jobs import RULE_PROGRAMS
 
-    return {**RULE_PROGRAMS, **PROGRAMS, "histories": histories}
+    found: dict[str, Callable[[], Dataflow]] = {}
+    for name, build in {**RULE_PROGRAMS, **PROGRAMS, "histories": histories}.items():
+        if build not in found.values():
+            found[name] = build
+    return found
 
 
 # What is missed
@@ -160,14 +166,29 @@ def stale(entries: dict[str, dict[str, str]]) -> list[str]:
 # Running
 
 
-def runs(seeds: int, only: Sequence[str]) -> list[tuple[str, int, bool]]:
-    """(program, seed, whether in more trouble than usual) of all runs."""
-    names = [name for name in programs() if not only or name in only]
-    return [(name, seed, troubled) for seed in range(seeds) for name in names for troubled in (False, True)]
+KINDS = ("troubled", "often", "usual")
+"""Kinds of worlds: more trouble than users' programs are given, frequent deaths, the faults of `falkirk simulate`."""
 
 
-def measure(part: int, parts: int, seeds: int, only: Sequence[str]) -> tuple[bytes, list[str]]:
-    """Every `parts`-th run; what was traced, and what has failed."""
+def world(kind: str, build: Callable[[], Dataflow], seed: int) -> World:
+    """A simulated job."""
+    from falkirk.simulate.world import World
+    from tests.falkirk.simulate.often import often
+    from tests.falkirk.simulate.troubled import TroubledWorld
+
+    workers = 3 - seed % 3
+    if kind == "often":
+        return often(build, workers, seed)
+    return (TroubledWorld if kind == "troubled" else World)(build, workers, seed)
+
+
+def measure(part: int, options: argparse.Namespace) -> tuple[bytes, list[str], int]:
+    """The runs of one process; what was traced, what has failed, and the number of runs.
+
+    It has every n-th program. A program in a kind of world has the next seed until `dull` seeds in a row have added nothing to
+    what all have executed: most of them are over soon.
+    """
+    ends = time.monotonic() + options.seconds
     traced = coverage.Coverage(
         data_file=None, config_file=False, branch=True, include=[str(ROOT / name) for name in FILES]
     )
@@ -175,25 +196,38 @@ def measure(part: int, parts: int, seeds: int, only: Sequence[str]) -> tuple[byt
     traced.start()
     traced.switch_context("import")
     from falkirk.simulate.simulation import Simulation
-    from falkirk.simulate.world import World
-    from tests.falkirk.simulate.troubled import TroubledWorld, small_histories
+    from tests.falkirk.simulate.troubled import large_states, small_histories
 
-    build = programs()
+    build = {name: make for name, make in programs().items() if not options.only or name in options.only}
     expected: dict[str, Result] = {}
     traced.switch_context("simulated")
-    for name, seed, troubled in runs(seeds, only)[part::parts]:
-        if name not in expected:
-            expected[name] = Simulation(build[name], 1).expected
-        world = (TroubledWorld if troubled else World)(build[name], 1 + seed % 3, seed)
-        try:
-            with small_histories() if troubled else nullcontext():
-                world.run(100_000)
-            world.outside.compare(expected[name])
-        except Exception as error:
-            kind = "troubled" if troubled else "usual"
-            failures.append(f"{name}, {1 + seed % 3} workers, seed {seed}, {kind}: {type(error).__name__}: {error}")
+    left = {(name, kind): options.dull for kind in KINDS for name in list(build)[part :: options.processes]}
+    known = done = 0
+    for seed in range(options.seeds):
+        for name, kind in list(left):
+            if time.monotonic() >= ends:
+                break
+            if name not in expected:
+                expected[name] = Simulation(build[name], 1).expected
+            done += 1
+            job = world(kind, build[name], seed)
+            try:
+                with {"troubled": small_histories, "often": large_states, "usual": nullcontext}[kind]():
+                    job.run(100_000)
+                job.outside.compare(expected[name])
+            except Exception as error:
+                failures.append(f"{name}, {job.workers} workers, seed {seed}, {kind}: {type(error).__name__}: {error}")
+            before, known = known, _arcs(traced)
+            left[name, kind] = options.dull if known > before else left[name, kind] - 1
+            if not left[name, kind]:
+                del left[name, kind]
     traced.stop()
-    return traced.get_data().dumps(), failures
+    return traced.get_data().dumps(), failures, done
+
+
+def _arcs(traced: coverage.Coverage) -> int:
+    data = traced.get_data()
+    return sum(len(data.arcs(name) or ()) for name in data.measured_files())
 
 
 def shares(traced: Sequence[bytes]) -> Iterator[Share]:
@@ -221,16 +255,17 @@ def shares(traced: Sequence[bytes]) -> Iterator[Share]:
 def main() -> int:
     """Run, report; 1 if too little is executed, or not all that is missed is explained."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=60, help="of each program")
+    parser.add_argument("--seeds", type=int, default=60, help="at most so many of each program in each kind of world")
+    parser.add_argument("--dull", type=int, default=4, help="give up a program after so many seeds that add nothing")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="begin no run after that")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", action="append", default=[], help="this program")
     options = parser.parse_args()
-    arguments = [(part, options.processes, options.seeds, options.only) for part in range(options.processes)]
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-        found = list(pool.map(measure, *zip(*arguments)))
-    reasons, wrong = explained(), [failure for _, failures in found for failure in failures]
+        found = list(pool.map(measure, range(options.processes), [options] * options.processes))
+    reasons, wrong = explained(), [failure for _, failures, _ in found for failure in failures]
     executed = everything = 0
-    for each in shares([data for data, _ in found]):
+    for each in shares([data for data, _, _ in found]):
         executed, everything = executed + each.executed, everything + each.all
         why = reasons.get(each.name, {})
         print(f"{each.percent:6.1f} %  {each.name}")
@@ -243,7 +278,8 @@ def main() -> int:
     percent = 100 * executed / everything
     if percent < LEAST:
         wrong.append(f"only {percent:.1f} %, where it must be {LEAST:.0f} %")
-    print(f"{percent:6.1f} %  of {everything:,} lines and branches")
+    runs = sum(done for _, _, done in found)
+    print(f"{percent:6.1f} %  of {everything:,} lines and branches, in {runs:,} runs")
     wrong += [f"explained, but not there: {entry}" for entry in stale(reasons)]
     for each_wrong in wrong:
         print(each_wrong, file=sys.stderr)

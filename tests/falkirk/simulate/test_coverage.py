@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 
-from falkirk.simulate.faults import Rates
 from falkirk.simulate.world import World
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.metadata import Bound
 from recovery.protocol import Decision
 from recovery.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
+from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import PROGRAMS
 from timely.data.messages import Message
 from timely.time import Time
 from timely.worker.restoring import ResentBatch, RestoredProcessor
-
-OFTEN = Rates(until=3.0, kill=0.002, kill_io=0.003, in_rounds=8.0)
-"""Workers die at work, at I/O, and often again while others recover."""
 
 
 class Counted:
@@ -97,10 +93,7 @@ def right(program: str) -> Any:
 
 def run(program: str, seed: int) -> None:
     """One job with many failures."""
-    world = World(PROGRAMS[program], 3, seed, ())
-    world._hurry = 0.01
-    world.disk.faults = replace(world.disk.faults, delay=(0.002, 0.02))
-    world.injector.rates = OFTEN
+    world = often(PROGRAMS[program], 3, seed)
     world.run()
     world.outside.compare(right(program))
 

@@ -6,20 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from falkirk.simulate.faults import KINDS, Rates
+from falkirk.simulate.faults import KINDS
 from falkirk.simulate.outside import Result, same
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
 from recovery.checkpoint import checkpoints, pace
 from recovery.rollback.orders import RollbackPlanner
 from runtime.session import Session
+from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import PROGRAMS
 from timely.dataflow.dataflow import Dataflow
 from timely.io.memory import rows_of
@@ -197,10 +197,7 @@ def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.
     monkeypatch.setattr(RollbackPlanner, "_restore", watched)
     for name, seeds in (("logged_exchange", (69,)), ("acyclic", (63, 113))):
         for seed in seeds:
-            world = World(PROGRAMS[name], 3, seed, ())
-            world._hurry = 0.01
-            world.disk.faults = replace(world.disk.faults, delay=(0.002, 0.02))
-            world.injector.rates = Rates(until=3.0, kill=0.002, kill_io=0.003, in_rounds=8.0)
+            world = often(PROGRAMS[name], 3, seed)
             world.run()
             world.outside.compare(simulation(name, 3).expected)
     assert below > 6

@@ -53,4 +53,5 @@ def test_every_kind_of_trouble_is_met() -> None:
         world.run(60_000)
         met.update(world.met)
     kinds = {"a question", "an error", "nonsense", "told twice", "a long absence", "a loss that is not noticed"}
+    kinds.add("a loss before the decision is durable")
     assert kinds <= met.keys()

@@ -16,20 +16,25 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from falkirk.simulate.disk import SimulatedDisk, Writer
+from falkirk.simulate.monitor_process import SimulatedMonitor
 from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
 from monitor.coordination.phase import JobPhase
-from recovery.checkpoint import checkpoints
+from recovery.checkpoint import checkpoints, pace
 from recovery.metadata import Xi
 from recovery.policies import LogHistory
 from recovery.protocol import (
     Completed,
+    Cut,
     Decision,
     Drain,
     Drained,
     Durable,
     Join,
     Released,
+    Restored,
+    Suppose,
     ToMonitor,
     ToWorker,
     decode_to_monitor,
@@ -57,6 +62,7 @@ class _Slow(Operator):
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         self._seen[result[0]] = self._seen.get(result[0], 0) + 1
+        self._last = result  # an attribute that a new operator has not
         ctx.send([result])
 
 
@@ -68,6 +74,7 @@ def histories() -> Dataflow:
     slow.key_by(lambda found: found[1]).count(name="count").records().capture("out")
     holds = source.exchange(by=lambda word: 0).unary("holds", Holds, holds=True).policy(LogHistory(every=1))
     holds.capture("later")
+    source.unary("unread", _Slow, holds=True).policy(LogHistory(every=1))
     return flow
 
 
@@ -80,15 +87,43 @@ def small_histories() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def large_states() -> Iterator[None]:
+    """Every state is as large as one that is saved anew over many cuts, in pieces, and little is kept in memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "_SMALL", -1)
+        patch.setattr(checkpoints, "SCAN_PIECES", 1)
+        patch.setattr(checkpoints, "RETAINED", 1_000)
+        patch.setattr(pace, "PIECE_ROWS", 1)
+        yield
+
+
+def stall(disk: SimulatedDisk, writer: Writer, seconds: float) -> None:
+    """Everything that this writer has begun takes so much longer."""
+    for operation in disk._waiting.values():
+        if operation.writer == writer and not operation.late:
+            operation.applied_at += seconds
+            operation.heard_at += seconds
+    disk._moments = sorted(
+        (operation.heard_at if operation.applied else operation.applied_at, ticket)
+        for ticket, operation in disk._waiting.items()
+    )
+
+
 class TroubledWorld(World):
     """A simulated job with the usual faults, and those of the module besides; `met` counts them."""
 
     def __init__(self, build: Callable[[], Dataflow], workers: int, seed: int) -> None:
         self.met: Counter[str] = Counter()
         self._chance = Random(f"trouble {seed}")
-        self._nonsense, self._asks, self._breaks, self._twice, self._unnoticed = (
-            self._chance.choice((0.0, 0.3, 1.0)) * most for most in (0.1, 0.02, 0.002, 0.1, 0.5)
+        self._nonsense, self._asks, self._breaks, self._twice, self._unnoticed, self._undecided = (
+            self._chance.choice((0.0, 0.3, 1.0)) * most for most in (0.1, 0.02, 0.002, 0.1, 0.5, 0.5)
         )
+        self._decides = False
+        self._ends = self._chance.choice((0, 1, 2))
+        """So often the monitor is lost once the job is nearly, or wholly, done."""
+        self._joins: dict[int, Join] = {}
+        self._late: list[tuple[Process, ToWorker]] = []
         self._refused = False
         self._liars: set[int] = set()
         """The incarnations that have reported nonsense, and are given up for that."""
@@ -107,18 +142,51 @@ class TroubledWorld(World):
             self._refused, self.failure = False, None
             self._stop_job(self.now)
         monitor = self._monitor
-        if monitor is None or monitor.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
+        if monitor is None:
+            return
+        if self._ends and (
+            self.finished or (self._ends > 1 and any(seat.released for seat in monitor.coordinator.seats))
+        ):
+            self._ends -= 1
+            self.met["an end without a monitor"] += 1
+            if self.finished:  # what comes then does not matter
+                monitor.coordinator.broke(0, "a function has failed at last", self.now)
+                monitor.coordinator.lost(0, monitor.coordinator.seats[0].incarnation, self.now, "it has ended")
+                for joined in self._joins.values():
+                    monitor.coordinator.hear(joined, self.now, joined.incarnation)
+            self._kill_monitor(0.0)
+            return
+        if monitor.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
             return
         if self._happens("a question", self._asks):
             layout = monitor.coordinator.layout
             processors = 1 if layout is None else len(layout.processors)
             failed = [(self._chance.randrange(processors), self._chance.randrange(self.workers)) for _ in range(2)]
             monitor.coordinator.ask(self.steps, failed, self.now)
+            self._send(0, Suppose(self.steps, (), ()))  # one that no worker can answer
             self._carry_out()
-        if self._happens("an error", self._breaks):
+        if monitor.coordinator.phase is not JobPhase.DECIDING:
+            self._decides = False
+        elif not self._decides and self._monitor is monitor:
+            self._decides = True
+            self._lose_undecided(monitor)
+        if self._monitor is monitor and self._happens("an error", self._breaks):
             self._refused = True
             monitor.coordinator.broke(0, "a function has failed", self.now)
             self._carry_out()
+
+    def _lose_undecided(self, monitor: SimulatedMonitor) -> None:
+        """A worker dies while the decision is on its way to the journal; its successor may join before it is there.
+
+        Or the monitor does: the decision may count, and nobody have heard of it.
+        """
+        there = [process for process in self._processes if process is not None and process.session is not None]
+        if there and self._happens("a loss before the decision is durable", self._undecided):
+            if self._chance.random() < 0.3:
+                self._kill_monitor(0.0)
+                return
+            stall(self.disk, monitor.owner, self._chance.choice((0.0, 0.2, 1.0)))
+            self._kill(self._chance.choice(there), "killed")
 
     # What workers say
 
@@ -126,20 +194,28 @@ class TroubledWorld(World):
         assert self._monitor is not None
         message = decode_to_monitor(process.to_monitor[0])
         coordinator = self._monitor.coordinator
-        wrong = self._nonsense_for(message) if self._chance.random() < self._nonsense else None
+        rate = self._nonsense if isinstance(message, Completed) else 4 * self._nonsense  # of these there are many
+        wrong = self._nonsense_for(message) if self._chance.random() < rate else None
         if wrong is not None and self._happens("nonsense", 1.0):
-            process.to_monitor.popleft()
-            self._liars.add(process.incarnation)
             coordinator.hear(wrong, self.now, process.incarnation)
-            self._carry_out()
-            return
+            if wrong.worker == process.worker:
+                process.to_monitor.popleft()
+                self._liars.add(process.incarnation)
+                self._carry_out()
+                return
         super()._tell_monitor(process)
-        if self._monitor is not None and isinstance(message, Join) and self._happens("told twice", self._twice):
+        if isinstance(message, Join):
+            self._joins[process.incarnation] = message
+        if (
+            self._monitor is not None
+            and isinstance(message, Join | Restored)
+            and self._happens("told twice", self._twice)
+        ):
             coordinator.hear(message, self.now, process.incarnation)
             self._carry_out()
 
     def _nonsense_for(self, message: ToMonitor) -> ToMonitor | None:
-        """A message that cannot be true, in place of this one."""
+        """A message that cannot be true, in place of this one; or beside it, where it names a worker that there is not."""
         choose = self._chance.choice
         if self._chance.random() < 0.1:
             return Completed(self.workers, 0, ())
@@ -148,6 +224,7 @@ class TroubledWorld(World):
                 return replace(message, upto=choose((upto[:-1], tuple((0, *bound) for bound in upto))))
             case Durable(xis=xis):
                 wrongs: list[dict[str, Any]] = [{"group": 99}, {"at": (*message.at, 0)}]
+                wrongs += [{"at": (message.at[0] + 1, *message.at[1:])}] * bool(xis)
                 wrongs += [{"xis": (*xis, xi)} for xi in self._nonsense_xis(xis)]
                 wrongs += [{"xis": (xi, *xis[1:])} for xi in self._nonsense_xis(xis)] + [{"xis": ()}] * bool(xis)
                 return replace(message, **choose(wrongs))
@@ -160,6 +237,7 @@ class TroubledWorld(World):
                         {"upto": tuple(-1 for _ in first.upto)},
                         {"notified": (1 << 70,)},
                         {"discards": (*first.discards, first.upto)},
+                        {"upto": tuple(0 for _ in first.upto)},
                     )
                 )
                 return choose(
@@ -192,6 +270,8 @@ class TroubledWorld(World):
             replace(xi, bound=(*xi.bound, 0)),
             replace(xi, discards=(*xi.discards, xi.bound)),
             replace(xi, bound=tuple(at + 1 for at in xi.bound)),
+            replace(xi, bound=tuple(-1 for _ in xi.bound)),
+            replace(xi, discards=tuple((1, *bound[1:]) for bound in xi.discards)),
             replace(xi, discards=tuple(tuple(at + 7 for at in bound) for bound in xi.discards)),
             *(replace(xi, processor=p) for p in unsaved[:1]),
         ]
@@ -203,8 +283,12 @@ class TroubledWorld(World):
     def _tell_worker(self, process: Process) -> None:
         message: ToWorker = decode_to_worker(process.from_monitor[0])
         super()._tell_worker(process)
-        if isinstance(message, Decision | Drain) and self._happens("told twice", self._twice):
-            process.heard.append(message)
+        if isinstance(message, Decision | Drain | Cut) and self._happens("told twice", self._twice):
+            self._late.append((process, message))
+        for late in self._late[:]:
+            if late[0] is process and self._chance.random() < 0.5:
+                self._late.remove(late)
+                process.heard.append(late[1])
 
     def _send(self, worker: int, message: ToWorker) -> None:
         if worker < self.workers:
@@ -244,3 +328,8 @@ class TroubledWorld(World):
             self._starts.append((self.now, process.worker))
             return
         super()._kill(process, how)
+        monitor, joined = self._monitor, self._joins.get(process.incarnation)
+        if monitor is not None and joined is not None and self._happens("told twice", self._twice):
+            monitor.coordinator.lost(process.worker, process.incarnation, self.now, how)
+            monitor.coordinator.hear(joined, self.now, process.incarnation)
+            self._carry_out()
