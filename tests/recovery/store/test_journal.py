@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.store import journal as journal_module
-from recovery.store.journal import IDLE_RELEASE, PLACE, SMALL
+from recovery.store.journal import IDLE_RELEASE, PLACE, SMALL, cost
+from recovery.store.reading import take_over
 from recovery.store.segments import decode_segment, segment_name
 from tests.recovery.store.owners import OWNER, STORE, Owner, contents, memory_disk, section
 
@@ -47,6 +48,41 @@ def test_only_the_segment_that_was_sealed_can_be_acknowledged() -> None:
     owner = Owner(memory_disk())
     with pytest.raises(ValueError, match="is not the segment"):
         owner.journal.stored(segment_name(OWNER, 1))
+
+    assert owner.journal.unwritten == 0
+    owner.add("a", 10)
+    gathered = owner.journal.gathered
+    sealed = owner.journal.seal()
+    assert sealed is not None
+    assert (owner.journal.gathered, owner.journal.unwritten) == (0, gathered)
+    with pytest.raises(ValueError, match="is not the segment"):
+        owner.journal.stored(segment_name(OWNER, 7))
+    assert "a" in owner.journal
+    assert not owner.journal.is_stored("a")
+    owner.journal.stored(sealed[0])
+    assert "a" in owner.journal
+    assert owner.journal.is_stored("a")
+    assert owner.journal.unwritten == 0
+
+
+def test_a_journal_is_resumed_once_after_all_was_read_and_asks_to_be_looked_at_then() -> None:
+    disk = memory_disk()
+    owner = Owner(disk)
+    for key in ("a", "b", "a"):
+        owner.add(key, 100)
+        owner.write()
+    journal, found, _ = take_over(disk, OWNER, STORE, 1)
+    assert journal.seal() is None
+    read = list(found.read())
+    for meta, sections in read:
+        journal.recovered(meta, sections, [each.head.decode() for each in sections])
+    assert journal.live == sum(cost(section(key, 100)) for key in ("a", "b"))  # what is replaced counts once
+    assert journal.restless
+    journal.resume()
+    with pytest.raises(ValueError, match="was resumed already"):
+        journal.resume()
+    with pytest.raises(ValueError, match="was not there when this journal was fenced"):
+        journal.recovered(*read[0], ["a"])
 
 
 def test_a_segment_goes_once_a_later_one_that_does_not_need_it_is_acknowledged() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -129,6 +132,62 @@ def test_random_bytes_are_refused(data: bytes, with_start: bool) -> None:
         decode_segment(start + data, "a", STORE)
 
 
+def forged(
+    sizes: list[tuple[int, int]],
+    body: bytes,
+    head: bytes = msgspec.msgpack.encode(META),
+    count: int | None = None,
+    magic: bytes = format_._MAGIC,
+) -> bytes:
+    """A segment whose checksums are all right, whatever else is not. `sizes`: (head, payload) of each section."""
+    index = len(head) + format_._ROW.size * len(sizes)
+    start = format_._START + index
+    at = start + -start % 8
+    rest = bytes(at - start) + body
+    total = format_._START + index + len(rest) + format_._TRAILER.size
+    rest += format_._TRAILER.pack(total, format_._END)
+    table = b""
+    for length, size in sizes:
+        following = at + length + -(at + length) % 8 + size
+        following += -following % 8
+        begin = at - start
+        table += format_._ROW.pack(length, zlib.crc32(rest[begin : begin + following - at]), size)
+        at = following
+    described = head + table
+    count = len(sizes) if count is None else count
+    claimed = (described + rest)[: len(head) + format_._ROW.size * count]
+    prefix = format_._PREFIX.pack(magic, format_.FORMAT, count, STORE, total, len(head), zlib.crc32(claimed))
+    return prefix + format_._CRC.pack(zlib.crc32(prefix)) + described + rest
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (forged([(8, 8)], bytes(24)), "8 bytes belong to no section"),
+        (forged([(8, 8)], bytes(8)), "section 0 of 1 goes past the end"),
+        (forged([(8, 8)], bytes(16), count=40), "a table of 40 sections does not fit"),
+        (forged([], b"", count=1), "a table of 1 sections does not fit"),
+        (forged([(8, 8)], bytes(16), head=b"\xc1"), "is damaged at byte"),
+        (forged([(8, 8)], bytes(16), magic=b"FALKIRK?"), "its first bytes are not those of a segment"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_though_every_checksum_is_right(data: bytes, why: str) -> None:
+    decode_segment(forged([(8, 8)], bytes(16)), "a", STORE)
+    with pytest.raises(StoreCorrupt, match=why):
+        decode_segment(data, "a", STORE)
+
+
+def test_a_start_that_claims_to_be_all_is_refused() -> None:
+    prefix = format_._PREFIX.pack(format_._MAGIC, format_.FORMAT, 0, STORE, format_._START, 0, 0)
+    with pytest.raises(StoreCorrupt, match=f"a segment of {format_._START} bytes cannot be"):
+        decode_segment(prefix + format_._CRC.pack(zlib.crc32(prefix)), "a", STORE)
+
+
+def test_the_id_of_a_store_has_one_length() -> None:
+    with pytest.raises(ValueError, match="has 16 bytes, not 15"):
+        encode_segment(META, [], STORE[1:])
+
+
 def test_a_segment_of_another_store_is_refused() -> None:
     with pytest.raises(StoreCorrupt, match=rf"it belongs to the store {STORE.hex()}, not to this one \({'ff' * 16}\)"):
         decode_segment(in_memory(META, []), "a", b"\xff" * 16)
@@ -151,7 +210,8 @@ def test_names_carry_numbers_and_sort_like_them(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["store", "w/segment-1", "w/segment-00000001.damaged", "w/segment-0000000a", "segment-"]
+    "name",
+    ["store", "w/segment-1", "w/segment-00000001.damaged", "w/segment-0000000a", "segment-", "w/section-00000001"],
 )
 def test_other_names_carry_none(name: str) -> None:
     assert segment_number(name) is None
