@@ -3,6 +3,9 @@
 A mutant has a name that outlives changes elsewhere in its file: the function, and the smallest expression or statement that
 differs, before and after. It is brought into a running process by giving the function other code, so that all who hold the
 function have it.
+
+Some changes mean nothing to recovery, and are not made: annotations, default values, decorators, texts (of errors, too),
+`__repr__` and `__str__`, and what only tells the timeline of a job about it.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ import ast
 import contextlib
 import importlib
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -35,8 +40,10 @@ _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add}
-_QUIET = ("raise ", "assert ")
-"""Statements that say what is wrong: what they say is not the matter here."""
+_TELLING = {"_note", "_event"}
+"""Calls that only tell the timeline of a job."""
+_TEXTS = {"__repr__", "__str__"}
+"""Functions that make texts for people."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +54,14 @@ class Mutant:
     function: str
     change: str
     line: int
+    head: int
+    """The first line of the function."""
     make: Callable[[], Any]
-    """Changes the tree of the file, and gives what undoes it."""
+    """Changes the tree, and gives what undoes it."""
     tree: ast.Module
+    """The function alone, within its classes."""
+    text: str
+    """A digest of the function as it is: equal mutants of equal functions have equal fates."""
 
     @property
     def name(self) -> str:
@@ -58,26 +70,44 @@ class Mutant:
 
 def mutants(file: str) -> list[Mutant]:
     """All mutants of a file, in the order of its lines."""
-    tree = ast.parse((ROOT / file).read_text())
     found: list[Mutant] = []
     seen: Counter[str] = Counter()
-    for function, body in _functions(tree, ""):
+    for function, body, tree, text in functions(file):
         for node, make, change in _changes(body):
             name = f"{function}: {change}"
             seen[name] += 1
             if seen[name] > 1:
                 change += f"  (number {seen[name]})"
             line = node.target.lineno if isinstance(node, ast.comprehension) else node.lineno
-            found.append(Mutant(file, function, change, line, make, tree))
+            found.append(Mutant(file, function, change, line, body.lineno, make, tree, text))
     return sorted(found, key=lambda mutant: mutant.line)
 
 
-def _functions(node: ast.AST, outer: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+def functions(file: str) -> Iterator[tuple[str, ast.FunctionDef, ast.Module, str]]:
+    """(name, function, module of it alone, digest of its text) of all functions of a file but those that make texts."""
+    source = (ROOT / file).read_text()
+    lines = source.splitlines()
+    for name, function, outer in _functions(ast.parse(source), ()):
+        alone: ast.stmt = function
+        for scope in reversed(outer):
+            alone = ast.ClassDef(scope.name, [], [], [alone], [])
+        text = "\n".join(line.strip() for line in lines[function.lineno - 1 : function.end_lineno])
+        tree = ast.fix_missing_locations(ast.Module([_FUTURE, alone], []))
+        yield name, function, tree, blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+_FUTURE = ast.parse("from __future__ import annotations").body[0]
+
+
+def _functions(
+    node: ast.AST, outer: tuple[ast.ClassDef, ...]
+) -> Iterator[tuple[str, ast.FunctionDef, tuple[ast.ClassDef, ...]]]:
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef):
-            yield f"{outer}{child.name}", child  # functions within it are changed with it
+        if isinstance(child, ast.FunctionDef) and child.name not in _TEXTS:
+            # Functions within it are changed with it.
+            yield ".".join([*(scope.name for scope in outer), child.name]), child, outer
         elif isinstance(child, ast.ClassDef):
-            yield from _functions(child, f"{outer}{child.name}.")
+            yield from _functions(child, (*outer, child))
 
 
 def _changes(function: ast.FunctionDef) -> Iterator[tuple[Any, Callable[[], Any], str]]:
@@ -93,11 +123,25 @@ def _places(root: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, Any]]:
         if field in ("annotation", "returns", "decorator_list", "args") and not isinstance(root, ast.Call):
             continue
         for at, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            if not isinstance(node, ast.AST) or isinstance(node, ast.JoinedStr):
+            if not isinstance(node, ast.AST) or isinstance(node, ast.JoinedStr) or _only_tells(node):
                 continue
             yield root, field, at, node
             if not isinstance(node, ast.Raise | ast.Assert):
                 yield from _places(node)
+
+
+def _only_tells(node: ast.AST) -> bool:
+    """True if a statement or expression is about a text."""
+    match node:
+        case ast.Expr(ast.Call(ast.Attribute(_, name))) if name in _TELLING:
+            return True
+        case ast.IfExp(_, body, orelse):
+            return _is_text(body) or _is_text(orelse)
+    return False
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _variants(node: ast.AST) -> Iterator[ast.AST | None]:
@@ -193,7 +237,17 @@ def _code(mutant: Mutant) -> CodeType:
 
 @cache
 def _module(file: str) -> ModuleType:
-    return importlib.import_module(file.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+    name = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    if name not in sys.modules and name.endswith(
+        ".compiled"
+    ):  # its loops as Python has them, or they could not be changed
+        numba = importlib.import_module("numba")
+        numba.config.DISABLE_JIT = True
+        try:
+            return importlib.import_module(name)
+        finally:
+            numba.config.DISABLE_JIT = False
+    return importlib.import_module(name)
 
 
 def function_of(mutant: Mutant) -> FunctionType:
@@ -207,9 +261,10 @@ def function_of(mutant: Mutant) -> FunctionType:
     return inspect.unwrap(found)  # type: ignore[return-value]
 
 
-def applies(mutant: Mutant) -> bool:
-    """Whether the function can have that code: a change may take away all that it has of an outer one."""
-    return len(_code(mutant).co_freevars) == len(function_of(mutant).__code__.co_freevars)
+def code_of(mutant: Mutant) -> CodeType | None:
+    """The mutated code; None if the function cannot have it: a change may take away all that it has of an outer one."""
+    code = _code(mutant)
+    return code if len(code.co_freevars) == len(function_of(mutant).__code__.co_freevars) else None
 
 
 @contextlib.contextmanager

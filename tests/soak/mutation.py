@@ -1,36 +1,44 @@
-"""Does any test notice? Each mutant of recovery/ and monitor/ against the tests that execute the changed line. See `--help`.
+"""Does any test notice? Each mutant of recovery/ and monitor/ against what executes the changed line. See `--help`.
 
-For each mutant first the fast tests that reach its line, the quickest ones first, then simulated jobs that do. It is
-*killed* by the first that fails, or does not end; one that lives through all of them, or for as long as `--patience`
-says, is a *survivor*, and must be explained in `survivors.toml`. Each mutant is a forked process: nothing is imported
-or collected twice. Results are appended to a file, so that a run that was cut short goes on where it was.
+A *probe* is a fast test or a simulated job. A mutant meets those that reach its line, first those that have killed its
+neighbours soonest. It is *killed* by the first that fails or does not end; one that lives through all of them, or as long as
+`--patience` says, is a *survivor*, and must be explained in `survivors.toml`, where an entry that begins with `~ ` is a regular
+expression for many. Each mutant is a forked process: nothing is imported, collected or compiled twice.
+
+Results are appended to a file and belong to the text of the function: a run goes on where another was cut short, and after
+changes tries the mutants of changed functions only.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import os
 import pickle
+import re
 import resource
+import select
 import signal
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import CodeType
 from typing import Any
 
 import coverage
 import pytest
 from _pytest.runner import runtestprotocol
 
-from tests.soak.mutants import ROOT, Mutant, applied, applies, mutants
-from tests.soak.simulated_coverage import FILES, programs
+from tests.soak.mutants import ROOT, Mutant, code_of, function_of, functions, mutants
+from tests.soak.simulated_coverage import FILES, KINDS, programs, world
 
 EXPLAINED = Path(__file__).with_name("survivors.toml")
 TESTS = (
@@ -48,8 +56,10 @@ TESTS = (
     "tests/runtime/test_observer.py",
     "tests/runtime/test_store_writer.py",
 )
-NOT = ("test_simulation.py", "test_rules_simulated.py", "test_command.py")
-"""Simulated jobs are run here by themselves; the others start processes."""
+NOT = tuple(
+    f"test_{name}.py" for name in ("simulation", "coverage", "troubled", "command", "rules_simulated", "rules_searched")
+)
+"""Simulated jobs are run here by themselves; the others start processes, or take long."""
 MORE_FILES = tuple(
     sorted(
         str(path.relative_to(ROOT))
@@ -58,8 +68,12 @@ MORE_FILES = tuple(
         if str(path.relative_to(ROOT)) not in FILES and path.name != "__init__.py" and "web" not in path.parts
     )
 )
-_SLOW = 6.0
-"""A test that takes longer, in seconds, is left out."""
+_SLOW = 2.0
+"""A probe that takes longer, in seconds, is left out."""
+_MEMORY = 2 << 30
+"""Bytes that a mutant may take beside what is there."""
+Place = tuple[str, str]
+"""A function: its qualified name, and a digest of its text."""
 
 
 @dataclass
@@ -69,8 +83,10 @@ class Probe:
     name: str
     run: Callable[[], bool]
     seconds: float = 0.0
-    lines: dict[str, set[int]] = field(default_factory=dict)
-    """What it executes, by file."""
+    steps: int = 0
+    """Of a simulated job as it is."""
+    reached: dict[Place, set[int]] = field(default_factory=dict)
+    """The lines that it executes, counted from the head of their function."""
 
 
 def test_probe(item: pytest.Item) -> Probe:
@@ -83,21 +99,17 @@ def test_probe(item: pytest.Item) -> Probe:
     return Probe(item.nodeid, run)
 
 
-def simulated_probe(name: str, seed: int, expected: dict[str, Any]) -> Probe:
+def simulated_probe(name: str, kind: str, seed: int, expected: dict[str, Any]) -> Probe:
     """A simulated job. `expected`: what each program gives, known to all that are forked later."""
-    from falkirk.simulate.world import World
-
-    steps = [0]
 
     def run() -> bool:
-        world = World(programs()[name], 1 + seed % 3, seed)
-        world.run(5 * steps[0] + 3000 if steps[0] else 300_000)
-        steps[0] = steps[0] or world.steps
-        world.outside.compare(expected[name])
+        job = world(kind, programs()[name], seed)
+        job.run(3 * probe.steps + 1000 if probe.steps else 300_000)
+        probe.steps = probe.steps or job.steps
+        job.outside.compare(expected[name])
         return True
 
-    probe = Probe(f"simulated {name} {seed}", run)
-    probe.steps, probe.expected = steps, expected  # type: ignore[attr-defined]
+    probe = Probe(f"simulated {name} {kind} {seed}", run)
     return probe
 
 
@@ -108,42 +120,98 @@ def forked(do: Callable[[], Any], seconds: float) -> Any:
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        code = 1
         try:
             os.close(read)
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
             os.dup2(null, 2)
-            resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+            size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY, size + _MEMORY))
             os.setpgid(0, 0)
             found = pickle.dumps(do())
             with os.fdopen(write, "wb") as file:
                 file.write(found)
-            code = 0
+            os._exit(0)
         finally:
-            os._exit(code)
+            os._exit(1)
     os.close(write)
     ends = time.monotonic() + seconds
-    import select
-
     data = b""
     with os.fdopen(read, "rb", buffering=0) as file:
-        while True:
-            ready, _, _ = select.select([file], [], [], max(0.0, ends - time.monotonic()))
-            if not ready:
-                break
-            more = file.read(1 << 16)
+        while select.select([file], [], [], max(0.0, ends - time.monotonic()))[0]:
+            more = file.read(1 << 20)
             if not more:
                 break
             data += more
-    try:
-        os.kill(child, 0)
-        if not data or time.monotonic() >= ends:
+        else:
             os.kill(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     _, status = os.waitpid(child, 0)
     return pickle.loads(data) if os.waitstatus_to_exitcode(status) == 0 and data else None
+
+
+# What the probes reach
+
+
+class Lines:
+    """The functions of the files that are mutated, by line."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[int, tuple[Place, int]]] = {}
+        for name in FILES + MORE_FILES:
+            of = self._of[name] = {}
+            for function, node, _, text in functions(name):
+                for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                    of[line] = (function, text), node.lineno
+
+    def add(self, path: str, line: int, reached: dict[Place, set[int]]) -> None:
+        """Note that a line was executed."""
+        if (found := self._of[str(Path(path).relative_to(ROOT))].get(line)) is not None:
+            place, head = found
+            reached.setdefault(place, set()).add(line - head)
+
+
+Known = dict[str, tuple[bool, float, int, dict[Place, set[int]]]]
+"""Of each probe whether it passes as it is, seconds, steps, and what it reaches."""
+
+
+def baseline(
+    probes: list[Probe], expected: dict[str, Any], known: Known, seconds: float
+) -> tuple[Any, Known, list[str]]:
+    """What each program gives; what is known of each probe, as far as there was time; the modules that all of it imports."""
+    from falkirk.simulate.simulation import Simulation
+
+    new = [probe for probe in probes if probe.name not in known]
+    for name, build in programs().items():
+        if name not in expected and any(probe.name.startswith(f"simulated {name} ") for probe in probes):
+            expected[name] = Simulation(build, 1).expected
+    ends = time.monotonic() + seconds
+    signal.signal(signal.SIGPROF, _too_slow)
+    files, lines = [str(ROOT / name) for name in FILES + MORE_FILES], Lines()
+    for probe in new:
+        if time.monotonic() >= ends:
+            break
+        traced = coverage.Coverage(data_file=None, config_file=False, include=files)
+        traced._warn_no_data = False
+        began = time.process_time()
+        signal.setitimer(signal.ITIMER_PROF, 2 * _SLOW)
+        traced.start()
+        try:
+            passed = probe.run()
+        except BaseException:
+            passed = False
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        traced.stop()
+        seconds_taken = time.process_time() - began
+        data, reached = traced.get_data(), dict[Place, set[int]]()
+        for path in data.measured_files():
+            for line in data.lines(path) or ():
+                lines.add(path, line, reached)
+        known[probe.name] = passed, seconds_taken, probe.steps, reached
+    return expected, known, [name for name in sys.modules if name.partition(".")[0] not in ("__main__", "__mp_main__")]
+
+
+def _too_slow(*_: Any) -> None:
+    raise TimeoutError
 
 
 class Search:
@@ -151,183 +219,212 @@ class Search:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.failed = False
+        self._kills: Counter[tuple[str, str]] = Counter()
+        """How often a probe has killed in a function or a file; "" for all."""
+        self._by_function: dict[str, list[tuple[Probe, dict[str, set[int]]]]] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Instead of running the collected tests once."""
         if session.testsfailed:
             raise session.Interrupted("tests could not be collected")
-        gc.freeze()
         expected: dict[str, Any] = {}
-        probes = [test_probe(item) for item in session.items]
-        probes += [simulated_probe(name, seed, expected) for seed in range(self.options.seeds) for name in programs()]
-        by_name = {probe.name: probe for probe in probes}
-        cache = Path(self.options.baseline) if self.options.baseline else None
-        known = pickle.loads(cache.read_bytes()) if cache is not None and cache.exists() else ({}, {})
-        found = forked(lambda: self.baseline(probes, *known), 24 * 3600.0)
+        probes = [
+            simulated_probe(name, kind, seed + 1, expected)
+            for seed in range(self.options.seeds)
+            for kind in KINDS
+            for name in programs()
+        ]
+        probes += [test_probe(item) for item in session.items]
+        cache = Path(self.options.baseline)
+        before = pickle.loads(cache.read_bytes()) if cache.exists() else ({}, {})
+        expected.update(before[0])
+        gc.freeze()
+        found = forked(lambda: baseline(probes, expected, before[1], self.options.seconds), 24 * 3600.0)
         if found is None:
             raise session.Interrupted("the tests cannot be run as they are")
-        if cache is not None:
-            cache.write_bytes(pickle.dumps(found))
-        print(
-            f"{len(found[1])} of {len(probes)} tests and jobs are known; they take {sum(e[1] for e in found[1].values()):.0f} s"
-        )
-        if len(found[1]) < len(probes):
-            return True
         expected.update(found[0])
-        usable = []
-        for name, (passed, seconds, steps, lines) in found[1].items():
-            probe = by_name[name]
-            probe.seconds, probe.lines = seconds, lines
-            if steps:
-                probe.steps[0] = steps  # type: ignore[attr-defined]
+        cache.write_bytes(pickle.dumps(found[:2]))
+        known = {probe.name: found[1][probe.name] for probe in probes if probe.name in found[1]}
+        print(
+            f"{len(known)} of {len(probes)} tests and jobs are known, {sum(each[1] for each in known.values()):.0f} s"
+        )
+        if len(known) < len(probes):
+            print("survivors mean something only once all are known: run it again")
+            return True
+        for name in found[2]:
+            if name not in sys.modules and name.partition(".")[0] in (
+                "timely",
+                "recovery",
+                "monitor",
+                "runtime",
+                "falkirk",
+            ):
+                importlib.import_module(name)
+        gc.collect()
+        gc.freeze()
+        for probe in probes:
+            passed, probe.seconds, probe.steps, probe.reached = known[probe.name]
             if not passed:
-                print(f"left out, for it fails as it is: {name}")
-            elif seconds <= _SLOW:
-                usable.append(probe)
-        self.search(sorted(usable, key=lambda probe: probe.seconds))
+                print(f"left out, for it fails as it is: {probe.name}")
+            elif probe.seconds <= _SLOW:
+                by_name: dict[str, dict[str, set[int]]] = {}
+                for (function, text), lines in probe.reached.items():
+                    by_name.setdefault(function, {})[text] = lines
+                for function, reached in by_name.items():
+                    self._by_function.setdefault(function, []).append((probe, reached))
+        self.search()
         return True
 
-    def baseline(self, probes: list[Probe], expected: dict[str, Any], found: dict[str, Any]) -> Any:
-        """What each program gives; of each probe: whether it passes, seconds, steps, and the lines that it executes.
-
-        Args:
-            expected: what is known already, and likewise `found`. A run that is too short for all adds to it.
-        """
-        from falkirk.simulate.simulation import Simulation
-
-        files = [str(ROOT / name) for name in FILES + MORE_FILES]
-        for name, build in programs().items() if self.options.seeds else ():
-            if name not in expected:
-                expected[name] = Simulation(build, 1).expected
-        for probe in probes:
-            if probe.name.startswith("simulated"):
-                probe.expected.update(expected)  # type: ignore[attr-defined]
-        ends = time.monotonic() + self.options.seconds
-        traced = coverage.Coverage(data_file=None, config_file=False, include=files)
-        traced.start()
-        new: list[str] = []
-        for probe in probes:
-            if probe.name in found:
-                continue
-            if time.monotonic() >= ends:
-                break
-            new.append(probe.name)
-            traced.switch_context(probe.name)
-            began = time.process_time()
-            try:
-                passed = probe.run()
-            except BaseException:
-                passed = False
-            found[probe.name] = [passed, time.process_time() - began, getattr(probe, "steps", [0])[0], {}]
-        traced.stop()
-        data = traced.get_data()
-        for path in data.measured_files():
-            name = str(Path(path).relative_to(ROOT))
-            for line, contexts in data.contexts_by_lineno(path).items():
-                for context in contexts:
-                    if context:
-                        found[context][3].setdefault(name, set()).add(line)
-        return expected, found
-
-    def search(self, probes: list[Probe]) -> None:
-        """Try all mutants that were asked for."""
+    def search(self) -> None:
+        """Try all mutants that were asked for, as long as there is time."""
         options = self.options
-        results = Path(options.results)
-        done = {
-            (each["file"], each["name"])
-            for each in map(json.loads, results.read_text().splitlines() if results.exists() else ())
-        }
-        explained = survivors()
-        chosen = [mutant for name in options.file for mutant in mutants(name)]
-        part, parts = map(int, options.part.split("/"))
-        random = Random(0)
-        random.shuffle(chosen)
-        chosen = chosen[part::parts]
-        if options.function:
-            chosen = [mutant for mutant in chosen if options.function in mutant.name]
-        if options.sample:
-            chosen = chosen[: options.sample]
+        fates = Fates(Path(options.results))
+        for mutant in chosen(options):
+            if fate := fates.of(mutant):
+                self._learn(mutant, fate.get("by", ""))
         ends = time.monotonic() + options.seconds
-        tally = {"killed": 0, "survived": 0}
-        for mutant in chosen:
-            if (mutant.file, mutant.name) in done:
-                continue
-            if mutant.name in explained.get(mutant.file, {}) and not options.explained:
+        for mutant in chosen(options):
+            fate = fates.of(mutant)
+            if fate is not None and (fate["killed"] or not options.again):
                 continue
             if time.monotonic() >= ends:
                 break
-            verdict = self.try_one(mutant, probes)
-            if verdict is None:
+            code = code_of(mutant)
+            if code is None:
                 continue
-            killed, by, tries, seconds = verdict
-            tally["killed" if killed else "survived"] += 1
-            with results.open("a") as file:
-                line = {"file": mutant.file, "name": mutant.name, "line": mutant.line, "killed": killed, "by": by}
-                file.write(json.dumps({**line, "tries": tries, "seconds": round(seconds, 1)}) + "\n")
-            if not killed:
-                self.failed = True
-                print(f"{mutant.file}:{mutant.line}: {mutant.name}: survived {tries} runs", flush=True)
-        print(tally)
+            if not self._reaching(mutant):
+                print(f"{mutant.file}:{mutant.line}: {mutant.name}: reached by nothing", flush=True)
+                continue
+            fate = self.try_one(mutant, code)
+            fates.add(mutant, fate)
+            self._learn(mutant, fate["by"])
+            if not fate["killed"]:
+                print(f"{mutant.file}:{mutant.line}: {mutant.name}: survived {fate['tries']} probes", flush=True)
 
-    def try_one(self, mutant: Mutant, probes: list[Probe]) -> tuple[bool, str, int, float] | None:
-        """Whether it is killed, by what, after how many tries; None if there is no such mutant."""
-        try:
-            if not applies(mutant):
-                return None
-        except Exception as error:
-            print(f"{mutant.file}: {mutant.name}: cannot be made: {error!r}")
-            return None
-        reaching = [probe for probe in probes if mutant.line in probe.lines.get(mutant.file, ())]
-        tests = [probe for probe in reaching if not probe.name.startswith("simulated")]
-        jobs = [probe for probe in reaching if probe.name.startswith("simulated")]
-        patience = self.options.patience
+    def _learn(self, mutant: Mutant, by: str) -> None:
+        for where in (mutant.function, mutant.file, ""):
+            self._kills[where, by] += 1
+
+    def _reaching(self, mutant: Mutant) -> list[Probe]:
+        """The probes that execute the changed line, best first; of a function that was changed since, all that enter it."""
+        found = [
+            probe
+            for probe, reached in self._by_function.get(mutant.function, ())
+            if mutant.text not in reached or mutant.line - mutant.head in reached[mutant.text]
+        ]
+        kills = self._kills
+
+        def worth(probe: Probe) -> float:
+            told = 20 * kills[mutant.function, probe.name] + 3 * kills[mutant.file, probe.name] + kills["", probe.name]
+            return (told + 0.5) / (probe.seconds + 0.03)
+
+        return sorted(found, key=worth, reverse=True)
+
+    def try_one(self, mutant: Mutant, code: CodeType) -> dict[str, Any]:
+        """Whether it is killed, by what, after how many tries and seconds."""
+        probes, patience = self._reaching(mutant), self.options.patience
+        function = function_of(mutant)
         began = time.monotonic()
 
-        def attempt() -> tuple[bool, str, int]:
-            tries = 0
-            with applied(mutant):
-                for among, budget in ((tests, patience / 2), (jobs, patience)):
-                    for probe in among:
-                        if time.process_time() - start > budget:
-                            break
-                        tries += 1
-                        # One that takes much longer than it did hangs.
-                        signal.setitimer(signal.ITIMER_PROF, 3.0 + 10 * probe.seconds)
-                        try:
-                            passed = probe.run()
-                        except BaseException:
-                            passed = False
-                        signal.setitimer(signal.ITIMER_PROF, 0.0)
-                        if not passed:
-                            return True, probe.name, tries
-            return False, "", tries
-
-        start = time.process_time()
-
         def child() -> tuple[bool, str, int]:
-            nonlocal start
+            function.__code__ = code
             start = time.process_time()
-            return attempt()
+            for tries, probe in enumerate(probes, 1):
+                if time.process_time() - start > patience:
+                    return False, "", tries - 1
+                signal.setitimer(signal.ITIMER_PROF, 1.0 + 5 * probe.seconds)  # one that takes much longer hangs
+                try:
+                    passed = probe.run()
+                except BaseException:
+                    passed = False
+                signal.setitimer(signal.ITIMER_PROF, 0.0)
+                if not passed:
+                    return True, probe.name, tries
+            return False, "", len(probes)
 
-        found = forked(child, 20 * patience + 60)
-        if found is None:
-            return True, "does not end, or dies", 0, time.monotonic() - began
-        return (*found, time.monotonic() - began)
+        found = forked(child, 30 * patience)
+        killed, by, tries = found if found is not None else (True, "does not end, or dies", 0)
+        return {"killed": killed, "by": by, "tries": tries, "seconds": round(time.monotonic() - began, 2)}
+
+
+# Results
+
+
+class Fates:
+    """The fates of mutants, in a file; the last one counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[tuple[str, str], dict[str, Any]] = {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            fate = json.loads(line)
+            self._known[fate["text"], fate["name"]] = fate
+
+    def of(self, mutant: Mutant) -> dict[str, Any] | None:
+        """What became of a mutant; None if it was not tried."""
+        return self._known.get((mutant.text, mutant.name))
+
+    def add(self, mutant: Mutant, fate: dict[str, Any]) -> None:
+        """Note it."""
+        fate = {"file": mutant.file, "name": mutant.name, "line": mutant.line, "text": mutant.text, **fate}
+        self._known[mutant.text, mutant.name] = fate
+        with self._path.open("a") as file:
+            file.write(json.dumps(fate) + "\n")
+
+
+def chosen(options: argparse.Namespace) -> Iterable[Mutant]:
+    """The mutants that are asked for, file by file, those of a file in a random order."""
+    part, parts = map(int, options.part.split("/"))
+    for name in options.file:
+        found = [mutant for mutant in mutants(name) if options.function in mutant.name]
+        Random(0).shuffle(found)
+        yield from found[part::parts][: options.sample or None]
 
 
 def survivors() -> dict[str, dict[str, str]]:
-    """Why nobody needs to notice: by file and mutant."""
+    """Why nobody needs to notice: by file and mutant, or pattern."""
     return tomllib.loads(EXPLAINED.read_text()) if EXPLAINED.exists() else {}
+
+
+def matches(entry: str, name: str) -> bool:
+    """True if an entry of the explanations speaks of a mutant."""
+    return bool(re.fullmatch(entry[2:], name)) if entry.startswith("~ ") else entry == name
 
 
 def stale(explained: dict[str, dict[str, str]], files: Collection[str]) -> list[str]:
     """Explanations of mutants that are not there any more."""
     found = []
     for name, entries in explained.items():
-        there = {mutant.name for mutant in mutants(name)} if name in files and (ROOT / name).exists() else set()
-        found += [f"{name}: {entry}" for entry in entries if entry not in there]
+        there = [mutant.name for mutant in mutants(name)] if name in files and (ROOT / name).exists() else []
+        found += [f"{name}: {entry}" for entry in entries if not any(matches(entry, each) for each in there)]
     return found
+
+
+def report(options: argparse.Namespace) -> bool:
+    """Print what became of the mutants that were asked for. True if each survivor is explained."""
+    fates, explained = Fates(Path(options.results)), survivors()
+    total: Counter[str] = Counter()
+    seconds = 0.0
+    unexplained = []
+    for name in options.file:
+        tally: Counter[str] = Counter()
+        for mutant in chosen(argparse.Namespace(**{**vars(options), "file": [name]})):
+            fate = fates.of(mutant)
+            reasons = [entry for entry in explained.get(name, {}) if matches(entry, mutant.name)]
+            verdict = (
+                "not tried" if fate is None else "killed" if fate["killed"] else "explained" if reasons else "open"
+            )
+            tally[verdict] += 1
+            seconds += fate["seconds"] if fate is not None else 0.0
+            if verdict == "open":
+                unexplained.append(f"{mutant.file}:{mutant.line}: {mutant.name}")
+        total += tally
+        print(f"{name}: " + ", ".join(f"{tally[verdict]} {verdict}" for verdict in sorted(tally)))
+    tried = sum(total.values()) - total["not tried"]
+    print(f"{sum(total.values())} mutants: {dict(total)}, {seconds / max(tried, 1):.2f} s each")
+    for each in unexplained:
+        print(f"survived, and nobody says why: {each}")
+    return not unexplained
 
 
 def main() -> int:
@@ -337,28 +434,32 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="all files of recovery/ and monitor/")
     parser.add_argument("--function", default="", help="only mutants whose name contains this")
     parser.add_argument("--tests", action="append", default=[], help="only these files of tests, beside simulated jobs")
-    parser.add_argument("--sample", type=int, default=0, help="so many mutants only")
+    parser.add_argument("--sample", type=int, default=0, help="so many mutants of a file only")
     parser.add_argument("--part", default="0/1", help="every n-th mutant: 0/2 and 1/2 are all")
     parser.add_argument("--seeds", type=int, default=4, help="simulated jobs of each program")
-    parser.add_argument("--patience", type=float, default=20.0, help="seconds of processor time for a mutant")
+    parser.add_argument("--patience", type=float, default=10.0, help="seconds of processor time for a mutant")
     parser.add_argument("--seconds", type=float, default=8 * 3600.0, help="begin none after that")
-    parser.add_argument("--results", default=str(Path(tempfile.gettempdir()) / "mutation.jsonl"))
-    parser.add_argument("--baseline", default="", help="a file to keep between runs: which test executes which line")
-    parser.add_argument("--explained", action="store_true", help="try those again that are explained")
+    folder = Path(tempfile.gettempdir())
+    parser.add_argument("--results", default=str(folder / "mutation.jsonl"))
+    parser.add_argument("--baseline", default=str(folder / "mutation.baseline"), help="what each test executes")
+    parser.add_argument("--again", action="store_true", help="try survivors again")
+    parser.add_argument("--report", action="store_true", help="try nothing, say what is known")
     options = parser.parse_args()
     options.file = [*options.file, *(FILES + MORE_FILES if options.all else ())] or list(FILES)
-    os.environ["FALKIRK_TEST_PROFILE"] = "mutation"
-    search = Search(options)
-    ignored = [f"--deselect={path.relative_to(ROOT)}" for name in NOT for path in (ROOT / "tests").rglob(name)]
-    os.chdir(ROOT)
-    code = pytest.main(
-        ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not soak", *ignored, *(options.tests or TESTS)],
-        plugins=[search],
-    )
+    code = 0
+    if not options.report:
+        os.environ["FALKIRK_TEST_PROFILE"] = "mutation"
+        ignored = [f"--ignore={path}" for name in NOT for path in (ROOT / "tests").rglob(name)]
+        os.chdir(ROOT)
+        code = pytest.main(
+            ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not soak", *ignored, *(options.tests or TESTS)],
+            plugins=[Search(options)],
+        )
+    good = report(options)
     wrong = [f"explained, but not there: {entry}" for entry in stale(survivors(), FILES + MORE_FILES)]
     for each in wrong:
         print(each, file=sys.stderr)
-    return 1 if search.failed or wrong or code not in (0, 5) else 0
+    return 1 if not good or wrong or code not in (0, 5) else 0
 
 
 if __name__ == "__main__":

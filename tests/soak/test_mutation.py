@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +20,7 @@ from tests.falkirk.simulate.programs import PROGRAMS
 from tests.monitor.coordination import test_options
 from tests.recovery.rollback import test_received_before
 from tests.soak import mutation, simulated_coverage
-from tests.soak.mutants import Mutant, applied, applies, mutants
+from tests.soak.mutants import Mutant, applied, code_of, mutants
 
 LIMIT = 8_000
 """Steps; a run without a mistake takes less than half."""
@@ -81,7 +86,7 @@ def named(file: str, name: str) -> Mutant:
 def test_a_mutant_of_the_sample_is_killed(file: str, name: str) -> None:
     probe = SAMPLE[file, name]
     mutant = named(file, name)
-    assert applies(mutant)
+    assert code_of(mutant) is not None
     if probe.__name__ == "run":
         for program in ("mixed", "logged_exchange"):
             expected(program)  # what is right, by the product as it is
@@ -92,12 +97,39 @@ def test_a_mutant_of_the_sample_is_killed(file: str, name: str) -> None:
 def test_every_file_has_mutants_that_can_be_made() -> None:
     for file in simulated_coverage.FILES:
         for mutant in mutants(file)[::25]:
-            assert applies(mutant) in (True, False)
+            code_of(mutant)
 
 
 def test_what_is_explained_is_there() -> None:
-    assert not mutation.stale(mutation.survivors(), simulated_coverage.FILES)
+    assert not mutation.stale(mutation.survivors(), simulated_coverage.FILES + mutation.MORE_FILES)
     assert not simulated_coverage.stale(simulated_coverage.explained())
+
+
+def test_a_result_belongs_to_the_text_of_its_function(tmp_path: Path) -> None:
+    mutant = mutants("recovery/rollback/queues.py")[0]
+    fates = mutation.Fates(tmp_path / "results")
+    fates.add(mutant, {"killed": True, "by": "a test", "tries": 1, "seconds": 0.1})
+    known = mutation.Fates(tmp_path / "results")
+    assert known.of(replace(mutant, line=mutant.line + 7)) is not None
+    assert known.of(replace(mutant, text="another")) is None
+
+
+def test_an_explanation_may_be_a_pattern() -> None:
+    assert mutation.matches(r"~ f: .* -> pass", "f: x = 1 -> pass")
+    assert not mutation.matches(r"~ f: .* -> pass", "f: x = 1 -> pass  (number 2)")
+    assert mutation.matches("f: [x] -> pass", "f: [x] -> pass")
+
+
+def test_a_mutant_that_does_not_end_or_dies_gives_nothing() -> None:
+    assert mutation.forked(lambda: 7, 20.0) == 7
+    assert mutation.forked(lambda: os.kill(os.getpid(), signal.SIGPROF), 20.0) is None
+    assert mutation.forked(lambda: time.sleep(60), 0.2) is None
+
+
+def test_texts_and_the_timeline_are_not_mutated() -> None:
+    names = [mutant.name for mutant in mutants("monitor/coordination/coordinator.py")]
+    assert not [name for name in names if "self._note(" in name.partition(" -> ")[0] and name.endswith("-> pass")]
+    assert not [mutant for file in mutation.MORE_FILES for mutant in mutants(file) if "__repr__" in mutant.function]
 
 
 def test_lines_and_branches_that_are_missed_have_names() -> None:
