@@ -105,7 +105,7 @@ for _name, _changes in {
         Change(
             Coordinator,
             "_on_released",
-            "self.phase not in (JobPhase.RESTORING, JobPhase.RUNNING) or not seat.restored",
+            "self.phase not in ... or not seat.restored",
             "False",
         ),
         Change(Coordinator, "_decide_for", "seat.restored = seat.released = False", "seat.restored = False"),

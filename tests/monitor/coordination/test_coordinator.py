@@ -458,3 +458,17 @@ def test_a_round_without_a_solution_fails_the_job_and_names_the_operator(monkeyp
     assert coordinator.phase is JobPhase.OVER
     coordinator.tick(1e9)
     assert coordinator.take() == []
+
+
+def test_a_new_monitor_hears_at_once_that_everything_is_released() -> None:
+    """Workers say it with their join, while the new monitor is still reserving numbers for its rounds."""
+    end = tuple(info.everything for info in PLAN.processors)
+    saved = SavedJob(PLAN, (end, end), KeptDecision(4, 2, (GROUND, GROUND), ()), rounds=1000)
+    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
+    for worker in range(2):
+        coordinator.hear(join(worker, 3, 4, True, durable=xis(NEVER)), 0.0)
+        coordinator.hear(Released(worker), 0.0)
+    assert coordinator.phase is JobPhase.ASSEMBLING
+    while coordinator.phase is JobPhase.ASSEMBLING:
+        write(coordinator)
+    assert coordinator.phase in (JobPhase.CLOSING, JobPhase.OVER)
