@@ -24,6 +24,7 @@ from runtime.page.recorded import RecordedJob
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.support.beside import run_beside
+from tests.support.command_line import falkirk_command
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io.interface import Chunk, End, Partition, Wait
@@ -146,20 +147,17 @@ def test_what_is_predicted_is_what_a_killed_process_does(tmp_path: Path, by_page
     assert again.answer["redone"] is None
 
 
-def whatif(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "falkirk", "whatif", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-
-
 def test_the_command_line(tmp_path: Path) -> None:
     store = tmp_path / "store"
     (tmp_path / "go").touch()
     Job(Program(flow=build, args={"go": str(tmp_path / "go")}), 1, store).run()
-    shown = whatif(str(store), "--kill", "worker:0")
-    assert shown.returncode == 0, shown.stderr
-    assert "not running" in shown.stdout
-    assert "sums" in shown.stdout
-    answer = json.loads(whatif(str(store), "--json").stdout)
+    code, shown = falkirk_command("whatif", str(store), "--kill", "worker:0")
+    assert code == 0, shown
+    assert "not running" in shown
+    assert "sums" in shown
+    command = [sys.executable, "-m", "falkirk", "whatif", str(store), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    answer = json.loads(done.stdout)
     assert answer["running"] is False
     assert len(answer["processors"]) == len({each["operator"] for each in answer["processors"]})
     for wrong, says in (
@@ -168,6 +166,6 @@ def test_the_command_line(tmp_path: Path) -> None:
         ([str(tmp_path / "nothing")], "no store"),
         (["http://127.0.0.1:9/"], "no job answers"),
     ):
-        refused = whatif(*wrong)
-        assert refused.returncode == 1
-        assert says in refused.stderr
+        code, refused = falkirk_command("whatif", *wrong)
+        assert code == 1
+        assert says in refused

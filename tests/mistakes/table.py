@@ -24,7 +24,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
+
+from tests.support.command_line import falkirk_command
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[1]
@@ -135,28 +136,15 @@ def _by_program(program: str) -> str:
 
 
 def _by_command(mistake: Mistake) -> str:
-    import falkirk.cli
-
     lines = mistake.program.splitlines()
     Path("app.py").write_text("\n".join(lines[:-1]) + "\n" if lines[1:] else APP)
-    said, code = io.StringIO(), 0
-
-    def leave(code: int) -> None:
-        raise SystemExit(code)
-
     words = mistake.command
     assert words is not None
     assert words[0] == "falkirk"
-    quiet = {"COLUMNS": "2000", "TERM": "dumb", "NO_COLOR": "1"}
-    with mock.patch.object(falkirk.cli, "_leave", leave), mock.patch.dict(os.environ, quiet):
-        try:
-            with redirect_stdout(said), redirect_stderr(said):
-                falkirk.cli.app(words[1:], prog_name="falkirk")
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    code, said = falkirk_command(*words[1:])
     if code == 0:
         raise NoMistake(mistake.program)
-    return said.getvalue()
+    return said
 
 
 @contextmanager

@@ -238,7 +238,8 @@ def test_killed_worker_and_killed_executor_lead_to_a_rollback_and_the_same_outpu
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("inner", ["local[1]", pytest.param("the cluster", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("inner", ["local[1]", "the cluster"])
 def test_job_whose_region_has_a_spark_of_its_own_goes_on_when_its_worker_is_killed(
     tmp_path: Path, master: str, cluster: SparkCluster, inner: str
 ) -> None:

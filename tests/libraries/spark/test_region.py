@@ -34,6 +34,7 @@ from runtime.run import run
 from runtime.session import Session
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.local_runner import LocalRunner
+from tests.support.profile import tries
 from timely.data.batch import as_arrow
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError
@@ -116,15 +117,15 @@ SOME = [[(i % 3, i + j) for j in range(3)] for i in range(24)]
 def test_region_gives_the_same_whatever_fails(arguments: dict[str, Any], workers: int) -> None:
     runner = LocalRunner(totals)
     simulation = Simulation(lambda: program(SOME, runner, **arguments), workers)
-    for seed in range(8):
+    for seed in range(tries(4)):
         failure = simulation.run(seed)
         assert failure is None, f"seed {seed}: {failure and failure.error}"
-    assert simulation.tally.rounds > 8
+    assert simulation.tally.rounds > 4
 
 
 def test_run_whose_output_is_durable_is_never_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     again = 0
-    for seed in range(10):
+    for seed in range(tries(5)):
         runner = LocalRunner(totals)
         world = World(lambda runner=runner: program(SOME, runner, over="all"), 2, seed)  # type: ignore[misc]
         safe: dict[int, int] = {}
@@ -189,7 +190,7 @@ def test_cuts_are_made_while_runs_of_later_epochs_are_due_and_under_way(tmp_path
 
 
 def test_files_go_when_no_run_can_need_them_any_more() -> None:
-    for seed in range(3):
+    for seed in range(tries(1)):
         runner = LocalRunner(totals)
         world = World(lambda runner=runner: program(SOME * 4, runner, every=2), 2, seed)  # type: ignore[misc]
         world.run()
@@ -298,7 +299,7 @@ def test_run_that_a_period_has_left_out_is_made_up_for_whatever_fails(
     right = expected(batches, 1, over)
     last = max(right)
     killed = 0
-    for seed in range(12):
+    for seed in range(tries(6)):
         runner = LocalRunner(totals)
         world = World(lambda runner=runner: program(batches, runner, every=3600.0, over=over), 2, seed)  # type: ignore[misc]
         while durable_upto(world) <= last and not world.finished:
@@ -311,7 +312,7 @@ def test_run_that_a_period_has_left_out_is_made_up_for_whatever_fails(
         assert given.pop(end) == right[last], f"seed {seed}"
         assert given == {time: right[time] for time in given}
         world._files.close()
-    assert killed > 6
+    assert killed > 2
 
 
 RUN_7, RUN_9 = ((first, [ManifestEntry("in", f"file {first}", 1, 1, b"")], [("in", b"")]) for first in (5, 7))

@@ -248,6 +248,7 @@ def test_master_that_does_not_answer_or_java_that_is_not_there_is_an_error_in_se
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.soak
 def test_setting_that_spark_refuses_is_an_error_that_says_which() -> None:
     options = spark.SparkOptions(memory="1g", nice=0, retries=0, config=(("spark.sql.shuffle.partitions", "many"),))
     with pytest.raises(FalkirkError, match=r"(?s)spark\.sql\.shuffle\.partitions"):

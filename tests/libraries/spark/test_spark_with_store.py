@@ -25,7 +25,7 @@ from timely.io import Batches, FileSink
 
 pytestmark = pytest.mark.spark
 
-EPOCHS, ROWS = 6, 20_000
+EPOCHS, ROWS = 4, 2_000
 
 
 def epoch(number: int) -> list[pl.DataFrame]:

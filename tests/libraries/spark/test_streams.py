@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from runtime.session import Session
 from runtime.supervisor.supervisor import Job
 from runtime.workspace import Workspace
 from tests.support.beside import run_beside
+from tests.support.processes import wait_for
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
@@ -58,13 +59,6 @@ def put(folder: Path, *numbers: int, count: int = 100) -> None:
         rows(number, count).write_parquet(hidden)
         os.utime(hidden, (1_600_000_000 + number,) * 2)  # by which Spark orders them
         hidden.rename(folder / f"{number:04}.parquet")
-
-
-def until(condition: Callable[[], object], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def reading(source: spark.Stream) -> Dataflow:
@@ -316,7 +310,7 @@ def test_spark_that_reads_and_follows_a_table_being_written_sees_whole_epochs_on
         return found.groupBy("epoch").count()
 
     def ticks() -> Iterator[dict[str, int]]:
-        until(lambda: list(Path(table).glob("epoch=*")))
+        wait_for(lambda: list(Path(table).glob("epoch=*")))
         while len(list(Path(table).glob("epoch=*"))) < count:
             yield {"tick": 1}
 
@@ -328,8 +322,8 @@ def test_spark_that_reads_and_follows_a_table_being_written_sees_whole_epochs_on
     followed = flow.columns("follow", spark.Stream(Reader(Path(table)), options=OPTIONS)).capture("out")
     with Session(flow) as session:
         writer.start()
-        session.step_until(lambda: sum(len(batch) for _, batch in session.captured(followed)) >= 200 * count, 120)
-        session.step_until(lambda: not writer.is_alive(), 60)
+        session.step_wait_for(lambda: sum(len(batch) for _, batch in session.captured(followed)) >= 200 * count, 120)
+        session.step_wait_for(lambda: not writer.is_alive(), 60)
         rows_seen = pl.concat([as_polars(batch) for _, batch in session.captured(followed)])
         looked = [as_polars(batch) for _, batch in session.captured("looked")]
         session.abort()
@@ -378,7 +372,7 @@ def test_workers_are_killed_one_after_the_other_and_every_row_is_in_the_table_on
 
     def strike() -> None:
         for upto, worker in [(2, 1 - home(2)), (5, home(2))]:
-            until(lambda upto=upto: published() >= upto)  # type: ignore[misc]
+            wait_for(lambda upto=upto: published() >= upto)  # type: ignore[misc]
             killed.append(published())
             os.kill(job.pids[worker], signal.SIGKILL)
 

@@ -100,12 +100,12 @@ def ask(url: str, path: str, body: Any = None) -> Any:
     return json.loads(content)
 
 
-def when_ready(url: str, path: str, seconds: float = 60.0) -> Any:
+def when_ready(url: str, path: str, body: Any = None, seconds: float = 120.0) -> Any:
     """The same, as soon as there is an answer."""
     until = time.monotonic() + seconds
     while True:
         try:
-            return ask(url, path)
+            return ask(url, path, body)
         except (AssertionError, OSError, http.client.HTTPException):
             if time.monotonic() > until:
                 raise

@@ -28,6 +28,7 @@ from tests.monitor.web.serving import ask, get, serving, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
 from tests.runtime.job_under_test import GATE, build, check
 from tests.support.beside import run_beside
+from tests.support.processes import children
 
 ENDS_A_JOB = "/api/events?closely=18446744073709551616"
 """It once did."""
@@ -281,10 +282,6 @@ def most_files(count: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def children(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def page_of(job: Job) -> int:

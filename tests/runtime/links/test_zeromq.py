@@ -19,20 +19,11 @@ from hypothesis import strategies as st
 from runtime.links.zeromq import ZmqLink
 from runtime.links.zeromq_sockets import Keys, Timing
 from tests.support.few_descriptors import few_descriptors
+from tests.support.processes import free_addresses
 from timely.data.messages import Frame, Message
 from timely.errors import FalkirkError, WorkerLost
 
 QUICK = Timing(meet=10.0, silence=5.0, last_words=0.3, goodbye=5.0)
-
-
-def free_addresses(count: int) -> list[str]:
-    socks = [socket.socket() for _ in range(count)]
-    for sock in socks:
-        sock.bind(("127.0.0.1", 0))
-    addresses = [f"tcp://127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
-    for sock in socks:
-        sock.close()
-    return addresses
 
 
 def new_keys(count: int) -> list[Keys]:

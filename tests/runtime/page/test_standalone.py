@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from falkirk.what_if_view import predict
-from tests.monitor.web.serving import ask, get, running, streaming, when_ready
+from tests.monitor.web.serving import get, running, streaming, when_ready
 from tests.runtime.processes.test_standalone_monitor import Monitors
-from tests.runtime.supervisor.test_supervisor import wait_for
+from tests.support.processes import wait_for
+from timely.errors import FalkirkError
 
 
 def test_page_and_questions_are_answered_by_a_monitor_apart_and_by_the_next_one(tmp_path: Path) -> None:
@@ -36,9 +37,16 @@ def answers(url: str, store: Path) -> None:
     status, _, metrics = get(url, "/metrics")
     assert status == 200
     assert b"falkirk" in metrics
-    predicted = predict(str(store), ["worker:1"])
-    assert predicted.running
-    asked = ask(url, "/api/whatif", {"failed": ["worker:1"]})
+    predicted = []
+
+    def foretold() -> bool:
+        with suppress(FalkirkError):  # the workers are busy, or come back to the new monitor just now
+            predicted.append(predict(str(store), ["worker:1"]))
+        return bool(predicted)
+
+    wait_for(foretold)
+    assert predicted[0].running
+    asked = when_ready(url, "/api/whatif", {"failed": ["worker:1"]})
     assert {each["operator"] for each in asked["processors"]} == set(range(len(names)))
 
 

@@ -22,8 +22,9 @@ from runtime.processes.standalone_monitor import SOCKET, NoMonitor
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build, check
-from tests.runtime.supervisor.test_supervisor import RECORDS, ROOT, Watched, gone, wait_for
+from tests.runtime.watched import RECORDS, ROOT, Watched
 from tests.support.beside import run_beside
+from tests.support.processes import gone, wait_for
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError
 
@@ -106,7 +107,7 @@ def test_a_worker_that_dies_while_the_monitor_is_away_is_replaced_when_it_is_bac
 def test_what_waits_for_a_monitor_that_is_away_is_bounded(tmp_path: Path, monitors: Monitors) -> None:
     records, store = 12_000, tmp_path / "store"
     first = monitors.start(str(store))
-    program = Program(flow=build, args={"folder": str(tmp_path), "records": records, "per_second": 1000})
+    program = Program(flow=build, args={"folder": str(tmp_path), "records": records, "per_second": 2500})
     job = Job(program, 2, store, Limits(bytes=100_000), None, lambda text: None, 3.0, store)
 
     def read() -> int:

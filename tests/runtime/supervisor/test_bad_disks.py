@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.job_under_test import check, expected, in_files
-from tests.runtime.supervisor.test_supervisor import RECORDS, ROOT, command, gone, run, wait_for
+from tests.runtime.job_under_test import GATE, check, expected, in_files
+from tests.runtime.watched import RECORDS, ROOT, command, run
+from tests.support.processes import children, gone, wait_for
 
 
 def written(folder: Path) -> int:
@@ -130,14 +131,13 @@ def flip(path: Path) -> None:
     [("worker-000", True, cut_short), ("worker-000", False, flip), ("monitor", True, flip)],
 )
 def test_a_damaged_journal_is_never_read_as_if_it_were_whole(
-    tmp_path: Path, owner: str, newest: bool, damage: Callable[[Path], None]
+    midway: Path, owner: str, newest: bool, damage: Callable[[Path], None]
 ) -> None:
-    killed_midway(tmp_path)
-    segments = sorted((tmp_path / "store" / owner).glob("segment-*"))
+    segments = sorted((midway / "store" / owner).glob("segment-*"))
     victim = segments[-1 if newest else 0]
     saved = victim.read_bytes()
     damage(victim)
-    code, said = run(command(tmp_path))
+    code, said = run(command(midway))
     if code:
         assert code == 1
         # If older ones are gone because of the newest, the error names those, and a note what was cut off. If all that was
@@ -148,11 +148,11 @@ def test_a_damaged_journal_is_never_read_as_if_it_were_whole(
             damage is cut_short and "was cut off after" in said and "has lost data that was acknowledged" in said
         )
         assert "Traceback" not in said
-        is_whole_so_far(tmp_path)
+        is_whole_so_far(midway)
         victim.write_bytes(saved)
-        code, said = run(command(tmp_path))
+        code, said = run(command(midway))
         assert code == 0, said
-    check(tmp_path, RECORDS)
+    check(midway, RECORDS)
 
 
 def test_a_journal_of_the_monitor_that_is_too_old_is_not_blamed_on_a_worker(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_a_journal_of_the_monitor_that_is_too_old_is_not_blamed_on_a_worker(tmp_
         wait_for(copied)
         before = written(tmp_path)
         wait_for(lambda: written(tmp_path) >= before + 20 or process.poll() is not None)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        started = children(process.pid)
         process.kill()
-    wait_for(lambda: all(gone(int(pid)) for pid in children))
+    wait_for(lambda: all(gone(pid) for pid in started))
     monitor.rename(tmp_path / "right")
     old.rename(monitor)
     newest = max(monitor.iterdir())
@@ -190,47 +190,60 @@ def test_a_journal_of_the_monitor_that_is_too_old_is_not_blamed_on_a_worker(tmp_
     check(tmp_path, RECORDS)
 
 
-def killed_midway(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A job with one worker, all of which was killed midway."""
+    folder = tmp_path_factory.mktemp("killed")
     with subprocess.Popen(command(folder), cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: written(folder) >= 15 or process.poll() is not None)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        started = children(process.pid)
         process.kill()
-    wait_for(lambda: all(gone(int(pid)) for pid in children))  # until then they write
+    wait_for(lambda: all(gone(pid) for pid in started))  # until then they write
     assert written(folder) < RECORDS // 50
+    return folder
 
 
-def test_a_store_of_another_version_is_left_alone(tmp_path: Path) -> None:
-    killed_midway(tmp_path)
-    identity = tmp_path / "store" / "store"
+@pytest.fixture
+def midway(killed_once: Path, tmp_path: Path) -> Path:
+    """A copy of it, for one test to damage."""
+    return Path(shutil.copytree(killed_once, tmp_path, dirs_exist_ok=True, symlinks=True))
+
+
+def segments_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "store").rglob("segment-*"))
+
+
+def test_a_store_of_another_version_is_left_alone(midway: Path) -> None:
+    identity = midway / "store" / "store"
     identity.write_text(json.dumps({**json.loads(identity.read_text()), "version": 99}))
-    before = sorted(path.name for path in (tmp_path / "store").rglob("segment-*"))
-    code, said = run(command(tmp_path))
+    before = segments_of(midway)
+    code, said = run(command(midway))
     assert code == 1
     assert "in format 99" in said
     assert "use the newer version of falkirk" in said
-    assert sorted(path.name for path in (tmp_path / "store").rglob("segment-*")) == before
+    assert segments_of(midway) == before
 
 
 def test_a_second_job_on_the_store_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
-    slowly = command(tmp_path, "--arg", "per_second=400")
-    with subprocess.Popen(slowly, cwd=ROOT, stderr=subprocess.PIPE, text=True) as first:
+    gated = command(tmp_path, "--arg", "gated=true")
+    with subprocess.Popen(gated, cwd=ROOT, stderr=subprocess.PIPE, text=True) as first:
         wait_for(lambda: written(tmp_path) >= 5 or first.poll() is not None)
         code, said = run(command(tmp_path))
         assert code == 1
         assert f"the job of process {first.pid} on " in said
+        (tmp_path / GATE).touch()
         _, said = first.communicate(timeout=240)
     assert first.returncode == 0, said
     check(tmp_path, RECORDS)
 
 
-def test_a_program_that_was_changed_is_refused_by_its_own_store(tmp_path: Path) -> None:
-    killed_midway(tmp_path)
-    code, said = run(command(tmp_path, "--arg", "operator=tally"))
+def test_a_program_that_was_changed_is_refused_by_its_own_store(midway: Path) -> None:
+    before = segments_of(midway)
+    code, said = run(command(midway, "--arg", "operator=tally"))
     assert code == 1
     assert "operator 'count' is gone" in said
     assert "Run the program as it was, or choose another store" in said
-    code, said = run(command(tmp_path, "-w", "2"))
+    code, said = run(command(midway, "-w", "2"))
     assert code == 1
     assert "-w 1" in said
-    assert run(command(tmp_path))[0] == 0
-    check(tmp_path, RECORDS)
+    assert segments_of(midway) == before

@@ -15,7 +15,8 @@ import pytest
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import check
-from tests.runtime.supervisor.test_supervisor import RECORDS, Watched, gone
+from tests.runtime.watched import RECORDS, Watched
+from tests.support.processes import gone
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable
 

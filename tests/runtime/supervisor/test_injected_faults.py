@@ -13,7 +13,7 @@ from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.monitor.web.serving import get, streaming, when_ready
 from tests.runtime.job_under_test import GATE, build, check
-from tests.runtime.supervisor.test_supervisor import RECORDS, Watched
+from tests.runtime.watched import RECORDS, Watched
 from tests.support.beside import run_beside
 from timely.errors import WorkerLost
 

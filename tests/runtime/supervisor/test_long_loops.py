@@ -82,7 +82,9 @@ def main(folder: str, kill: str, workers: int = 2) -> dict[int, int]:
     return {node: distance for _, pairs in result.captured("out") for node, distance in pairs}
 
 
-@pytest.mark.parametrize(("kill", "workers"), [("worker", 1), ("worker", 2), ("job", 2)])
+@pytest.mark.parametrize(
+    ("kill", "workers"), [pytest.param("worker", 1, marks=pytest.mark.soak), ("worker", 2), ("job", 2)]
+)
 def test_what_was_iterated_before_a_failure_is_not_iterated_again(tmp_path: Path, kill: str, workers: int) -> None:
     if kill == "job":
         command = [

@@ -21,64 +21,12 @@ from recovery.store.interface import StoreBusy, StoreUnwritable
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build, check
+from tests.runtime.watched import RECORDS, ROOT, Watched, command, run
 from tests.support.beside import run_beside
+from tests.support.processes import children, gone, wait_for
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError, OperatorError, WorkerLost
 from timely.io import FileSink, Rate
-
-ROOT = Path(__file__).resolve().parents[3]
-RECORDS = 3000  # 60 epochs in 1.2 s
-
-
-class Watched:
-    """A job, what has happened to it, and a thread that does something to it meanwhile."""
-
-    def __init__(
-        self,
-        folder: Path,
-        workers: int,
-        heartbeat_timeout: float = 10.0,
-        monitor: Path | None = None,
-        **arguments: Any,
-    ) -> None:
-        self.folder = folder
-        self.workers = workers
-        self.events: list[tuple[str, dict[str, Any]]] = []
-        self.notes: list[str] = []
-        program = Program(flow=build, args={"folder": str(folder), "records": RECORDS, **arguments})
-        self.job = Job(
-            program, workers, folder / "store", None, self.hear, self.notes.append, heartbeat_timeout, monitor
-        )
-
-    def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
-        self.events.append((kind, data))
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [data for each, data in self.events if each == kind]
-
-    def run(self, disturb: Callable[[], None]) -> Any:
-        return run_beside(self.job.run, disturb)
-
-    def until(self, files: int) -> None:
-        """Wait until so many epochs are written, and all is well."""
-        deadline = time.monotonic() + 120
-        while len(list((self.folder / "files").glob("epoch-*"))) < files or len(self.job.pids) < self.workers:
-            assert time.monotonic() < deadline, "no output"
-            time.sleep(0.01)
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 180
-    while not condition():
-        assert time.monotonic() < deadline, "it never comes"
-        time.sleep(0.01)
-
-
-def gone(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] == "Z"
-    except FileNotFoundError:
-        return True
 
 
 def test_a_killed_worker_is_replaced_and_the_others_go_on(tmp_path: Path) -> None:
@@ -136,24 +84,6 @@ def test_a_worker_and_the_monitor_die_at_once(tmp_path: Path) -> None:
     assert [each["failed"] for each in watched.of("decided")] == [[0, 1], [0]]
 
 
-APP = """
-from tests.runtime.job_under_test import build
-"""
-
-
-def command(folder: Path, *arguments: str) -> list[str]:
-    app = folder / "app.py"
-    app.write_text(APP)
-    store = str(folder / "store")
-    settings = ["--arg", f"folder={folder}", "--arg", f"records={RECORDS}"]
-    return [sys.executable, "-m", "falkirk", "run", str(app), "--store", store, *settings, *arguments]
-
-
-def run(command: list[str]) -> tuple[int, str]:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
-    return done.returncode, done.stdout + done.stderr
-
-
 def test_a_job_that_is_killed_as_a_whole_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
     again = command(tmp_path, "-w", "2")
     private = Path(tempfile.mkdtemp())  # with a short path, for sockets
@@ -161,15 +91,12 @@ def test_a_job_that_is_killed_as_a_whole_goes_on_when_it_is_run_again(tmp_path: 
     while len(list((tmp_path / "files").glob("epoch-*"))) < 20:
         time.sleep(0.01)
         assert first.poll() is None
-    children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
-    assert len(children) >= 3
+    started = children(first.pid)
+    assert len(started) >= 3
     assert len(list(private.glob("falkirk-*"))) == 1
     first.kill()
     first.wait()
-    deadline = time.monotonic() + 30
-    while not all(gone(int(pid)) for pid in children):
-        assert time.monotonic() < deadline, "processes are left behind"
-        time.sleep(0.01)
+    wait_for(lambda: all(gone(pid) for pid in started))
     assert not list(private.glob("falkirk-*"))
     shutil.rmtree(private)
     code, said = run(again)
