@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # No deadlines and no complaints about slow generation: machines shared with others are slow at times.
@@ -22,3 +23,13 @@ _found = (Phase.explicit, Phase.generate)
 settings.register_profile("mutation", _base, derandomize=True, max_examples=20, phases=_found, database=None)
 
 settings.load_profile(os.environ.get("FALKIRK_TEST_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share something expensive run in one process, so that it is made once (`--dist loadgroup`)."""
+    for item in items:
+        if isinstance(item, pytest.Function):
+            shared = [each[-1] for each in item._fixtureinfo.name2fixturedefs.values()]
+            if any(each.scope == "module" and each.baseid == item.nodeid.split("::")[0] for each in shared):
+                item.add_marker(pytest.mark.xdist_group(item.module.__name__))

@@ -16,6 +16,7 @@ from recovery.layout import lay_out
 from recovery.policies import Ephemeral
 from runtime.content_fingerprint import EVERY, WHOLE, Content
 from runtime.inputs import Limits, PartitionPosition, SourceDriver
+from tests.support.mutation import Change, Rules
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, SourceError
@@ -243,3 +244,42 @@ def test_a_source_that_begins_anew_goes_on_in_the_epochs_of_the_job() -> None:
     assert worker.input_time(node.index) == (6,)
     read(source, 20)
     assert seen == list(range(8))
+
+
+RULES = Rules()
+rule = RULES.add
+
+
+def other_input() -> Any:
+    """A new process finds other records in front of the position where it is to go on."""
+    before, _ = driver(list(range(20)))
+    read(before, 6)
+    places = {place.partition: place for place in before.positions(2)}
+    found = []
+    for items in (list(range(20)), [*range(4), 104, *range(5, 20)], [*range(4), *range(5, 20)]):
+        try:
+            driver(items)[0].rewind(2, places)
+        except SourceError:
+            found.append("refused")
+        else:
+            found.append("read")
+    return found
+
+
+rule(
+    "fingerprints",
+    "t's end position is durable, for every partition, with a content fingerprint",
+    other_input,
+    ["read", "refused", "refused"],
+    Change(
+        SourceDriver,
+        "_recognise",
+        "content.fingerprint() != place.fingerprint",
+        "False",
+    ),
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
+    RULES[name].check()

@@ -56,9 +56,7 @@ TESTS = (
     "tests/runtime/test_observer.py",
     "tests/runtime/test_store_writer.py",
 )
-NOT = tuple(
-    f"test_{name}.py" for name in ("simulation", "coverage", "troubled", "command", "rules_simulated", "rules_searched")
-)
+NOT = tuple(f"test_{name}.py" for name in ("simulation", "coverage", "troubled", "command", "rules", "rules_searched"))
 """Simulated jobs are run here by themselves; the others start processes, or take long."""
 MORE_FILES = tuple(
     sorted(

@@ -131,6 +131,14 @@ class Rule:
         assert not changed(self.changes, self.holds), f"nobody missed the rule: {self.says}"
 
 
+class Rules(dict[str, Rule]):
+    """The rules of a component, by name."""
+
+    def add(self, name: str, says: str, scenario: Callable[[], Any], right: Any, *changes: Change | Instead) -> None:
+        assert name not in self, f"there are two rules {name!r}"
+        self[name] = Rule(says, scenario, right, changes)
+
+
 # ---------------------------------------------------------------------------------- patterns
 
 

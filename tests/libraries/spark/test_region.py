@@ -146,13 +146,13 @@ def durable_upto(world: World) -> int:
     """Up to where compute was safe when its worker last heard: the state that it is told of, on any living process."""
     found = 0
     for process in world._processes:
-        if process is None or process.session is None:
+        if process is None or process.session is None or process.recovery is None:
             continue
         session = process.session
         node = session.plan.graph.node_named("history")
         op = session.plan.of_node[node.index]
         if session.index == home(2):
-            found = max(found, session.agent.low[session.index][op][0])
+            found = max(found, process.recovery.agent.low[session.index][op][0])
     return found
 
 

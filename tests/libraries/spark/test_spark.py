@@ -269,6 +269,7 @@ def test_what_a_spark_printed_that_cannot_start_is_told_however_late_it_is_read(
 # Java
 
 
+@pytest.mark.soak
 def test_spark_runs_on_the_bundled_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FALKIRK_JAVA", "bundled")
     options = spark.SparkOptions(memory="900m", nice=0, retries=0)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
-from recovery.fixed_point.solve import LIVE, AnyFrontier, Live, PhysicalEdge, Restorable, solve
+import recovery.fixed_point.solve
+import recovery.rollback.orders
+import recovery.rollback.queues
+import recovery.store.reading
+from recovery.fixed_point.solve import LIVE, AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
+from recovery.fixed_point.solve import AnyFrontier as Stateless
 from recovery.metadata import everything, to_frontier
 from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.literal import ALL, DELIVERED, DISCARDED, HELD, NOTIFIED, PROJECTED, WITHIN
 from tests.recovery.fixed_point.systems import Graph, as_bounds, graph, literal_system, restorable
 from tests.recovery.fixed_point.times import SequenceFrontier, image, projection
+from tests.support.mutation import Change, Rules
 from timely.time import Frontier, Summary
 
 SAME = Summary.identity(1)
@@ -113,3 +120,59 @@ def test_notification_frontiers_pass_through_processors_that_count() -> None:
     assert found.notifications[1] == SequenceFrontier.of({"e": 3})
     assert found.frontiers == [one, None, one]
     assert literal.violations(system, found) == []
+
+
+RULES = Rules()
+rule = RULES.add
+
+
+def half_an_epoch() -> Any:
+    """A living loop, complete up to (3, 5), whose egress leads to one that has only epochs before 3."""
+    inside = Live((3, 5), {}, (3, 5), ((4,),), (False,))
+    return solve([PhysicalEdge(0, 1, Summary.egress(2))], [inside, CheckpointChain([((3,), ())])])
+
+
+rule(
+    "kept by an egress",
+    "σ⁻¹(h) of an egress leaves out (a, 0)",
+    half_an_epoch,
+    [(3, 0), (3,)],
+    Change(recovery.fixed_point.solve._Descent, "_spread", "inverse(edge.backwards, held)", "self.bound[r]"),
+)
+
+
+def on_its_way() -> Any:
+    return solve([PhysicalEdge(0, 1, SAME)], [Stateless((5,)), Live((3,), {0: (5,)}, (3,), (), ())])
+
+
+rule(
+    "surely held",
+    "on an edge whose sender failed, D̄(e, f(src)) ⊆ f(dst) is read with C(d) in place of ⊤",
+    on_its_way,
+    [(3,), (3,)],
+    Change(recovery.fixed_point.solve._Descent, "_spread", "held = processors[p].upto", "continue"),
+)
+
+
+def round_and_round() -> Any:
+    """A stateless cycle of two that have completed a million iterations of epoch 3: each keeps no more than the other."""
+    descent = recovery.fixed_point.solve._Descent(
+        [PhysicalEdge(0, 1, Summary.feedback(2)), PhysicalEdge(1, 0, Summary.identity(2))],
+        [Stateless((3, 10_000)), Stateless((3, 10_000))],
+    )
+    descent.run()
+    return descent.bound, max(descent._lowered) < 100
+
+
+rule(
+    "cycles",
+    "stateless cycles would descend once an iteration: contract them",
+    round_and_round,
+    ([(3, 0), (3, 0)], True),
+    Change(recovery.fixed_point.solve._Descent, "_lower", "count >= 4", "False"),
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
+    RULES[name].check()

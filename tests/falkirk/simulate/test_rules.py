@@ -1,6 +1,6 @@
 """Rules of rollback whose loss a whole simulated job shows: with the rule the run is right, and without it, it is not.
 
-`test_rules.py` has the table of all rules. Each rule names the runs that show its loss soonest. Where the simulator has come to
+Each rule names the runs that show its loss soonest. Where the simulator has come to
 draw other events from a seed, the next seeds are tried.
 """
 

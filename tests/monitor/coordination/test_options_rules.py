@@ -1,0 +1,243 @@
+"""Options: what a processor may be rolled back to, and what a decision leaves of reports.
+
+Each rule has a scenario made for it that comes out otherwise without the rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import monitor.coordination.handshake
+import monitor.coordination.options
+from monitor.coordination.options import Options
+from recovery.errors import ReportError
+from recovery.fixed_point.solve import LIVE
+from recovery.metadata import Xi
+from recovery.protocol import (
+    InMemory,
+)
+from tests.recovery.layouts import FIREWALL, LINE, layout
+from tests.support.mutation import GONE, Change, Rules
+from timely.time import Summary
+
+RULES = Rules()
+rule = RULES.add
+
+SAME = Summary.identity(1)
+
+
+def reports() -> list[str]:
+    """Reports that no correct processor makes."""
+    refused = []
+    for second in ([Xi(0, (4,), ((2,),))], [Xi(0, (4,), ((4,),)), Xi(0, (5,), ((3,),))]):
+        available = Options(layout("read source, out any", "read>out", 1))
+        available.durable(0, 0, (3,), [Xi(0, (3,), ((6,),))])
+        try:
+            available.join(0, [Xi(0, (3,), ((6,),)), *second])
+        except ReportError as error:
+            refused.append(type(error).__name__)
+    return refused
+
+
+rule(
+    "monotone",
+    "D̄ must be monotone in f: reject a report that is not",
+    reports,
+    ["ReportError"] * 2,
+    Change(
+        monitor.coordination.options,
+        "_covers",
+        "all((x >= y for x, y in zip(larger, smaller)))",
+        "True or all((x >= y for x, y in zip(larger, smaller)))",
+    ),
+)
+
+
+def reported() -> Any:
+    """All failed; the source has persisted 4 and 6, and the stateless processor behind it had reported 4."""
+    available = Options(layout("read source, q any", "read>q", 1))
+    available.complete(0, ((4,),))
+    available.join(0, [Xi(0, (4,), ((4,),)), Xi(0, (6,), ((6,),))])
+    return available.decide({})
+
+
+rule(
+    "reported",
+    "F* of a stateless processor: every frontier ⊆ the completed frontier that it has reported",
+    reported,
+    (((4,), (4,)),),
+    Change(Options, "decide", "self._completed[flat]", "info.everything"),
+)
+
+
+def from_memory() -> Any:
+    """A failed sender has logged up to 7; its living receiver has completed 5, and persisted nothing."""
+    available = Options(layout(*FIREWALL, 2))
+    available.join(1, [Xi(0, (7,), ((7,),)), Xi(1, (7,), ((0,),))])
+    here = [
+        InMemory((9,), (7,), (), ((7,),)),
+        InMemory((9,), (7,), ((7,),), ((0,),)),
+        InMemory((5,), (5,), ((8,),), ((5,),)),
+        InMemory((5,), (5,), ((5,),), ()),
+    ]
+    return available.decide({0: here})[0][2]
+
+
+rule(
+    "from memory",
+    "a live stateful processor also offers its completed frontier from memory",
+    from_memory,
+    (5,),
+    Change(Options, "decide", "held.upto", "self._low[flat]"),
+)
+
+
+def stayed() -> Any:
+    available = Options(layout(*LINE, 1))
+    available.cut(((LIVE, LIVE, LIVE, LIVE),))
+    return available._completed[1]
+
+
+rule(
+    "live is not finished",
+    "persisted ⊤ (`Finished`, for good) is not temporary ⊤ (`Live`)",
+    stayed,
+    (0,),
+    Change(
+        Options,
+        "_cut_completed",
+        "low if bound is None else max(low, bound)",
+        "self.topology.info(flat).everything if bound is None else max(low, bound)",
+    ),
+)
+
+
+def came_back() -> Any:
+    """The receiver lives, but has its memory from its checkpoint at 5 on; the sender has failed, and has 2 and 4."""
+    available = Options(layout("a chain, b chain", "a=>b", 2))
+    saved = [Xi(0, (2,), ((2,),)), Xi(0, (4,), ((4,),))]
+    available.join(1, [*saved, *(Xi(1, (epoch,), ()) for epoch in (2, 4))])
+    available.join(0, [*saved, Xi(0, (5,), ((5,),)), Xi(1, (2,), ()), Xi(1, (5,), ())])
+    here = [
+        InMemory((6,), (6,), (), ((6,),), since=(1,)),
+        InMemory((6,), (6,), ((6,), (6,)), (), since=(5,)),
+    ]
+    return available.decide({0: here})
+
+
+rule(
+    "came back from the store",
+    "a live stateful processor offers its memory: what came back from its store, only from there on",
+    came_back,
+    (((2,), (2,)), ((2,), (2,))),
+    Change(Options, "decide", "self._between(...)", "False"),
+)
+
+
+def after_a_decision() -> Any:
+    """Checkpoints at 3 and 5, all completed up to 8; the decision: a to 3, b and q stay, c to 5."""
+    available = Options(layout("a source, q any, b chain, c chain", "a|q, q|b, b|c", 1))
+    available.complete(0, ((8,), (8,), (8,), (8,)))
+    for group, p in ((0, 0), (2, 2), (3, 3)):
+        for epoch in (3, 5):
+            discards = () if p == 3 else ((0,),)
+            available.durable(0, group, (epoch,), [Xi(p, (epoch,), discards)])
+    available.raise_watermarks()
+    available = Options(available.layout)  # W is what it was at the start
+    for group, p in ((0, 0), (2, 2), (3, 3)):
+        for epoch in (3, 5):
+            available.durable(0, group, (epoch,), [Xi(p, (epoch,), () if p == 3 else ((0,),))])
+    available.complete(0, ((8,), (8,), (8,), (8,)))
+    available.cut((((3,), LIVE, LIVE, (4,)),))
+    known = [[option[0][0] for option in chain] for chain in available.chains]
+    minimum = available.minimum()
+    available.raise_watermarks()
+    low = available.watermarks[0]
+    available.complete(0, ((4,), (4,), (4,), (4,)))
+    available.raise_watermarks()
+    return known, minimum, low, available.watermarks[0]
+
+
+CUT = "after a decision F*' = {f' ⊆ f(p)}: what lies outside belongs to a history that is no more"
+for _name, _change in {
+    "checkpoints outside a decision": Change(Options, "cut", "option[0] <= bound", GONE),
+    "checkpoints of what stayed": Change(Options, "cut", "bound is not None", "(bound := (bound or (3,)))"),
+    "epochs of an old generation": Change(Options, "cut", "self.upto = [None] * self.layout.workers", GONE),
+    "completed in an old history": Change(Options, "cut", "self._cut_completed(...)", GONE),
+}.items():
+    rule(
+        _name,
+        CUT,
+        after_a_decision,
+        ([[3], [], [3, 5], [3]], [(0,)] * 4, ((3,), (0,), (0,), (0,)), ((3,), (3,), (3,), (3,))),
+        _change,
+    )
+
+
+def solved_before() -> Any:
+    """W was being kept up to date when a decision made void what it may rise to next."""
+    available = Options(layout("a source, b chain", "a|b", 1))
+    available.durable(0, 0, (5,), [Xi(0, (5,), ((0,),))])
+    available.durable(0, 1, (3,), [Xi(1, (3,), ())])
+    available.raise_watermarks()
+    available.durable(0, 1, (7,), [Xi(1, (7,), ())])
+    available.raise_watermarks()
+    available.cut((((5,), (3,)),))
+    available.durable(0, 0, (9,), [Xi(0, (9,), ((0,),))])
+    available.raise_watermarks()
+    return available.watermarks
+
+
+rule(
+    "W after a decision",
+    CUT,
+    solved_before,
+    (((9,), (3,)),),
+    Change(Options, "cut", "self._solver = None", GONE),
+)
+
+
+def told_twice() -> Any:
+    """Two checkpoints of one processor at one bound, with different D̄: which of them is the right one?"""
+    available = Options(layout("a source, b chain", "a>b", 1))
+    try:
+        available.join(0, [Xi(0, (3,), ((3,),)), Xi(0, (3,), ((4,),))])
+    except ReportError:
+        return "refused"
+    return "believed"
+
+
+rule(
+    "told twice",
+    "Ξ(p, f) is one: reject a report that is not",
+    told_twice,
+    "refused",
+    Change(Options, "_read", "chain[-1][0] == xi.bound", GONE),
+)
+
+
+def idle() -> Any:
+    """All that is persisted reaches 5; what keeps nothing, and has nothing to do, stands in between."""
+    available = Options(layout("a chain, q any, b chain", "a|q, q|b", 1))
+    for group, p in ((0, 0), (2, 2)):
+        available.durable(0, group, (5,), [Xi(p, (5,), ((0,),) if p == 0 else ())])
+    available.complete(0, ((6,), (6,), (6,)))
+    available.raise_watermarks()
+    return available.watermarks
+
+
+IDLE = "idle processors report completed frontiers too (one aggregate a worker), or W stalls"
+rule(
+    "idle processors",
+    IDLE,
+    idle,
+    (((5,), (5,), (5,)),),
+    Change(Options, "complete", "not info.chain", "False"),
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
+    RULES[name].check()

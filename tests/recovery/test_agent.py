@@ -1,0 +1,450 @@
+"""The agent: pauses, cuts, reports, what is given back and what is let go.
+
+Each rule has a scenario made for it that comes out otherwise without the rule.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from recovery.agent import Agent, WorkerPhase
+from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.fixed_point.solve import LIVE
+from recovery.groups import GroupProgress
+from recovery.metadata import to_frontier
+from recovery.protocol import (
+    Completed,
+    Cut,
+    Decision,
+    Drain,
+    Drained,
+)
+from recovery.recorder import LogEntry, WorkerRecorder
+from tests.recovery.jobs import agent_of, job, named
+from tests.support.mutation import GONE, Change, Instead, Rules
+from timely.data.messages import Frame, Message
+from timely.operators.ends import StagedEnd
+from timely.progress.line import tracker_for
+from timely.state import KeyedState
+from timely.time import Summary
+from timely.worker import restoring
+from timely.worker.worker import Worker
+
+RULES = Rules()
+rule = RULES.add
+IDLE = "idle processors report completed frontiers too (one aggregate a worker), or W stalls"
+SAME = Summary.identity(1)
+
+
+def pause() -> Any:
+    """Worker 1 is told to pause while something waits to be sent to worker 0."""
+    agent = agent_of(job("logs", 2), 1)
+    source = named(agent, "in")
+    node = agent._plan.processors[source].node.index
+    at = agent.worker.input_time(node)
+    assert at is not None
+    agent.worker.feed(node, at, list(range(40)))
+    generation = agent.worker.generation
+    agent.hear(Drain(agent.round + 1, (0, 1)))
+    flushed, marked = agent.frames[0][1], agent.frames[-1][1]
+    before = (bool(flushed.messages), bool(flushed.progress), marked.ends, agent.running, agent.phase)
+    edge = next(edge for edge in agent.layout.edges if edge.spread)
+    queued = agent.worker.queued_bytes
+    agent.receive(Frame(0, generation, [Message(edge.edge, 1, at, at, b"header", [b"payload"])]))
+    agent.receive(Frame(0, generation, ends=agent.round))
+    return (
+        *before,
+        agent.worker.queued_bytes > queued,
+        [type(message).__name__ for message in agent.messages],
+        isinstance(agent.messages[-1], Drained),
+    )
+
+
+@cache
+def paused() -> tuple[Any, ...]:
+    return (True, False, 2, False, WorkerPhase.DRAINING, True, ["Drained"], True)
+
+
+for _name, _says, _change in (
+    (
+        "stops",
+        "every live worker stops scheduling",
+        Change(Agent, "_pause", "self.phase = WorkerPhase.DRAINING", GONE),
+    ),
+    (
+        "sends the rest",
+        "everything goes out before the marker",
+        Change(
+            Agent,
+            "_pause",
+            "self.worker.take_frames(quiet=restoring.quiet(self.worker)).items()",
+            "()",
+        ),
+    ),
+    (
+        "queues while it drains",
+        "receivers queue all that comes before the marker",
+        Change(
+            Agent,
+            "receive",
+            "frame.generation == self.worker.generation",
+            "frame.generation == self.worker.generation and self.phase == WorkerPhase.RUNNING",
+        ),
+    ),
+    (
+        "waits for markers",
+        "only then do they report Ξ(p, ⊤) and C(d)",
+        Change(Agent, "_settle", "any(...)", "False"),
+    ),
+    (
+        "what waits may still cause something",
+        "progress is told by a worker that is quiet, in a pause as well: others would take times for complete that are not",
+        Instead(restoring, "quiet", lambda worker: True),
+    ),
+):
+    rule(_name, _says, pause, paused(), _change)
+
+
+def acted_on() -> Any:
+    """N̄(p, ⊤) of processors that were notified, or cut, or only complete; and then of those taken back or brought back."""
+    agent = agent_of(job("logs", 2), 1)
+    recorder = agent.recorder
+    first, second, third = (named(agent, name) for name in ("first", "second", "third"))
+    recorder.notified(first, (50,))
+    recorder.notified(first, (40,))
+    group = agent.layout.processors[second].group
+    agent.checkpoints.cut(group, (60,), agent._state, lambda p, epoch: ())
+    agent._settled[third] = (70,)
+    now = [agent._memory()[p].notified for p in (first, second, third)]
+    recorder.restored(first, (45,), None)
+    recorder.restored(second, (30,), (), ())
+    return now, [recorder.notified_bound(p) for p in (first, second)]
+
+
+for _name, _change in {
+    "acted on": Instead(Agent, "_acted_on", lambda self, p, upto: (0,)),
+    "notified": Instead(WorkerRecorder, "notified", lambda self, processor, time: None),
+    "cut": Instead(WorkerRecorder, "acted", lambda self, processor, bound: None),
+    "not lowered by what waits": Instead(Agent, "_acted_on", lambda self, p, upto: upto),
+    "never less than complete": Instead(Agent, "_acted_on", lambda self, p, upto: self.recorder.notified_bound(p)),
+}.items():
+    _says = "N̄(p, ⊤) includes every frontier that it has acted on as complete"
+    rule(_name, _says, acted_on, ([(51,), (60,), (70,)], [(45,), (30,)]), _change)
+
+
+def complete_here() -> Any:
+    """How far a processor says that it is, while something is outstanding: at a source, in its queue, a notification."""
+    agent = agent_of(job("logs", 1), 0)
+    p = named(agent, "first")
+    worker, runtime = agent.worker, agent.worker.runtimes[p]
+    worker._ready.clear()
+    worker.tracker = tracker_for(agent._plan.topology)
+    found = []
+    agent._settled = [info.nothing for info in agent.layout.processors]
+    place = agent._plan.processors[named(agent, "in")].place
+    assert place is not None
+    worker.tracker.update(place, (7,), +1)
+    found.append(agent._upto(p)[0] <= 7)
+    worker.tracker.update(place, (7,), -1)
+    runtime.ctx.pending = {(8,): (5,)}
+    found.append(agent._upto(p)[0] <= 8)
+    runtime.ctx.pending = {}
+    worker._ready = [((0,), 0, p, (4,))]
+    found.append(agent._upto(p)[0] <= 4)
+    agent._settled[p] = (9,)
+    return (*found, agent._upto(p))
+
+
+COMPLETE = "f is complete when no input pointstamp, held capability or pending notification in f can still be there"
+for _name, _says, _change in (
+    (
+        "requests are outstanding",
+        COMPLETE,
+        Change(Agent, "_upto", "runtime.ctx.pending", "()"),
+    ),
+    ("queues are outstanding", COMPLETE, Change(Agent, "_upto", "for (op, time) in local: ...", "()")),
+    (
+        "settled",
+        "frontiers may regress; N̄ makes that safe",
+        Change(Agent, "_upto", "least = max(least, self._settled[p])", GONE),
+    ),
+):
+    rule(_name, _says, complete_here, (True, True, True, (9,)), _change)
+
+
+def frames_of_other_generations() -> Any:
+    agent = agent_of(job("ordered", 2), 0)
+    generation, messages = agent.worker.generation, [Message(1, 1, (5,), (5,), b"header", [b"payload"])]
+    queued = agent.worker.queued_bytes
+    agent.receive(Frame(1, generation - 1, messages))
+    agent.receive(Frame(1, generation + 1, messages))
+    return agent.worker.queued_bytes - queued, len(agent._early)
+
+
+rule(
+    "old generations",
+    "frames of an old generation are dropped, those of a coming one wait",
+    frames_of_other_generations,
+    (0, 1),
+    Change(
+        Agent,
+        "receive",
+        "if frame.generation == self.worker.generation:\n    self.worker.receive(frame)",
+        "self.worker.receive(frame)",
+    ),
+    Change(Worker, "receive", "frame.generation < self.generation", "False"),
+)
+
+
+def twice() -> Any:
+    """The decision that was applied is heard again."""
+    agent = agent_of(job("ordered", 2), 0)
+    agent.hear(Decision(agent.worker.generation, ((LIVE,) * 8,) * 2, (), tuple(map(tuple, agent.low))))
+    return len(agent.frames), agent.waits_for_store(), agent.phase
+
+
+rule(
+    "idempotent",
+    "every live processor first applies it (idempotent)",
+    twice,
+    (0, False, WorkerPhase.RUNNING),
+    Change(Agent, "_decide", "decision.generation <= self.checkpoints.generation", "False"),
+)
+
+
+def collected() -> Any:
+    """What is left of a log for workers 0 and 1, when its receiver on worker 1 will never go below 2."""
+    agent = agent_of(job("ordered", 2), 0)
+    edge = next(edge for edge in agent.layout.edges if edge.spread and edge.logged)
+    for receiver in (0, 1):
+        entries = [LogEntry(edge.edge, receiver, n, (n,), (n,)) for n in range(100, 104)]
+        agent.recorder.logs[edge.edge, receiver] = entries
+    agent._raise(((edge.source, 1, (103,)), (edge.target, 1, (102,))))
+    return [[entry.number for entry in agent.recorder.logs[edge.edge, receiver]] for receiver in (0, 1)]
+
+
+LOGS = "L(e, ·) is collected within W(dst(e))"
+for _name, _change in {
+    "log collected": Change(Checkpoints, "collect_log", "[entry for entry in entries if entry.time >= low]", "entries"),
+    "log by the receiver's W": Change(Agent, "_raise", "edge.target", "edge.source"),
+    "log by the receiver's worker": Change(
+        Agent,
+        "_raise",
+        "self.checkpoints.collect_log(edge.edge, worker, bound)",
+        "self.checkpoints.collect_log(edge.edge, 0, bound)",
+    ),
+}.items():
+    rule(_name, LOGS, collected, [[100, 101, 102, 103], [102, 103]], _change)
+
+
+def released() -> Any:
+    """What a capture has given away, when its low-watermark is 3."""
+    agent = agent_of(job("tight", 1), 0)
+    p = named(agent, "out")
+    operator = agent.worker.runtimes[p].operator
+    assert isinstance(operator, StagedEnd)
+    agent.worker.take_effects()
+    for epoch in range(100, 105):
+        operator.on_batch(agent.worker.runtimes[p].ctx, 0, (epoch,), [epoch])
+    agent._let_go(p, (103,))
+    return [effect.time for effect in agent.worker.take_effects() if effect.time[0] >= 100]  # type: ignore[union-attr]
+
+
+SINK = "an exactly-once sink publishes t once its watermark contains t"
+for _name, _change in {
+    "released within W": Change(Agent, "_let_go", "to_frontier(base)", "to_frontier((bound[0] + 1,))"),
+    "staged": Change(
+        StagedEnd,
+        "on_batch",
+        "self._staged.add(time, batch)",
+        "self._staged.add(time, batch); self.on_watermark(Frontier.top(1))",
+    ),
+    "released at all": Change(Agent, "_let_go", "operator.on_watermark(...)", GONE),
+}.items():
+    rule(_name, SINK, released, [(100,), (101,), (102,)], _change)
+
+
+def compacted() -> Any:
+    """Totals of epochs 100 to 104 were added; W reaches 102; then the operator goes back to 103."""
+    agent = agent_of(job("ahead", 1), 0)
+    p = named(agent, "ahead")
+    state = agent.worker.runtimes[p].operator._kept  # type: ignore[attr-defined]
+    assert isinstance(state, KeyedState)
+    for epoch in range(100, 105):
+        state.write((epoch,), {"last": epoch})
+    agent._let_go(p, (102,))
+    agent.worker.runtimes[p].operator.state.keep(to_frontier((103,)))  # type: ignore[union-attr]
+    return state.read((110,)).get("last")
+
+
+rule(
+    "compaction within W",
+    "compaction advances times only in runs wholly inside W",
+    compacted,
+    102,
+    Change(
+        Agent,
+        "_let_go",
+        "to_frontier(base)",
+        "to_frontier((10**6,))",
+    ),
+)
+
+
+def idle_worker() -> Any:
+    """Worker 1 has done nothing, and hears that epochs are over everywhere."""
+    agent = agent_of(job("ordered", 2), 1)
+    assert agent._completed is not None
+    before = agent._completed
+    world = agent.worker
+    source = next(node.index for node in agent._plan.graph.of_kind("source"))
+    place = agent._plan.processors[agent._plan.of_node[source]].place
+    assert place is not None
+    (time,) = world.tracker.leaving(place)
+    agent.receive(Frame(0, world.generation, [], [(place, (time[0] + 2,), 1), (place, time, -1)]))
+    world.run()
+    agent.turn(quiet=True, now=1e6)
+    told = [message.upto for message in agent.messages if isinstance(message, Completed)]
+    return bool(told) and all(new > old for new, old in zip(told[-1][:1], before))
+
+
+rule(
+    "idle workers",
+    IDLE,
+    idle_worker,
+    True,
+    Change(Agent, "turn", "quiet and now - self._reported_at >= every", "False"),
+)
+
+
+def late_cuts() -> Any:
+    """A cut that was announced in an earlier generation, one that comes while links are drained, and one before that."""
+    agent = agent_of(job("tight", 2), 0)
+    generation = agent.worker.generation
+    agent.hear(Cut(generation - 1, 0, (100,)))
+    found = [len(agent._due)]
+    agent.hear(Cut(generation, 0, (100,)))
+    agent.hear(Drain(agent.round + 1, (0, 1)))
+    found.append(len(agent._due))
+    agent.hear(Cut(generation, 0, (100,)))
+    return *found, len(agent._due), len(agent._waiting)
+
+
+CUTS = "checkpoints fall between activations, of this generation, and not while links are drained"
+for _name, _old in {
+    "cuts of an old generation": "message.generation == self.worker.generation",
+    "cuts while links are drained": "self.phase == WorkerPhase.RUNNING",
+}.items():
+    rule(_name, CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "hear", _old, GONE))
+rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_pause", "self._due.clear()", GONE))
+
+
+def saved_and_drained() -> Any:
+    """A worker pauses in the midst of a cut: what it says, before that is durable and then."""
+    agent = agent_of(job("logs", 1), 0)
+    p = named(agent, "third")
+    assert agent._completed is not None
+    group = agent.layout.processors[p].group
+    agent.hear(Cut(agent.worker.generation, group, agent._completed[group]))
+    agent.save()
+    begun = agent.saving
+    agent.hear(Drain(agent.round + 1, (0,)))
+    found = [len(agent.messages)]
+    sealed = agent.seal()
+    assert sealed is not None
+    found.append(len(agent.messages))
+    agent.stored(sealed[0])
+    return begun, *found, [type(message).__name__ for message in agent.messages]
+
+
+for _name, _changes in {
+    "drained when it is durable": (
+        Change(
+            Agent,
+            "_settle",
+            "self.phase != WorkerPhase.DRAINING or self.waits_for_store() or self.journal.gathered",
+            "self.phase != WorkerPhase.DRAINING",
+        ),
+    ),
+    "what was begun is ended": (Change(Agent, "_pause", "self.save(at_once=True)", GONE),),
+}.items():
+    rule(
+        _name,
+        "Ξ is announced only after Ξ, S and L are durable, and Ξ(p, ⊤) after all that was announced",
+        saved_and_drained,
+        (True, 0, 0, ["Durable", "Drained"]),
+        *_changes,
+    )
+
+
+def held_here() -> Any:
+    """A worker, or another one, holds a capability at a processor: what is complete there, and in its group."""
+    agent = agent_of(job("ordered", 2), 0)
+    p = named(agent, "first")
+    place = agent._plan.processors[p].place
+    assert place is not None
+    agent._settled = [info.nothing for info in agent.layout.processors]
+    agent._completed = None
+    agent.worker.tracker.update(place, (2,), +1)
+    group = GroupProgress(agent._plan, agent.layout, agent.layout.processors[p].group)
+    return agent._upto(p)[0] <= 2, agent._complete(group, [])[0] <= 2
+
+
+HELD = "f is complete when no held capability in f can still be there"
+for _name, _change in {
+    "held capabilities": Change(Agent, "_upto", "times += tracker.leaving(runtime.processor.place)", GONE),
+    "held capabilities in a group": Change(GroupProgress, "__init__", "places[processor.place, None] = None", GONE),
+}.items():
+    rule(_name, HELD, held_here, (True, True), _change)
+
+
+def told_again() -> Any:
+    """A new monitor comes while old work of another group waits here: what the worker has completed, and tells it at once."""
+    agent = agent_of(job("logs", 1), 0)
+    third = named(agent, "third")
+    other = agent.worker.runtimes[named(agent, "first")]
+    before = agent._upto(third)
+    assert any(before)
+    agent.worker._ready.append(((0,), 0, other.processor.index, (0,)))
+    agent.join()
+    agent.turn(quiet=False, now=1e-6)
+    told = [message.upto for message in agent.messages if isinstance(message, Completed)]
+    return agent._upto(third) >= before, told == [agent._completed]
+
+
+rule(
+    "what was complete stays complete",
+    "a living worker does not say less to a new monitor than it did: it would be given up for that",
+    told_again,
+    (True, True),
+    Change(Agent, "join", "self._reported_at = float('-inf')", "self._completed = None"),
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
+    RULES[name].check()
+
+
+def test_a_checkpoint_that_is_asked_for_again_is_still_offered_to_a_new_monitor() -> None:
+    """A cut within an epoch lists checkpoints outside the loop that the next cut, at the end of the epoch, lists once more."""
+    agent = agent_of(job("long_loop", 2, far=1), 0)
+    (group,) = {agent.layout.processors[named(agent, name)].group for name in ("in", "down-leave")}
+    before = agent.checkpoints.durable()
+    last = max(xi.bound for xi in before if xi.processor == named(agent, "down-leave"))
+    agent.hear(Cut(agent.worker.generation, group, last))
+    agent.save(at_once=True)
+    assert agent.waits_for_store()
+    assert agent.checkpoints.durable() == before
+
+
+def test_a_worker_that_has_been_busy_ever_since_a_rollback_says_that_it_is_alive() -> None:
+    agent = agent_of(job("tight", 2), 0)
+    agent._completed = None
+    agent.turn(quiet=False, now=1e6)
+    (message,) = agent.messages
+    assert isinstance(message, Completed)
+    assert set(message.upto) == {(0,)}
