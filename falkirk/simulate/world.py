@@ -188,6 +188,7 @@ class World:
         session = process.session
         try:
             session.step()
+            session.worker.check()
             self.checks.turned(process)
         except Killed:
             self._kill(process, "killed at I/O")

@@ -483,6 +483,22 @@ class Worker:
             self._probed[node] = self.tracker.frontier(self.plan.probes[node])
         return self._probed[node]
 
+    def check(self) -> None:
+        """The invariants that hold between two calls; AssertionError where one does not. The simulator calls it every turn."""
+        assert not self._stack, "a batch was left on its way"
+        waiting = [*self._ready, *(item for blocked in self._blocked for item in blocked)]
+        batches = sorted((op, port, time) for _, port, op, time in waiting if port != NOTIFY)
+        mail = sorted((op, *slot) for op, runtime in enumerate(self.runtimes) for slot in runtime.mail)
+        assert batches == mail, f"the heap has {batches}, the queues of inputs have {mail}"
+        armed = sorted((op, time) for _, port, op, time in waiting if port == NOTIFY)
+        asked = sorted((op, time) for op, runtime in enumerate(self.runtimes) for time in runtime.ctx.pending)
+        assert armed == asked, f"notifications that wait: {armed}; those that were asked for: {asked}"
+        letters = [item for runtime in self.runtimes for mail in runtime.mail.values() for *_, item in mail]
+        queued = sum(item.nbytes for item in letters if isinstance(item, Message))
+        assert queued == self.queued_bytes, f"{queued} bytes are queued, {self.queued_bytes} are counted"
+        assert all(count > 0 for count in self.held.values()), f"capabilities given back too often: {self.held}"
+        assert all(job in self.held for job in self.jobs.values()), f"jobs without a capability: {self.jobs}"
+
     @property
     def done(self) -> bool:
         """True if nothing is outstanding here or anywhere, for good."""

@@ -17,6 +17,7 @@ from tests.timely.worker.oracle import Oracle
 from timely.data.batch import Batch
 from timely.data.routing import shard_of, stable_hash, worker_of_shard
 from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream
 from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator
@@ -24,6 +25,7 @@ from timely.operators.channels import Exchange
 from timely.operators.keyed import Reduce
 from timely.state import TimedBatches
 from timely.time import INF, Frontier, Time
+from timely.worker.worker import Worker
 
 
 class Delayed(Operator):
@@ -290,3 +292,27 @@ def test_what_an_event_sends_is_handled_in_the_order_in_which_it_was_sent() -> N
             twice.output(output).inspect(lambda record, name=name: handled.append(name + record)).capture(name)
     Cluster(flow, 1, None).run()
     assert handled == [f"{name}{r}{0 if name in 'xy' else 1}:{x}" for x in (0, 1) for r in "ab" for name in "xyz"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda worker: worker._ready.pop(),
+        lambda worker: worker.runtimes[-1].ctx.pending.update({(99,): (0,)}),
+        lambda worker: setattr(worker, "queued_bytes", worker.queued_bytes + 1),
+        lambda worker: worker.held.update({(0, (0,)): -1}),
+        lambda worker: worker.jobs.update({0: (0, (0,))}),
+        lambda worker: worker._stack.append(None),
+    ],
+    ids=["a lost batch", "a lost notification", "bytes", "a capability", "a job", "the stack"],
+)
+def test_a_worker_notices_that_an_invariant_is_broken(damage: Any) -> None:
+    flow = Dataflow("invariants")
+    numbers = flow.input("in")
+    numbers.exchange(lambda x: x).map(lambda x: (x, x)).keyed().sum().capture("out")
+    worker = Worker(compile_plan(flow.graph, 2))
+    worker.feed(0, (0,), [1, 2, 3])
+    worker.check()
+    damage(worker)
+    with pytest.raises(AssertionError):
+        worker.check()
