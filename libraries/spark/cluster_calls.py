@@ -21,6 +21,16 @@ class Caller:
     greeting: Greeting | None
     pulse: Pulse
     here: Here | None = None
+    failed: bool = False
+    """True if it said itself why it ends."""
+
+    @property
+    def worker(self) -> int:
+        """Which worker it is; -1 as long as it has not said so."""
+        return -1 if self.here is None else self.here.worker
+
+    def explain(self) -> None:
+        """It cannot be asked: its standard error is on another host."""
 
     def tell(self, message: ToChild) -> None:
         """Tell it something; if it is gone, that is found out elsewhere."""
@@ -38,6 +48,10 @@ class Calls:
         self._selector.register(self._acceptor.listener, selectors.EVENT_READ, None)
         self._strangers: Strangers[Caller] = Strangers(MOST_STRANGERS + workers)
         self.callers: list[Caller] = []
+
+    def fileno(self) -> int:
+        """The file that is readable when there is news."""
+        return self._selector.fileno()
 
     @property
     def port(self) -> int:

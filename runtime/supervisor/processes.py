@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
@@ -171,7 +172,15 @@ class Children:
 
     def wait(self, seconds: float) -> list[Child]:
         """Wait for news of any of them, at most so long; who may have some."""
-        return list(dict.fromkeys(key.data for key, _ in self._selector.select(seconds)))
+        ready = dict.fromkeys(key.data for key, _ in self._selector.select(seconds))
+        for each in ready:
+            if not isinstance(each, Child):
+                each()
+        return [each for each in ready if isinstance(each, Child)]
+
+    def attend(self, file: int, ready: Callable[[], None]) -> None:
+        """Have `wait` call `ready` whenever there is something to read in a file."""
+        self._selector.register(file, selectors.EVENT_READ, ready)
 
     def hung(self) -> list[Child]:
         """Those that have hung, and are not heard any more. To be called when all that could be read has been."""

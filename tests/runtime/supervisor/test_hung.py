@@ -70,7 +70,7 @@ def test_a_worker_that_cannot_be_killed_is_fenced_and_ends_when_it_wakes(
     def strike() -> None:
         watched.until(10)
         pid = watched.job.pids[1]
-        process = next(child for child in watched.job._workers.values() if child.pid == pid).process
+        process = next(child for child in watched.job._place.workers.values() if child.pid == pid).process
         process.kill = lambda: None  # type: ignore[method-assign]
         os.kill(pid, signal.SIGSTOP)
         while locked(tmp_path / "counts.db"):  # of that nobody could relieve it, unless by killing it
