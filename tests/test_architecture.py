@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # The rooms of each house, lowest first: a folder or a file of it imports from its own room and from rooms below.
 ROOMS = {
-    "timely": ["errors", "time", "data", "io", "state", "operators", "progress", "dataflow", "worker"],
+    "timely": ["errors", "story", "time", "data", "io", "state", "operators", "progress", "dataflow", "worker"],
     "recovery": [
         *("errors", "policies", "metadata", "store", "loops layout groups", "protocol", "recorder"),
         *("checkpoint", "fixed_point", "rollback", "agent", "backpressure"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from falkirk.simulate.checks import Checks
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.process import SimulatedStore
-from monitor.coordination.coordinator import Coordinator
-from monitor.coordination.effects import Effect, Settings
+from monitor.coordination.coordinator import Coordinator, Settings
+from monitor.coordination.effects import Effect
+from monitor.coordination.events import Event, Stored, Ticked
 from monitor.coordination.records import KeptDecision, KeptWatermarks, Record
+from recovery.layout import Layout
 from runtime.processes.monitor_journal import MonitorJournal
 
 MONITOR = -1
@@ -18,7 +20,14 @@ class SimulatedMonitor:
     """One incarnation of the monitor."""
 
     def __init__(
-        self, disk: SimulatedDisk, store_id: bytes, incarnation: int, now: float, settings: Settings, checks: Checks
+        self,
+        disk: SimulatedDisk,
+        store_id: bytes,
+        incarnation: int,
+        layout: Layout,
+        settings: Settings,
+        now: float,
+        checks: Checks,
     ) -> None:
         self.owner = (MONITOR, incarnation)
         self._checks = checks
@@ -30,20 +39,24 @@ class SimulatedMonitor:
         if saved.watermarks is not None:
             found.append(KeptWatermarks(saved.watermarks))
         checks.durable(tuple(found))
-        self.coordinator = Coordinator(now, saved, settings)
+        self.coordinator = Coordinator(layout, saved, settings, now)
 
     def write(self, ticket: int, records: tuple[Record, ...]) -> None:
         """Begin to write records durably."""
         self._records[ticket] = records
         self._journal.write(ticket, records)
 
-    def tick(self, now: float) -> None:
-        """Time has passed. Raises StoreError if something could not be written."""
+    def tick(self, now: float) -> list[Effect]:
+        """Time has passed; the effects. Raises StoreError if something could not be written."""
+        events: list[Event] = []
         for ticket in self._journal.written():
             self._checks.durable(self._records.pop(ticket))
-            self.coordinator.stored(ticket, now)
-        self.coordinator.tick(now)
+            events.append(Stored(ticket))
+        return self.step(now, *events, Ticked())
 
-    def take(self) -> list[Effect]:
-        """Take the effects to carry out."""
-        return self.coordinator.take()
+    def step(self, now: float, *events: Event) -> list[Effect]:
+        """Tell the coordinator what has happened; the effects. Raises InvariantBroken if it is not as it must always be."""
+        effects = self.coordinator.step(now, *events)
+        if effects or events != (Ticked(),):  # time that passes without an effect changes nothing else
+            self.coordinator.check()
+        return effects

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from random import Random
 from typing import Any
@@ -29,17 +29,19 @@ from falkirk.simulate.process import (
     SimulatedPool,
     SimulatedStore,
 )
+from monitor.coordination.coordinator import Settings
 from monitor.coordination.effects import (
     Answered,
+    Effect,
     Fail,
     Fence,
     Finished,
     Persist,
     Respawn,
     Send,
-    Settings,
     TimelineEvent,
 )
+from monitor.coordination.events import Began, Event, Heard, Lost
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
 from recovery.protocol import ToWorker, decode_to_monitor, decode_to_worker, encode_message
@@ -223,8 +225,7 @@ class World:
         for name in found.leftovers:
             self.disk.begin_delete(process.owner, name)
         journal.small, journal.idle_release = self._small, 4 * self._small
-        flow = self._build()
-        plan = compile_plan(self.outside.isolated(flow.graph, self), self.workers)
+        plan = self._plan()
         try:
             process.recovery = RecoveryDriver(
                 plan,
@@ -260,6 +261,14 @@ class World:
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []
         self.checks.watch_outputs(process, segment_name(found.owner, numbers[-1]) if numbers else None)
 
+    def _plan(self) -> Plan:
+        return compile_plan(self.outside.isolated(self._build().graph, self), self.workers)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout of the job."""
+        return self._layout(self._plan())
+
     def _layout(self, plan: Plan) -> Layout:
         """With shorter intervals between checkpoints under some seeds: simulated jobs are short.
 
@@ -290,11 +299,9 @@ class World:
         pair[1].frames.append(decode_frame(memoryview(data)[4:]))
 
     def _tell_monitor(self, process: Process) -> None:
-        assert self._monitor is not None
         data = process.to_monitor.popleft()
         self._digest.update(data)
-        self._monitor.coordinator.hear(decode_to_monitor(data), self.now, process.incarnation)
-        self._carry_out()
+        self._tell(Heard(decode_to_monitor(data), process.incarnation))
 
     def _tell_worker(self, process: Process) -> None:
         data = process.from_monitor.popleft()
@@ -313,7 +320,6 @@ class World:
         there = {process.worker for process in self._processes if process is not None}
         patience = self._patience
         settings = Settings(
-            workers=self.workers,
             awaited=tuple(sorted(there | {worker for _, worker in self._starts})),
             join_seconds=4 * patience,
             pause_seconds=2 * patience,
@@ -321,14 +327,16 @@ class World:
             heartbeat_seconds=1.5 * patience,
             attempts=10_000,
         )
-        self._monitor = SimulatedMonitor(self.disk, STORE_ID, self._incarnations, self.now, settings, self.checks)
+        self._monitor = SimulatedMonitor(
+            self.disk, STORE_ID, self._incarnations, self.layout, settings, self.now, self.checks
+        )
         self.note("monitor started", incarnation=self._incarnations)
         for process in self._processes:
             if process is not None and process.session is not None:
                 process.disconnect()
                 process.heard.clear()
                 process.connected = process.anew = True
-        self._carry_out()
+        self._tell(Began())
 
     def _kill_monitor(self, delay: float) -> None:
         if self._monitor is None:
@@ -344,19 +352,24 @@ class World:
     def _tick(self) -> None:
         assert self._monitor is not None
         try:
-            self._monitor.tick(self.now)
+            effects = self._monitor.tick(self.now)
         except AlreadyThere as error:
             raise Violation(f"the only monitor: {error}") from error
         except StoreError as error:
             self.note("store failed", worker="monitor", error=str(error))
             self._stop_job(self.disk.full_until)
             return
-        self._carry_out()
+        self._carry_out(effects)
 
-    def _carry_out(self) -> None:
+    def _tell(self, *events: Event) -> None:
+        """The monitor hears of something, if there is one."""
+        if self._monitor is not None:
+            self._carry_out(self._monitor.step(self.now, *events))
+
+    def _carry_out(self, effects: list[Effect]) -> None:
         monitor = self._monitor
         assert monitor is not None
-        for effect in monitor.take():
+        for effect in effects:
             if self.injector.at("monitor io", self.now, self._troubled):
                 self._kill_monitor(self._random.random() * 0.5)
                 return
@@ -413,9 +426,7 @@ class World:
         """The connection to a process is gone, and so it is taken for dead."""
         self.note("given up", worker=process.worker, incarnation=process.incarnation)
         self._let_wander(process, seconds)
-        if self._monitor is not None:
-            self._monitor.coordinator.lost(process.worker, process.incarnation, self.now, "given up")
-            self._carry_out()
+        self._tell(Lost(process.worker, process.incarnation, "given up"))
 
     # Faults
 
@@ -458,9 +469,8 @@ class World:
         self.note(how, worker=process.worker, incarnation=process.incarnation)
         given_up = process.zombie_until is not None
         self._bury(process)
-        if self._monitor is not None and not given_up:
-            self._monitor.coordinator.lost(process.worker, process.incarnation, self.now, how)
-            self._carry_out()
+        if not given_up:
+            self._tell(Lost(process.worker, process.incarnation, how))
 
     def _bury(self, process: Process) -> None:
         """A process is gone; what it had sent and begun to write may still arrive."""

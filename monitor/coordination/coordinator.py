@@ -1,17 +1,19 @@
 """The coordinator: leads rounds of rollback, chooses checkpoints, and keeps the low-watermarks.
 
-A state machine without I/O or clock: it is told what workers say and what happened to them, with the time, and `take`
-gives what is to be done. The start of a job, its restart and a failure are one thing, a *round*: gather what everybody
-can be restored to, decide, restore (`monitor.coordination.phase`).
+A state machine without I/O or clock: `step` takes events, which are what workers say and what happened to them
+(`monitor.coordination.events`), and gives effects, which its driver carries out (`monitor.coordination.effects`). The start
+of a job, its restart and a failure are one thing, a *round*: gather what everybody can be restored to, decide, restore.
 
 A failure in any phase begins a new round with a higher number, on top of the last decision (section 3.6 of *Falkirk
 Wheel*, with F*'(p)). While a decision is on its way to the journal nobody can know whether it counts, so a failure then
 waits for it, and the new round begins when everybody has been sent the decision.
+
+`check` says what is true of it between two steps (`monitor.coordination.invariants`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 from monitor.coordination.commit import GroupCommit
 from monitor.coordination.cuts import Cuts, cut_event
@@ -24,17 +26,25 @@ from monitor.coordination.effects import (
     Note,
     Respawn,
     Send,
-    Settings,
     TimelineEvent,
 )
-from monitor.coordination.handshake import refusal
+from monitor.coordination.events import Asked, Began, Event, Heard, Lost, ProgramFailed, Stored, Ticked
+from monitor.coordination.handshake import another_program, refusal
 from monitor.coordination.intervals import Intervals
+from monitor.coordination.invariants import INVARIANTS
 from monitor.coordination.options import Options
-from monitor.coordination.phase import JobPhase
-from monitor.coordination.records import KeptDecision, KeptEvent, KeptFinished, KeptLayout, SavedJob, Value
-from monitor.coordination.round_numbers import RoundNumbers
-from monitor.coordination.watermarks import Changes, LowWatermarks
-from monitor.coordination.workers import Presence, WorkerStatus, WorkerTable
+from monitor.coordination.records import (
+    KeptDecision,
+    KeptEvent,
+    KeptFinished,
+    KeptLayout,
+    KeptRounds,
+    KeptWatermarks,
+    Record,
+    SavedJob,
+    Value,
+)
+from monitor.coordination.workers import JobPhase, Presence, WorkerStatus, WorkerTable
 from monitor.explain.what_if import OpenQuestions
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
@@ -57,63 +67,148 @@ from recovery.protocol import (
     Unanswered,
     Watermarks,
 )
+from timely.story import Story, check
+
+ROUNDS = 1000
+"""Numbers of rounds that are reserved at a time, so that a round need not wait for a write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Deadlines and limits, in seconds where nothing else is said."""
+
+    awaited: tuple[int, ...] = ()
+    """Workers whose processes exist already: they will join by themselves (after the death of an earlier monitor, or
+    because the driver has started them). All others are asked for by `Respawn` at once."""
+    join_seconds: float = 60.0
+    """From the start of a process, or of the monitor, to its Join; and from a Decision to catch up with to the next Join."""
+    pause_seconds: float = 15.0
+    restore_seconds: float = 120.0
+    heartbeat_seconds: float = 10.0
+    """A running worker that says nothing for so long has failed."""
+    attempts: int = 5
+    """The job fails when one worker has failed so often and no low-watermark has risen meanwhile."""
 
 
 class Coordinator:
     """See the module. Time is in seconds, from any start, and must not go back.
 
-    Call `hear` for all messages that have arrived before `tick`, so that nobody is taken for silent who is not.
-
     Args:
-        now: the time.
+        layout: of the program that is run now.
         saved: what the monitor's own journal holds; None or empty for a new job.
         settings: see there.
+        now: the time.
     """
 
-    def __init__(self, now: float, saved: SavedJob | None, settings: Settings) -> None:
+    def __init__(self, layout: Layout, saved: SavedJob | None, settings: Settings, now: float) -> None:
         saved = saved or SavedJob()
+        self.layout = layout
         self.settings = settings
         self.phase = JobPhase.ASSEMBLING
+        self._wrong = another_program(saved.layout, layout)
+        if self._wrong is not None:
+            saved = SavedJob()
+        self._saved = saved
+        """As it was at the beginning."""
         self.decision = saved.decision
+        """The last one that is durable."""
         self.generation = saved.decision.generation if saved.decision else 0
-        self.seats = WorkerTable(settings.workers, settings.awaited, now)
-        self._commit = GroupCommit()
+        self.round = max(saved.rounds, self.generation)
+        """The newest number of a round in use: above all that workers may have heard of earlier monitors."""
+        self.reserved = self.round
+        """Numbers up to this one may be used: no later monitor will use them."""
+        self.seats = WorkerTable(layout.workers, settings.awaited, now)
+        self.options = Options(layout, saved.watermarks, saved.decision.bounds if saved.decision else None)
+        """The options of every processor."""
+        self.low_watermarks = self.options.watermarks
+        """W as far as it is durable, `[worker][processor]`: what was announced, or will be."""
+        self.cuts = Cuts(layout.groups, self.options.last_cuts(), now)
+        self.commit = GroupCommit()
+        self.story = Story()
+        self._intervals = Intervals(layout)
+        self._questions = OpenQuestions()
         self._effects: list[Effect] = []
-        self._questions = OpenQuestions(lambda effect: self._effects.append(effect))
         self._now = now
         self._trouble_since = now
         self._again = False
         self._deciding: set[int] = set()
         self._behind: list[list[Bound]] | None = None
-        if saved.finished:
-            self.phase = JobPhase.OVER
-            self._effects.append(Finished())
-            return
-        self._saved: SavedJob | None = saved
-        """Until the first worker has told the layout, in which what does not matter may have changed."""
-        self.layout = saved.layout
-        for seat in self.seats:
-            seat.must("join", now + settings.join_seconds)
-            if seat.presence is Presence.ABSENT:
-                self._effects.append(Respawn(seat.worker))
-        self._rounds = RoundNumbers(saved, self._commit, self._assemble)
+
+    def step(self, now: float, *events: Event) -> list[Effect]:
+        """Take events that have come together, in their order. The effects are to be carried out in theirs."""
+        self._now = now
+        try:
+            for event in events:
+                self._take(event)
+            if self.phase is not JobPhase.RUNNING:
+                text = "the job has not gone on as it was meanwhile: ask again when it runs"
+                self._effects += self._questions.give_up(text)
+            write = self.commit.take() if self.phase is not JobPhase.OVER else None
+            if write is not None:
+                self._effects.append(write)
+        except Exception as error:
+            self.story.tell(now, events, self._effects)
+            error.add_note(str(self.story))
+            raise
+        effects, self._effects = self._effects, []
+        if effects or not all(isinstance(event, Ticked) for event in events):
+            self.story.tell(now, events, effects)
+        return effects
+
+    def check(self) -> None:
+        """Raise InvariantBroken if this coordinator is in a state in which it must not be between two steps."""
+        if self.phase is not JobPhase.OVER:
+            check(self, INVARIANTS, self.story)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Asked(number, failed):
+                self._on_asked(number, failed)
+            case _ if self.phase is JobPhase.OVER:
+                pass
+            case Heard(message, incarnation):
+                self._on_heard(message, incarnation)
+            case Ticked():
+                self._on_ticked()
+            case Stored(ticket):
+                for record in self.commit.stored(ticket):
+                    self._on_stored(record)
+            case Lost(worker, incarnation, reason):
+                self._on_lost(worker, incarnation, reason)
+            case ProgramFailed(worker, text):
+                self._event("error", {"worker": worker, "text": text})
+                self.commit.add(KeptEvent("error", self._now, {"worker": worker, "text": text}))
+            case Began():
+                self._on_began()
 
     # ------------------------------------------------------------------------------------------ the driver's side
 
-    def hear(self, message: ToMonitor, now: float, incarnation: int | None = None) -> None:
-        """A message of a worker; `incarnation` of the process that sent it, where the driver knows."""
-        self._now = now
-        if self.phase is JobPhase.OVER:
+    def _on_began(self) -> None:
+        if self._wrong is not None:
+            self._fail(self._wrong)
             return
+        if self._saved.finished:
+            self.phase = JobPhase.OVER
+            self._effects.append(Finished())
+            return
+        for seat in self.seats:
+            seat.must("join", self._now + self.settings.join_seconds)
+            if seat.presence is Presence.ABSENT:
+                self._effects.append(Respawn(seat.worker))
+        if self.layout != self._saved.layout:
+            self.commit.add(KeptLayout(self.layout))
+        self.commit.add(KeptRounds(self.round + ROUNDS))
+
+    def _on_heard(self, message: ToMonitor, incarnation: int | None) -> None:
         if message.worker not in self.seats:
-            text = f"there is no worker {message.worker}: the job has {self.settings.workers}"
+            text = f"there is no worker {message.worker}: the job has {self.layout.workers}"
             self._effects.append(Send(message.worker, Refused(text)))
             return
         seat = self.seats[message.worker]
         if isinstance(message, Join):
             self._on_join(seat, message)
-        elif seat.presence is Presence.ALIVE and incarnation in (None, seat.incarnation):
-            seat.heard = now
+        elif seat.counts(incarnation):
+            seat.heard = self._now
             try:
                 self._handle(seat, message)
             except ReportError as error:
@@ -131,81 +226,55 @@ class Coordinator:
         elif isinstance(message, Released):
             self._on_released(seat)
         elif isinstance(message, Held | Supposed | Unanswered) and message.generation == self.generation:
-            self._questions.hear(message)
+            self._effects += self._questions.hear(message)
 
-    def lost(self, worker: int, incarnation: int, now: float, reason: str) -> None:
-        """The process is gone, or so it seems; nothing that it still says must reach `hear`."""
-        self._now = now
-        if self.phase is JobPhase.OVER or worker not in self.seats:
-            return
+    def _on_lost(self, worker: int, incarnation: int, reason: str) -> None:
+        if worker not in self.seats or self.seats[worker].has_lost(incarnation):
+            return  # none of the job, or an earlier process, which is accounted for
         seat = self.seats[worker]
-        if incarnation < seat.incarnation or (incarnation == seat.incarnation and seat.presence is Presence.ABSENT):
-            return  # an earlier process, which is accounted for
         seat.incarnation = incarnation
         self._lose([(seat, reason)])
 
-    def broke(self, worker: int, text: str, now: float) -> None:
-        """The program has failed on a worker. The job ends when that is noted."""
-        self._now = now
-        if self.phase is not JobPhase.OVER:
-            self._event("error", {"worker": worker, "text": text})
-            kept = KeptEvent("error", now, {"worker": worker, "text": text})
-            self._commit.add(kept, lambda: self._effects.append(Fail(text)))
-
-    def tick(self, now: float) -> None:
-        """Time has passed. Call it several times in the shortest interval that matters."""
-        self._now = now
-        if self.phase in (JobPhase.OVER, JobPhase.CLOSING):
+    def _on_ticked(self) -> None:
+        if self.phase is JobPhase.CLOSING:
             return
         silence = self.settings.heartbeat_seconds if self.phase is JobPhase.RUNNING else None
-        overdue = [(seat, why) for seat in self.seats if (why := seat.overdue(now, silence)) is not None]
+        overdue = [(seat, why) for seat in self.seats if (why := seat.overdue(self._now, silence)) is not None]
         if overdue:
             self._suspect(overdue)
-        self._questions.tick(now)
+        self._effects += self._questions.tick(self._now)
         self._cut()
 
-    def ask(self, number: int, failed: Iterable[tuple[int, int]], now: float) -> None:
-        """Ask what follows if the processors `failed`, as (processor, worker), lost their memory now."""
+    def _on_asked(self, number: int, failed: tuple[tuple[int, int], ...]) -> None:
         if self.phase is JobPhase.RUNNING:
-            self._questions.ask(number, self._available, failed, now)
+            self._effects += self._questions.ask(number, self.options, failed, self._now)
         else:
             self._effects.append(
                 Answered(number, f"the job is not running now ({self.phase.value}): ask again when it is")
             )
 
-    def stored(self, ticket: int, now: float | None = None) -> None:
-        """The write of this `Persist` is durable."""
-        self._now = self._now if now is None else now
-        for then in self._commit.stored(ticket):
-            if self.phase is not JobPhase.OVER:
-                then()
-
-    def take(self) -> list[Effect]:
-        """Take the effects to carry out, in this order; each is given once."""
-        if self.phase is not JobPhase.RUNNING:
-            self._questions.give_up("the job has not gone on as it was meanwhile: ask again when it runs")
-        write = self._commit.take() if self.phase is not JobPhase.OVER else None
-        if write is not None:
-            self._effects.append(write)
-        effects, self._effects = self._effects, []
-        return effects
-
-    @property
-    def available(self) -> Options | None:
-        """The options of every processor; None until the first worker has joined."""
-        found: Options | None = getattr(self, "_available", None)
-        return found
-
-    @property
-    def low_watermarks(self) -> tuple[tuple[Bound, ...], ...]:
-        """W as far as it is durable, `[worker][processor]`. There must be a layout."""
-        return self._watermarks.durable
+    def _on_stored(self, record: Record) -> None:
+        """A record is durable: what was waiting for that happens now."""
+        match record:
+            case _ if self.phase is JobPhase.OVER:
+                pass
+            case KeptRounds(last):
+                self.reserved = last
+                self._assemble()
+            case KeptDecision():
+                self._decided(record)
+            case KeptWatermarks(risen):
+                self._announce(risen)
+            case KeptFinished():
+                self._finish()
+            case KeptEvent("error"):
+                self._effects.append(Fail(record.data["text"]))
 
     # ------------------------------------------------------------------------------------------ joining
 
     def _on_join(self, seat: WorkerStatus, join: Join) -> None:
         known = seat.incarnation
-        if join.incarnation < known or (join.incarnation == known and seat.presence is Presence.ABSENT):
+        if seat.has_lost(join.incarnation):
             return  # it was given up, and its replacement is on the way
         if seat.presence in (Presence.JOINED, Presence.ALIVE) and join.incarnation == known:
             self._suspect([(seat, "it joined twice")])
@@ -222,21 +291,17 @@ class Coordinator:
             if self.phase is JobPhase.OVER:
                 return
         seat.incarnation = join.incarnation
-        refused = refusal(join, self.settings.workers, self.layout, self.decision)
+        refused = refusal(join, self.layout, self.decision)
         if refused is not None:
             self._effects.append(Send(seat.worker, Refused(refused)))
             self._fail(refused)
             return
-        if self._saved is not None:
-            self._use(join.layout, self._saved)
-            self._saved = None
         behind = join.generation < self.generation
         if behind and not with_memory:
             self._catch_up(seat)
             return
-        available = self._available
         try:
-            wrong = available.join(seat.worker, join.durable)
+            wrong = self.options.join(seat.worker, join.durable)
         except ReportError as error:
             self._suspect([(seat, f"what it offers cannot be: {error}")])
             return
@@ -251,26 +316,16 @@ class Coordinator:
             seat.paused = join.paused or behind
             seat.restored = not behind
             if behind and self.decision is not None:
-                available.cut_worker(seat.worker, self.decision.bounds[seat.worker])
+                self.options.cut_worker(seat.worker, self.decision.bounds[seat.worker])
                 self._decide_for(seat)
         self._assemble()
         self._decide()
-
-    def _use(self, layout: Layout, saved: SavedJob) -> None:
-        decided = saved.decision.bounds if saved.decision else None
-        if layout != saved.layout:
-            self._commit.add(KeptLayout(layout))
-        self.layout = layout
-        self._available = Options(layout, saved.watermarks, decided)
-        self._watermarks = LowWatermarks(self._available, self._commit, self._announce)
-        self._cuts = Cuts(layout.groups, self._available.last_cuts(), self._now)
-        self._intervals = Intervals(layout)
 
     def _assemble(self) -> None:
         """Once it is known who is there: go on as before if all are, otherwise begin a round."""
         if (
             self.phase is not JobPhase.ASSEMBLING
-            or not self._rounds.ready
+            or self.reserved == self.round
             or any(seat.presence is Presence.AWAITED for seat in self.seats)
         ):
             return
@@ -278,7 +333,7 @@ class Coordinator:
             self._note("resumed", {"generation": self.generation})
             self._run()
             for seat in self.seats:
-                self._effects.append(Send(seat.worker, Watermarks(self._watermarks.all())))
+                self._effects.append(Send(seat.worker, Watermarks(self._all_watermarks())))
             return
         self._begin()
 
@@ -328,7 +383,7 @@ class Coordinator:
     def _begin(self) -> None:
         """Begin a round: all that was gathered in an earlier one from the living is void, for they may have sent since."""
         self.phase = JobPhase.GATHERING
-        number = self._rounds.next()
+        number = self._next_round()
         alive = self.seats.alive()
         who = tuple(seat.worker for seat in alive)
         self._event("round", {"round": number, "alive": list(who)})
@@ -340,9 +395,16 @@ class Coordinator:
             self._effects.append(Send(seat.worker, Drain(number, who)))
         self._decide()
 
+    def _next_round(self) -> int:
+        assert self.round < self.reserved, "no number is reserved"
+        self.round += 1
+        if self.reserved - self.round < ROUNDS // 2:
+            self.commit.add(KeptRounds(self.round + ROUNDS))
+        return self.round
+
     def _on_drained(self, seat: WorkerStatus, message: Drained) -> None:
-        if self.phase is JobPhase.GATHERING and message.round == self._rounds.last and seat.memory is None:
-            self._available.memory(seat.worker, message.memory)
+        if self.phase is JobPhase.GATHERING and message.round == self.round and seat.memory is None:
+            self.options.memory(seat.worker, message.memory)
             seat.memory = message.memory
             seat.due = None
             self._decide()
@@ -355,22 +417,22 @@ class Coordinator:
         if len(memory) < len(self.seats.alive()):
             return
         try:
-            bounds = self._available.decide(memory)
+            bounds = self.options.decide(memory)
         except NoSolutionError as error:
             self._fail(str(error))
             return
         failed = tuple(seat.worker for seat in self.seats if seat.presence is Presence.JOINED)
-        decision = KeptDecision(self._rounds.last, self.generation, bounds, failed)
+        decision = KeptDecision(self.round, self.generation, bounds, failed)
         self.phase = JobPhase.DECIDING
         self._again = False
         self._deciding = {seat.worker for seat in self.seats}
-        self._commit.add(decision, lambda: self._decided(decision))
+        self.commit.add(decision)
 
     def _decided(self, decision: KeptDecision) -> None:
         """The decision is durable, and so it counts, whatever has happened meanwhile."""
         self.decision = decision
         self.generation = decision.generation
-        self._available.cut(decision.bounds)
+        self.options.cut(decision.bounds)
         rolled_back = sum(bound is not LIVE for bounds in decision.bounds for bound in bounds)
         self._note(
             "decided",
@@ -400,7 +462,7 @@ class Coordinator:
     def _last_decision(self, catch_up: bool) -> Decision:
         decision = self.decision
         assert decision is not None
-        return Decision(decision.generation, decision.bounds, decision.failed, self._watermarks.durable, catch_up)
+        return Decision(decision.generation, decision.bounds, decision.failed, self.low_watermarks, catch_up)
 
     def _on_restored(self, seat: WorkerStatus, message: Restored) -> None:
         if message.generation != self.generation or seat.restored:
@@ -417,9 +479,9 @@ class Coordinator:
         self.phase = JobPhase.RUNNING
         for seat in self.seats:
             seat.heard = self._now
-        self._behind = last = self._available.last_cuts()
-        self._cuts = Cuts(self._available.layout.groups, last, self._now)
-        self._intervals = Intervals(self._available.layout)
+        self._behind = last = self.options.last_cuts()
+        self.cuts = Cuts(self.layout.groups, last, self._now)
+        self._intervals = Intervals(self.layout)
         self._raise_watermarks()
         self._close()
 
@@ -427,8 +489,8 @@ class Coordinator:
 
     def _on_completed(self, seat: WorkerStatus, message: Completed) -> None:
         if message.generation == self.generation and self.phase is not JobPhase.DECIDING:
-            self._available.complete(seat.worker, message.upto)
-            if self._behind is not None and self._available.reached(self._behind):
+            self.options.complete(seat.worker, message.upto)
+            if self._behind is not None and self.options.reached(self._behind):
                 # What keeps nothing is now as far as the checkpoints that were there already. There may be no further one.
                 self._behind = None
                 self._raise_watermarks()
@@ -437,7 +499,7 @@ class Coordinator:
     def _cut(self) -> None:
         if self.phase is not JobPhase.RUNNING:
             return
-        for group, at, workers in self._cuts.due(self._available.minimum(), self._now):
+        for group, at, workers in self.cuts.due(self.options.minimum(), self._now):
             self._event("cut", cut_event(group, at))
             self._intervals.announced(group, at, self._now)
             for worker in workers:
@@ -446,8 +508,8 @@ class Coordinator:
     def _on_durable(self, seat: WorkerStatus, message: Durable) -> None:
         if message.generation != self.generation or self.phase is JobPhase.DECIDING:
             return
-        self._available.durable(seat.worker, message.group, message.at, message.xis)
-        began = self._cuts.durable(message.group, seat.worker, message.at)
+        self.options.durable(seat.worker, message.group, message.at, message.xis)
+        began = self.cuts.durable(message.group, seat.worker, message.at)
         cut = cut_event(message.group, message.at)
         self._event("durable", {"worker": seat.worker, **cut, "bytes": message.bytes, "writing": message.seconds})
         if began is not None:
@@ -460,18 +522,25 @@ class Coordinator:
         self._cut()
 
     def _raise_watermarks(self) -> None:
-        if self.phase is JobPhase.RUNNING:  # until then, not all that W rests on need be known
-            self._watermarks.update()
+        if self.phase is not JobPhase.RUNNING:
+            return  # not all that W rests on need be known
+        if self.options.raise_watermarks():
+            self.commit.add(KeptWatermarks(self.options.watermarks))
 
-    def _announce(self, changed: Changes) -> None:
+    def _announce(self, risen: tuple[tuple[Bound, ...], ...]) -> None:
+        before, self.low_watermarks = self.low_watermarks, risen
+        changed = tuple((p, w, bound) for p, w, bound in self._all_watermarks() if before[w][p] != bound)
         self._event("watermarks", {"risen": len(changed)})
-        for safe in self._intervals.contained(self._watermarks.durable, self._now):
+        for safe in self._intervals.contained(self.low_watermarks, self._now):
             interval: dict[str, Value] = {} if safe.since_last is None else {"interval": safe.since_last}
             self._event("safe", {**cut_event(safe.group, safe.at), "seconds": safe.seconds, **interval})
         for seat in self.seats:
             seat.failures = 0
         for seat in self.seats.alive():
             self._effects.append(Send(seat.worker, Watermarks(changed)))
+
+    def _all_watermarks(self) -> tuple[tuple[int, int, Bound], ...]:
+        return tuple((p, w, bound) for w, bounds in enumerate(self.low_watermarks) for p, bound in enumerate(bounds))
 
     # ------------------------------------------------------------------------------------------ the end
 
@@ -482,7 +551,7 @@ class Coordinator:
         """
         if self.phase not in (JobPhase.ASSEMBLING, JobPhase.RESTORING, JobPhase.RUNNING) or not seat.restored:
             return
-        for info, bound in zip(self._available.layout.processors, self._watermarks.durable[seat.worker]):
+        for info, bound in zip(self.layout.processors, self.low_watermarks[seat.worker]):
             if bound != info.everything:
                 raise ReportError(f"operator {info.name!r} is not at its end: what is safe ends at {bound}")
         seat.released = True
@@ -491,7 +560,7 @@ class Coordinator:
     def _close(self) -> None:
         if self.phase is JobPhase.RUNNING and all(seat.released for seat in self.seats):
             self.phase = JobPhase.CLOSING
-            self._commit.add(KeptFinished(), self._finish)
+            self.commit.add(KeptFinished())
 
     def _finish(self) -> None:
         self._event("finished", {})
@@ -506,4 +575,4 @@ class Coordinator:
     def _note(self, kind: str, data: dict[str, Value]) -> None:
         """An event that a restart must not lose, if anything is written after it."""
         self._event(kind, data)
-        self._commit.add_some_time(KeptEvent(kind, self._now, data))
+        self.commit.add_some_time(KeptEvent(kind, self._now, data))

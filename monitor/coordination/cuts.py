@@ -61,6 +61,11 @@ class Cuts:
                 found.append((number, cut, workers))
         return found
 
+    @property
+    def outstanding(self) -> list[tuple[int, Bound]]:
+        """(group, cut) of the cuts that were announced and that some worker has not persisted yet."""
+        return [(number, group.cut) for number, group in enumerate(self._groups) if group.missing]
+
     def durable(self, number: int, worker: int, cut: Bound) -> float | None:
         """This worker has persisted the cut. When it was announced, if now all have; otherwise None."""
         group = self._groups[number]

@@ -11,24 +11,6 @@ from recovery.protocol import Redone, Resent, ToWorker
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Deadlines and limits, in seconds where nothing else is said."""
-
-    workers: int
-    awaited: tuple[int, ...] = ()
-    """Workers whose processes exist already: they will join by themselves (after the death of an earlier monitor, or
-    because the driver has started them). All others are asked for by `Respawn` at once."""
-    join_seconds: float = 60.0
-    """From the start of a process, or of the monitor, to its Join; and from a Decision to catch up with to the next Join."""
-    pause_seconds: float = 15.0
-    restore_seconds: float = 120.0
-    heartbeat_seconds: float = 10.0
-    """A running worker that says nothing for so long has failed."""
-    attempts: int = 5
-    """The job fails when one worker has failed so often and no low-watermark has risen meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
 class Send:
     """A message for a worker: for the process that the coordinator heard last, and for no later one."""
 
@@ -38,7 +20,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Write these durably, all or none, then call `stored(ticket)`. There is never more than one under way."""
+    """Write these durably, all or none; `Stored` tells of it. There is never more than one under way."""
 
     ticket: int
     records: tuple[Record, ...]

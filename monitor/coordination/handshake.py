@@ -1,26 +1,44 @@
-"""True if a worker that joins belongs to this job, and its store to this store."""
+"""The identity of a job: which workers and stores belong to it, and what makes two layouts two jobs.
+
+Where an operator stands in the user's file, and how often it is checkpointed, may change between runs.
+"""
 
 from __future__ import annotations
 
-from monitor.coordination.layouts import layout_changes
 from monitor.coordination.records import KeptDecision
 from recovery.layout import Layout
 from recovery.protocol import Join
+from timely.dataflow.fingerprint import differences, read_outline
 from timely.errors import ProtocolError
 
+_FIELDS = {
+    "policy": "its policy",
+    "kind": "its kind",
+    "region": "its region",
+    "role": "its role",
+    "chain": "whether it persists anything",
+    "history": "whether it persists its history",
+    "depth": "the number of scopes around it",
+    "group": "what it is checkpointed together with",
+}
 
-def refusal(join: Join, workers: int, layout: Layout | None, decision: KeptDecision | None) -> str | None:
+
+def refusal(join: Join, layout: Layout, decision: KeptDecision | None) -> str | None:
     """Why the job cannot go on with this worker; None if it can.
 
     Args:
         join: what it says.
-        workers: how many workers the job is run with now.
-        layout: that of the job, once it is known.
+        layout: of the job.
         decision: the last one in the monitor's journal.
     """
     worker = join.worker
+    if join.layout.workers != layout.workers:
+        return (
+            f"worker {worker} was started as one of {join.layout.workers} worker(s), and the monitor for {layout.workers}: "
+            "start all with the same number"
+        )
     try:
-        changes = layout_changes(layout, join.layout) if layout is not None else []
+        changes = layout_changes(layout, join.layout)
     except ProtocolError as error:
         return f"worker {worker} cannot take part: {error}"
     if changes:
@@ -28,11 +46,6 @@ def refusal(join: Join, workers: int, layout: Layout | None, decision: KeptDecis
         return (
             f"worker {worker} runs another program than the one that the store, or another worker, knows:\n  {lines}\n"
             "Run the program as it was, or choose another store"
-        )
-    if join.layout.workers != workers:
-        return (
-            f"worker {worker} was started as one of {join.layout.workers} worker(s), and the monitor for {workers}: "
-            "start all with the same number"
         )
     known, previous = (decision.generation, decision.previous) if decision else (0, 0)
     if join.generation > known:
@@ -47,3 +60,63 @@ def refusal(join: Join, workers: int, layout: Layout | None, decision: KeptDecis
             "lost, or is an older copy. Bring back the whole store as it was"
         )
     return None
+
+
+def another_program(before: Layout | None, now: Layout) -> str | None:
+    """Why a store whose job has the layout `before` cannot serve a program with the layout `now`; None if it can."""
+    changes = layout_changes(before, now) if before is not None else []
+    if not changes:
+        return None
+    lines = "\n  ".join(changes)
+    return (
+        f"this is another program than the one that the store belongs to:\n  {lines}\n"
+        "Run the program as it was, or choose another store"
+    )
+
+
+def layout_changes(before: Layout, after: Layout) -> list[str]:
+    """The changes that make `after` another job than `before`, a sentence each; empty when nothing does."""
+    lines = []
+    if before.workers != after.workers:
+        lines.append(
+            f"it was run by {before.workers} worker(s) and is now by {after.workers}: another -w without a savepoint is "
+            f"not possible, because state is where its keys were; run it with -w {before.workers}"
+        )
+    lines += differences(read_outline(before.outline), read_outline(after.outline))
+    old = {info.name: info for info in before.processors}
+    for info in after.processors:
+        was = old.pop(info.name, None)
+        if was is None:
+            lines.append(f"operator {info.name!r} is new, or is fused with others in another way")
+            continue
+        lines += [
+            f"operator {info.name!r}: {words} was {getattr(was, name)!r} and is {getattr(info, name)!r}"
+            for name, words in _FIELDS.items()
+            if getattr(was, name) != getattr(info, name)
+        ]
+    lines += [f"operator {name!r} is gone, or is fused with others in another way" for name in old]
+    if not lines and [info.name for info in before.processors] != [info.name for info in after.processors]:
+        lines.append("its operators are in another order")
+    if not lines:
+        lines += _edge_changes(before, after)
+    if not lines and before.fingerprint != after.fingerprint:
+        lines.append(f"its fingerprint was {before.fingerprint} and is {after.fingerprint}")
+    return lines
+
+
+def _edge_changes(before: Layout, after: Layout) -> list[str]:
+    """Of layouts with equal processors: which edge is of another kind, above all logged or not."""
+    lines = []
+    for old, new in zip(before.edges, after.edges):
+        if old != new:
+            names = [info.name for info in after.processors]
+            if not all(0 <= end < len(names) for end in (new.source, new.target)):  # it comes from another process
+                return ["an edge leads to an operator that it does not have"]
+            ends = f"{names[new.source]!r} to {names[new.target]!r}"
+            what = "is of another kind"
+            if old.logged != new.logged:
+                what = "is now logged" if new.logged else "is no longer logged"
+            lines.append(f"the edge from {ends} {what}")
+    if len(before.edges) != len(after.edges):
+        lines.append(f"it had {len(before.edges)} edges and has {len(after.edges)}")
+    return lines

@@ -5,9 +5,9 @@ Both should be about the interval that was asked for. A cut that takes longer ho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monitor.coordination.watermarks import Watermark
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut
 
@@ -58,7 +58,7 @@ class Intervals:
         last, self._last[group] = self._last[group], now
         self._waiting[group].append(_Waiting(at, now, None if last is None else now - last))
 
-    def contained(self, low: Watermark, now: float) -> list[Safe]:
+    def contained(self, low: Sequence[Sequence[Bound]], now: float) -> list[Safe]:
         """The cuts that W, now `low`, contains for the first time."""
         found = []
         for group, waiting in enumerate(self._waiting):
@@ -67,7 +67,7 @@ class Intervals:
                 found.append(Safe(group, cut.at, now - cut.announced, cut.since_last))
         return found
 
-    def _contains(self, low: Watermark, group: int, at: Bound) -> bool:
+    def _contains(self, low: Sequence[Sequence[Bound]], group: int, at: Bound) -> bool:
         members = self._members[group]
         if not members:
             return True

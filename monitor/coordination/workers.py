@@ -1,4 +1,4 @@
-"""The workers as the coordinator knows them: whether a process is there, and what it still owes."""
+"""The phases of a job, and its workers as the coordinator knows them: their presence, and what they still owe."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from dataclasses import dataclass
 from enum import Enum
 
 from recovery.protocol import InMemory
+
+
+class JobPhase(Enum):
+    """The phase of a job."""
+
+    ASSEMBLING = "assembling"
+    """After the death of a monitor: which workers are still there?"""
+    GATHERING = "gathering"
+    """The living pause, drain their links and report their memory; the dead are replaced, and the new processes report what
+    their stores have."""
+    DECIDING = "deciding"
+    """The fixed point is solved; the decision is on its way to the journal."""
+    RESTORING = "restoring"
+    """The decision is sent: it is binding."""
+    RUNNING = "running"
+    """Checkpoints are taken, low-watermarks rise."""
+    CLOSING = "closing"
+    """Every worker is done for good; the journal hears of it."""
+    OVER = "over"
+    """Finished, or failed."""
 
 
 class Presence(Enum):
@@ -45,6 +65,14 @@ class WorkerStatus:
     due: float | None = None
     """The deadline of its last order."""
     doing: str = ""
+
+    def counts(self, incarnation: int | None) -> bool:
+        """True if this process of it has memory, and is the one that does; None: its driver cannot tell processes apart."""
+        return self.presence is Presence.ALIVE and incarnation in (None, self.incarnation)
+
+    def has_lost(self, incarnation: int) -> bool:
+        """True if this process of it was given up before: nothing that it says, or that is said of it, is news."""
+        return incarnation < self.incarnation or (incarnation == self.incarnation and self.presence is Presence.ABSENT)
 
     def must(self, doing: str, due: float) -> None:
         """Set a deadline for what it was told to do."""

@@ -7,7 +7,7 @@ round, it needs the whole job: while a worker is being replaced there is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from monitor.coordination.effects import Answer, Answered, Effect, Send
@@ -33,80 +33,79 @@ class _Question:
 
 
 class OpenQuestions:
-    """Questions under way. `act` takes what is to be done."""
+    """Questions under way. Each method gives the effects that follow."""
 
-    def __init__(self, act: Callable[[Effect], None]) -> None:
-        self._act = act
+    def __init__(self) -> None:
         self._open: dict[int, _Question] = {}
 
-    def ask(self, number: int, available: Options, failed: Iterable[tuple[int, int]], now: float) -> None:
+    def ask(self, number: int, available: Options, failed: Iterable[tuple[int, int]], now: float) -> list[Effect]:
         """Ask what follows if the processors `failed`, as (processor, worker), lost their memory. Answered as `number`."""
-        self._open[number] = question = _Question(available, tuple(sorted(set(failed))), now + PATIENCE_SECONDS)
-        self._send(question, AskMemory(number))
+        self._open[number] = _Question(available, tuple(sorted(set(failed))), now + PATIENCE_SECONDS)
+        return _to_all(available, AskMemory(number))
 
-    def hear(self, message: Held | Supposed | Unanswered) -> None:
+    def hear(self, message: Held | Supposed | Unanswered) -> list[Effect]:
         """Take a worker's answer. Whatever goes wrong here is of no consequence but to the question."""
         question = self._open.get(message.question)
         if question is None:
-            return
+            return []
         try:
-            self._take(question, message)
+            return self._take(question, message)
         except Exception as error:
-            self._answer(message.question, f"the question cannot be answered: {type(error).__name__}: {error}")
+            return self._answer(message.question, f"the question cannot be answered: {type(error).__name__}: {error}")
 
-    def _take(self, question: _Question, message: Held | Supposed | Unanswered) -> None:
+    def _take(self, question: _Question, message: Held | Supposed | Unanswered) -> list[Effect]:
         if isinstance(message, Unanswered):
-            self._answer(message.question, f"worker {message.worker} cannot answer: {message.reason}")
-            return
+            return self._answer(message.question, f"worker {message.worker} cannot answer: {message.reason}")
         workers = question.available.layout.workers
         if isinstance(message, Held):
             try:
                 question.available.memory(message.worker, message.memory)
             except ReportError as error:
-                self._answer(message.question, f"worker {message.worker} does not answer as it should: {error}")
-                return
+                return self._answer(message.question, f"worker {message.worker} does not answer as it should: {error}")
             question.memory[message.worker] = message.memory
             if len(question.memory) == workers and question.bounds is None:
-                self._solve(message.question, question)
+                return self._solve(message.question, question)
         elif question.bounds is not None:
             question.supposed[message.worker] = message
             if len(question.supposed) == workers:
                 said = [question.supposed[worker] for worker in range(workers)]
                 resent = tuple(each.resent for each in said)
                 redone = tuple(each.redone for each in said)
-                self._answer(message.question, Answer(question.failed, question.bounds, resent, redone))
+                return self._answer(message.question, Answer(question.failed, question.bounds, resent, redone))
+        return []
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float) -> list[Effect]:
         """Give up what takes too long."""
+        effects: list[Effect] = []
         for number, question in list(self._open.items()):
             if now >= question.due:
                 there = question.memory if question.bounds is None else question.supposed
                 silent = ", ".join(str(w) for w in range(question.available.layout.workers) if w not in there)
-                self._answer(number, f"worker {silent} is busy with a long step, and does not answer: ask again")
+                text = f"worker {silent} is busy with a long step, and does not answer: ask again"
+                effects += self._answer(number, text)
+        return effects
 
-    def give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> list[Effect]:
         """The job that was asked about is no more."""
-        for number in list(self._open):
-            self._answer(number, reason)
+        return [effect for number in list(self._open) for effect in self._answer(number, reason)]
 
-    def _solve(self, number: int, question: _Question) -> None:
+    def _solve(self, number: int, question: _Question) -> list[Effect]:
         try:
             question.bounds = question.available.decide(question.memory, question.failed)
         except NoSolutionError as error:
-            self._answer(number, str(error))
-            return
+            return self._answer(number, str(error))
         failed: list[list[int]] = [[] for _ in range(question.available.layout.workers)]
         for processor, worker in question.failed:
             failed[worker].append(processor)
-        self._send(question, Suppose(number, question.bounds, tuple(map(tuple, failed))))
+        return _to_all(question.available, Suppose(number, question.bounds, tuple(map(tuple, failed))))
 
-    def _send(self, question: _Question, message: AskMemory | Suppose) -> None:
-        for worker in range(question.available.layout.workers):
-            self._act(Send(worker, message))
-
-    def _answer(self, number: int, answer: Answer | str) -> None:
+    def _answer(self, number: int, answer: Answer | str) -> list[Effect]:
         del self._open[number]
-        self._act(Answered(number, answer))
+        return [Answered(number, answer)]
+
+
+def _to_all(available: Options, message: AskMemory | Suppose) -> list[Effect]:
+    return [Send(worker, message) for worker in range(available.layout.workers)]
 
 
 def restart(available: Options) -> Answer:

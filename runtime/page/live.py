@@ -15,10 +15,11 @@ from contextlib import contextmanager
 
 from monitor.coordination.coordinator import Coordinator
 from monitor.coordination.effects import Answered, TimelineEvent
+from monitor.coordination.events import Asked
 from monitor.coordination.options import Options
 from monitor.coordination.records import KeptEvent
 from monitor.explain.what_if import targets
-from monitor.web.questions import Done, WrongQuestion
+from monitor.web.questions import Done
 from monitor.web.view import Observation, SeatView
 from recovery.protocol import Observe, Observed, ToWorker
 from runtime.page.client import PageClient
@@ -39,6 +40,7 @@ class LivePage:
         listener: where browsers connect.
         serve: what the page is to know first.
         coordinator: of the job.
+        ask: passes a question on to it.
         send: passes a message on to a worker.
         clock: gives seconds since 1970, and does not go back.
         say: gets what the user should know.
@@ -51,6 +53,7 @@ class LivePage:
         listener: socket.socket,
         serve: Serve,
         coordinator: Coordinator,
+        ask: Callable[[Asked], None],
         send: Callable[[int, ToWorker], None],
         clock: Callable[[], float],
         say: Callable[[str], None],
@@ -60,6 +63,7 @@ class LivePage:
         self._say = say
         self._failures: set[str] = set()
         self._coordinator = coordinator
+        self._ask = ask
         self._send = send
         self._clock = clock
         self._questions: dict[int, Done] = {}
@@ -106,9 +110,7 @@ class LivePage:
             self._ask_due, self._asked = now + _ASK_SECONDS, closely
             for seat in self._coordinator.seats:
                 self._send(seat.worker, Observe(EVERY_SECONDS, _LEASE_SECONDS, closely))
-        observation = self.observe()
-        if observation is not None:
-            self._page.publish(observation)
+        self._page.publish(self.observe())
 
     def finish(self) -> None:
         """Show how the job ended: soon there is nobody who could."""
@@ -137,35 +139,31 @@ class LivePage:
     # For questions (`monitor.web.questions.JobState`)
 
     @property
-    def available(self) -> Options | None:
-        return self._coordinator.available
+    def available(self) -> Options:
+        return self._coordinator.options
 
     @property
     def told(self) -> dict[int, tuple[float, Observed]]:
         return self._told
 
-    def observe(self) -> Observation | None:
+    def observe(self) -> Observation:
         """The job as it is now."""
         coordinator = self._coordinator
-        available = coordinator.available
-        if available is None:
-            return None
         return Observation(
             at=self._clock(),
             phase=coordinator.phase.value,
             generation=coordinator.generation,
             low=coordinator.low_watermarks,
-            completed=tuple(None if upto is None else tuple(cut[0] for cut in upto) for upto in available.upto),
+            completed=tuple(
+                None if upto is None else tuple(cut[0] for cut in upto) for upto in coordinator.options.upto
+            ),
             seats=tuple(SeatView(seat.presence.value, seat.incarnation, seat.failures) for seat in coordinator.seats),
             told=dict(self._told),
         )
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         """Ask what follows if these failed; `done` is called with the answer when it is there."""
-        layout = self._coordinator.layout
-        if layout is None:
-            raise WrongQuestion("no worker has joined yet", 503)
-        places = targets(layout, failed)
+        places = targets(self._coordinator.layout, failed)
         self._asked_so_far += 1
         self._questions[self._asked_so_far] = done
-        self._coordinator.ask(self._asked_so_far, places, self._clock())
+        self._ask(Asked(self._asked_so_far, places))

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from monitor.coordination.coordinator import Coordinator
+from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import (
     Answered,
     Fail,
@@ -28,10 +28,9 @@ from monitor.coordination.effects import (
     Persist,
     Respawn,
     Send,
-    Settings,
     TimelineEvent,
 )
-from monitor.coordination.layouts import layout_changes
+from monitor.coordination.events import Began, Event, Heard, Lost, ProgramFailed, Stored, Ticked
 from monitor.coordination.records import KeptEvent
 from recovery.layout import Layout
 from recovery.protocol import Observed, ToMonitor, Watermarks
@@ -96,15 +95,7 @@ class MonitorProcess:
         self._offset = time.time() - time.monotonic()
         saved = self._journal.saved
         self._before = saved.finished
-        changes = layout_changes(saved.layout, self.layout) if saved.layout is not None else []
-        if changes:
-            lines = "\n  ".join(changes)
-            self._end(
-                f"this is another program than the one that the store {watch.folder} belongs to:\n  {lines}\n"
-                "Run the program as it was, or choose another store"
-            )
         settings = Settings(
-            workers=self.layout.workers,
             awaited=watch.awaited,
             join_seconds=LONG_SECONDS,
             pause_seconds=LONG_SECONDS,
@@ -113,7 +104,9 @@ class MonitorProcess:
         )
         shortest = min((group.seconds for group in self.layout.groups if group.seconds is not None), default=1.0)
         self._tick = min(max(shortest / 10, _SHORTEST_TICK), _LONGEST_TICK)
-        self._coordinator = Coordinator(self._now(), saved, settings)
+        self._coordinator = Coordinator(self.layout, saved, settings, self._now())
+        self._events: list[Event] = [Began()]
+        """Since the last step."""
         self._selector = selectors.DefaultSelector()
         self._workers = WorkerConnections(
             self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Warned(text))
@@ -142,6 +135,7 @@ class MonitorProcess:
             browsers,
             Serve(page.title, page.token, layout),
             self._coordinator,
+            self._events.append,
             self._workers.send,
             self._now,
             lambda text: self._tell(Warned(text)),
@@ -155,23 +149,23 @@ class MonitorProcess:
         while not self._control.ended:
             for message in said:
                 if isinstance(message, WorkerGone):
-                    self._coordinator.lost(message.worker, message.incarnation, self._now(), message.reason)
+                    self._events.append(Lost(message.worker, message.incarnation, message.reason))
                 elif isinstance(message, Broke):
-                    self._coordinator.broke(message.worker, message.text, self._now())
-            self._obey()
+                    self._events.append(ProgramFailed(message.worker, message.text))
+            self._step()
             ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)
             said = self._control.read()
             for ticket in self._journal.written():
-                self._coordinator.stored(ticket, self._now())
+                self._events.append(Stored(ticket))
             for key, events in ready:
                 if key.data is not None:
                     for heard, incarnation in key.data(events):
-                        self._coordinator.hear(heard, self._now(), incarnation)
+                        self._events.append(Heard(heard, incarnation))
                         if self._page is not None and isinstance(heard, Observed):
                             self._page.hear(heard)
             if time.monotonic() >= due:
                 due = time.monotonic() + self._tick
-                self._coordinator.tick(self._now())
+                self._events.append(Ticked())
                 self._workers.tick()
             if self._page is not None:
                 self._page.turn()
@@ -179,11 +173,11 @@ class MonitorProcess:
                 greeting = time.monotonic() + self._greet_seconds
                 self._workers.send_all(Watermarks(()))  # nothing has risen, but somebody is there
 
-    def _obey(self) -> None:
-        """Do what the coordinator wants."""
-        if self._over:
-            return
-        for effect in self._coordinator.take():
+    def _step(self) -> None:
+        """Tell the coordinator all that has happened, and do what it wants."""
+        events = list(self._events)
+        self._events.clear()
+        for effect in [] if self._over else self._coordinator.step(self._now(), *events):
             match effect:
                 case Send(worker, message):
                     self._workers.send(worker, message)

@@ -620,7 +620,7 @@ def join(data: bytes) -> None:
     """A worker that joins."""
     message = protocol.decode_to_monitor(data)
     if isinstance(message, protocol.Join):
-        refusal(message, 2, small(), kept.KeptDecision(3, 2, ((),), ()))
+        refusal(message, small(), kept.KeptDecision(3, 2, ((),), ()))
 
 
 def said_to_coordinator() -> list[bytes]:

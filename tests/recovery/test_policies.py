@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import falkirk
-from monitor.coordination.layouts import layout_changes
+from monitor.coordination.handshake import layout_changes
 from recovery.layout import Layout, lay_out
 from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, interval
 from timely.dataflow.columns import Columns

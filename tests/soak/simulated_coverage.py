@@ -44,9 +44,6 @@ FILES = (
     "recovery/rollback/replay.py",
     "monitor/coordination/options.py",
     "monitor/coordination/cuts.py",
-    "monitor/coordination/phase.py",
-    "monitor/coordination/round_numbers.py",
-    "monitor/coordination/watermarks.py",
 )
 
 

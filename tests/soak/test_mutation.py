@@ -57,7 +57,7 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
     ("monitor/coordination/coordinator.py", "Coordinator._finish: self._effects.append(Finished()) -> pass"): job(
         "mixed", 1
     ),
-    ("monitor/coordination/coordinator.py", "Coordinator.stored: then() -> pass"): job("mixed", 1),
+    ("monitor/coordination/coordinator.py", "Coordinator._on_stored: self._decided(record) -> pass"): job("mixed", 1),
     ("monitor/coordination/cuts.py", "Cuts.durable: cut != group.cut -> cut == group.cut"): job("mixed", 2),
     (
         "monitor/coordination/options.py",

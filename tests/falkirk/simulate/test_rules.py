@@ -16,7 +16,6 @@ from falkirk.simulate.faults import Rates
 from monitor.coordination.coordinator import Coordinator
 from monitor.coordination.options import Options
 from monitor.coordination.topology import Topology
-from monitor.coordination.watermarks import LowWatermarks
 from recovery.agent import Agent
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.fixed_point.solve import _Descent
@@ -118,10 +117,10 @@ FRONTIERS = {
     "W before it is durable": rule(
         "the monitor journals W before announcing it",
         Change(
-            LowWatermarks,
-            "update",
-            "self._commit.add(KeptWatermarks(risen), lambda: self._stored(risen))",
-            "self._commit.add(KeptWatermarks(risen))\nself._stored(risen)",
+            Coordinator,
+            "_raise_watermarks",
+            "self.commit.add(...)",
+            "self.commit.add(KeptWatermarks(self.options.watermarks))\nself._announce(self.options.watermarks)",
         ),
     ),
     "ahead": rule(
@@ -144,8 +143,8 @@ ROUNDS = {
         Change(
             Coordinator,
             "_decide",
-            "self._commit.add(decision, lambda: self._decided(decision))",
-            "self._commit.add(decision)\nself._decided(decision)",
+            "self.commit.add(decision)",
+            "self.commit.add(decision)\nself._decided(decision)",
         ),
     ),
     "everybody's F*": rule(

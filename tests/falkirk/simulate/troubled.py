@@ -20,7 +20,8 @@ from falkirk.simulate.disk import SimulatedDisk, Writer
 from falkirk.simulate.monitor_process import SimulatedMonitor
 from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
-from monitor.coordination.phase import JobPhase
+from monitor.coordination.events import Asked, Heard, Lost, ProgramFailed
+from monitor.coordination.workers import JobPhase
 from recovery.checkpoint import checkpoints, pace
 from recovery.metadata import Xi
 from recovery.policies import LogHistory
@@ -150,21 +151,19 @@ class TroubledWorld(World):
             self._ends -= 1
             self.met["an end without a monitor"] += 1
             if self.finished:  # what comes then does not matter
-                monitor.coordinator.broke(0, "a function has failed at last", self.now)
-                monitor.coordinator.lost(0, monitor.coordinator.seats[0].incarnation, self.now, "it has ended")
-                for joined in self._joins.values():
-                    monitor.coordinator.hear(joined, self.now, joined.incarnation)
+                late = [Heard(joined, joined.incarnation) for joined in self._joins.values()]
+                gone = Lost(0, monitor.coordinator.seats[0].incarnation, "it has ended")
+                monitor.step(self.now, ProgramFailed(0, "a function has failed at last"), gone, *late)
             self._kill_monitor(0.0)
             return
         if monitor.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
             return
         if self._happens("a question", self._asks):
             layout = monitor.coordinator.layout
-            processors = 1 if layout is None else len(layout.processors)
+            processors = len(layout.processors)
             failed = [(self._chance.randrange(processors), self._chance.randrange(self.workers)) for _ in range(2)]
-            monitor.coordinator.ask(self.steps, failed, self.now)
             self._send(0, Suppose(self.steps, (), ()))  # one that no worker can answer
-            self._carry_out()
+            self._tell(Asked(self.steps, tuple(failed)))
         if monitor.coordinator.phase is not JobPhase.DECIDING:
             self._decides = False
         elif not self._decides and self._monitor is monitor:
@@ -172,8 +171,7 @@ class TroubledWorld(World):
             self._lose_undecided(monitor)
         if self._monitor is monitor and self._happens("an error", self._breaks):
             self._refused = True
-            monitor.coordinator.broke(0, "a function has failed", self.now)
-            self._carry_out()
+            self._tell(ProgramFailed(0, "a function has failed"))
 
     def _lose_undecided(self, monitor: SimulatedMonitor) -> None:
         """A worker dies while the decision is on its way to the journal; its successor may join before it is there.
@@ -193,15 +191,14 @@ class TroubledWorld(World):
     def _tell_monitor(self, process: Process) -> None:
         assert self._monitor is not None
         message = decode_to_monitor(process.to_monitor[0])
-        coordinator = self._monitor.coordinator
         rate = self._nonsense if isinstance(message, Completed) else 4 * self._nonsense  # of these there are many
         wrong = self._nonsense_for(message) if self._chance.random() < rate else None
         if wrong is not None and self._happens("nonsense", 1.0):
-            coordinator.hear(wrong, self.now, process.incarnation)
             if wrong.worker == process.worker:
                 process.to_monitor.popleft()
                 self._liars.add(process.incarnation)
-                self._carry_out()
+            self._tell(Heard(wrong, process.incarnation))
+            if wrong.worker == process.worker or self._monitor is None:
                 return
         super()._tell_monitor(process)
         if isinstance(message, Join):
@@ -211,8 +208,7 @@ class TroubledWorld(World):
             and isinstance(message, Join | Restored)
             and self._happens("told twice", self._twice)
         ):
-            coordinator.hear(message, self.now, process.incarnation)
-            self._carry_out()
+            self._tell(Heard(message, process.incarnation))
 
     def _nonsense_for(self, message: ToMonitor) -> ToMonitor | None:
         """A message that cannot be true, in place of this one; or beside it, where it names a worker that there is not."""
@@ -330,6 +326,4 @@ class TroubledWorld(World):
         super()._kill(process, how)
         monitor, joined = self._monitor, self._joins.get(process.incarnation)
         if monitor is not None and joined is not None and self._happens("told twice", self._twice):
-            monitor.coordinator.lost(process.worker, process.incarnation, self.now, how)
-            monitor.coordinator.hear(joined, self.now, process.incarnation)
-            self._carry_out()
+            self._tell(Lost(process.worker, process.incarnation, how), Heard(joined, process.incarnation))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from monitor.coordination.coordinator import Coordinator
-from monitor.coordination.effects import Effect, Persist, Settings, TimelineEvent
-from monitor.coordination.phase import JobPhase
+from monitor.coordination.coordinator import Settings
+from monitor.coordination.effects import Effect, Persist, TimelineEvent
 from monitor.coordination.records import SavedJob
+from monitor.coordination.workers import JobPhase
 from recovery.metadata import Xi
 from recovery.protocol import Drained, InMemory, Join, Restored
+from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.monitor.coordination.world import World
 from tests.recovery.layouts import layout
 
@@ -18,7 +19,7 @@ GROUND = ((0,), (0,))
 
 
 def settings(**values: object) -> Settings:
-    return msgspec.convert({"workers": 2, **values}, Settings)
+    return msgspec.convert(values, Settings)
 
 
 def join(worker: int, incarnation: int = 1, generation: int = 0, alive: bool = False, **values: object) -> Join:
@@ -29,11 +30,11 @@ def xis(epoch: int) -> tuple[Xi, ...]:
     return Xi(0, (epoch,), ((epoch,),)), Xi(1, (epoch,), ())
 
 
-def without_events(coordinator: Coordinator) -> list[Effect]:
+def without_events(coordinator: DrivenCoordinator) -> list[Effect]:
     return [effect for effect in coordinator.take() if not isinstance(effect, TimelineEvent)]
 
 
-def write(coordinator: Coordinator) -> Persist:
+def write(coordinator: DrivenCoordinator) -> Persist:
     """The next write, acknowledged."""
     found: Persist | None = None
     for effect in coordinator.take():
@@ -44,8 +45,8 @@ def write(coordinator: Coordinator) -> Persist:
     return found
 
 
-def running(saved: SavedJob | None = None, **values: object) -> Coordinator:
-    coordinator = Coordinator(0.0, saved, settings(**values))
+def running(saved: SavedJob | None = None, **values: object) -> DrivenCoordinator:
+    coordinator = DrivenCoordinator(PLAN, saved, settings(**values))
     for worker in range(2):
         coordinator.hear(join(worker), 0.0)
     while coordinator.phase is not JobPhase.RESTORING:
@@ -65,8 +66,8 @@ def memory(epoch: int = 0) -> tuple[InMemory, ...]:
     return process.memory()
 
 
-def respawned(coordinator: Coordinator, incarnation: int, at: float = 1.0) -> None:
+def respawned(coordinator: DrivenCoordinator, incarnation: int, at: float = 1.0) -> None:
     """Worker 0 dies; its next process joins, and worker 1 drains its links."""
     coordinator.lost(0, incarnation - 1, at, "killed")
     coordinator.hear(join(0, incarnation, coordinator.generation), at)
-    coordinator.hear(Drained(1, coordinator._rounds.last, memory()), at)
+    coordinator.hear(Drained(1, coordinator.round, memory()), at)

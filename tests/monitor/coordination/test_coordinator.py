@@ -5,11 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from monitor.coordination.coordinator import Coordinator
 from monitor.coordination.effects import Fail, Fence, Finished, Persist, Respawn, Send, TimelineEvent
-from monitor.coordination.phase import JobPhase
 from monitor.coordination.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, SavedJob
-from monitor.coordination.workers import Presence
+from monitor.coordination.workers import JobPhase, Presence
 from recovery.errors import NoSolutionError
 from recovery.layout import GroupInfo
 from recovery.metadata import NEVER, Xi
@@ -36,21 +34,18 @@ from tests.monitor.coordination.coordinators import (
     write,
     xis,
 )
+from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.monitor.coordination.world import World
 from tests.recovery.layouts import FIREWALL, LINE, layout
 
 
 def test_a_start_is_a_round_in_which_nobody_lives() -> None:
-    coordinator = Coordinator(0.0, None, settings())
-    assert without_events(coordinator) == [Respawn(0), Respawn(1), Persist(1, (KeptRounds(1000),))]
+    coordinator = DrivenCoordinator(PLAN, None, settings())
+    assert without_events(coordinator) == [Respawn(0), Respawn(1), Persist(1, (KeptLayout(PLAN), KeptRounds(1000)))]
     coordinator.stored(1)
     coordinator.hear(join(0), 1.0)
-    first = without_events(coordinator)
-    assert [type(effect) for effect in first] == [Persist]
+    assert without_events(coordinator) == []
     coordinator.hear(join(1), 1.0)
-    assert without_events(coordinator) == []  # the layout is being written
-    assert isinstance(first[0], Persist)
-    coordinator.stored(first[0].ticket)
     decided = write(coordinator)
     assert KeptDecision(1, 0, (GROUND, GROUND), (0, 1)) in decided.records
     sent = without_events(coordinator)
@@ -204,7 +199,7 @@ def test_progress_forgives_failures() -> None:
 def test_all_workers_of_a_new_monitor_go_on_without_a_round() -> None:
     low = ((3,), (3,))
     saved = SavedJob(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
-    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
     assert write(coordinator).records == (KeptRounds(1004),)
     for worker in range(2):
         assert coordinator.phase is JobPhase.ASSEMBLING
@@ -217,7 +212,7 @@ def test_all_workers_of_a_new_monitor_go_on_without_a_round() -> None:
 @pytest.mark.parametrize("how", ["paused", "behind", "dead", "lost", "late"])
 def test_a_new_monitor_begins_a_round_if_anything_is_unlike(how: str) -> None:
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
-    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1], join_seconds=9.0))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1], join_seconds=9.0))
     write(coordinator)
     coordinator.hear(join(0, 3, 4, True), 0.0)
     if how == "paused":
@@ -240,14 +235,14 @@ def test_a_new_monitor_begins_a_round_if_anything_is_unlike(how: str) -> None:
 
 def test_a_survivor_that_was_given_up_is_fenced() -> None:
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
-    coordinator = Coordinator(0.0, saved, settings())
+    coordinator = DrivenCoordinator(PLAN, saved, settings())
     coordinator.take()
     coordinator.hear(join(0, 3, 4, True), 0.0)
     assert without_events(coordinator) == [Fence(0, 3, "it was given up")]
 
 
 def test_a_worker_with_another_program_is_refused() -> None:
-    coordinator = Coordinator(0.0, None, settings())
+    coordinator = DrivenCoordinator(PLAN, None, settings())
     coordinator.hear(join(0), 0.0)
     coordinator.hear(msgspec.structs.replace(join(1), layout=layout(*FIREWALL)), 0.0)
     effects = without_events(coordinator)
@@ -271,7 +266,7 @@ def test_a_worker_that_is_not_of_the_job_is_refused() -> None:
 def test_a_store_without_what_was_acknowledged_fails_the_job() -> None:
     low = ((3,), (3,))
     saved = SavedJob(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
-    coordinator = Coordinator(0.0, saved, settings())
+    coordinator = DrivenCoordinator(PLAN, saved, settings())
     coordinator.hear(join(0, 3, 4, durable=xis(3)), 0.0)
     coordinator.hear(join(1, 3, 4, durable=xis(2)), 0.0)
     (fail,) = [effect for effect in coordinator.take() if isinstance(effect, Fail)]
@@ -304,7 +299,7 @@ def test_the_end() -> None:
 
 
 def test_a_finished_job_is_finished() -> None:
-    coordinator = Coordinator(0.0, SavedJob(finished=True), settings())
+    coordinator = DrivenCoordinator(PLAN, SavedJob(finished=True), settings())
     assert coordinator.take() == [Finished()]
     coordinator.hear(join(0), 0.0)
     coordinator.tick(1e9)
@@ -324,7 +319,7 @@ def test_an_interval_may_change_between_runs() -> None:
 def test_a_number_of_a_round_is_never_used_by_two_monitors() -> None:
     """An earlier monitor may have told a worker to pause for round 5, and died before it decided anything."""
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()), rounds=1002)
-    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
     coordinator.hear(join(0, 3, 4, True, paused=True), 0.0)
     coordinator.hear(join(1, 3, 4, True), 0.0)
     (persist,) = without_events(coordinator)  # nobody is told before the new numbers are durable
@@ -347,7 +342,7 @@ def test_who_is_done_may_be_silent() -> None:
 
 def test_what_is_due_by_the_clock_needs_no_message() -> None:
     hourly = msgspec.structs.replace(PLAN, groups=(GroupInfo(None, 5.0),))
-    coordinator = Coordinator(0.0, None, settings(heartbeat_seconds=1e9))
+    coordinator = DrivenCoordinator(hourly, None, settings(heartbeat_seconds=1e9))
     for worker in range(2):
         coordinator.hear(msgspec.structs.replace(join(worker), layout=hourly), 0.0)
     while coordinator.phase is not JobPhase.RESTORING:
@@ -370,7 +365,7 @@ def test_who_joins_twice_without_having_been_lost_is_fenced() -> None:
 
 def test_who_is_behind_may_join_twice_for_that_is_what_it_is_told() -> None:
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
-    coordinator = Coordinator(0.0, saved, settings())
+    coordinator = DrivenCoordinator(PLAN, saved, settings())
     coordinator.hear(join(0, 1, 2), 0.0)
     coordinator.hear(join(0, 1, 4), 0.0)
     assert not any(isinstance(effect, Fence) for effect in coordinator.take())
@@ -464,7 +459,7 @@ def test_a_new_monitor_hears_at_once_that_everything_is_released() -> None:
     """Workers say it with their join, while the new monitor is still reserving numbers for its rounds."""
     end = tuple(info.everything for info in PLAN.processors)
     saved = SavedJob(PLAN, (end, end), KeptDecision(4, 2, (GROUND, GROUND), ()), rounds=1000)
-    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
     for worker in range(2):
         coordinator.hear(join(worker, 3, 4, True, durable=xis(NEVER)), 0.0)
         coordinator.hear(Released(worker), 0.0)

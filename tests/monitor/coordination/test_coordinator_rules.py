@@ -11,12 +11,12 @@ import pytest
 
 import monitor.coordination.handshake
 import monitor.coordination.options
-from monitor.coordination.coordinator import Coordinator
-from monitor.coordination.effects import Fence, Respawn, Send, Settings
+from monitor.coordination.coordinator import Coordinator, Settings
+from monitor.coordination.effects import Fence, Respawn, Send
+from monitor.coordination.events import Lost, Ticked
 from monitor.coordination.options import Options
-from monitor.coordination.phase import JobPhase
 from monitor.coordination.records import KeptDecision, SavedJob
-from monitor.coordination.workers import Presence, WorkerStatus
+from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
 from recovery.fixed_point.solve import LIVE
 from recovery.metadata import NEVER
 from recovery.protocol import (
@@ -31,6 +31,7 @@ from recovery.protocol import (
     Watermarks,
 )
 from tests.monitor.coordination.coordinators import GROUND, PLAN, join, memory, respawned, running, settings, write, xis
+from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.recovery.jobs import agent_of, job
 from tests.recovery.layouts import LINE, layout
 from tests.support.mutation import GONE, Change, Rules
@@ -56,7 +57,7 @@ def of_earlier_generations() -> Any:
     for message in late:
         coordinator.hear(message, 1.0)
     found += [seat.memory is None for seat in coordinator.seats]
-    return *found, list(coordinator._available.upto), [len(chain) for chain in coordinator._available.chains]
+    return *found, list(coordinator.options.upto), [len(chain) for chain in coordinator.options.chains]
 
 
 EARLIER = "journal records and messages carry the generation: what comes from an older one is dropped"
@@ -66,7 +67,7 @@ for _name, _change in {
     ),
     "durable in an old generation": Change(Coordinator, "_on_durable", "message.generation != self.generation", GONE),
     "restored in an old generation": Change(Coordinator, "_on_restored", "message.generation != self.generation", GONE),
-    "drained in an old round": Change(Coordinator, "_on_drained", "message.round == self._rounds.last", GONE),
+    "drained in an old round": Change(Coordinator, "_on_drained", "message.round == self.round", GONE),
 }.items():
     rule(
         _name,
@@ -128,12 +129,12 @@ def of_earlier_incarnations() -> Any:
     coordinator.hear(Completed(0, 2, ((3,),)), 1.0, 1)
     coordinator.lost(0, 1, 1.0, "killed")
     coordinator.hear(join(0, 1, 2), 1.0)
-    found.append((coordinator.phase, coordinator._available.upto[0], coordinator.seats[0].presence))
+    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.seats[0].presence))
     coordinator.lost(0, 2, 2.0, "killed")
     coordinator.take()
     coordinator.hear(Completed(0, 2, ((3,),)), 2.0, 2)
     coordinator.hear(join(0, 2, 2), 2.0)
-    found.append((coordinator.phase, coordinator._available.upto[0], coordinator.seats[0].presence))
+    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.seats[0].presence))
     found.append((coordinator.phase, coordinator.seats[0].presence, coordinator.seats[0].failures))
     coordinator.lost(0, 2, 2.0, "killed")
     found.append((coordinator.phase, coordinator.seats[0].presence, coordinator.seats[0].failures))
@@ -144,15 +145,13 @@ def of_earlier_incarnations() -> Any:
 
 INCARNATIONS = "writes and words of fenced incarnations are refused"
 for _name, _change in {
-    "said by an old incarnation": Change(Coordinator, "hear", "incarnation in (None, seat.incarnation)", GONE),
-    "said by who was given up": Change(Coordinator, "hear", "seat.presence is Presence.ALIVE", GONE),
-    "an old incarnation is lost": Change(Coordinator, "lost", "incarnation < seat.incarnation", GONE),
-    "lost once": Change(
-        Coordinator, "lost", "incarnation == seat.incarnation and seat.presence is Presence.ABSENT", GONE
-    ),
-    "an old incarnation joins": Change(Coordinator, "_on_join", "join.incarnation < known", GONE),
-    "who was given up joins": Change(
-        Coordinator, "_on_join", "join.incarnation == known and seat.presence is Presence.ABSENT", GONE
+    "said by an old incarnation": Change(WorkerStatus, "counts", "incarnation in (None, self.incarnation)", GONE),
+    "said by who was given up": Change(WorkerStatus, "counts", "self.presence is Presence.ALIVE", GONE),
+    "an old incarnation is lost": Change(Coordinator, "_on_lost", "self.seats[worker].has_lost(...)", GONE),
+    "an old incarnation joins": Change(Coordinator, "_on_join", "seat.has_lost(...)", "False"),
+    "an old incarnation": Change(WorkerStatus, "has_lost", "incarnation < self.incarnation", GONE),
+    "who was given up": Change(
+        WorkerStatus, "has_lost", "incarnation == self.incarnation and self.presence is Presence.ABSENT", GONE
     ),
     "memory of one who was given up": Change(
         Coordinator, "_on_join", "with_memory and seat.presence is not Presence.AWAITED", "False"
@@ -202,16 +201,16 @@ rule(
 def behind_a_decision() -> Any:
     """A new monitor finds a living worker that has not heard of the last decision, with checkpoints that it made void."""
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (((3,), (3,)), GROUND), ()))
-    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
     coordinator.hear(join(0, 1, 2, True, durable=(*xis(3), *xis(5)), paused=True), 0.0)
-    return [[option[0][0] for option in chain] for chain in coordinator._available.chains[::2]]
+    return [[option[0][0] for option in chain] for chain in coordinator.options.chains[::2]]
 
 
 for _name, _change in {
     "checkpoints of one who is behind": Change(
         Coordinator,
         "_on_join",
-        "available.cut_worker(...)",
+        "self.options.cut_worker(...)",
         GONE,
     ),
     "of one who is behind, outside": Change(Options, "cut_worker", "option[0] <= bound", GONE),
@@ -224,18 +223,13 @@ def deadlines() -> Any:
     found = []
     world = job("tight", 2)
     assert world._monitor is not None
-    coordinator = world._monitor.coordinator
-    coordinator.take()
-    coordinator.lost(1, agent_of(world, 1).incarnation, world.now, "killed")
-    coordinator.take()
-    coordinator.tick(world.now + 100)
-    found.append({effect.worker for effect in coordinator.take() if isinstance(effect, Fence)})
+    world._monitor.step(world.now, Lost(1, agent_of(world, 1).incarnation, "killed"))
+    effects = world._monitor.step(world.now + 100, Ticked())
+    found.append({effect.worker for effect in effects if isinstance(effect, Fence)})
     alone = job("tight", 1)._monitor
     assert alone is not None
-    coordinator = alone.coordinator
-    coordinator.take()
-    coordinator.tick(1_000)
-    found.append({effect.worker for effect in coordinator.take() if isinstance(effect, Fence)})
+    effects = alone.step(1_000, Ticked())
+    found.append({effect.worker for effect in effects if isinstance(effect, Fence)})
     return found
 
 
@@ -249,7 +243,8 @@ for _name, _change in {
 
 
 def rescaled() -> Any:
-    return monitor.coordination.handshake.refusal(Join(0, 1, 0, False, layout(*LINE, 2), ()), 3, None, None) is not None
+    join = Join(0, 1, 0, False, layout(*LINE, 2), ())
+    return "start all with the same number" in str(monitor.coordination.handshake.refusal(join, layout(*LINE, 3), None))
 
 
 rule(
@@ -257,7 +252,7 @@ rule(
     "rescaling only from a savepoint: not built, and refused",
     rescaled,
     True,
-    Change(monitor.coordination.handshake, "refusal", "join.layout.workers != workers", "False"),
+    Change(monitor.coordination.handshake, "refusal", "join.layout.workers != layout.workers", "False"),
 )
 
 
@@ -265,7 +260,7 @@ def behind() -> Any:
     """A new monitor finds a living worker that has not heard of the last decision."""
     plan = layout(*LINE, 1)
     kept = KeptDecision(5, 3, ((LIVE,) * 4,), ())
-    coordinator = Coordinator(0.0, SavedJob(plan, None, kept), Settings(workers=1, awaited=(0,)))
+    coordinator = DrivenCoordinator(plan, SavedJob(plan, None, kept), Settings(awaited=(0,)))
     coordinator.hear(Join(0, 1, 3, True, plan, ()), 0.1)
     sent = [effect.message for effect in coordinator.take() if isinstance(effect, Send)]
     return [(message.generation, message.catch_up) for message in sent if isinstance(message, Decision)]
@@ -285,14 +280,14 @@ def missed() -> Any:
     limits = {"join_seconds": 50.0, "pause_seconds": 60.0, "restore_seconds": 70.0, "heartbeat_seconds": 10_000.0}
     found: list[list[int]] = []
 
-    def late(coordinator: Coordinator, seconds: float) -> None:
+    def late(coordinator: DrivenCoordinator, seconds: float) -> None:
         coordinator.take()
         coordinator.tick(1.0 + seconds - 0.5)
         assert not any(isinstance(effect, Fence) for effect in coordinator.take())
         coordinator.tick(1.0 + seconds + 0.5)
         found.append([effect.worker for effect in coordinator.take() if isinstance(effect, Fence)])
 
-    coordinator = Coordinator(1.0, None, settings(**limits))
+    coordinator = DrivenCoordinator(PLAN, None, settings(**limits), 1.0)
     late(coordinator, 50.0)  # the first process joins
     coordinator = running(**limits)
     coordinator.lost(0, 1, 1.0, "killed")
@@ -307,7 +302,7 @@ def missed() -> Any:
     write(coordinator)
     late(coordinator, 70.0)  # all restore
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
-    coordinator = Coordinator(1.0, saved, settings(awaited=[0], **limits))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0], **limits), 1.0)
     coordinator.hear(join(0, 1, 2), 31.0)
     coordinator.hear(join(1, 1, 4), 31.0)
     late(coordinator, 80.0)  # who is behind notes the decision
@@ -316,7 +311,7 @@ def missed() -> Any:
 
 DEADLINE = "every step has a deadline: a worker that misses it is fenced and counted as failed"
 for _name, _change in {
-    "deadline of the first processes": Change(Coordinator, "__init__", "seat.must(...)", GONE),
+    "deadline of the first processes": Change(Coordinator, "_on_began", "seat.must(...)", GONE),
     "deadline of a replacement": Change(Coordinator, "_lose", "seat.must(...)", GONE),
     "deadline of draining": Change(Coordinator, "_begin", "seat.must(...)", GONE),
     "deadline of restoring": Change(
@@ -331,7 +326,7 @@ for _name, _change in {
         "seat.must(...)",
         GONE,
     ),
-    "deadlines are looked at": Change(Coordinator, "tick", "self._suspect(...)", GONE),
+    "deadlines are looked at": Change(Coordinator, "_on_ticked", "self._suspect(...)", GONE),
 }.items():
     rule(_name, DEADLINE, missed, [[0, 1], [0], [1], [0, 1], [0]], _change)
 
@@ -367,9 +362,9 @@ def too_early() -> Any:
     coordinator.hear(Restored(1, 2), 1.0)
     for worker in range(2):
         coordinator.hear(Durable(worker, 2, 0, (3,), xis(3)), 1.0)
-    early = coordinator._available.watermarks
+    early = coordinator.options.watermarks
     coordinator.hear(Restored(0, 2), 1.0)
-    return early, coordinator._available.watermarks
+    return early, coordinator.options.watermarks
 
 
 rule(
@@ -377,7 +372,7 @@ rule(
     "W is the answer when nobody is alive: what it rests on must surely be there",
     too_early,
     ((((0,), (0,)),) * 2, (((3,), (3,)),) * 2),
-    Change(Coordinator, "_raise_watermarks", "self.phase is JobPhase.RUNNING", "True"),
+    Change(Coordinator, "_raise_watermarks", "self.phase is not JobPhase.RUNNING", "False"),
 )
 
 
@@ -385,7 +380,7 @@ def of_a_new_monitor() -> Any:
     """Workers go on under a new monitor, which tells all of W, for it cannot know what they have heard."""
     low = ((3,), (3,))
     saved = SavedJob(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
-    coordinator = Coordinator(0.0, saved, settings(awaited=[0, 1]))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
     write(coordinator)
     for worker in range(2):
         coordinator.hear(join(worker, 3, 4, True, durable=xis(3)), 0.0)

@@ -8,8 +8,7 @@ import pytest
 from monitor.coordination.commit import GroupCommit
 from monitor.coordination.cuts import Cuts
 from monitor.coordination.effects import Persist
-from monitor.coordination.handshake import refusal
-from monitor.coordination.layouts import layout_changes
+from monitor.coordination.handshake import layout_changes, refusal
 from monitor.coordination.records import (
     KeptDecision,
     KeptEvent,
@@ -78,24 +77,22 @@ def test_who_is_further_already_is_left_out() -> None:
 
 
 def test_what_comes_during_a_write_goes_into_the_next_together() -> None:
-    commit, done = GroupCommit(), []
+    commit = GroupCommit()
     assert commit.take() is None
     commit.add_some_time(KeptEvent("failure", 1.0))
     assert commit.take() is None
-    commit.add(KeptWatermarks((((1,),),)), lambda: done.append(1))
+    commit.add(KeptWatermarks((((1,),),)))
     assert commit.take() == Persist(1, (KeptEvent("failure", 1.0), KeptWatermarks((((1,),),))))
-    commit.add(KeptWatermarks((((2,),),)), lambda: done.append(2))
-    commit.add(KeptWatermarks((((3,),),)), lambda: done.append(3))
-    commit.add(KeptFinished(), lambda: done.append(4))
+    commit.add(KeptWatermarks((((2,),),)))
+    commit.add(KeptWatermarks((((3,),),)))
+    commit.add(KeptFinished())
     assert commit.take() is None
-    assert commit.stored(7) == []
-    for then in commit.stored(1):
-        then()
+    assert commit.stored(7) == ()
+    assert commit.unwritten[2:] == (KeptWatermarks((((3,),),)), KeptFinished())
+    assert commit.stored(1) == (KeptEvent("failure", 1.0), KeptWatermarks((((1,),),)))
     assert commit.take() == Persist(2, (KeptWatermarks((((3,),),)), KeptFinished()))
-    for then in commit.stored(2):
-        then()
-    assert done == [1, 3, 4]
-    assert commit.stored(2) == []
+    assert commit.stored(2) == (KeptWatermarks((((3,),),)), KeptFinished())
+    assert commit.stored(2) == commit.unwritten == ()
 
 
 RECORDS: list[Record] = [
@@ -162,11 +159,11 @@ def test_stores_that_do_not_belong_together_are_refused() -> None:
     join = Join(1, 1, 4, False, plan, ())
 
     def why(join: Join) -> str:
-        return refusal(join, 2, plan, decision) or ""
+        return refusal(join, plan, decision) or ""
 
     assert why(join) == ""
     assert why(msgspec.structs.replace(join, generation=2)) == ""
     assert "older copy" in why(msgspec.structs.replace(join, generation=1))
     assert "monitor's folder of the store is older" in why(msgspec.structs.replace(join, generation=5))
-    assert "start all with the same number" in (refusal(join, 3, None, decision) or "")
+    assert "start all with the same number" in (refusal(join, layout(*LINE, 3), decision) or "")
     assert "another program" in why(msgspec.structs.replace(join, layout=layout(*FIREWALL)))

@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from monitor.coordination.commit import GroupCommit
-from monitor.coordination.coordinator import Coordinator
-from monitor.coordination.effects import Persist, Settings
+from monitor.coordination.coordinator import Coordinator, Settings
+from monitor.coordination.effects import Persist
 from monitor.coordination.options import Options
-from monitor.coordination.phase import JobPhase
-from monitor.coordination.records import KeptDecision, Record, SavedJob
-from monitor.coordination.round_numbers import RoundNumbers
-from monitor.coordination.watermarks import LowWatermarks
+from monitor.coordination.records import KeptDecision, SavedJob
+from monitor.coordination.workers import JobPhase
+from recovery.layout import Layout
 from tests.monitor.coordination.world import World
 from tests.recovery.layouts import LAYOUTS, layout
 
@@ -213,23 +212,23 @@ def test_the_judge_finds_nothing_in_what_is_right() -> None:
 
 
 def _announce_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def update(self: LowWatermarks) -> None:
-        if self._available.raise_watermarks():
-            self._stored(self._available.watermarks)
+    def raise_watermarks(self: Coordinator) -> None:
+        if self.phase is JobPhase.RUNNING and self.options.raise_watermarks():
+            self._announce(self.options.watermarks)
 
-    monkeypatch.setattr(LowWatermarks, "update", update)
+    monkeypatch.setattr(Coordinator, "_raise_watermarks", raise_watermarks)
 
 
 def _decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    add = GroupCommit.add
+    decide = Coordinator._decide
 
-    def hasty(self: GroupCommit, record: Record, then: Callable[[], None] | None = None) -> None:
-        decision = isinstance(record, KeptDecision)
-        add(self, record, None if decision else then)
-        if decision and then is not None:
-            then()
+    def hasty(self: Coordinator) -> None:
+        waits = self.phase is JobPhase.GATHERING
+        decide(self)
+        if waits and self.phase is JobPhase.DECIDING:
+            self._decided(next(each for each in self.commit.unwritten if isinstance(each, KeptDecision)))
 
-    monkeypatch.setattr(GroupCommit, "add", hasty)
+    monkeypatch.setattr(Coordinator, "_decide", hasty)
 
 
 def _many_writes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,7 +291,7 @@ def _begin_while_deciding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _same_round_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RoundNumbers, "next", lambda self: max(1, self.last))
+    monkeypatch.setattr(Coordinator, "_next_round", lambda self: max(1, self.round))
 
 
 def _resume_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,8 +301,8 @@ def _resume_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
 def _use_numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     init = Coordinator.__init__
 
-    def forgetful(self: Coordinator, now: float, saved: SavedJob | None, settings: Settings) -> None:
-        init(self, now, replace(saved, rounds=0) if saved else None, settings)
+    def forgetful(self: Coordinator, layout: Layout, saved: SavedJob | None, settings: Settings, now: float) -> None:
+        init(self, layout, replace(saved, rounds=0) if saved else None, settings, now)
 
     monkeypatch.setattr(Coordinator, "__init__", forgetful)
 
@@ -328,4 +327,7 @@ def test_a_broken_rule_is_noticed(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutate(monkeypatch)
+    monkeypatch.setattr(
+        Coordinator, "check", lambda self: None
+    )  # the judge needs no help of the coordinator's invariants
     assert found_by_the_judge() is not None

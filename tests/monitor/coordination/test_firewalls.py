@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from monitor.coordination.options import Options
-from monitor.coordination.phase import JobPhase
+from monitor.coordination.workers import JobPhase
 from recovery.metadata import Bound, at_epoch
 from tests.monitor.coordination.world import World
 from tests.recovery.layouts import FIREWALL, LINE, LOOP, layout
@@ -67,7 +67,7 @@ def test_without_checkpoints_and_logs_everything_goes_back_together() -> None:
 def test_with_a_checkpoint_everything_goes_back_to_it_together() -> None:
     """Unlogged edges force equal frontiers; the exchange in the middle joins both workers."""
     world, decision = after_failure(*LINE, epochs=3, cut=True)
-    low = world.coordinator._available.watermarks
+    low = world.coordinator.options.watermarks
     assert set(decision) == {(3,)}
     assert low == (((3,),) * 4,) * 2
 

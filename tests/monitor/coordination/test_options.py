@@ -36,8 +36,8 @@ def test_low_watermarks_are_the_solution_from_scratch(name: str) -> None:
         for _ in range(20):
             world.disturb(random, 20)
             if world.coordinator.phase.value == "running":
-                world.coordinator._watermarks.update()
-                available = world.coordinator._available
+                world.coordinator._raise_watermarks()
+                available = world.coordinator.options
                 assert from_scratch(available) == available._low
 
 

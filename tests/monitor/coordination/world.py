@@ -10,10 +10,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from monitor.coordination.coordinator import Coordinator
-from monitor.coordination.effects import Fail, Fence, Finished, Persist, Respawn, Send, Settings, TimelineEvent
-from monitor.coordination.phase import JobPhase
+from monitor.coordination.coordinator import Settings
+from monitor.coordination.effects import Fail, Fence, Finished, Persist, Respawn, Send, TimelineEvent
 from monitor.coordination.records import KeptDecision, KeptWatermarks, Record, SavedJob, decode_record, encode_record
+from monitor.coordination.workers import JobPhase
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, nothing, project
 from recovery.protocol import (
@@ -35,6 +35,7 @@ from recovery.protocol import (
     decode_to_worker,
     encode_message,
 )
+from tests.monitor.coordination.driven import DrivenCoordinator
 
 LAST_EPOCH = 6
 """After this one the input has ended."""
@@ -220,7 +221,7 @@ class World:
 
     def __init__(self, layout: Layout, settings: Settings | None = None) -> None:
         self.layout = layout
-        self.settings = settings or Settings(layout.workers, attempts=1_000_000)
+        self.settings = settings or Settings(attempts=1_000_000)
         self.now = 0.0
         self.disks = [Disk() for _ in range(layout.workers)]
         self.processes: list[Process | None] = [None] * layout.workers
@@ -235,7 +236,7 @@ class World:
         self.finished = False
         self.working = True
         self.failed: str | None = None
-        self.coordinator = Coordinator(self.now, None, self.settings)
+        self.coordinator = DrivenCoordinator(self.layout, None, self.settings, self.now)
         self.obey()
 
     # ---------------------------------------------------------------- the driver, with a judge
@@ -389,7 +390,7 @@ class World:
         self.writing = None
         self.failing = []
         awaited = tuple(process.worker for process in self.processes if process is not None)
-        settings = Settings(self.layout.workers, awaited, attempts=self.settings.attempts)
+        settings = Settings(awaited, attempts=self.settings.attempts)
         for process in self.processes:
             if process is not None:
                 process.inbox.clear()
@@ -397,7 +398,7 @@ class World:
                 process.join()
                 process.report()
                 process.release()
-        self.coordinator = Coordinator(self.now, self.saved(), settings)
+        self.coordinator = DrivenCoordinator(self.layout, self.saved(), settings, self.now)
         self.obey()
 
     # ---------------------------------------------------------------- drives

@@ -10,7 +10,8 @@ import pytest
 
 from falkirk.simulate.world import World
 from monitor.coordination.effects import Answer
-from monitor.coordination.phase import JobPhase
+from monitor.coordination.events import Asked
+from monitor.coordination.workers import JobPhase
 from monitor.explain.what_if import PATIENCE_SECONDS, restart, targets
 from recovery.agent import Agent
 from recovery.metadata import at_cut
@@ -84,8 +85,7 @@ def go_on(world: World) -> None:
 def ask(world: World, *names: str) -> Answer | str:
     """What the monitor answers."""
     failed = targets(coordinator(world).layout, names)
-    coordinator(world).ask(7, failed, world.now)
-    world._carry_out()
+    world._tell(Asked(7, failed))
     for _ in range(2_000):
         if world.answers:
             found = world.answers.pop()
@@ -109,13 +109,14 @@ def test_what_is_predicted_happens(program: str, seed: int, monkeypatch: pytest.
     compare(program, seed, 60 + 50 * seed, monkeypatch)
 
 
-@pytest.mark.parametrize(("seed", "stop"), [(0, 200), (1, 320), (5, 260)])
-def test_what_is_predicted_in_the_midst_of_an_epoch_happens(
-    seed: int, stop: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What is counted comes as more or fewer sums of the same words.
-    answer = compare("two_loops", seed, stop, monkeypatch, leaving_out="count")
-    assert any(bound is not None and any(bound[1:]) for bounds in answer.bounds for bound in bounds)
+@pytest.mark.parametrize("seed", [0, 1, 5])
+def test_what_is_predicted_in_the_midst_of_an_epoch_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for stop in range(200, 400, 20):
+        # What is counted comes as more or fewer sums of the same words.
+        answer = compare("two_loops", seed, stop, monkeypatch, leaving_out="count")
+        if any(bound is not None and any(bound[1:]) for bounds in answer.bounds for bound in bounds):
+            return
+    raise AssertionError("no moment was one in the midst of an epoch")
 
 
 def compare(
@@ -171,7 +172,7 @@ def test_a_question_changes_nothing() -> None:
     for _ in range(300):
         world.step()
         other.step()
-    coordinator(world).ask(1, [(0, 0)], world.now)
+    world._tell(Asked(1, ((0, 0),)))
     world.run()
     other.run()
     assert world.handled == other.handled
@@ -204,7 +205,7 @@ def test_one_operator_may_fail_alone() -> None:
 def test_the_stores_alone_say_what_a_restart_goes_back_to() -> None:
     world = job("logs", 2)
     stand_still(world)
-    answer = restart(coordinator(world)._available)
+    answer = restart(coordinator(world).options)
     assert all(bound is not None for bounds in answer.bounds for bound in bounds)
     live = ask(world, "worker:0", "worker:1")
     assert isinstance(live, Answer)
@@ -214,23 +215,21 @@ def test_the_stores_alone_say_what_a_restart_goes_back_to() -> None:
 
 def test_a_rollback_meanwhile_ends_a_question() -> None:
     world = job("tight", 2)
-    coordinator(world).ask(3, [(0, 0)], world.now)
+    world._tell(Asked(3, ((0, 0),)))
     process = world._processes[1]
     assert process is not None
     world._kill(process, "killed")
     assert [each.number for each in world.answers] == [3]
     assert "ask again" in str(world.answers[0].answer)
-    coordinator(world).ask(4, [(0, 0)], world.now)
-    world._carry_out()
+    world._tell(Asked(4, ((0, 0),)))
     assert "not running" in str(world.answers[1].answer)
     world.run()
 
 
 def test_a_worker_that_is_busy_is_named() -> None:
     world = job("tight", 2)
-    coordinator(world).ask(3, [(0, 0)], world.now)
-    coordinator(world)._questions.tick(world.now + PATIENCE_SECONDS)
-    world._carry_out()
+    world._tell(Asked(3, ((0, 0),)))
+    world._carry_out(coordinator(world)._questions.tick(world.now + PATIENCE_SECONDS))
     assert "worker 0, 1 is busy" in str(world.answers[0].answer)
 
 

@@ -1,0 +1,190 @@
+"""The invariants of the coordinator: what is true between any two of its steps, whatever fails.
+
+Each is a predicate that gives None, or what is wrong, and names the rule that it stands for: of docs/recovery.md, "A round",
+or of *Falkirk Wheel*, by section. The simulator checks all of them after every step.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from monitor.coordination.records import KeptDecision, KeptWatermarks
+from monitor.coordination.workers import JobPhase, Presence
+from recovery.metadata import Bound, inverse, project
+from recovery.protocol import LIVE
+
+if TYPE_CHECKING:
+    from monitor.coordination.coordinator import Coordinator
+
+
+def numbers_of_rounds_are_reserved(job: Coordinator) -> str | None:
+    """No two monitors use one number for two rounds, so a number is durably reserved before it is used."""
+    if not job.generation <= job.round <= job.reserved:
+        return f"generation {job.generation}, round {job.round}, reserved up to {job.reserved}"
+    return None
+
+
+def decisions_are_durable_first(job: Coordinator) -> str | None:
+    """A decision is durable before anyone restores: until then it is on its way, and the job waits for it."""
+    under_way = [record.generation for record in job.commit.unwritten if isinstance(record, KeptDecision)]
+    if under_way != ([job.round] if job.phase is JobPhase.DECIDING else []):
+        return f"{job.phase.value}, in round {job.round}, with decisions {under_way} on their way to the journal"
+    if (0 if job.decision is None else job.decision.generation) != job.generation:
+        return f"generation {job.generation} without its decision"
+    return None
+
+
+def who_has_failed_does_not_stay(job: Coordinator) -> str | None:
+    """⊤ is for those that have their memory (section 4.4): a process that has failed is restored to what is persisted."""
+    for decision in _decisions(job):
+        for worker in decision.failed:
+            if LIVE in decision.bounds[worker]:
+                return f"decision {decision.generation} lets worker {worker} stay as it is, which has failed"
+    return None
+
+
+def decisions_keep_what_was_promised(job: Coordinator) -> str | None:
+    """No failure takes a processor below W (section 4.2)."""
+    if job.phase not in (JobPhase.DECIDING, JobPhase.RESTORING):
+        return None
+    for decision in _decisions(job)[-1:]:
+        for w, bounds in enumerate(decision.bounds):
+            for p, bound in enumerate(bounds):
+                low = job.options.low(job.options.topology.flat(p, w))
+                if bound is not None and bound < low:
+                    return f"decision {decision.generation} takes processor {p} of worker {w} to {bound}, below {low}"
+    return None
+
+
+def watermarks_are_durable_first(job: Coordinator) -> str | None:
+    """W is journaled before it is announced: what stateless processors reported lives nowhere else."""
+    for record in job.commit.unwritten:
+        if isinstance(record, KeptWatermarks) and not _rises(job.low_watermarks, record.bounds):
+            return f"{record.bounds} is on its way to the journal, and announced already"
+    if job.low_watermarks != job.options.watermarks and not any(
+        isinstance(record, KeptWatermarks) and record.bounds == job.options.watermarks
+        for record in job.commit.unwritten
+    ):
+        return f"W is {job.options.watermarks}, announced as {job.low_watermarks}, and not on its way to the journal"
+    return None
+
+
+def watermarks_can_be_restored(job: Coordinator) -> str | None:
+    """W(p) is in F*(p), once everybody is there: what is within it may be collected (section 4.2)."""
+    if job.phase is not JobPhase.RUNNING:
+        return None
+    for flat, chain in enumerate(job.options.chains):
+        info, low = job.options.topology.info(flat), job.options.low(flat)
+        if info.chain and low > info.nothing and all(bound != low for bound, _ in chain):
+            return f"{job.options.topology.name(flat)} has no checkpoint at {low}"
+        if not info.chain and job.options.completed(flat) < low:
+            return f"{job.options.topology.name(flat)} has completed {job.options.completed(flat)}, less than {low}"
+    return None
+
+
+def watermarks_are_consistent(job: Coordinator) -> str | None:
+    """W is a solution: D̄(e, f(src)) ⊆ f(dst), and M̄(e, f(dst)) = f(dst) ⊆ φ(e)(f(src)) on every edge (section 3.5)."""
+    if job.phase is not JobPhase.RUNNING:
+        return None
+    options = job.options
+    for edge in options.topology.edges:
+        source, target = options.low(edge.source), options.low(edge.target)
+        lost = next((discards[edge.port] for bound, discards in options.chains[edge.source] if bound == source), None)
+        # What keeps nothing has discarded all that it sent: ↓σ(f) ⊆ f(dst), which is f ⊆ σ⁻¹(f(dst)).
+        needs_more = source > inverse(edge.backwards, target) if lost is None else lost > target
+        if needs_more or target > project(edge.summary, source):
+            names = options.topology.name(edge.source), options.topology.name(edge.target)
+            return f"{names[0]} at {source}, with D̄ {lost}, and {names[1]} at {target}"
+    return None
+
+
+def options_ascend(job: Coordinator) -> str | None:
+    """F*(p) is a chain, and D̄ is monotone in f: otherwise the fixed point is wrong (section 3.5)."""
+    for flat, chain in enumerate(job.options.chains):
+        for (earlier, less), (later, more) in pairwise(
+            chain[-3:]
+        ):  # those before were looked at when they were the last
+            if not earlier < later or any(one > other for one, other in zip(less, more)):
+                return f"{job.options.topology.name(flat)}: {earlier} with {less}, then {later} with {more}"
+    return None
+
+
+def cuts_are_at_what_is_complete(job: Coordinator) -> str | None:
+    """Nothing may be restored to f while a message in f is still to come (section 3.5, the first constraint)."""
+    if job.phase is not JobPhase.RUNNING:
+        return None
+    minimum = job.options.minimum()
+    for group, cut in job.cuts.outstanding:
+        if cut > minimum[group]:
+            return f"group {group} is to be cut at {cut}, and is complete up to {minimum[group]}"
+    return None
+
+
+def nobody_waits_for_ever(job: Coordinator) -> str | None:
+    """Every step has a deadline: who misses it is fenced, and counts as failed."""
+    for seat in job.seats:
+        joins = seat.presence in (Presence.AWAITED, Presence.ABSENT, Presence.BEHIND)
+        drains = seat.presence is Presence.ALIVE and job.phase is JobPhase.GATHERING and seat.memory is None
+        restores = seat.presence is Presence.ALIVE and job.phase is JobPhase.RESTORING and not seat.restored
+        if (joins or drains or restores) and seat.due is None:
+            return f"worker {seat.worker} ({seat.presence.value}) may take as long as it likes"
+    return None
+
+
+def memory_counts_in_its_round(job: Coordinator) -> str | None:
+    """Ξ(p, ⊤) is what a processor holds when links are drained: after the decision it may hold something else."""
+    for seat in job.seats:
+        there = seat.presence is Presence.ALIVE and job.phase in (JobPhase.GATHERING, JobPhase.DECIDING)
+        if seat.memory is not None and not there:
+            return (
+                f"the memory of worker {seat.worker} ({seat.presence.value}) counts, and the job is {job.phase.value}"
+            )
+    return None
+
+
+def all_are_there_while_it_runs(job: Coordinator) -> str | None:
+    """W rests on what every worker has: it rises only while all have restored the last decision."""
+    if job.phase in (JobPhase.RUNNING, JobPhase.CLOSING):
+        for seat in job.seats:
+            if seat.presence is not Presence.ALIVE or not seat.restored:
+                return f"the job is {job.phase.value}, and worker {seat.worker} is {seat.presence.value}"
+    return None
+
+
+def who_is_done_needs_nothing(job: Coordinator) -> str | None:
+    """A worker is done for good when W holds everything on it, and the job when all are."""
+    everything = tuple(info.everything for info in job.layout.processors)
+    for seat in job.seats:
+        if seat.released and (not seat.restored or job.low_watermarks[seat.worker] != everything):
+            return f"worker {seat.worker} is done, and W is {job.low_watermarks[seat.worker]} there"
+        if job.phase is JobPhase.CLOSING and not seat.released:
+            return f"the job ends, and worker {seat.worker} is not done"
+    return None
+
+
+def _decisions(job: Coordinator) -> list[KeptDecision]:
+    """The last decision that is durable, and the one that is on its way to the journal, if there are such."""
+    known = [] if job.decision is None else [job.decision]
+    return known + [record for record in job.commit.unwritten if isinstance(record, KeptDecision)]
+
+
+def _rises(before: tuple[tuple[Bound, ...], ...], after: tuple[tuple[Bound, ...], ...]) -> bool:
+    return before != after and all(old <= new for olds, news in zip(before, after) for old, new in zip(olds, news))
+
+
+INVARIANTS = (
+    numbers_of_rounds_are_reserved,
+    decisions_are_durable_first,
+    who_has_failed_does_not_stay,
+    decisions_keep_what_was_promised,
+    watermarks_are_durable_first,
+    watermarks_can_be_restored,
+    watermarks_are_consistent,
+    options_ascend,
+    cuts_are_at_what_is_complete,
+    nobody_waits_for_ever,
+    memory_counts_in_its_round,
+    all_are_there_while_it_runs,
+    who_is_done_needs_nothing,
+)

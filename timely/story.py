@@ -1,0 +1,81 @@
+"""The story of a state machine: its last events, each with the effects that followed, told with every internal error."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from timely.errors import FalkirkError
+
+MOST = 100
+"""Steps that a story holds."""
+
+_ITEMS, _LETTERS = 4, 80
+"""A longer collection is told by its length, and a longer text by its beginning."""
+
+M = TypeVar("M")
+
+
+class InvariantBroken(FalkirkError):
+    """A state machine is in a state in which it must never be: a fault of Falkirk, found before it does harm."""
+
+
+class Story:
+    """The last steps of a state machine, in words. What they held is not kept alive."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._steps: deque[str] = deque(maxlen=most)
+
+    def tell(self, at: object, events: Iterable[object], effects: Sequence[object]) -> None:
+        """Add a step: events that came together, and what followed."""
+        causes = " and ".join(map(brief, events))
+        self._steps.append("\n".join([f"{at}: {causes}", *(f"    -> {brief(effect)}" for effect in effects)]))
+
+    def __str__(self) -> str:
+        return "\n".join(["the story, as far back as it is known:", *self._steps])
+
+
+def brief(value: Any, depth: int = 2) -> str:
+    """A value in few words, however large it is.
+
+    >>> brief((3, "a", b"bytes")), brief(list(range(9))), brief({"a": [1]})
+    ("(3, 'a', bytes of 5)", 'list of 9', "{'a': [1]}")
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"bytes of {len(value)}"
+    if isinstance(value, str):
+        return repr(value if len(value) <= _LETTERS else f"{value[:_LETTERS]}...")
+    kind = type(value).__name__
+    if isinstance(value, tuple | list | dict | set | frozenset):
+        if len(value) > _ITEMS or (depth < 0 and value):
+            return f"{kind} of {len(value)}"
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{brief(key)}: {brief(item, depth - 1)}" for key, item in value.items()) + "}"
+        inner = ", ".join(brief(item, depth - 1) for item in value)
+        return f"[{inner}]" if isinstance(value, list) else f"({inner},)" if len(value) == 1 else f"({inner})"
+    names = _fields(value)
+    if names is None:
+        return str(value)[:_LETTERS]
+    if depth < 0:
+        return kind
+    return f"{kind}({', '.join(f'{name}={brief(getattr(value, name), depth - 1)}' for name in names)})"
+
+
+def _fields(value: Any) -> Iterable[str] | None:
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    if is_dataclass(value) and not isinstance(value, type):
+        return [each.name for each in fields(value)]
+    return None
+
+
+def check(machine: M, invariants: Iterable[Callable[[M], str | None]], story: Story) -> None:
+    """Raise InvariantBroken if one of `invariants` says what is wrong with `machine`."""
+    for invariant in invariants:
+        wrong = invariant(machine)
+        if wrong is not None:
+            raise InvariantBroken(f"{invariant.__name__}: {wrong}\n{story}")
