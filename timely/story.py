@@ -45,31 +45,39 @@ def brief(value: Any, depth: int = 2) -> str:
     >>> brief((3, "a", b"bytes")), brief(list(range(9))), brief({"a": [1]})
     ("(3, 'a', bytes of 5)", 'list of 9', "{'a': [1]}")
     """
+    kind = type(value)
+    if kind is int or kind is float or kind is bool or value is None:
+        return str(value)
+    names = _FIELDS.get(kind)
+    if names is None and kind not in _FIELDS:
+        names = _FIELDS[kind] = _fields(kind)
+    if names:
+        if depth < 0:
+            return kind.__name__
+        return f"{kind.__name__}({', '.join([f'{name}={brief(getattr(value, name), depth - 1)}' for name in names])})"
     if isinstance(value, bytes | bytearray | memoryview):
         return f"bytes of {len(value)}"
     if isinstance(value, str):
         return repr(value if len(value) <= _LETTERS else f"{value[:_LETTERS]}...")
-    kind = type(value).__name__
     if isinstance(value, tuple | list | dict | set | frozenset):
         if len(value) > _ITEMS or (depth < 0 and value):
-            return f"{kind} of {len(value)}"
+            return f"{kind.__name__} of {len(value)}"
         if isinstance(value, dict):
-            return "{" + ", ".join(f"{brief(key)}: {brief(item, depth - 1)}" for key, item in value.items()) + "}"
-        inner = ", ".join(brief(item, depth - 1) for item in value)
+            return "{" + ", ".join([f"{brief(key)}: {brief(item, depth - 1)}" for key, item in value.items()]) + "}"
+        inner = ", ".join([brief(item, depth - 1) for item in value])
         return f"[{inner}]" if isinstance(value, list) else f"({inner},)" if len(value) == 1 else f"({inner})"
-    names = _fields(value)
-    if names is None:
-        return str(value)[:_LETTERS]
-    if depth < 0:
-        return kind
-    return f"{kind}({', '.join(f'{name}={brief(getattr(value, name), depth - 1)}' for name in names)})"
+    return str(value)[:_LETTERS] if names is None else kind.__name__ + "()"
 
 
-def _fields(value: Any) -> Iterable[str] | None:
-    if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
-    if is_dataclass(value) and not isinstance(value, type):
-        return [each.name for each in fields(value)]
+_FIELDS: dict[type, tuple[str, ...] | None] = {}
+"""The names of the fields of a class, found once: a story is told at each step."""
+
+
+def _fields(kind: type) -> tuple[str, ...] | None:
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    if is_dataclass(kind):
+        return tuple(each.name for each in fields(kind))
     return None
 
 
