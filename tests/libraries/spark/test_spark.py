@@ -114,6 +114,7 @@ def test_regions_in_a_chain_and_beside_each_other_share_one_spark_and_output_is_
     same.select("k", "v").inspect(lambda batch: sizes.append(len(batch))).capture("same")
     spark.batch(same, totals, every=2, options=OPTIONS, name="totals").capture("out")
     spark.batch(cells, "select count(*) as n from input", over="all", options=OPTIONS, name="count").capture("n")
+    one_spark._there()  # it may only just have been asked for
     starts = one_spark.starts
     result = run(flow)
     assert one_spark.starts == starts

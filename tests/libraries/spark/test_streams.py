@@ -322,8 +322,8 @@ def test_spark_that_reads_and_follows_a_table_being_written_sees_whole_epochs_on
     followed = flow.columns("follow", spark.Stream(Reader(Path(table)), options=OPTIONS)).capture("out")
     with Session(flow) as session:
         writer.start()
-        session.step_wait_for(lambda: sum(len(batch) for _, batch in session.captured(followed)) >= 200 * count, 120)
-        session.step_wait_for(lambda: not writer.is_alive(), 60)
+        session.step_until(lambda: sum(len(batch) for _, batch in session.captured(followed)) >= 200 * count, 120)
+        session.step_until(lambda: not writer.is_alive(), 60)
         rows_seen = pl.concat([as_polars(batch) for _, batch in session.captured(followed)])
         looked = [as_polars(batch) for _, batch in session.captured("looked")]
         session.abort()
