@@ -1,4 +1,4 @@
-"""What the demo must find, computed without Falkirk: aggregates by Polars, chains by networkx; and a comparison of two runs.
+"""The expected results of the demo, without Falkirk: aggregates by Polars, chains by networkx; and a comparison of two runs.
 
 All of it is integers, so that equal means equal.
 """

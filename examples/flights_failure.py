@@ -33,16 +33,16 @@ page; None where all operators keep what they have."""
 
 @dataclass(slots=True)
 class Recovery:
-    """What a kill did."""
+    """The consequences of a kill."""
 
     victim: int
     reached: int
     """The oldest epoch that was not complete everywhere."""
     killed: float
     predicted: Bounds | None
-    """What the monitor said just before; None if the job was too busy to answer."""
+    """The forecast of the monitor just before; None if the job was too busy to answer."""
     decided: Bounds | None = None
-    """What it decided when it had happened."""
+    """The decision of the monitor when it had happened."""
     restored: float | None = None
     """Seconds from the kill until every worker had restored what was decided, and worked again."""
     caught_up: float | None = None

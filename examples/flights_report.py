@@ -150,7 +150,7 @@ def _where(bound: tuple[int, ...] | None) -> str:
 
 
 def right(found: Findings) -> str:
-    """What is compared with Polars and networkx."""
+    """Compares with Polars and networkx."""
     weeks = len({week for week, _ in found.history})
     return (
         f"{len(found.carriers)} carriers, {len(found.routes)} routes, {len(found.causes):,} late flights and {weeks} weeks of "
@@ -159,7 +159,7 @@ def right(found: Findings) -> str:
 
 
 def equal(result: Result) -> str:
-    """What is compared with the run without a failure."""
+    """Compares with the run without a failure."""
     times = [rows for of in outputs(result).values() for rows in of.values()]
     rows = sum(each.total() for each in times)
     return (
@@ -194,7 +194,7 @@ _WORDS = {"policy", "airline", "route", "it began with"}
 
 
 def _words(text: str) -> Text:
-    """What stands in a column that may be cut."""
+    """The text of a column that may be cut."""
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 

@@ -74,7 +74,7 @@ def find_circles(pairs: Stream) -> Keyed:
     both_ways = pairs.flat_map(lambda pair: [pair, pair[::-1]], name="both-ways").keyed()
 
     def tell(names: Keyed) -> tuple[Keyed, Keyed]:
-        """Who has heard of a lesser name tells it to all friends; the names that people have heard leave."""
+        """Spreads names: who hears of a lesser name tells it to all friends; the names that people have heard leave."""
         news = names.min(name="least-name")
         told = news.join(both_ways.enter(names.scope), name="meet-friends")
         return told.values().map(lambda met: (met[1], met[0]), name="told").keyed(), news
@@ -85,7 +85,7 @@ def find_circles(pairs: Stream) -> Keyed:
 
 
 class Streaks(Operator):
-    """How many days in a row has one circle been the largest? Remembers it in plain attributes.
+    """Counts the days in a row on which one circle was the largest, in plain attributes.
 
     It does not say how that is saved, so LogHistory saves what it was given, and gives it that again. It acts when a day is
     complete: then the same history always leads to the same attributes.

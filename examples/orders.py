@@ -46,7 +46,7 @@ def best_customers(orders: DataFrame, names: DataFrame) -> DataFrame:
 
 
 def regions() -> pa.Table:
-    """Where each customer lives: a table that is there already."""
+    """The region of each customer: a table that is there already."""
     return pa.table({"customer": range(CUSTOMERS), "region": [f"region-{c % 4}" for c in range(CUSTOMERS)]})
 
 

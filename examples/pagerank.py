@@ -1,4 +1,4 @@
-"""Who matters most? PageRank over the families of Renaissance Florence, tied by marriage.
+"""PageRank over the families of Renaissance Florence, tied by marriage.
 
     falkirk run examples/pagerank.py -w 2
     falkirk run examples/pagerank.py --arg path=edges.csv
@@ -44,7 +44,7 @@ def build(path: str | Path = FLORENCE, iterations: int = 100) -> Dataflow:
 
 
 def share(met: Any) -> list[Any]:
-    """What a node sends to each of its neighbours."""
+    """The share of its rank that a node sends to each of its neighbours."""
     _, ((iteration, rank, size), neighbours) = met
     return [(node, (iteration, rank / len(neighbours), size)) for node in neighbours]
 

@@ -1,4 +1,4 @@
-"""Which words come often? Counts them in columns, running along from epoch to epoch.
+"""Counts words in columns, running along from epoch to epoch.
 
     falkirk run examples/wordcount.py                                          two poems that come with it
     falkirk run examples/wordcount.py -w 2 --arg path="notes/*.txt" --arg least=100
@@ -38,7 +38,7 @@ def build(path: str | Path = POEMS, column: str = "line", least: int = 8) -> Dat
 
 
 def files(path: str, column: str) -> Any:
-    """What reads `path`. Text is CSV with one column: no quotes, and a separator that no text contains."""
+    """The source that reads `path`. Text is CSV with one column: no quotes, and a separator that no text contains."""
     if path.endswith(".parquet"):
         return falkirk.Parquet(path, columns=[column], schema={column: pa.string()})
     text = {column: pa.string()}

@@ -129,7 +129,7 @@ class ProbeHandle:
 
 
 class Participant(Protocol):
-    """Who takes part in the turns of a session beside its worker: recovery. A session without one pays nothing for it."""
+    """Takes part in the turns of a session beside its worker: recovery. A session without one pays nothing for it."""
 
     @property
     def worker(self) -> Worker:

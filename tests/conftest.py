@@ -1,4 +1,4 @@
-"""How hard the property tests try, chosen by FALKIRK_TEST_PROFILE.
+"""The effort of the property tests, chosen by FALKIRK_TEST_PROFILE.
 
 `ci`    the same moderate number of examples on every run, so that a red build always means a changed program
 `dev`   new examples on every run; failures are remembered and replayed (the default outside CI)

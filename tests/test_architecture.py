@@ -64,7 +64,7 @@ DISTRIBUTIONS = {"zmq": "pyzmq", "prometheus_client": "prometheus-client"}
 
 
 def ignored(path: Path) -> bool:
-    """Whether .gitignore (names, `*.suffix`, `folder/`, `a/path/`; nothing cleverer) leaves `path` out."""
+    """True if .gitignore (names, `*.suffix`, `folder/`, `a/path/`; nothing cleverer) leaves `path` out."""
     relative = path.relative_to(ROOT)
     for line in (ROOT / ".gitignore").read_text().splitlines():
         pattern = line.strip().strip("/")
@@ -163,7 +163,7 @@ def room(name: str) -> int | None:
 
 
 def within(name: str, packages: list[str]) -> bool:
-    """Whether a module is one of these packages, or inside one."""
+    """True if a module is one of these packages, or inside one."""
     return any(name == each or name.startswith(f"{each}.") for each in packages)
 
 

@@ -1,4 +1,4 @@
-"""What all benchmark programs share: their arguments, and how they report.
+"""The arguments and the reports that all benchmark programs share.
 
 A program measures one system on one workload, once, and prints its figure as a line of JSON: `value`, and where there is
 output `check`, a digest of it that is equal for all systems. It runs under any interpreter that has the system installed,

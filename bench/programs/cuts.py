@@ -1,4 +1,4 @@
-"""How well a job keeps the interval between cuts: 0.5 s are asked for, and the 95th percentile of what comes is the figure.
+"""The interval between cuts: 0.5 s are asked for, and the 95th percentile of what comes is the figure.
 
 `--part` says which job: "flights" (examples/flights.py without Spark), "tiny_epochs" (10,000 epochs of one record a second),
 "state_128mb" and "state_1gb" (running aggregates of so much, 34 bytes a key in a checkpoint: all keys as fast as they are
@@ -65,7 +65,7 @@ class _Paced(Epochs):
         return Chunk(self.epoch - 1, self.make(self.epoch - 1), self.epoch, closes=True)
 
     def _begin(self, now: float) -> float:
-        """When this worker first had to wait, also in an earlier process."""
+        """The time when this worker first had to wait, also in an earlier process."""
         if self.began is None:
             note = self.folder / f"steady-{self.name}"
             if not note.exists():

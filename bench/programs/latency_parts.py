@@ -1,4 +1,4 @@
-"""Where the microseconds of `latency` go, with one worker: the median of each part of an epoch.
+"""The parts of an epoch of `latency`, with one worker: the median of each, in microseconds.
 
 Not a benchmark of its own but the profile of one: the parts are timed separately, so their sum is a little above the whole.
 """

@@ -1,4 +1,4 @@
-"""What keeping the low-watermarks up to date costs the monitor: a tick in which every processor reports a new checkpoint.
+"""The cost to the monitor of keeping the low-watermarks up to date: a tick in which every processor reports a new checkpoint.
 
 `--size` processors, as 50,000 are 1,000 operators on 50 workers, in layers, each with 20 in-edges from random processors of
 the four layers before it; one in four discards what it sends, the others log. Beside the tick: single reports in random
@@ -35,7 +35,7 @@ def edges_between(processors: int, chance: random.Random) -> list[PhysicalEdge]:
 
 
 def milliseconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
+    """The seconds that it takes."""
     start = time.perf_counter()
     work()
     return (time.perf_counter() - start) * 1e3

@@ -1,4 +1,4 @@
-"""What an open page costs the monitor: an update for it, several times a second; and drawing the dataflow, once.
+"""The cost of an open page to the monitor: an update for it, several times a second; and drawing the dataflow, once.
 
 `--size` operators, in six lanes that exchange again and again, a quarter of them with state. In every update all frontiers and
 counters of all workers have changed. The figure is the processor time from the workers' reports to the bytes for one page.
@@ -37,7 +37,7 @@ def layout_of(operators: int, workers: int) -> Layout:
 
 
 def reports(layout: Layout, updates: int) -> list[list[bytes]]:
-    """What each worker says, update by update."""
+    """The messages of each worker, update by update."""
     chance = np.random.default_rng(7)
     table = np.zeros((len(ROWS), len(layout.processors)), dtype=np.int64)
     said = []

@@ -1,4 +1,4 @@
-"""What recovery costs a worker: its CPU seconds from the first read to the end, on word counts.
+"""The cost of recovery to a worker: its CPU seconds from the first read to the end, on word counts.
 
 `--part` says which: running counts without a store ("no_recovery"), and saved every second ("lazy_1s"); counts of each epoch
 alone without a store ("no_recovery_epochs"), and in an Ephemeral or Batch region ("ephemeral", "batch"); and the segments of a
@@ -27,7 +27,7 @@ from falkirk import Batch, Dataflow, Ephemeral, Lazy, Parquet, agg
 from timely.io import Partition
 
 PASSES = 12
-"""So many partitions read the same words, that a run takes several seconds."""
+"""The number of partitions that read the same words: enough for a run of several seconds."""
 
 
 MEET = "FALKIRK_BENCH_MEET"

@@ -1,4 +1,4 @@
-"""What checkpoints cost a job in latency: milliseconds from when an epoch is due until the sink has all of it.
+"""The cost of checkpoints in latency: milliseconds from when an epoch is due until the sink has all of it.
 
 Two jobs with the same program keep running aggregates of `--size` keys (34 bytes a key in a checkpoint) and get 1,000
 records of random keys every 10 ms: one without a store ("no_checkpoints"), one that is saved every second ("lazy_1s"). Each

@@ -1,4 +1,4 @@
-"""What recovery costs a worker, as a ratio that a noisy machine can show: both jobs at the same time, on one and the same core.
+"""The cost of recovery, as a ratio that a noisy machine can show: both jobs at the same time, on one and the same core.
 
 CPU seconds of one program differ by a third from run to run where others use the machine, too. Here a worker with recovery and
 one without begin together and share a core, a few milliseconds each in turn, so that whatever slows one slows both; monitor

@@ -1,4 +1,4 @@
-"""How long a job is silent after `kill -9` of one of its workers: until the first output of an epoch not seen before.
+"""The silence of a job after `kill -9` of one of its workers: until the first output of an epoch not seen before.
 
 Each worker keeps running sums for its half of `--size` keys (about 33 bytes a key and worker), saved every second, and gets
 50 epochs of 1,000 records a second. `redone_of_all` is which share of the records that were handled before the kill was
@@ -71,7 +71,7 @@ class _SteadySource:
 
 
 def _records(keys: int, epoch: int) -> int:
-    """How many records an epoch has, of each worker."""
+    """The number of records of each worker in an epoch."""
     return keys // LOADING if epoch < LOADING else 1000
 
 

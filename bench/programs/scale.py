@@ -1,4 +1,4 @@
-"""What operators that have nothing to do cost, and what workers say to each other.
+"""The cost of operators that have nothing to do, and of what workers say to each other.
 
 `--part idle`: `--size` keyed counts behind a branch that never passes anything, beside a live one: µs an epoch, for 10,
 100, ... of them, and the slope between the least and the most. `--part workers`: messages and progress updates an epoch

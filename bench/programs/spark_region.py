@@ -42,7 +42,7 @@ def rows(count: int, seed: int = 7) -> pa.Table:
 
 
 def totals(df: Any) -> Any:
-    """What Spark does, on both ways."""
+    """The work of Spark, on both ways."""
     from pyspark.sql import functions as F
 
     return df.groupBy("k").agg(F.sum("v").alias("s"), F.count("*").alias("n"))
@@ -164,7 +164,7 @@ def latency(size: int) -> None:
 
 
 def memory(size: int) -> None:
-    """How much memory many rows take on their way through this process."""
+    """The memory that many rows take on their way through this process."""
     region = Region()
     region.seconds(rows(1000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""How the throughput programs are timed: from the first read of any worker to the last commit of any worker.
+"""The clock of the throughput programs: from the first read of any worker to the last commit of any worker.
 
 That leaves out the start of interpreters and worker processes and the loading of compiled loops, and counts reading, as for
 the other systems. All workers are on one host, where the monotonic clock is the same for all processes.

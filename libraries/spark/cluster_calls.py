@@ -26,7 +26,7 @@ class Caller:
 
     @property
     def worker(self) -> int:
-        """Which worker it is; -1 as long as it has not said so."""
+        """The index of its worker; -1 as long as it has not said so."""
         return -1 if self.here is None else self.here.worker
 
     def explain(self) -> None:

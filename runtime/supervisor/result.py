@@ -35,7 +35,7 @@ class Gathered:
         self._captured[message.node, message.time, worker if self._whole else len(self._captured)] = batch
 
     def returns(self, worker: int, value: bytes) -> None:
-        """What the `drive` function of `worker` has returned."""
+        """The value that the `drive` function of `worker` returned."""
         self._returned[worker] = decode(value)
 
     def result(self) -> Result:

@@ -19,7 +19,7 @@ DATA = EXAMPLES / "data"
 
 
 def lines_of(capfd: pytest.CaptureFixture[str], example: str, workers: int, **args: Any) -> list[str]:
-    """What the example prints, without the epochs in front, in the order in which it comes."""
+    """The output of the example, without the epochs in front, in the order in which it comes."""
     run(Program(path=str(EXAMPLES / example), args=args), workers)
     return [line.split(": ", 1)[1] for line in capfd.readouterr().out.splitlines()]
 

@@ -65,7 +65,7 @@ def expected_tally(days: int, calls: int) -> dict[int, dict[str, int]]:
 
 
 def tally_in(folder: Path) -> dict[int, dict[str, int]]:
-    """What the files of all workers say, by day."""
+    """The content of the files of all workers, by day."""
     found: dict[int, dict[str, int]] = {}
     for file in sorted(folder.glob("epoch-*.jsonl")):
         rows = [json.loads(text) for text in file.read_text().splitlines()]

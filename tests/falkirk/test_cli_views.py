@@ -1,4 +1,4 @@
-"""What the command shows: readings, the live view on a terminal, pictures of graphs, messages of errors."""
+"""The output of the command: readings, the live view on a terminal, pictures of graphs, messages of errors."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @contextmanager
 def undone_afterwards() -> Iterator[None]:
-    """What programs change of this process."""
+    """The parts of this process that programs change."""
     path, modules, finders = list(sys.path), set(sys.modules), list(sys.meta_path)
     try:
         yield
@@ -284,7 +284,7 @@ _NO_PLACES = ("no/such/folder/x", "a\0b", "file.txt", "fifo", "socket", "loop-li
 
 
 def runs_for_real(words: list[str]) -> bool:
-    """Whether a command would start a job with processes, or serve until it is ended: other tests do that."""
+    """True if a command would start a job with processes, or serve until it is ended: other tests do that."""
     if words[0] in ("monitor", "inspect"):
         return words[1] not in _NO_PLACES
     if words[0] == "simulate":

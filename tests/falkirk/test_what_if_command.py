@@ -80,7 +80,7 @@ def build(go: str) -> Dataflow:
 
 
 def at_rest(target: str, failed: Sequence[str]) -> Any:
-    """What is predicted when nothing moves any more."""
+    """The prediction when nothing moves any more."""
     last: Any = None
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Which target reads through each place that makes sense of bytes, and which places need none."""
+"""The target that reads through each place that makes sense of bytes, and the places that need none."""
 
 from __future__ import annotations
 

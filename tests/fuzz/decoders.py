@@ -75,7 +75,7 @@ from timely.io.lines import LineBuffer
 from timely.worker.outbox import decode_message
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
-"""Where files are that are written ten thousand times."""
+"""The folder of files that are written ten thousand times."""
 
 
 # Values
@@ -391,7 +391,7 @@ def _link(sock: socket.socket) -> Callable[[], object]:
 
 @contextmanager
 def zmq_reader() -> Iterator[Read]:
-    """What arrives at a link between hosts."""
+    """The bytes that arrive at a link between hosts."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         link = ZmqLink(0, [f"ipc://{folder}/{index}" for index in range(2)], say=lambda text: None)
         peer = link._peers[1]
@@ -440,7 +440,7 @@ _ROW = struct.Struct("<IIQ")
 
 
 def worker_records() -> list[tuple[Any, bytes]]:
-    """What the journal of a worker holds."""
+    """The content of a worker's journal."""
     header, payload = joined(tables()[0])
     return [
         (journalled.Opening(small()), b""),
@@ -464,7 +464,7 @@ def worker_records() -> list[tuple[Any, bytes]]:
 
 
 def monitor_records() -> list[Any]:
-    """What the journal of the monitor holds."""
+    """The content of the monitor's journal."""
     return [
         kept.KeptLayout(small()),
         kept.KeptWatermarks((((1,), (2,), (1, 0), (1,)),) * 2),
@@ -578,7 +578,7 @@ def read_journal(owner: str, data: bytes) -> None:
 
 
 class _Nowhere:
-    """What writes to the store, and does not."""
+    """A writer to the store that does not write."""
 
     def put(self, name: str, parts: Any) -> None:
         """Forget it."""
@@ -624,7 +624,7 @@ def join(data: bytes) -> None:
 
 
 def said_to_coordinator() -> list[bytes]:
-    """What the workers of a small job say."""
+    """The messages of the workers of a small job."""
     memory = coordinators.memory(2)
     messages = [
         coordinators.join(0, 2, 1, True, durable=coordinators.xis(2)),
@@ -767,7 +767,7 @@ def read_position(data: bytes) -> None:
 
 
 def read_chunks(content: bytes, position: Any = None) -> list[Chunk]:
-    """What a file gives from a place on."""
+    """The content of a file from a place on."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         path = Path(folder, "a.jsonl")
         path.write_bytes(content)

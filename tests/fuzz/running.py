@@ -107,7 +107,7 @@ def _judge(target: Target, read: Callable[[bytes], object], data: bytes) -> str 
 
 
 def _in_fork(work: Callable[[], str | None]) -> str | None:
-    """What `work` says in a process of its own, or how that ended."""
+    """The answer of `work` in a process of its own, or how that ended."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:

@@ -1,4 +1,4 @@
-"""What is fuzzed: a target reads bytes in one way, and may refuse them with errors of the project's own alone."""
+"""The targets of fuzzing: each reads bytes in one way, and may refuse them with errors of the project's own alone."""
 
 from __future__ import annotations
 

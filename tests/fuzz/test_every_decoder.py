@@ -22,7 +22,7 @@ PARSERS = re.compile(
 
 
 def sites(module: Module) -> Iterator[str]:
-    """Where a module calls one: the function, class or name that the call belongs to."""
+    """The places where a module calls one: the function, class or name that the call belongs to."""
 
     def walk(node: ast.AST, where: tuple[str, ...]) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):

@@ -38,7 +38,7 @@ def runner() -> Iterator[subprocess.Popen[str]]:
 
 
 def ask(runner: subprocess.Popen[str], name: str, first: int, count: int) -> Failure | None:
-    """How a case failed, if one did."""
+    """The failure of a case, if there was one."""
     assert runner.stdin is not None
     assert runner.stdout is not None
     runner.stdin.write(json.dumps([name, SEED, first, count]) + "\n")

@@ -45,7 +45,7 @@ numbers = flow.source("numbers", Iterable(range(6), epoch_every=2))
 pairs = flow.source("pairs", Iterable([("a", 1), ("b", 2)])).keyed()
 table = flow.columns("table", Batches([pl.DataFrame({"key": ["a", "b"], "value": [1, 2]})]))
 """
-"""What stands in front of every program; its lines do not count."""
+"""The text in front of every program; its lines do not count."""
 
 APP = """\
 from falkirk import Dataflow, Iterable
@@ -109,7 +109,7 @@ class NoMistake(Exception):
 
 
 def told(mistake: Mistake) -> str:
-    """What the user is told, with the paths of this machine left out."""
+    """The message to the user, with the paths of this machine left out."""
     with tempfile.TemporaryDirectory(prefix="mistake-") as folder, _inside(Path(folder)):
         text = _by_command(mistake) if mistake.command is not None else _by_program(mistake.program)
         return _normal(text, folder)

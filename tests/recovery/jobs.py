@@ -25,7 +25,7 @@ STEPS = 12_000
 
 @dataclass(frozen=True)
 class Faults:
-    """How often what goes wrong; `write_seconds` is the mean time that a write takes."""
+    """The rates of faults; `write_seconds` is the mean time that a write takes."""
 
     rates: Rates
     write_seconds: float = 0.005
@@ -40,7 +40,7 @@ def quiet(program: str, workers: int, seed: int = 1) -> World:
 
 @cache
 def expected(program: str) -> Result:
-    """What each output of a program gives by time: without recovery, and without failures."""
+    """The outputs of a program by time: without recovery, and without failures."""
     build = RULE_PROGRAMS[program]
     cluster = Cluster(build(), 1, None)
     cluster.run()
@@ -52,7 +52,7 @@ def expected(program: str) -> Result:
 
 
 def simulated(program: str, workers: int, seed: int, faults: Faults) -> str | None:
-    """What is wrong with a simulated run: an error, another output, or that it has no end. None if it is right."""
+    """The fault of a simulated run: an error, another output, or that it has no end. None if it is right."""
     right = expected(program)
     world = quiet(program, workers, seed)
     world.injector.rates = faults.rates
@@ -187,7 +187,7 @@ def rounds() -> Dataflow:
 
 
 def ordered() -> Dataflow:
-    """What depends on the order of records: one sender, and histories that are replayed."""
+    """Programs that depend on the order of records: one sender, and histories that are replayed."""
     flow = Dataflow("ordered")
     with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
         source = flow.source("in", Iterable(_records(50, 97, 3), batch=1, epoch_every=4)).map(lambda x: x + 1)

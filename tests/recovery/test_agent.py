@@ -136,7 +136,7 @@ for _name, _change in {
 
 
 def complete_here() -> Any:
-    """How far a processor says that it is, while something is outstanding: at a source, in its queue, a notification."""
+    """The progress that a processor reports, while something is outstanding: at a source, in its queue, a notification."""
     agent = agent_of(job("logs", 1), 0)
     p = named(agent, "first")
     worker, runtime = agent.worker, agent.worker.runtimes[p]
@@ -216,7 +216,7 @@ rule(
 
 
 def collected() -> Any:
-    """What is left of a log for workers 0 and 1, when its receiver on worker 1 will never go below 2."""
+    """The rest of a log for workers 0 and 1, when its receiver on worker 1 will never go below 2."""
     agent = agent_of(job("ordered", 2), 0)
     edge = next(edge for edge in agent.layout.edges if edge.spread and edge.logged)
     for receiver in (0, 1):
@@ -241,7 +241,7 @@ for _name, _change in {
 
 
 def released() -> Any:
-    """What a capture has given away, when its low-watermark is 3."""
+    """The output that a capture has given away, when its low-watermark is 3."""
     agent = agent_of(job("tight", 1), 0)
     p = named(agent, "out")
     operator = agent.worker.runtimes[p].operator

@@ -1,4 +1,4 @@
-"""What recovery sees of a plan: kinds of processors, logged edges, groups; and what it refuses, naming the user's line."""
+"""Recovery's view of a plan: kinds of processors, logged edges, groups; and what it refuses, naming the user's line."""
 
 from __future__ import annotations
 

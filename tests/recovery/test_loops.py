@@ -153,7 +153,7 @@ RUNS = [(program, workers, seed) for program in PROGRAMS for workers in (1, 2) f
 
 
 def tally(runs: Sequence[tuple[str, int, int]]) -> tuple[Counter[str], list[str]]:
-    """What happened in the midst of epochs, and what went wrong."""
+    """The events in the midst of epochs, and what went wrong."""
     found: Counter[str] = Counter()
     durable, decide = Options.durable, Options.decide
 
@@ -236,7 +236,7 @@ RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
 
 
 def missed(how: str) -> bool:
-    """Whether somebody misses the rule."""
+    """True if somebody misses the rule."""
     found, wrong = tally(RUNS if how == "wrong" else [("long_loop", 2, seed) for seed in range(8)])
     return bool(wrong) if how == "wrong" else not found["safe"]
 

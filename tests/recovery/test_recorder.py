@@ -1,4 +1,4 @@
-"""What a worker remembers for recovery: what it has sent since it came back, and the logs that it found."""
+"""The memory of a worker for recovery: what it has sent since it came back, and the logs that it found."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ rule = RULES.add
 
 
 def let_out() -> tuple[Any, ...]:
-    """What half of epoch 3 let out of a loop is of epoch 3; a loop that let nothing out discarded nothing."""
+    """Output that half of epoch 3 let out of a loop is of epoch 3; a loop that let nothing out discarded nothing."""
     recorder = WorkerRecorder(layout(*LOOP, 1), 0)
     quiet = recorder.sent_bounds(5)
     recorder.sent(5, 0, (3, 4), (3,), [1])

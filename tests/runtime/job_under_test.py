@@ -101,7 +101,7 @@ def expected(records: int = 5000) -> dict[int, dict[str, int]]:
 
 
 def in_files(folder: Path) -> dict[int, dict[str, int]]:
-    """What is in the files; each word once an epoch."""
+    """The content of the files; each word once an epoch."""
     found: dict[int, dict[str, int]] = {}
     for path in (folder / "files").glob("epoch-*"):
         epoch = found.setdefault(int(path.name.split("-")[1]), {})

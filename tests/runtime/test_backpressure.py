@@ -111,7 +111,7 @@ def test_a_worker_that_is_behind_makes_all_sources_pause(workers: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_pressure_in_a_loop_locks_nothing_up(seed: int) -> None:
-    """What goes round is far more than may be queued: sources pause, the loop itself never does."""
+    """A loop carries far more than may be queued: sources pause, the loop itself never does."""
     flow = Dataflow()
 
     def body(inner: Any) -> Any:

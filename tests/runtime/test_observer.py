@@ -1,4 +1,4 @@
-"""How a worker is doing, of jobs with all kinds of logged edges."""
+"""Observations of workers, in jobs with all kinds of logged edges."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_nested_inputs_take_nested_times() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_empty_batches_do_not_stall_a_frontier(workers: int) -> None:
-    """Whether nothing was sent, an empty batch was sent, or an operator made one: every frontier moves on."""
+    """Every frontier moves on when nothing was sent, when an empty batch was, and when an operator made one."""
 
     class Silent(Operator):
         def on_batch(self, ctx: Context, port: int, time: Any, batch: Any) -> None:
@@ -240,7 +240,7 @@ def test_step_waits_for_a_sleeping_source_and_not_longer() -> None:
 
 
 class TestExplain:
-    """What holds this frontier back: location, time, and which capability or message."""
+    """The holders of this frontier: location, time, and which capability or message."""
 
     def test_an_input_that_stands_still(self) -> None:
         flow = Dataflow()

@@ -1,4 +1,4 @@
-"""What the driver offers to jobs that operators start: a folder, news of how far they are, and of their being given up."""
+"""The offers of the driver to jobs that operators start: a folder, news of how far they are, and of their being given up."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ PER_SECOND = 2500
 
 @dataclass
 class Tally:
-    """What has happened in all jobs."""
+    """The events of all jobs."""
 
     workers: int = 0
     monitors: int = 0

@@ -145,7 +145,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _variants(node: ast.AST) -> Iterator[ast.AST | None]:
-    """What may stand in a node's place; None: nothing."""
+    """The replacements of a node; None: nothing."""
     match node:
         case ast.Compare(left, [operator], [right]):
             yield ast.Compare(left, [_COMPARISONS[type(operator)]()], [right])

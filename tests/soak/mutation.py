@@ -112,7 +112,7 @@ def simulated_probe(name: str, kind: str, seed: int, expected: dict[str, Any]) -
 
 
 def forked(do: Callable[[], Any], seconds: float) -> Any:
-    """What `do` gives in a forked process; None if that does not end, or dies."""
+    """The result of `do` in a forked process; None if that does not end, or dies."""
     read, write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -175,7 +175,7 @@ Known = dict[str, tuple[bool, float, int, dict[Place, set[int]]]]
 def baseline(
     probes: list[Probe], expected: dict[str, Any], known: Known, seconds: float
 ) -> tuple[Any, Known, list[str]]:
-    """What each program gives; what is known of each probe, as far as there was time; the modules that all of it imports."""
+    """The results of each program; each probe's record, as far as there was time; the modules that all of it imports."""
     from falkirk.simulate.simulation import Simulation
 
     new = [probe for probe in probes if probe.name not in known]
@@ -218,7 +218,7 @@ class Search:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self._kills: Counter[tuple[str, str]] = Counter()
-        """How often a probe has killed in a function or a file; "" for all."""
+        """The number of kills of a probe in a function or a file; "" for all."""
         self._by_function: dict[str, list[tuple[Probe, dict[str, set[int]]]]] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -319,7 +319,7 @@ class Search:
         return sorted(found, key=worth, reverse=True)
 
     def try_one(self, mutant: Mutant, code: CodeType) -> dict[str, Any]:
-        """Whether it is killed, by what, after how many tries and seconds."""
+        """Tell if it is killed, by what, after how many tries and seconds."""
         probes, patience = self._reaching(mutant), self.options.patience
         function = function_of(mutant)
         began = time.monotonic()
@@ -359,7 +359,7 @@ class Fates:
             self._known[fate["text"], fate["name"]] = fate
 
     def of(self, mutant: Mutant) -> dict[str, Any] | None:
-        """What became of a mutant; None if it was not tried."""
+        """The fate of a mutant; None if it was not tried."""
         return self._known.get((mutant.text, mutant.name))
 
     def add(self, mutant: Mutant, fate: dict[str, Any]) -> None:

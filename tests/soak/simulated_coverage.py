@@ -109,7 +109,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a file was executed, lines and branches; `missed`: the rest, as (line, name).
+    """The executed part of a file, lines and branches; `missed`: the rest, as (line, name).
 
     Lines that are missed together are one item, named by the first; a branch is one of its own where it leads to a line
     that was executed all the same.
@@ -126,7 +126,7 @@ class Share:
 
 
 def share(name: str, simulated: dict[str, Any], imported: dict[str, Any]) -> Share:
-    """What was executed of a file, from two reports of coverage; lines that importing executes are left out."""
+    """The executed part of a file, from two reports of coverage; lines that importing executes are left out."""
     source = Source.read(name)
     skipped = set(imported["executed_lines"])
     missing = [line for line in simulated["missing_lines"] if line not in skipped]

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def run_beside(work: Callable[[], T], disturb: Callable[[], object], patience: float = 180) -> T:
-    """What `work` returns, while `disturb` runs in another thread; `patience` is how long that may go on afterwards.
+    """The result of `work`, while `disturb` runs in another thread; `patience` is how long that may go on afterwards.
 
     What `disturb` raises interrupts `work`, which may wait for what will not be done any more, and is raised here.
     """

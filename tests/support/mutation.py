@@ -28,7 +28,7 @@ GONE = "<gone>"
 """As `new` of a change: a statement does nothing, a condition of several is left out."""
 
 Bound = dict[str, ast.expr]
-"""What the local variables of a pattern stand for."""
+"""The meaning of the local variables of a pattern."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Instead:
 
 
 def changed(changes: Sequence[Change | Instead], run: Callable[[], Any]) -> Any:
-    """What `run` gives while the product is changed."""
+    """The result of `run` while the product is changed."""
     with pytest.MonkeyPatch.context() as patch:
         for change in changes:
             change.make(patch)
@@ -119,7 +119,7 @@ class Rule:
     changes: tuple[Change | Instead, ...]
 
     def holds(self) -> bool:
-        """Whether the scenario comes out right."""
+        """True if the scenario comes out right."""
         try:
             return bool(self.scenario() == self.right)
         except Exception:

@@ -18,7 +18,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 180) -> None:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process is no more, or has ended and nobody has asked how."""
+    """True if a process is no more, or has ended and nobody has asked how."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -26,7 +26,7 @@ def gone(pid: int) -> bool:
 
 
 def waited_for(pid: int) -> bool:
-    """Whether a process is no more, and its parent has asked how it ended."""
+    """True if a process is no more, and its parent has asked how it ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -6,5 +6,5 @@ import os
 
 
 def tries(count: int) -> int:
-    """So many seeds, and twenty times as many in `make soak`."""
+    """Seeds for a test, and twenty times as many in `make soak`."""
     return count * 20 if os.environ.get("FALKIRK_TEST_PROFILE") == "soak" else count

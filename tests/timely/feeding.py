@@ -1,4 +1,4 @@
-"""How tests feed a cluster."""
+"""Feeds a cluster in tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong is told once, clearly: which operator, which line of the user, what to do; and nothing is half-written."""
+"""Failures are told once, clearly: which operator, which line of the user, what to do; and nothing is half-written."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ _HINTS = {
         "that is a verb of pairs (key, value): make them by key_by(...), or say keyed() if records are pairs already",
     ),
 }
-"""What to do for a verb that streams of another kind have."""
+"""The advice for a verb that streams of another kind have."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -75,7 +75,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _kind(path: Path) -> str:
-    """What a path that is no file leads to."""
+    """The kind of thing that a path leads to, if it is no file."""
     if path.is_fifo():
         return "a named pipe"
     return "a socket" if path.is_socket() else "a device"

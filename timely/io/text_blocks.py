@@ -18,7 +18,7 @@ line.
 
 
 LONG_INTEGER = re.compile(rb"[0-9]{19}")
-"""Where no number is so long, every integer fits 64 bits."""
+"""Digits: if no number has so many, every integer fits 64 bits."""
 
 
 def beyond_64_bits(value: int, column: str) -> str:

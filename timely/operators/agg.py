@@ -61,7 +61,7 @@ class Aggregate:
         return self.kind == "count"
 
     def differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
-        """Which results differ, given the parts before and after. NaN does not differ from NaN."""
+        """A mask of the results that differ, given the parts before and after. NaN does not differ from NaN."""
         if self.kind == "mean":
             return _differ(self._means(before), self._means(after))
         part = Part("rows") if self.kind == "count" else Part(self.kind, self.column)

@@ -130,7 +130,7 @@ class ColumnAggregate(Operator):
             raise _refused(ctx, time, error, tables[0]) from error
 
     def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
-        """Which keys have another result than they had before."""
+        """A mask of the keys whose result differs from the one before."""
         found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
         return reduce(np.logical_or, found)
 

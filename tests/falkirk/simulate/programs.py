@@ -198,7 +198,7 @@ def _tagged(flow: Dataflow, size: int = 48, epoch: int = 8, keys: int = 5) -> St
 
 
 def order_of_logs() -> Dataflow:
-    """What is sent again to another worker: every edge in the order of sending, behind a region and between epochs."""
+    """Messages sent again to another worker: every edge in the order of sending, behind a region and between epochs."""
     flow = Dataflow("order of logs")
     with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
         front = _tagged(flow).map(lambda record: record)
@@ -491,7 +491,7 @@ def _restless(flow: Dataflow) -> Stream:
 
 
 def unsteady() -> Dataflow:
-    """Where records go is another matter whenever it is done again; what comes of them in the end is not."""
+    """Records go elsewhere whenever it is done again; what comes of them in the end stays the same."""
     flow = Dataflow("unsteady")
     front = _restless(flow)
     with flow.region("middle", policy=Lazy(every=1, log_outputs=True)):

@@ -1,4 +1,4 @@
-"""What the simulator checks while a job runs: each check finds what it is there for."""
+"""The checks of the simulator while a job runs: each finds what it is there for."""
 
 from __future__ import annotations
 

@@ -369,7 +369,7 @@ RUNS: dict[str, Run] = {
     "capabilities in the store": ("holding", 2, "kill", 0),
     "seed of a capability": ("holding", 2, "kill", 0),
 }
-"""Where the loss of each rule is seen soonest."""
+"""The program and the seeds that show the loss of each rule soonest."""
 
 
 def wrong(run: Run) -> str | None:

@@ -45,7 +45,7 @@ kept = RollbackPlanner._keeps
 
 
 def default(program: str) -> Callable[[int], bool]:
-    """Whether a seed goes wrong with the faults that it draws."""
+    """True if a seed goes wrong with the faults that it draws."""
     runs = Simulation(PROGRAMS[program], 3)
     assert runs.expected
     return lambda seed: runs.run(seed) is not None

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
 SEEDS = 10_000 if SOAK else 300
 CHUNK = 22
-"""So many seeds are one test: small enough to be spread over processes."""
+"""The number of seeds in one test: small enough to be spread over processes."""
 
 
 def chunks() -> list[Any]:
@@ -175,7 +175,7 @@ def test_kinds_of_faults_can_be_chosen(kind: str) -> None:
 
 
 def test_nothing_overtakes_what_is_sent_again() -> None:
-    """Where an edge has no queue, as on one worker, what is sent again waits all the same, and new records come behind it."""
+    """On an edge without a queue, as on one worker, what is sent again waits all the same, and new records come behind it."""
     for seed in (11, 51, 59, 67, 107):
         world = World(PROGRAMS["order_ahead"], 1, seed)
         world._events = 1

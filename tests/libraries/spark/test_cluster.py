@@ -195,7 +195,7 @@ class Watched:
         return run_beside(self.job.run, disturb, PATIENCE)
 
     def quiet(self) -> bool:
-        """Whether Spark runs nothing any more."""
+        """True if Spark runs nothing any more."""
         return not self.cluster.context.statusTracker().getActiveJobsIds()
 
 

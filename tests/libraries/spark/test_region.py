@@ -1,4 +1,4 @@
-"""What a batch region gives, at which epochs, and what it leaves behind: all of it is the real thing, but for Spark itself.
+"""The results of a batch region, their epochs, and what it leaves behind: all of it is the real thing, but for Spark itself.
 
 Workers, stores, monitor and faults are simulated; files are real.
 """

@@ -59,7 +59,7 @@ def running(saved: SavedJob | None = None, **values: object) -> DrivenCoordinato
 
 
 def memory(epoch: int = 0) -> tuple[InMemory, ...]:
-    """What a living worker holds that has completed the epochs before this one."""
+    """The memory of a living worker that has completed the epochs before this one."""
     process = World(PLAN).processes[1]
     assert process is not None
     process.epochs = [epoch]

@@ -436,7 +436,7 @@ def test_nobody_is_silent_who_waited_for_others_to_restore() -> None:
 
 
 def test_a_round_without_a_solution_fails_the_job_and_names_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What workers say is checked before, so only a mistake of ours could lead here: then nothing may be decided."""
+    """Reports of workers are checked before, so only a mistake of ours could lead here: then nothing may be decided."""
     coordinator = running()
     coordinator.lost(0, 1, 1.0, "killed")
     coordinator.hear(join(0, 2, 1), 1.0)

@@ -219,7 +219,7 @@ for _name, _change in {
 
 
 def deadlines() -> Any:
-    """Whether a worker is fenced that does not drain its links, or is silent, or never joins."""
+    """True if a worker is fenced that does not drain its links, or is silent, or never joins."""
     found = []
     world = job("tight", 2)
     assert world._monitor is not None

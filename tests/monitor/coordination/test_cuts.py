@@ -1,4 +1,4 @@
-"""When groups are checkpointed; group commit; what the journal gives back; what makes two layouts two jobs."""
+"""The moments at which groups are checkpointed; group commit; what the journal gives back; what makes two layouts two jobs."""
 
 from __future__ import annotations
 

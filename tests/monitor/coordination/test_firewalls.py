@@ -1,4 +1,4 @@
-"""Who keeps what, on small layouts like those of *Falkirk Wheel*, Figure 7."""
+"""Firewalls, and what is kept behind them, on small layouts like those of *Falkirk Wheel*, Figure 7."""
 
 from __future__ import annotations
 

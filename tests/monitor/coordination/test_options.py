@@ -1,4 +1,4 @@
-"""What may be reported, and that the low-watermarks are the solution from scratch."""
+"""Reports that may be made, and that the low-watermarks are the solution from scratch."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_store_with_checkpoints_above_what_w_needs_only_is_named() -> None:
 
 
 def test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that() -> None:
-    """What is in memory at the same bound offers that much: W may rest on nothing that a round could not choose."""
+    """Memory at the same bound offers that much: W may rest on nothing that a round could not choose."""
     available = line()
     available.durable(0, 0, (3,), [Xi(0, (3,), ((1,),)), Xi(2, (3,), ((0,),)), Xi(3, (3,), ())])
     assert available.chains[available.topology.flat(0, 0)] == [((3,), ((3,),))]

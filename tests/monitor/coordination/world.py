@@ -92,7 +92,7 @@ class Process:
         self.released = False
 
     def upto(self, processor: int) -> Bound:
-        """What is complete there."""
+        """The completed times there."""
         info = self.layout.processors[processor]
         saved = [xi.bound for xi in self.disk.xis.values() if xi.processor == processor]
         return max([at_epoch(self.epochs[info.group], info.depth), self.low[processor], *saved])

@@ -83,7 +83,7 @@ def go_on(world: World) -> None:
 
 
 def ask(world: World, *names: str) -> Answer | str:
-    """What the monitor answers."""
+    """The answer of the monitor."""
     failed = targets(coordinator(world).layout, names)
     world._tell(Asked(7, failed))
     for _ in range(2_000):

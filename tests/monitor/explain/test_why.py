@@ -1,4 +1,4 @@
-"""What is named as the reason is the reason: help all culprits and the frontier rises, leave one out and it does not."""
+"""Named reasons are the reasons: help all culprits and the frontier rises, leave one out and it does not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def jobs(draw: st.DrawFn) -> tuple[Layout, dict[int, list[int]], dict[int, int]]
 def built(
     layout: Layout, checkpoints: dict[int, list[int]], completed: dict[int, int], helped: tuple[Need, ...] = ()
 ) -> Options:
-    """What the monitor knows of such a job, when `helped` can do what they were asked for."""
+    """The knowledge of the monitor of such a job, when `helped` can do what they were asked for."""
     available = Options(layout)
     wishes = {need.flat: need.bound for need in helped}
     for flat in range(available.topology.count):

@@ -35,7 +35,7 @@ class Tab:
         )
         self._number = 0
         self.problems: list[str] = []
-        """What the page has complained about: exceptions, errors on its console, requests that failed."""
+        """The complaints of the page: exceptions, errors on its console, requests that failed."""
         self.requested: list[str] = []
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")

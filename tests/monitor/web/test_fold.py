@@ -1,4 +1,4 @@
-"""What is drawn: never too much, every operator in one place, and what a reader has chosen."""
+"""The drawing: never too much, every operator in one place, and what a reader has chosen."""
 
 from __future__ import annotations
 

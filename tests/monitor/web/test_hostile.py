@@ -44,7 +44,7 @@ def host(url: str) -> tuple[str, int]:
 
 
 def said(url: str, request: bytes, seconds: float = 20.0) -> bytes:
-    """What comes back for these bytes, up to the end of the connection or of the first event."""
+    """The answer to these bytes, up to the end of the connection or of the first event."""
     with socket.create_connection(host(url), timeout=seconds) as sock:
         found = b""
         with suppress(ConnectionError):
@@ -224,7 +224,7 @@ def test_who_takes_too_long_to_ask_is_hung_up_on(page: str, monkeypatch: pytest.
     monkeypatch.setattr("monitor.web.app.BODY_SECONDS", 0.4)
 
     def drip(sock: socket.socket, data: bytes) -> bytes:
-        """What comes back from somebody who is sent a byte at a time."""
+        """The answer of somebody who is sent a byte at a time."""
         sock.settimeout(0.05)
         deadline = time.monotonic() + 20
         with suppress(ConnectionError):

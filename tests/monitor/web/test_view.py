@@ -1,4 +1,4 @@
-"""What a page is told: the least frontiers and the sums of what is folded, and nothing that it knows already."""
+"""The news for a page: the least frontiers and the sums of what is folded, and nothing that it knows already."""
 
 from __future__ import annotations
 

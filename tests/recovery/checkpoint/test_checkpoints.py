@@ -41,7 +41,7 @@ def _saved(p: int, bound: int, generation: int) -> Checkpoint:
 
 
 def read_again() -> Any:
-    """What counts of three generations: the second begins with a to 4 and b as it is, the third with a to 6 and b to 8."""
+    """The valid part of three generations: the second begins with a to 4 and b as it is, the third with a to 6 and b to 8."""
     recorder, checkpoints = _checkpoints()
     found: list[Any] = [Applied(2, ((4,), None)), Applied(3, ((6,), (8,)))]
     found += [_saved(0, *each) for each in ((4, 1), (5, 1), (6, 2), (8, 2), (7, 3))]
@@ -232,7 +232,7 @@ rule(
 
 
 def _reopened(disk: SimulatedDisk) -> tuple[Journal, Checkpoints]:
-    """What a new process makes of a journal."""
+    """The reading of a journal by a new process."""
     journal, found, _ = reading.take_over(disk, OWNER, STORE, 2)
     _, checkpoints = _checkpoints(journal)
     read = [(meta, [each for each in several if each.head != b"waste"]) for meta, several in found.read()]

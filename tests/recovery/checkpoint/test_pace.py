@@ -63,7 +63,7 @@ def test_a_piece_waits_for_input_that_comes_before_it_would_be_over_but_only_onc
 
 
 class _Pieces:
-    """So many pieces to make, each of which takes `seconds` by the clock."""
+    """A number of pieces to make, each of which takes `seconds` by the clock."""
 
     def __init__(self, count: int, seconds: float) -> None:
         self.left = count

@@ -72,7 +72,7 @@ class Job:
             self.disk.delete(name)
         self.subject = kind()
         self.restored_at = 0
-        """What lies before this came back from the store, and memory cannot tell apart."""
+        """All that lies before this came back from the store, and memory cannot tell apart."""
         self.cut_rows = 0
         """Rows that the last cut has written."""
 

@@ -12,7 +12,7 @@ from tests.recovery.fixed_point.systems import Graph, as_bounds, ascending, grap
 
 
 def reports_of(random: Random, g: Graph, chains: list[bool], largest: int) -> list[list[Report]]:
-    """What each processor will report, in order."""
+    """The reports of each processor, in order."""
     found: list[list[Report]] = []
     for p, depth in enumerate(g.depths):
         if chains[p]:

@@ -71,7 +71,7 @@ def ascending(random: Random, depth: int, count: int, largest: int = LARGEST) ->
 def options(
     random: Random, g: Graph, p: int, most: int = 4, largest: int = LARGEST
 ) -> list[tuple[Bound, tuple[Bound, ...]]]:
-    """What a chain may report: bounds ascend, discards do not descend; some ports log."""
+    """The reports that a chain may make: bounds ascend, discards do not descend; some ports log."""
     bounds = sorted(set(ascending(random, g.depths[p], random.randrange(most + 1), largest)) - {nothing(g.depths[p])})
     ports = [
         [nothing(depth)] * len(bounds) if random.random() < 0.4 else ascending(random, depth, len(bounds), largest)
@@ -174,7 +174,7 @@ def as_bounds(choice: literal.Choice) -> list[Bound | None]:
 
 
 def satisfied(frontiers: list[Bound | None], notifications: list[Bound], system: literal.System) -> list[str]:
-    """What the choice of bounds violates."""
+    """The constraint that the choice of bounds violates."""
     return literal.violations(
         system,
         literal.Choice(

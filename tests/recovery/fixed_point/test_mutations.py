@@ -25,7 +25,7 @@ SAME = Summary.identity(1)
 
 
 def differs_somewhere(constraint: str) -> bool:
-    """Whether some random system tells the literal fixed point without a constraint from the production solver."""
+    """True if some random system tells the literal fixed point without a constraint from the production solver."""
     for seed in range(2_000):
         random = Random(seed)
         g = graph(random, random.randrange(2, 6))

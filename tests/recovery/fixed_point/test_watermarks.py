@@ -213,7 +213,7 @@ def lines_run(work: AnyType) -> int:
 
 
 def lines_of_a_report(size: int, after: AnyType = lambda watermarks: None) -> int:
-    """What a report costs while everybody waits for processor 0."""
+    """The cost of a report while everybody waits for processor 0."""
     watermarks = WatermarkSolver([(1, True)] * size, layered(size, 3))
     for epoch in (1, 2):
         watermarks.tick([aligned(p, epoch) for p in range(1, size)])

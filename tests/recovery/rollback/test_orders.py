@@ -88,7 +88,7 @@ TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]
 
 
 def keeps() -> Any:
-    """Which batches stay in a queue of worker 1, of worker 0's (and last: its and its own, on a logged edge)."""
+    """The batches that stay in a queue of worker 1, of worker 0's (and last: its and its own, on a logged edge)."""
     agent = agent_of(job("tight", 2), 1)
     edge = next(edge for edge in agent.layout.edges if edge.spread)
     source, target = (agent.layout.processors[p].name for p in (edge.source, edge.target))
@@ -141,7 +141,7 @@ for _name, _says, _change in (
 
 
 def resent() -> Any:
-    """Which logged messages worker 0 sends to worker 1 again: it lived, or it failed."""
+    """The logged messages that worker 0 sends to worker 1 again: it lived, or it failed."""
     agent = agent_of(job("ordered", 2), 0)
     edge = next(edge for edge in agent.layout.edges if edge.spread and edge.logged)
     source, target = (agent.layout.processors[p].name for p in (edge.source, edge.target))

@@ -1,4 +1,4 @@
-"""What becomes of a message: after every rollback that can be chosen, a queue holds what its receiver needs, in order."""
+"""The fate of a message: after every rollback that can be chosen, a queue holds what its receiver needs, in order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Case:
     complete: int
     """All messages of the epochs before this were delivered."""
     more: int
-    """So many of that epoch were, too."""
+    """The number of that epoch that were, too."""
     source: Bound | None
     target: Bound | None
     lives: bool
@@ -46,7 +46,7 @@ class Case:
         return found + [n for n, (_, time) in enumerate(self.sent) if time == (self.complete,)][: self.more]
 
     def can_be(self) -> bool:
-        """Whether the fixed point can choose this (section 3.5), and the processors can have come to it."""
+        """True if the fixed point can choose this (section 3.5), and the processors can have come to it."""
         source, target = self.source, self.target
         if (not self.lives and source is None) or (target is not None and target > (self.complete,)):
             return False
@@ -63,7 +63,7 @@ class Case:
         return self.lives or all(time < (self.complete,) for time in lost)  # D̄, with C(d) for ⊤
 
     def needed(self) -> list[int]:
-        """What must come to the receiver."""
+        """The messages that must come to the receiver."""
         had = set(self.delivered()) if self.target is None else set()
         return [
             n
@@ -74,7 +74,7 @@ class Case:
         ]
 
     def come(self) -> list[int]:
-        """What comes to it: what stays, then what is sent again and not refused."""
+        """The messages that come to it: what stays, then what is sent again and not refused."""
         had = set(self.delivered())
         rest = self.edge, self.source, self.target, self.lives
         queue = [n for n, message in enumerate(self.sent) if n not in had and stays(*rest, *message)]
@@ -83,7 +83,7 @@ class Case:
         return queue + [n for n in again if self.target is not None or n not in had]
 
     def wrong(self) -> str | None:
-        """What is wrong with what comes."""
+        """The fault of what comes."""
         needed, come = self.needed(), self.come()
         if sorted(come) != needed:
             return f"{self}: {come} come, and {needed} must"

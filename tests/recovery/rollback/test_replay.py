@@ -37,7 +37,7 @@ from timely.time import Time
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
 
 KEEPS = ("state", "attribute", "list", "deep", "closure", "generator", "flag")
-"""Where an operator keeps a running total. What is in a generator nobody can look into."""
+"""The places where an operator keeps a running total. Nobody can look into a generator."""
 
 
 class Box:
@@ -166,7 +166,7 @@ RATES = {
 
 
 def run(seed: int, most_events: int) -> str | None:
-    """What is wrong with one run; None: nothing."""
+    """The fault of one run; None: nothing."""
     world = World(Case(seed).build, 2 + seed % 2, seed, ())
     world._most_events = most_events
     world.injector.rates = RATES[sorted(RATES)[seed % 3]]
@@ -212,7 +212,7 @@ def test_the_seeds_replay_in_living_and_in_new_processes_from_snapshots_and_from
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_comes_through_under_full_histories(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it gives no other policy; and histories end in snapshots after a few events."""
+    """The policy where it gives no other; and histories end in snapshots after a few events."""
     monkeypatch.setattr(recovery.layout, "DEFAULT", LogHistory())
     right = Simulation(PROGRAMS[name], 2).expected
     for seed in range(10 if SOAK else 1):

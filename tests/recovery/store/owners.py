@@ -75,5 +75,5 @@ class Owner:
 
 
 def contents(disk: SimulatedDisk) -> dict[str, bytes]:
-    """What a new incarnation reads, of each key the last."""
+    """The sections that a new incarnation reads, of each key the last."""
     return {each.head.decode(): bytes(each.payload) for _, several in read_all(disk, OWNER, STORE) for each in several}

@@ -88,13 +88,13 @@ def _of_another_store(disk: SimulatedDisk) -> None:
 
 
 def _go_on(disk: SimulatedDisk, acknowledged: int = -1) -> None:
-    """What a new incarnation does, and how it reads what it finds."""
+    """The steps of a new incarnation, and its reading of what it finds."""
     _, found, _ = reading.take_over(disk, OWNER, STORE, 1, acknowledged)
     list(found.read())
 
 
 def _end(number: int) -> int:
-    """How long segment `number` is."""
+    """The length of segment `number`."""
     return len(_journal().get(segment_name(OWNER, number)))
 
 
@@ -118,7 +118,7 @@ DAMAGES: dict[str, tuple[Callable[[SimulatedDisk], None], int]] = {
 
 
 def damaged() -> Any:
-    """Which damages a new incarnation gets over."""
+    """The damages that a new incarnation gets over."""
     found = []
     for name, (harm, acknowledged) in DAMAGES.items():
         disk = _journal()
@@ -163,7 +163,7 @@ for _name, _change in {
 
 
 def whose() -> Any:
-    """What a folder is that is empty, a store, something else, a store of another version, or of a damaged name."""
+    """The kind of a folder that is empty, a store, something else, a store of another version, or of a damaged name."""
     found: list[Any] = []
     texts = [b"", b'{"type":"falkirk-store","version":99,"id":"MDEyMzQ1Njc4OWFiY2RlZg=="}', b"{}"]
     texts.append(b'{"type":"falkirk-store","version":%d,"id":"MDEyMw=="}' % FORMAT)

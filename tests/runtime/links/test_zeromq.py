@@ -75,7 +75,7 @@ def receive(link: ZmqLink, count: int, seconds: float = 10.0) -> list[Frame]:
 
 
 def poll_until_lost(link: ZmqLink, seconds: float) -> tuple[str, float]:
-    """What WorkerLost says, and after how long."""
+    """The text of WorkerLost, and the seconds until it comes."""
     began = time.monotonic()
     while time.monotonic() < began + seconds:
         try:
@@ -86,7 +86,7 @@ def poll_until_lost(link: ZmqLink, seconds: float) -> tuple[str, float]:
 
 
 def vanish(link: ZmqLink) -> None:
-    """What `kill -9` does: connections close, without a word."""
+    """Close the connections without a word, as `kill -9` does."""
     link._closed = True
     link._context.destroy(linger=0)
 

@@ -1,4 +1,4 @@
-"""Who connects over a network and does not know the secret is not heard."""
+"""Strangers who connect over a network without the secret are not heard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def verdict(greeting: Greeting, sock: socket.socket) -> bool | None:
-    """What the greeting says, when all has come that was sent."""
+    """The answer of the greeting, when all has come that was sent."""
     deadline = time.monotonic() + 0.2
     while (known := greeting.hear(sock)) is None and time.monotonic() < deadline:
         time.sleep(0.01)

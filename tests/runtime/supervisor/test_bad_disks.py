@@ -26,7 +26,7 @@ def written(folder: Path) -> int:
 
 
 def is_whole_so_far(folder: Path) -> None:
-    """What was published is right, as far as it goes. Of an epoch, each worker publishes its own rows."""
+    """All that was published is right, as far as it goes. Of an epoch, each worker publishes its own rows."""
     right = expected(RECORDS)
     assert all(counts.items() <= right[epoch].items() for epoch, counts in in_files(folder).items())
 

@@ -1,4 +1,4 @@
-"""Which processes count as hung: those that neither beat nor compute, and none because this process was stopped itself."""
+"""Processes that count as hung: those that neither beat nor compute, and none because this process was stopped itself."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 LENGTH, FALLS = 70, 45
 """The longest of all shortest paths, and the iteration in which a process dies."""
 SECONDS = 0.02
-"""What an iteration takes at least; checkpoints are ten times as far apart."""
+"""The least seconds of an iteration; checkpoints are ten times as far apart."""
 
 
 def graph(length: int) -> nx.Graph[int]:

@@ -34,7 +34,7 @@ def reset(peer: socket.socket) -> None:
 
 
 def take(partition: Any, seconds: float = 10.0) -> Any:
-    """What the partition gives next; a wait only if nothing comes for so long."""
+    """The next chunk of the partition; a wait only if nothing comes for so long."""
     while isinstance(result := partition.read(), Wait):
         if not select.select([result.fileno], [], [], seconds)[0]:
             return result

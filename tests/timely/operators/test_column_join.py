@@ -131,7 +131,7 @@ def test_nan_meets_nan_and_zeros_meet(kind: Any, over: Any, size: int) -> None:
 
 
 def test_no_way_to_say_a_join_gives_another_answer() -> None:
-    """What a running left join would have to take back is refused where it is written; the default is one for all verbs."""
+    """A running left join is refused where it is written: it would take rows back; the default is one for all verbs."""
     flow = Dataflow()
     left, right = flow.input("left").to_columns(), flow.input("right").to_columns()
     for build, why in (

@@ -1,4 +1,4 @@
-"""What operators may do with times: capabilities, notifications, jobs, and the errors for whoever breaks the rules."""
+"""The use of times by operators: capabilities, notifications, jobs, and the errors for whoever breaks the rules."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def totals(batches: list[pa.Table]) -> dict[Any, int]:
 
 
 def check(run: Any, expected: dict[Any, int]) -> dict[Any, int] | None:
-    """What `run` gives, unless it rightly refuses."""
+    """The result of `run`, unless it rightly refuses."""
     wrong = {key: total for key, total in expected.items() if not LEAST <= total <= MOST}
     if not wrong:
         frame = as_polars(run())

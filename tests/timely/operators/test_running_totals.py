@@ -44,7 +44,7 @@ def fed(flow: Dataflow, epochs: Sequence[Sequence[Any]], workers: int) -> Cluste
 
 
 def changes(cluster: Cluster, capture: Any) -> dict[Time, dict[Any, Any]]:
-    """What came out at each time, by key; every key once."""
+    """The output at each time, by key; every key once."""
     at: dict[Time, dict[Any, Any]] = defaultdict(dict)
     for time, batch in cluster.captured(capture):
         for key, value in batch if isinstance(batch, list) else as_polars(batch).rows():

@@ -1,4 +1,4 @@
-"""What windows keep: checkpoints, shards, and the cost of windows that stay open."""
+"""The state of windows: checkpoints, shards, and the cost of windows that stay open."""
 
 from __future__ import annotations
 

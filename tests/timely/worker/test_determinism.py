@@ -63,7 +63,7 @@ def simulate(seed: int) -> list[str]:
 
 
 def output(hash_seed: str) -> str:
-    """What this module prints in a process of its own."""
+    """The output of this module in a process of its own."""
     result = subprocess.run(
         [sys.executable, "-m", "tests.timely.worker.test_determinism"],
         cwd=Path(__file__).parents[3],

@@ -1,4 +1,4 @@
-"""What the engine tells recovery: every event at every processor's border, inside scheduling units too, in order."""
+"""The calls of the engine to recovery: every event at every processor's border, inside scheduling units too, in order."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_notifications_are_requested_once_before_and_after_them_nothing_comes(
 @given(epochs_, st.integers(0, 99))
 @settings(max_examples=30)
 def test_history_delivered_again_makes_a_fresh_operator_send_the_same(epochs: list[list[int]], seed: int) -> None:
-    """What a full log needs: the notes of one processor alone determine what it sent."""
+    """The needs of a full log: the notes of one processor alone determine what it sent."""
     cluster, notes = recorded(epochs, 2, seed)
     for note in notes:
         for processor in cluster.plan.processors:

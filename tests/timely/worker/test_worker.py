@@ -81,7 +81,7 @@ def delays(s: Stream) -> Stream:
 
 
 def there_and_back(s: Stream) -> Stream:
-    """What one worker does in a notification comes back to it through others: at the same time."""
+    """Effects of a worker's notification come back to it through others: at the same time."""
     first = s.key_by(lambda x: x % 7).count(over="time").records().map(lambda kv: kv[0] * 3 + kv[1])
     moved = first.exchange(lambda x: x + 1).map(lambda x: x + 1).exchange(lambda x: x % 3)
     return moved.key_by(lambda x: x % 2).sum(over="time").records().map(lambda kv: kv[1])

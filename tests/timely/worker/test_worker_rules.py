@@ -138,7 +138,7 @@ for _name, _says, _change in (
 
 
 def queued() -> Any:
-    """How batches that wait at an operator with a full history are handled."""
+    """Handles batches that wait at an operator with a full history."""
     agent = agent_of(job("ordered", 1), 0)
     p = named(agent, "first")
     for time, record in ((101, 3), (100, 1), (100, 2)):
@@ -177,7 +177,7 @@ rule("fusion and exchanges", FUSION, fused, 7, Change(timely.dataflow.plan, "_fu
 
 
 def holding() -> Any:
-    """What a worker first tells of a capability that one of its operators keeps."""
+    """The first report of a worker of a capability that one of its operators keeps."""
     plan = compile_plan(RULE_PROGRAMS["ordered"]().graph, 2)
     worker = Worker(plan, 0)
     keeper = next(p for p in plan.processors if p.node.name == "first")
@@ -197,7 +197,7 @@ SAME = Summary.identity(1)
 
 
 def seeds() -> Any:
-    """What worker 0 tells worker 1 first: (what, time) of all that it holds or sends again."""
+    """The first frame of worker 0 to worker 1: (what, time) of all that it holds or sends again."""
     plan = agent_of(job("ordered", 2), 0)._plan
     worker = Worker(plan, 0)
     edge = next(edge for edge in plan.graph.edges if edge.index in worker.edge_places)

@@ -115,7 +115,7 @@ def _refuse_compressed(data: memoryview) -> None:
 
 
 def _field(head: memoryview, table: int, number: int) -> int | None:
-    """Where a field of a table of flatbuffers is; None if the table does without it."""
+    """The position of a field in a table of flatbuffers; None if the table does without it."""
     layout = table - _TABLE.unpack_from(head, table)[0]
     slot = 4 + 2 * number
     if layout < 0 or slot >= _SLOT.unpack_from(head, layout)[0]:
