@@ -30,7 +30,9 @@ def rows_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize(("name", "workers"), [("wordcount", 1), ("wordcount_plain", 2), ("keyed", 2)])
+@pytest.mark.parametrize(
+    ("name", "workers"), [("wordcount", 1), pytest.param("wordcount_plain", 2, marks=pytest.mark.soak), ("keyed", 2)]
+)
 def test_throughput_programs_give_the_output_of_the_polars_loop(
     name: str, workers: int, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

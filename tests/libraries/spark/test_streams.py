@@ -85,6 +85,7 @@ def test_each_micro_batch_is_an_epoch_and_all_of_it_comes_once(tmp_path: Path) -
     assert all(found[number].equals(rows(number)) for number in found)
 
 
+@pytest.mark.soak
 def test_a_million_rows_after_a_batch_without_any(tmp_path: Path) -> None:
     put(tmp_path / "in", 0, 1, count=1_000_000)
     source = spark.Stream.files(
