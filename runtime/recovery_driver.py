@@ -259,21 +259,25 @@ class RecoveryDriver:
     def _flush(self) -> bool:
         """Send and store what the agent wants sent and stored."""
         agent = self.agent
-        busy = bool(agent.frames or agent.messages)
+        busy = bool(agent.frames)
         self._session.send(agent.frames)
         agent.frames.clear()
-        for message in agent.messages:
-            self._monitor.send(message)
-        agent.messages.clear()
+        busy = self._report() or busy
         sealed = agent.seal()
         if sealed is not None:
             self._store.put(*sealed)
             busy = True
-        for message in agent.messages:
+        return self._report() or busy
+
+    def _report(self) -> bool:
+        """Send what the agent says to the monitor. True if it says anything."""
+        messages = self.agent.messages
+        if not messages:
+            return False
+        for message in messages:
             self._monitor.send(message)
-            busy = True
-        agent.messages.clear()
-        return busy
+        messages.clear()
+        return True
 
     def _positions(self, processor: int, epoch: int) -> tuple[SourcePosition, ...]:
         source = self._by_node[self._plan.processors[processor].node.index]

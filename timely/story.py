@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -45,14 +46,12 @@ def brief(value: Any, depth: int = 2) -> str:
     >>> brief((3, "a", b"bytes")), brief(list(range(9))), brief({"a": [1]})
     ("(3, 'a', bytes of 5)", 'list of 9', "{'a': [1]}")
     """
-    kind = type(value)
+    kind: type = type(value)
     if kind is int or kind is float or kind is bool or value is None:
         return str(value)
-    names = _FIELDS.get(kind)
-    if names is None and kind not in _FIELDS:
-        names = _FIELDS[kind] = _fields(kind)
-    if names:
-        if depth < 0:
+    names = _fields(kind)
+    if names is not None:
+        if depth < 0 and names:
             return kind.__name__
         return f"{kind.__name__}({', '.join([f'{name}={brief(getattr(value, name), depth - 1)}' for name in names])})"
     if isinstance(value, bytes | bytearray | memoryview):
@@ -66,13 +65,10 @@ def brief(value: Any, depth: int = 2) -> str:
             return "{" + ", ".join([f"{brief(key)}: {brief(item, depth - 1)}" for key, item in value.items()]) + "}"
         inner = ", ".join([brief(item, depth - 1) for item in value])
         return f"[{inner}]" if isinstance(value, list) else f"({inner},)" if len(value) == 1 else f"({inner})"
-    return str(value)[:_LETTERS] if names is None else kind.__name__ + "()"
+    return str(value)[:_LETTERS]
 
 
-_FIELDS: dict[type, tuple[str, ...] | None] = {}
-"""The names of the fields of a class, found once: a story is told at each step."""
-
-
+@cache  # a story is told at each step
 def _fields(kind: type) -> tuple[str, ...] | None:
     if issubclass(kind, msgspec.Struct):
         return kind.__struct_fields__

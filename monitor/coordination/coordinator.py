@@ -332,8 +332,9 @@ class Coordinator:
         if self.seats.are(Presence.ALIVE) and all(seat.restored and not seat.paused for seat in self.seats):
             self._note("resumed", {"generation": self.generation})
             self._run()
+            low = Watermarks(self._all_watermarks())
             for seat in self.seats:
-                self._effects.append(Send(seat.worker, Watermarks(self._all_watermarks())))
+                self._effects.append(Send(seat.worker, low))
             return
         self._begin()
 

@@ -219,7 +219,7 @@ def _announce_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Coordinator, "_raise_watermarks", raise_watermarks)
 
 
-def _decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def decide_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     decide = Coordinator._decide
 
     def hasty(self: Coordinator) -> None:
@@ -310,7 +310,7 @@ def _use_numbers_again(monkeypatch: pytest.MonkeyPatch) -> None:
 MUTATIONS = [
     _use_numbers_again,
     _announce_at_once,
-    _decide_at_once,
+    decide_at_once,
     _many_writes,
     _do_not_cut_chains,
     _keep_old_reports,

@@ -13,25 +13,13 @@ from monitor.coordination.cuts import Cuts
 from monitor.coordination.events import Asked, Ticked
 from monitor.coordination.invariants import INVARIANTS
 from monitor.coordination.options import Options
-from monitor.coordination.records import KeptDecision
 from monitor.coordination.workers import JobPhase, WorkerStatus
 from recovery.metadata import at_epoch
 from tests.monitor.coordination.coordinators import running
+from tests.monitor.coordination.test_faults import decide_at_once
 from tests.monitor.coordination.world import World
 from tests.recovery.layouts import LAYOUTS, layout
 from timely.story import InvariantBroken, Story, brief
-
-
-def decided_at_once(patch: pytest.MonkeyPatch) -> None:
-    decide = Coordinator._decide
-
-    def hasty(self: Coordinator) -> None:
-        waits = self.phase is JobPhase.GATHERING
-        decide(self)
-        if waits and self.phase is JobPhase.DECIDING:
-            self._decided(next(each for each in self.commit.unwritten if isinstance(each, KeptDecision)))
-
-    patch.setattr(Coordinator, "_decide", hasty)
 
 
 def announced_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -148,7 +136,7 @@ def done_too_early(patch: pytest.MonkeyPatch) -> None:
 
 LOSSES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "numbers_of_rounds_are_reserved": numbers_before_they_are_reserved,
-    "decisions_are_durable_first": decided_at_once,
+    "decisions_are_durable_first": decide_at_once,
     "who_has_failed_does_not_stay": deciding(all_stay),
     "decisions_keep_what_was_promised": deciding(all_begin_anew),
     "watermarks_are_durable_first": announced_at_once,
