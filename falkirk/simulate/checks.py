@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.outside import Violation
 from falkirk.simulate.process import Process
-from monitor.coordination.records import KeptDecision, KeptWatermarks, Record
+from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks, Record
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut
-from recovery.protocol import Completed, Decision, Drained, ToMonitor, ToWorker, Watermarks
+from recovery.protocol import LIVE, Completed, Cut, Decision, Drain, Drained, ToMonitor, ToWorker, Watermarks
 from recovery.store.interface import Buffer
 from runtime.recovery_driver import RecoveryDriver
 from timely.data.batch import Batch
@@ -73,9 +74,25 @@ class Closed:
         """True if the process has said that `time` is complete."""
         return time < self._said[processor]
 
+    def upto(self, processor: int) -> Bound:
+        """The times that the process has said to be complete."""
+        return self._said[processor]
+
     def was_notified(self, processor: int, time: Time) -> bool:
         """True if the processor was notified of `time`, or of a later one."""
         return any(leq(time, known) for known in self._notified[processor])
+
+
+@dataclass(slots=True)
+class Talk:
+    """The talk of one process with the monitor: the newest numbers in it; 0: none."""
+
+    round: int = 0
+    generation: int = 0
+    asked: int = 0
+    """The round in which it was last told to drain its links."""
+    answered: int = 0
+    """The round of which the monitor knows that it has."""
 
 
 class Checks:
@@ -83,6 +100,10 @@ class Checks:
 
     - W never falls, was durable before it was announced, and no decision lies below it.
     - A decision was durable before it was sent, is one and the same for all who hear it, and numbers only rise.
+    - Who has failed does not stay as it is. Who lives hears each number of a round or decision once, from any monitor,
+      is drained only if it has memory, is not given up for what it has done, never goes forward, and makes no cut at what it
+      has not said to be complete.
+    - The job has ended in the monitor's journal before it ends.
     - A processor that stays as it is keeps its operator; one that goes back handles nothing inside of what it goes back to.
     - Nothing comes to a processor at a time of which it was notified, or that its worker has said to be complete there, in this
       generation or in one before it that it was not taken back by.
@@ -96,7 +117,10 @@ class Checks:
         self.decisions: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self.survivors = 0
         """Processors that stayed as they were, in all decisions."""
-        """Processors that went back without losing their memory."""
+        self._finished = False
+        """The monitor's journal says that the job has ended."""
+        self._talks: dict[tuple[int, int], Talk] = {}
+        self._closed: dict[tuple[int, int], Closed] = {}
         self._durable: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self._durable_low: dict[tuple[int, int], Bound] = {}
         self._sizes = 0
@@ -108,12 +132,36 @@ class Checks:
     def durable(self, records: tuple[Record, ...]) -> None:
         """The monitor's journal holds these."""
         for record in records:
-            if isinstance(record, KeptDecision):
-                self._durable[record.generation] = record.bounds
-            elif isinstance(record, KeptWatermarks):
-                for w, bounds in enumerate(record.bounds):
-                    for p, bound in enumerate(bounds):
-                        self._durable_low[w, p] = max(bound, self._durable_low.get((w, p), bound))
+            match record:
+                case KeptDecision():
+                    self._kept(record)
+                case KeptWatermarks():
+                    for w, bounds in enumerate(record.bounds):
+                        for p, bound in enumerate(bounds):
+                            if bound < self._durable_low.get((w, p), bound):
+                                raise Violation(
+                                    f"the low-watermark of processor {p} of worker {w} falls in the journal"
+                                )
+                            self._durable_low[w, p] = bound
+                case KeptFinished():
+                    self._finished = True
+
+    def _kept(self, decision: KeptDecision) -> None:
+        number = decision.generation
+        if self._durable.setdefault(number, decision.bounds) != decision.bounds:
+            raise Violation(
+                f"decision {number} was {self._durable[number]} in the journal, and is now {decision.bounds}"
+            )
+        if number < max(self._durable):
+            raise Violation(f"decision {number} comes into the journal after {max(self._durable)}")
+        for worker in decision.failed:
+            if LIVE in decision.bounds[worker]:
+                raise Violation(f"decision {number} lets worker {worker} stay as it is, which has failed")
+
+    def finished(self) -> None:
+        """The monitor says that the job has ended."""
+        if not self._finished:
+            raise Violation("the job ends before that is durable")
 
     def said(self, message: ToWorker) -> None:
         """The monitor tells a worker something."""
@@ -151,15 +199,60 @@ class Checks:
                 self._announced(w, p, mark)
         self.decisions[number] = bounds
 
+    def asked(self, process: Process, message: ToWorker) -> None:
+        """The monitor has sent something to a process."""
+        if isinstance(message, Drain):
+            self._talks.setdefault(process.owner, Talk()).asked = message.round
+
+    def answered(self, process: Process, message: ToMonitor) -> None:
+        """The monitor hears a process."""
+        if isinstance(message, Drained):
+            self._talks.setdefault(process.owner, Talk()).answered = message.round
+
+    def given_up(self, process: Process, reason: str) -> None:
+        """The monitor gives up a process."""
+        known = self._talks.get(process.owner, Talk())
+        if "drain" in reason and known.answered >= known.asked:
+            raise Violation(f"worker {process.worker} has drained its links in round {known.asked}: {reason}")
+
     # Workers
 
-    def watch(self, driver: RecoveryDriver) -> None:
+    def heard(self, process: Process, message: ToWorker) -> None:
+        """A process hears the monitor."""
+        known = self._talks.setdefault(process.owner, Talk())
+        who, closed = f"worker {process.worker}", self._closed.get(process.owner)
+        match message:
+            case Drain(number, alive):
+                if number <= known.round:
+                    raise Violation(f"{who} hears of round {number} after round {known.round}")
+                if process.worker not in alive or not known.generation:
+                    raise Violation(f"{who} is to drain its links in round {number}, and has no memory")
+                known.round = number
+            case Decision(generation=number, catch_up=True):
+                if known.generation:
+                    raise Violation(f"{who} is to catch up with decision {number}, and has memory")
+            case Decision(generation=number, bounds=bounds):
+                if number <= known.generation:
+                    raise Violation(f"{who} hears decision {number} after {known.generation}")
+                for p, bound in enumerate(bounds[process.worker]):
+                    if known.generation and closed is not None and bound is not None and bound > closed.upto(p):
+                        raise Violation(f"decision {number} takes processor {p} of {who} forward to {bound}")
+                known.generation = number
+            case Cut(generation, group, at) if closed is not None and process.recovery is not None:
+                closed.at(process.recovery.worker.generation)
+                layout = process.recovery.agent.layout
+                members = [p for p, info in enumerate(layout.processors) if info.group == group]
+                for p in members if generation == process.recovery.worker.generation else ():
+                    if at_cut(at, layout.processors[p].depth) > closed.upto(p):
+                        raise Violation(f"{who} is to cut processor {p} at {at}, which it has not said to be complete")
+
+    def watch(self, process: Process, driver: RecoveryDriver) -> None:
         """Look at every event of a worker from now on."""
         recorder, worker, index = driver.agent.recorder, driver.worker, driver.worker.index
         delivered, notified = recorder.delivered, recorder.notified
         layout, link = driver.agent.layout, driver._monitor
         names = [f"{info.name!r} of worker {index}" for info in layout.processors]
-        closed = Closed(layout, index, self.decisions)
+        closed = self._closed[process.owner] = Closed(layout, index, self.decisions)
         send = link.send
 
         def on_delivered(processor: int, port: int, time: Time, batch: Batch) -> None:

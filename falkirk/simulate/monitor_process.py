@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from falkirk.simulate.checks import Checks
 from falkirk.simulate.disk import SimulatedDisk
+from falkirk.simulate.outside import Violation
 from falkirk.simulate.process import SimulatedStore
 from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Effect
 from monitor.coordination.events import Event, Stored, Ticked
-from monitor.coordination.records import KeptDecision, KeptWatermarks, Record
+from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks, Record
 from recovery.layout import Layout
 from runtime.processes.monitor_journal import MonitorJournal
 
@@ -38,11 +39,15 @@ class SimulatedMonitor:
         found: list[Record] = [saved.decision] if isinstance(saved.decision, KeptDecision) else []
         if saved.watermarks is not None:
             found.append(KeptWatermarks(saved.watermarks))
+        if saved.finished:
+            found.append(KeptFinished())
         checks.durable(tuple(found))
         self.coordinator = Coordinator(layout, saved, settings, now)
 
     def write(self, ticket: int, records: tuple[Record, ...]) -> None:
-        """Begin to write records durably."""
+        """Begin to write records durably. Raises Violation if another write is under way."""
+        if self._records:
+            raise Violation(f"the monitor begins write {ticket} before {min(self._records)} is durable")
         self._records[ticket] = records
         self._journal.write(ticket, records)
 

@@ -257,7 +257,7 @@ class World:
             return
         process.recovery.agent.checkpoints.most_events = self._most_events
         process.session._outputs._pool = SimulatedPool(process)  # type: ignore[assignment]
-        self.checks.watch(process.recovery)
+        self.checks.watch(process, process.recovery)
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []
         self.checks.watch_outputs(process, segment_name(found.owner, numbers[-1]) if numbers else None)
 
@@ -301,12 +301,16 @@ class World:
     def _tell_monitor(self, process: Process) -> None:
         data = process.to_monitor.popleft()
         self._digest.update(data)
-        self._tell(Heard(decode_to_monitor(data), process.incarnation))
+        message = decode_to_monitor(data)
+        self.checks.answered(process, message)
+        self._tell(Heard(message, process.incarnation))
 
     def _tell_worker(self, process: Process) -> None:
         data = process.from_monitor.popleft()
         self._digest.update(data)
-        process.heard.append(decode_to_worker(data))
+        message = decode_to_worker(data)
+        self.checks.heard(process, message)
+        process.heard.append(message)
 
     def _cut_off(self, process: Process) -> None:
         # What it had sent is on its way; what it was sent is lost.
@@ -387,6 +391,7 @@ class World:
                     if kind in ("round", "restored"):
                         self._troubled = kind == "round"
                 case Finished():
+                    self.checks.finished()
                     self.finished = True
                 case Fail(reason):
                     self.failure = reason
@@ -397,6 +402,7 @@ class World:
         self.checks.said(message)
         process = self._processes[worker]
         if process is not None and process.connected:
+            self.checks.asked(process, message)
             process.from_monitor.append(encode_message(message))
 
     def _fence(self, worker: int, incarnation: int, reason: str) -> None:
@@ -406,6 +412,7 @@ class World:
         self.note("fenced", worker=worker, incarnation=process.incarnation, reason=reason)
         if "cannot be: " in reason:
             raise Violation(f"worker {worker}, which does what it should, was given up: {reason}")
+        self.checks.given_up(process, reason)
         living_on = self.injector.at("fence", self.now, worker=worker)
         if living_on:
             self._let_wander(process, living_on[0].seconds)

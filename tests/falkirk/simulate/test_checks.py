@@ -8,12 +8,14 @@ import pytest
 
 from falkirk.simulate.checks import Checks, Closed
 from falkirk.simulate.outside import Contradiction, Outside, RecordingSink, Violation, WatchedSource, same
-from falkirk.simulate.process import Killed
+from falkirk.simulate.process import Killed, Process
 from falkirk.simulate.world import World
-from monitor.coordination.records import KeptDecision, KeptWatermarks
+from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks
 from recovery.checkpoint.output_positions import OutputBounds
-from recovery.protocol import Completed, Decision, Drained, InMemory, Watermarks
+from recovery.metadata import NEVER
+from recovery.protocol import Completed, Cut, Decision, Drain, Drained, InMemory, Watermarks
 from tests.falkirk.simulate.programs import PROGRAMS
+from tests.recovery.jobs import job
 from tests.recovery.layouts import layout
 from timely.data.messages import Captured
 from timely.io import Iterable
@@ -70,9 +72,90 @@ class TestTheMonitor:
 
     def test_generations_rise(self) -> None:
         checks = Checks()
-        decided(checks, decision(2, (2,)))
+        one, two = decision(1, (2,)), decision(2, (2,))
+        checks.durable(tuple(KeptDecision(each.generation, 0, each.bounds, ()) for each in (one, two)))
+        checks.said(two)
         with pytest.raises(Violation, match="comes after"):
-            decided(checks, decision(1, (2,)))
+            checks.said(one)
+
+    def test_the_journal_contradicts_nothing_that_it_says(self) -> None:
+        checks = Checks()
+        checks.durable((KeptDecision(2, 1, (((2,),),), ()), KeptWatermarks((((5,),),))))
+        for record, says in (
+            (KeptDecision(2, 1, (((3,),),), ()), "is now"),
+            (KeptDecision(1, 0, (((3,),),), ()), "comes into the journal after 2"),
+            (KeptDecision(3, 2, ((None,),), (0,)), "stay as it is, which has failed"),
+            (KeptWatermarks((((4,),),)), "falls in the journal"),
+        ):
+            with pytest.raises(Violation, match=says):
+                checks.durable((record,))
+
+    def test_an_end_is_durable_before_it_is_announced(self) -> None:
+        checks = Checks()
+        with pytest.raises(Violation, match="before that is durable"):
+            checks.finished()
+        checks.durable((KeptFinished(),))
+        checks.finished()
+
+
+class TestTheTalkWithAProcess:
+    @staticmethod
+    def checks() -> tuple[Checks, Process]:
+        """Of a process that has said that epochs before 4 are complete."""
+        process = Process(0, 1)
+        checks = Checks()
+        closed = checks._closed[process.owner] = Closed(layout("a chain, b chain", "a>b", 1), 0, {})
+        closed.heard(Completed(0, 0, ((4,),)))
+        return checks, process
+
+    def test_each_number_is_heard_once(self) -> None:
+        checks, process = self.checks()
+        checks.heard(process, decision(1, (2,), (2,)))
+        with pytest.raises(Violation, match="hears decision 1 after 1"):
+            checks.heard(process, decision(1, (2,), (2,)))
+        checks.heard(process, Drain(2, (0,)))
+        with pytest.raises(Violation, match="hears of round 2 after round 2"):
+            checks.heard(process, Drain(2, (0,)))
+        checks.heard(process, decision(2, None, (2,)))
+
+    def test_only_memory_is_drained_and_only_a_store_catches_up(self) -> None:
+        checks, process = self.checks()
+        with pytest.raises(Violation, match="has no memory"):
+            checks.heard(process, Drain(1, (0,)))
+        checks.heard(process, Decision(1, (((2,), (2,)),), (), (), catch_up=True))
+        checks.heard(process, decision(1, (2,), (2,)))
+        with pytest.raises(Violation, match="has no memory"):
+            checks.heard(process, Drain(2, (1,)))
+        with pytest.raises(Violation, match="has memory"):
+            checks.heard(process, Decision(2, (((2,), (2,)),), (), (), catch_up=True))
+
+    def test_who_lives_does_not_go_forward(self) -> None:
+        checks, process = self.checks()
+        checks.heard(process, decision(1, (9,), (9,)))
+        checks.heard(process, decision(2, (4,), None))
+        with pytest.raises(Violation, match="processor 1 of worker 0 forward to"):
+            checks.heard(process, decision(3, (4,), (5,)))
+
+    def test_who_has_drained_is_not_given_up_for_that(self) -> None:
+        checks, process = self.checks()
+        late = "it did not drain its links in time"
+        checks.asked(process, Drain(2, (0,)))
+        checks.given_up(process, late)
+        checks.answered(process, Drained(0, 2, ()))
+        checks.given_up(process, "nothing was heard of it")
+        with pytest.raises(Violation, match="has drained its links in round 2"):
+            checks.given_up(process, late)
+
+    def test_a_cut_is_at_what_is_complete(self) -> None:
+        world = job("tight", 1)
+        process = world._processes[0]
+        assert process is not None
+        assert process.recovery is not None
+        generation = process.recovery.worker.generation
+        world.checks.heard(process, Cut(generation, 0, (1,)))
+        world.checks.heard(process, Cut(generation + 1, 0, (NEVER,)))
+        with pytest.raises(Violation, match="has not said to be complete"):
+            world.checks.heard(process, Cut(generation, 0, (NEVER,)))
 
 
 class TestWhatIsComplete:

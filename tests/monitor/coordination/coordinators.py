@@ -1,4 +1,4 @@
-"""A coordinator by itself, of two workers with one plan, and what workers say to it."""
+"""A coordinator by itself, and what workers say to it: of two workers with one plan, where nothing else is said."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from monitor.coordination.coordinator import Settings
 from monitor.coordination.effects import Effect, Persist, TimelineEvent
 from monitor.coordination.records import SavedJob
 from monitor.coordination.workers import JobPhase
-from recovery.metadata import Xi
-from recovery.protocol import Drained, InMemory, Join, Restored
+from recovery.layout import Layout
+from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, nothing, project
+from recovery.protocol import Completed, Drained, Durable, InMemory, Join, Released, Restored
 from tests.monitor.coordination.driven import DrivenCoordinator
-from tests.monitor.coordination.world import World
 from tests.recovery.layouts import layout
 
 PLAN = layout("read source, count chain", "read=>count")
@@ -23,7 +23,7 @@ def settings(**values: object) -> Settings:
 
 
 def join(worker: int, incarnation: int = 1, generation: int = 0, alive: bool = False, **values: object) -> Join:
-    return Join(worker, incarnation, generation, alive, PLAN, **{"durable": (), **values})  # type: ignore[arg-type]
+    return Join(worker, incarnation, generation, alive, **{"layout": PLAN, "durable": (), **values})  # type: ignore[arg-type]
 
 
 def xis(epoch: int) -> tuple[Xi, ...]:
@@ -45,25 +45,46 @@ def write(coordinator: DrivenCoordinator) -> Persist:
     return found
 
 
-def running(saved: SavedJob | None = None, **values: object) -> DrivenCoordinator:
-    coordinator = DrivenCoordinator(PLAN, saved, settings(**values))
-    for worker in range(2):
-        coordinator.hear(join(worker), 0.0)
+def write_all(coordinator: DrivenCoordinator) -> None:
+    """Acknowledge one write after the other until there is none."""
+    while writes := [effect for effect in coordinator.take() if isinstance(effect, Persist)]:
+        for each in writes:
+            coordinator.stored(each.ticket)
+
+
+def running(saved: SavedJob | None = None, plan: Layout = PLAN, **values: object) -> DrivenCoordinator:
+    coordinator = DrivenCoordinator(plan, saved, settings(**values))
+    for worker in range(plan.workers):
+        coordinator.hear(join(worker, layout=plan), 0.0)
     while coordinator.phase is not JobPhase.RESTORING:
         write(coordinator)
-    for worker in range(2):
+    for worker in range(plan.workers):
         coordinator.hear(Restored(worker, coordinator.generation), 0.0)
     assert coordinator.phase is JobPhase.RUNNING
     coordinator.take()
     return coordinator
 
 
-def memory(epoch: int = 0) -> tuple[InMemory, ...]:
-    """The memory of a living worker that has completed the epochs before this one."""
-    process = World(PLAN).processes[1]
-    assert process is not None
-    process.epochs = [epoch]
-    return process.memory()
+def _discards(plan: Layout, processor: int, bound: Bound) -> tuple[Bound, ...]:
+    """What a processor has sent, and not logged, for all before `bound`."""
+    edges = [plan.edges[index] for index in plan.outgoing()[processor]]
+    return tuple(nothing(edge.summary.result_depth) if edge.logged else project(edge.summary, bound) for edge in edges)
+
+
+def checkpoint(plan: Layout, group: int, at: Bound) -> tuple[Xi, ...]:
+    """The cut of a group at `at` on one worker."""
+    bounds = {p: at_cut(at, plan.processors[p].depth) for p in plan.members(group) if plan.processors[p].chain}
+    return tuple(Xi(p, bound, _discards(plan, p, bound)) for p, bound in bounds.items())
+
+
+def memory(epoch: int = 0, plan: Layout = PLAN) -> tuple[InMemory, ...]:
+    """The memory of a living worker that has completed the epochs before this one, and has begun it."""
+    held = []
+    for p, info in enumerate(plan.processors):
+        upto = at_epoch(epoch, info.depth)
+        begun = upto if epoch == NEVER else at_epoch(epoch + 1, info.depth)
+        held.append(InMemory(upto, upto, (begun,) * len(plan.incoming()[p]), _discards(plan, p, begun)))
+    return tuple(held)
 
 
 def respawned(coordinator: DrivenCoordinator, incarnation: int, at: float = 1.0) -> None:
@@ -71,3 +92,35 @@ def respawned(coordinator: DrivenCoordinator, incarnation: int, at: float = 1.0)
     coordinator.lost(0, incarnation - 1, at, "killed")
     coordinator.hear(join(0, incarnation, coordinator.generation), at)
     coordinator.hear(Drained(1, coordinator.round, memory()), at)
+
+
+def life(coordinator: DrivenCoordinator) -> None:
+    """A whole job of two workers: its start, cuts, the death of worker 0 and the round that follows, its end."""
+    for worker in range(2):
+        coordinator.hear(join(worker), 0.0)
+    write_all(coordinator)
+    for worker in range(2):
+        coordinator.hear(Restored(worker, 1), 0.5)
+    for worker in range(2):
+        coordinator.hear(Completed(worker, 1, ((3,),)), 1.0)
+    for worker in range(2):
+        coordinator.hear(Durable(worker, 1, 0, (3,), xis(3)), 1.5)
+    write_all(coordinator)
+    for worker in range(2):
+        coordinator.hear(Completed(worker, 1, ((5,),)), 2.0)
+    coordinator.hear(Durable(0, 1, 0, (5,), xis(5)), 2.5)
+    coordinator.lost(0, 1, 3.0, "killed")
+    coordinator.hear(join(0, 2, 1, durable=(*xis(3), *xis(5))), 3.5)
+    coordinator.hear(Drained(1, coordinator.round, memory(5)), 3.5)
+    write_all(coordinator)
+    for worker in (1, 0):
+        coordinator.hear(Restored(worker, 2), 4.0)
+    for worker in range(2):
+        coordinator.hear(Completed(worker, 2, ((NEVER,),)), 4.5)
+    for worker in range(2):
+        coordinator.hear(Durable(worker, 2, 0, (NEVER,), xis(NEVER)), 5.0)
+    write_all(coordinator)
+    for worker in range(2):
+        coordinator.hear(Released(worker), 5.5)
+    write_all(coordinator)
+    assert coordinator.phase is JobPhase.OVER

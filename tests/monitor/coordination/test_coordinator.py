@@ -35,8 +35,7 @@ from tests.monitor.coordination.coordinators import (
     xis,
 )
 from tests.monitor.coordination.driven import DrivenCoordinator
-from tests.monitor.coordination.world import World
-from tests.recovery.layouts import FIREWALL, LINE, layout
+from tests.recovery.layouts import FIREWALL, layout
 
 
 def test_a_start_is_a_round_in_which_nobody_lives() -> None:
@@ -182,18 +181,20 @@ def test_failing_again_and_again_without_progress_fails_the_job() -> None:
 
 
 def test_progress_forgives_failures() -> None:
-    world = World(layout(*LINE), settings(attempts=3))
-    for _ in range(5):
-        before = world.promised
-        for _ in range(200):
-            if world.promised != before or world.finished:
-                break
-            for step in world.schedule():
-                step()
-        assert world.promised != before
-        world.kill(0)
-    world.settle()
-    assert world.failed is None
+    """Worker 0 fails five times, and W rises after each."""
+    coordinator = running(attempts=2)
+    for number in range(1, 6):
+        for worker in range(2):
+            coordinator.hear(Completed(worker, number, ((number,),)), number)
+            coordinator.hear(Durable(worker, number, 0, (number,), xis(number)), number)
+        write(coordinator)
+        coordinator.lost(0, number, number, "killed")
+        coordinator.hear(join(0, number + 1, number, durable=xis(number)), number)
+        coordinator.hear(Drained(1, number + 1, memory(number)), number)
+        write(coordinator)
+        for worker in range(2):
+            coordinator.hear(Restored(worker, number + 1), number)
+    assert coordinator.phase is JobPhase.RUNNING
 
 
 def test_all_workers_of_a_new_monitor_go_on_without_a_round() -> None:

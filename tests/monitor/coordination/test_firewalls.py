@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 from monitor.coordination.options import Options
-from monitor.coordination.workers import JobPhase
 from recovery.metadata import Bound, at_epoch
-from tests.monitor.coordination.world import World
+from recovery.protocol import Completed, Drained, Durable
+from tests.monitor.coordination.coordinators import checkpoint, join, memory, running, write_all
+from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.recovery.layouts import FIREWALL, LINE, LOOP, layout
 
 
-def after_failure(
-    processors: str, edges: str, epochs: int, cut: bool, worker: int = 0
-) -> tuple[World, list[Bound | None]]:
-    """Run some epochs on two workers, with or without checkpoints, and kill one worker. Its decision and the other's."""
-    world = World(layout(processors, edges))
-    world.working = False
-    world.settle(JobPhase.RUNNING)
-    for _ in range(epochs):
-        for w in range(2):
-            for group in range(len(world.layout.groups)):
-                world.work(w, group)
-        for _ in range(5):
-            world.store()
-            for w in range(2):
-                for _ in range(4):
-                    world.hear(w)
-                    world.receive(w)
-                if cut:
-                    world.persist(w)
-    world.kill(worker, 100)
-    while world.coordinator.phase is JobPhase.RUNNING:
-        world.hear(worker)
-    world.settle(JobPhase.RUNNING)
-    assert world.coordinator.decision is not None
-    assert world.coordinator.decision.failed == (worker,)
-    return world, [bound for bounds in world.coordinator.decision.bounds for bound in bounds]
+def after_failure(processors: str, edges: str, epochs: int, cut: bool) -> tuple[DrivenCoordinator, list[Bound | None]]:
+    """Two workers complete some epochs, with or without checkpoints, and worker 0 dies. The decision for both."""
+    plan = layout(processors, edges)
+    coordinator = running(plan=plan)
+    for worker in range(2):
+        coordinator.hear(Completed(worker, 1, ((epochs,),) * len(plan.groups)), 1.0)
+    cuts = [(group, (epochs,)) for group in range(len(plan.groups)) if cut]
+    for worker in range(2):
+        for group, at in cuts:
+            coordinator.hear(Durable(worker, 1, group, at, checkpoint(plan, group, at)), 1.0)
+    write_all(coordinator)
+    coordinator.lost(0, 1, 2.0, "killed")
+    saved = tuple(xi for group, at in cuts for xi in checkpoint(plan, group, at))
+    coordinator.hear(join(0, 2, 1, layout=plan, durable=saved), 2.0)
+    coordinator.hear(Drained(1, 2, memory(epochs, plan)), 2.0)
+    write_all(coordinator)
+    assert coordinator.decision is not None
+    assert coordinator.decision.failed == (0,)
+    return coordinator, [bound for bounds in coordinator.decision.bounds for bound in bounds]
 
 
 def test_a_failure_behind_a_firewall_leaves_what_is_before_it_as_it_was() -> None:
@@ -46,17 +40,13 @@ def test_a_failure_behind_a_firewall_leaves_what_is_before_it_as_it_was() -> Non
 def test_a_failure_behind_a_firewall_without_checkpoints_behind_it() -> None:
     """Count of worker 0 has saved nothing; what it needs is logged, so nobody before it goes back."""
     processors, edges = "read source, clean chain, count chain", "read>clean, clean|count"
-    world = World(layout(processors, edges))
-    available = Options(world.layout)
-    processes = [process for process in world.processes if process is not None]
-    for process in processes:
-        process.epochs = [4, 4]
+    plan = layout(processors, edges)
+    available = Options(plan)
     for worker in range(2):
         read, clean = (4,), (4,)
         available.chains[available.topology.flat(0, worker)] = [(read, (read,))]
         available.chains[available.topology.flat(1, worker)] = [(clean, ((0,),))]
-    memory = {1: processes[1].memory()}
-    assert available.decide(memory) == (((4,), (4,), (0,)), (None, None, (4,)))
+    assert available.decide({1: memory(4, plan)}) == (((4,), (4,), (0,)), (None, None, (4,)))
 
 
 def test_without_checkpoints_and_logs_everything_goes_back_together() -> None:
@@ -66,13 +56,13 @@ def test_without_checkpoints_and_logs_everything_goes_back_together() -> None:
 
 def test_with_a_checkpoint_everything_goes_back_to_it_together() -> None:
     """Unlogged edges force equal frontiers; the exchange in the middle joins both workers."""
-    world, decision = after_failure(*LINE, epochs=3, cut=True)
-    low = world.coordinator.options.watermarks
+    coordinator, decision = after_failure(*LINE, epochs=3, cut=True)
+    low = coordinator.options.watermarks
     assert set(decision) == {(3,)}
     assert low == (((3,),) * 4,) * 2
 
 
 def test_a_loop_goes_back_to_the_start_of_an_epoch() -> None:
-    world, decision = after_failure(*LOOP, epochs=2, cut=True)
-    depths = [info.depth for info in world.layout.processors] * 2
+    coordinator, decision = after_failure(*LOOP, epochs=2, cut=True)
+    depths = [info.depth for info in coordinator.layout.processors] * 2
     assert decision == [at_epoch(2, depth) for depth in depths]

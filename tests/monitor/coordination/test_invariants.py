@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import pytest
@@ -15,10 +14,9 @@ from monitor.coordination.invariants import INVARIANTS
 from monitor.coordination.options import Options
 from monitor.coordination.workers import JobPhase, WorkerStatus
 from recovery.metadata import at_epoch
-from tests.monitor.coordination.coordinators import running
+from tests.monitor.coordination.coordinators import PLAN, life, running, settings
+from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.monitor.coordination.test_faults import decide_at_once
-from tests.monitor.coordination.world import World
-from tests.recovery.layouts import LAYOUTS, layout
 from timely.story import InvariantBroken, Story, brief
 
 
@@ -80,13 +78,13 @@ def every_processor_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Options, "raise_watermarks", rises)
 
 
-def reports_are_believed(patch: pytest.MonkeyPatch) -> None:
+def reports_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
     read = Options._read
 
-    def twice(self: Options, worker: int, xis: Any) -> Any:
-        return {flat: [*options, *options] for flat, options in read(self, worker, xis).items()}
+    def unsorted(self: Options, worker: int, xis: Any) -> Any:
+        return {flat: options[::-1] for flat, options in read(self, worker, xis).items()}
 
-    patch.setattr(Options, "_read", twice)
+    patch.setattr(Options, "_read", unsorted)
 
 
 def cuts_ahead(patch: pytest.MonkeyPatch) -> None:
@@ -142,7 +140,7 @@ LOSSES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "watermarks_are_durable_first": announced_at_once,
     "watermarks_can_be_restored": checkpoints_are_forgotten,
     "watermarks_are_consistent": every_processor_alone,
-    "options_ascend": reports_are_believed,
+    "options_ascend": reports_are_taken_as_they_come,
     "cuts_are_at_what_is_complete": cuts_ahead,
     "nobody_waits_for_ever": no_deadlines,
     "memory_counts_in_its_round": memory_stays,
@@ -151,31 +149,25 @@ LOSSES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
-def broken(seeds: int = 40, steps: int = 300) -> str | None:
-    """The first invariant that is broken in some disturbed job, and in what words."""
-    for seed in range(seeds):
-        random = Random(seed)
-        try:
-            world = World(layout(*LAYOUTS[random.choice(sorted(LAYOUTS))], random.randrange(1, 4)))
-            world.disturb(random, steps)
-        except InvariantBroken as error:
-            return str(error)
-        except AssertionError:
-            continue  # the judge of that world was quicker
-    return None
-
-
-def test_nothing_is_broken_in_what_is_right() -> None:
-    assert broken(15) is None
+def test_a_life_breaks_nothing() -> None:
+    life(DrivenCoordinator(PLAN, None, settings()))
 
 
 @pytest.mark.parametrize("name", [invariant.__name__ for invariant in INVARIANTS])
-def test_without_its_rule_an_invariant_is_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_rule_an_invariant_is_broken_and_no_other(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     LOSSES[name](monkeypatch)
-    said = broken()
-    assert said is not None
-    assert said.startswith(f"{name}: ")
-    assert "the story, as far back as it is known" in said
+    speak: list[str] = []
+    check = Coordinator.check
+
+    def heard(self: Coordinator) -> None:
+        speak[:] = [invariant.__name__ for invariant in INVARIANTS if invariant(self) is not None]
+        check(self)
+
+    monkeypatch.setattr(Coordinator, "check", heard)
+    with pytest.raises(InvariantBroken, match=f"^{name}: ") as raised:
+        life(DrivenCoordinator(PLAN, None, settings()))
+    assert speak == [name]
+    assert "the story, as far back as it is known" in str(raised.value)
 
 
 def test_an_internal_error_tells_the_story(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
 
+from falkirk.simulate.world import World
 from monitor.coordination.options import Options
 from recovery.errors import ReportError
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, solve
 from recovery.metadata import NEVER, Bound, Xi
 from recovery.protocol import InMemory
-from tests.monitor.coordination.world import World
+from tests.monitor.coordination.coordinators import checkpoint, memory
+from tests.recovery.jobs import RULE_PROGRAMS
 from tests.recovery.layouts import FIREWALL, LAYOUTS, LINE, LOOP, layout
+from tests.support.profile import tries
 
 
 def from_scratch(available: Options) -> list[Bound | None]:
@@ -30,15 +34,51 @@ def from_scratch(available: Options) -> list[Bound | None]:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_low_watermarks_are_the_solution_from_scratch(name: str) -> None:
-    for seed in range(15):
+    """Workers complete epochs and make checkpoints at what all have completed; now and then all of them fail."""
+    risen = 0
+    for seed in range(tries(25)):
         random = Random(seed)
-        world = World(layout(*LAYOUTS[name], random.randrange(1, 4)))
-        for _ in range(20):
-            world.disturb(random, 20)
-            if world.coordinator.phase.value == "running":
-                world.coordinator._raise_watermarks()
-                available = world.coordinator.options
-                assert from_scratch(available) == available._low
+        plan = layout(*LAYOUTS[name], random.randrange(1, 4))
+        available = Options(plan)
+        workers, groups = range(plan.workers), range(len(plan.groups))
+        epochs = [[0 for _ in groups] for _ in workers]
+        cuts = [[0 for _ in groups] for _ in workers]
+        for _ in range(80):
+            worker, group = random.choice(workers), random.choice(groups)
+            for each in epochs:
+                each[group] += random.randrange(3)
+            available.complete(worker, tuple((epoch,) for epoch in epochs[worker]))
+            at = min(each[group] for each in epochs)
+            if cuts[worker][group] < at and random.random() < 0.6:
+                cuts[worker][group] = at
+                available.durable(worker, group, (at,), checkpoint(plan, group, (at,)))
+            if random.random() < 0.03:
+                decided = available.decide({})
+                available.cut(decided)
+                for w, of in enumerate(decided):
+                    bounds = [[of[p] for p in plan.members(group)] for group in groups]
+                    epochs[w] = [min(bound[0] for bound in each if bound is not None) for each in bounds]
+                    cuts[w] = list(epochs[w])
+            risen += available.raise_watermarks()
+            assert from_scratch(available) == available._low
+    assert risen > 50
+
+
+@pytest.mark.parametrize("name", ["rounds", "stateless", "ahead"])
+def test_low_watermarks_of_jobs_are_the_solution_from_scratch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rises = Options.raise_watermarks
+    met: Counter[bool] = Counter()
+
+    def compared(self: Options) -> bool:
+        risen = rises(self)
+        assert from_scratch(self) == self._low
+        met[risen] += 1
+        return risen
+
+    monkeypatch.setattr(Options, "raise_watermarks", compared)
+    for seed in range(1, 1 + tries(2)):
+        World(RULE_PROGRAMS[name], 1 + seed % 3, seed).run()
+    assert min(met[True], met[False]) > 5
 
 
 def line() -> Options:
@@ -136,9 +176,7 @@ def test_completed_epochs_only_rise(upto: tuple[Bound, ...]) -> None:
 
 def test_memory_must_fit_the_layout() -> None:
     available = Options(layout(*LOOP, 1))
-    process = World(layout(*LOOP, 1)).processes[0]
-    assert process is not None
-    good = process.memory()
+    good = memory(0, available.layout)
     available.memory(0, good)
     with pytest.raises(ReportError):
         available.memory(0, good[1:])
@@ -163,10 +201,8 @@ def test_who_has_completed_less_than_it_has_persisted_is_not_believed() -> None:
     available = line()
     available.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
     available.raise_watermarks()
-    process = World(layout(*LINE, 1)).processes[0]
-    assert process is not None
     with pytest.raises(ReportError, match="less than it has persisted"):
-        available.memory(0, process.memory())
+        available.memory(0, memory(0, available.layout))
 
 
 def test_a_store_that_lost_what_w_needs_is_named() -> None:
