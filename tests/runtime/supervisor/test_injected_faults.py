@@ -48,6 +48,11 @@ def put_in(monkeypatch: pytest.MonkeyPatch, folder: Path, module: str, place: st
     monkeypatch.setenv("PYTHONPATH", str(there), prepend=os.pathsep)  # where Python looks when a process starts
 
 
+def of_the_fault(notes: list[str]) -> list[str]:
+    """The notes that tell of the fault put in: a loaded machine also notes late checkpoints."""
+    return [note for note in notes if "put in by a test" in note]
+
+
 def test_a_monitor_that_fails_for_a_reason_of_its_own_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
