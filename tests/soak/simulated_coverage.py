@@ -2,6 +2,9 @@
 
 Other tests do not count, only whole simulated jobs with faults. What is missed must be explained in
 `never_simulated.toml`, item by item; an entry whose text is gone is an error too.
+
+What was executed is kept in a file, with the runs that are still to be made: what was cut short by `--seconds` goes on when it
+is started again. After a change of a file that is measured it begins anew.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import argparse
 import ast
 import json
 import multiprocessing
+import pickle
 import sys
 import tempfile
 import time
@@ -17,7 +21,8 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,8 +184,44 @@ def world(kind: str, build: Callable[[], Dataflow], seed: int) -> World:
     return (TroubledWorld if kind == "troubled" else World)(build, workers, seed)
 
 
-def measure(part: int, options: argparse.Namespace) -> tuple[bytes, list[str], int]:
-    """The runs of one process; what was traced, what has failed, and the number of runs.
+@dataclass
+class Progress:
+    """What one process has done so far, kept from run to run.
+
+    Attributes:
+        left: each program in a kind of world, with its next seed, and the number of seeds after which it is given up if they
+            add nothing.
+        traced: what was executed, as coverage dumps it.
+        failures: the jobs that went wrong.
+        done: the number of jobs.
+    """
+
+    left: dict[tuple[str, str], tuple[int, int]]
+    traced: bytes = b""
+    failures: list[str] = field(default_factory=list)
+    done: int = 0
+
+    @classmethod
+    def read(cls, path: Path, begin: Progress) -> Progress:
+        """As it was left; `begin` if there is nothing, or of other sources."""
+        if path.exists():
+            texts, progress = pickle.loads(path.read_bytes())
+            if texts == _texts():
+                assert isinstance(progress, Progress)
+                return progress
+        return begin
+
+    def write(self, path: Path) -> None:
+        """Keep it."""
+        path.write_bytes(pickle.dumps((_texts(), self)))
+
+
+def _texts() -> str:
+    return sha256(b"".join((ROOT / name).read_bytes() for name in FILES)).hexdigest()
+
+
+def measure(part: int, options: argparse.Namespace) -> Progress:
+    """The runs of one process, as far as there is time.
 
     It has every n-th program. A program in a kind of world has the next seed until `dull` seeds in a row have added nothing to
     what all have executed: most of them are over soon.
@@ -189,7 +230,6 @@ def measure(part: int, options: argparse.Namespace) -> tuple[bytes, list[str], i
     traced = coverage.Coverage(
         data_file=None, config_file=False, branch=True, include=[str(ROOT / name) for name in FILES]
     )
-    failures = []
     traced.start()
     traced.switch_context("import")
     from falkirk.simulate.simulation import Simulation
@@ -198,28 +238,39 @@ def measure(part: int, options: argparse.Namespace) -> tuple[bytes, list[str], i
     build = {name: make for name, make in programs().items() if not options.only or name in options.only}
     expected: dict[str, Result] = {}
     traced.switch_context("simulated")
-    left = {(name, kind): options.dull for kind in KINDS for name in list(build)[part :: options.processes]}
-    known = done = 0
-    for seed in range(options.seeds):
-        for name, kind in list(left):
+    mine = list(build)[part :: options.processes]
+    path = Path(f"{options.results}.{part}")
+    progress = Progress.read(path, Progress({(name, kind): (0, options.dull) for kind in KINDS for name in mine}))
+    if progress.traced:
+        earlier = coverage.CoverageData(no_disk=True)
+        earlier.loads(progress.traced)
+        traced.get_data().update(earlier)
+    left, known = progress.left, _arcs(traced)
+    while left and time.monotonic() < ends:
+        for (name, kind), (seed, dull) in list(left.items()):
             if time.monotonic() >= ends:
                 break
             if name not in expected:
                 expected[name] = Simulation(build[name], 1).expected
-            done += 1
+            progress.done += 1
             job = world(kind, build[name], seed)
             try:
                 with {"troubled": small_histories, "often": large_states, "usual": nullcontext}[kind]():
                     job.run(100_000)
                 job.outside.compare(expected[name])
             except Exception as error:
-                failures.append(f"{name}, {job.workers} workers, seed {seed}, {kind}: {type(error).__name__}: {error}")
+                text = f"{name}, {job.workers} workers, seed {seed}, {kind}: {type(error).__name__}: {error}"
+                progress.failures.append(text)
             before, known = known, _arcs(traced)
-            left[name, kind] = options.dull if known > before else left[name, kind] - 1
-            if not left[name, kind]:
+            dull = options.dull if known > before else dull - 1
+            if dull and seed + 1 < options.seeds:
+                left[name, kind] = seed + 1, dull
+            else:
                 del left[name, kind]
     traced.stop()
-    return traced.get_data().dumps(), failures, done
+    progress.traced = traced.get_data().dumps()
+    progress.write(path)
+    return progress
 
 
 def _arcs(traced: coverage.Coverage) -> int:
@@ -256,13 +307,17 @@ def main() -> int:
     parser.add_argument("--dull", type=int, default=4, help="give up a program after so many seeds that add nothing")
     parser.add_argument("--seconds", type=float, default=3600.0, help="begin no run after that")
     parser.add_argument("--processes", type=int, default=2)
+    kept = str(Path(tempfile.gettempdir()) / "simulated_coverage")
+    parser.add_argument("--results", default=kept, help="begin of the names of the files that keep what was done")
     parser.add_argument("--only", action="append", default=[], help="this program")
     options = parser.parse_args()
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
         found = list(pool.map(measure, range(options.processes), [options] * options.processes))
-    reasons, wrong = explained(), [failure for _, failures, _ in found for failure in failures]
+    reasons, wrong = explained(), [failure for progress in found for failure in progress.failures]
+    if left := sum(len(progress.left) for progress in found):
+        wrong.append(f"{left} programs are not through: run it again")
     executed = everything = 0
-    for each in shares([data for data, _, _ in found]):
+    for each in shares([progress.traced for progress in found]):
         executed, everything = executed + each.executed, everything + each.all
         why = reasons.get(each.name, {})
         print(f"{each.percent:6.1f} %  {each.name}")
@@ -275,7 +330,7 @@ def main() -> int:
     percent = 100 * executed / everything
     if percent < LEAST:
         wrong.append(f"only {percent:.1f} %, where it must be {LEAST:.0f} %")
-    runs = sum(done for _, _, done in found)
+    runs = sum(progress.done for progress in found)
     print(f"{percent:6.1f} %  of {everything:,} lines and branches, in {runs:,} runs")
     wrong += [f"explained, but not there: {entry}" for entry in stale(reasons)]
     for each_wrong in wrong:
