@@ -43,6 +43,8 @@ class Process:
     """Of the session."""
     connected: bool = True
     """To the monitor."""
+    joined: bool = False
+    """This monitor has heard that it is there: what it says to this worker is for this process."""
     anew: bool = False
     zombie_until: float | None = None
     """It was given up, and goes on all the same until then."""
@@ -62,7 +64,7 @@ class Process:
 
     def disconnect(self) -> None:
         """The connection to the monitor is gone, and what was on its way."""
-        self.connected = False
+        self.connected = self.joined = False
         self.to_monitor.clear()
         self.from_monitor.clear()
 

@@ -44,7 +44,7 @@ from monitor.coordination.effects import (
 from monitor.coordination.events import Began, Event, Heard, Lost
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
-from recovery.protocol import ToWorker, decode_to_monitor, decode_to_worker, encode_message
+from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
 from recovery.store.reading import take_over
 from recovery.store.segments import segment_name
@@ -303,6 +303,7 @@ class World:
         self._digest.update(data)
         message = decode_to_monitor(data)
         self.checks.answered(process, message)
+        process.joined = process.joined or isinstance(message, Join)
         self._tell(Heard(message, process.incarnation))
 
     def _tell_worker(self, process: Process) -> None:
@@ -401,7 +402,7 @@ class World:
     def _send(self, worker: int, message: ToWorker) -> None:
         self.checks.said(message)
         process = self._processes[worker]
-        if process is not None and process.connected:
+        if process is not None and process.joined:  # one that was not heard yet is another than is meant
             self.checks.asked(process, message)
             process.from_monitor.append(encode_message(message))
 
