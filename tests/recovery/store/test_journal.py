@@ -6,8 +6,6 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recovery.store import journal as journal_module
 from recovery.store.journal import IDLE_RELEASE, PLACE, SMALL, cost
@@ -185,44 +183,6 @@ def test_much_that_is_dead_goes_even_if_nothing_new_is_written() -> None:
     owner.settle()
     assert owner.disk.size() < 1000
     assert not owner.write()
-
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("birth"), st.integers(0, 12), st.sampled_from((0, 50, 3_000, 70_000, 400_000))),
-        st.tuples(st.just("death"), st.integers(0, 12), st.just(0)),
-        st.tuples(st.just("write"), st.just(0), st.just(0)),
-        st.tuples(st.just("restart"), st.just(0), st.just(0)),
-    ),
-    max_size=120,
-)
-
-
-@given(STEPS)
-def test_what_is_live_and_durable_is_always_read_back(steps: list[tuple[str, int, int]]) -> None:
-    disk = memory_disk()
-    owner = Owner(disk)
-    incarnation = 0
-    durable: dict[str, int] = {}
-    for what, key, size in steps:
-        match what:
-            case "birth":
-                owner.add(str(key), size)
-            case "death":
-                if str(key) in owner.live:
-                    owner.dead(str(key))
-                    durable.pop(str(key), None)
-            case "write":
-                owner.write()
-                durable = {name: len(each.payload) for name, each in owner.live.items()}
-            case "restart":
-                incarnation += 1
-                dead = [key for key in contents(disk) if key not in durable]
-                owner = Owner(disk, incarnation)
-                for each in dead:  # what the other knowledge of a reader says
-                    owner.dead(each)
-        found = contents(disk)
-        assert {name: len(found[name]) for name in durable} == durable
 
 
 def sizes(draw: random.Random) -> Iterator[int]:
