@@ -44,11 +44,7 @@ EXPLAINED = Path(__file__).with_name("survivors.toml")
 TESTS = (
     "tests/recovery",
     "tests/falkirk/simulate",
-    "tests/monitor/coordination/test_options.py",
-    "tests/monitor/coordination/test_coordinator.py",
-    "tests/monitor/coordination/test_cuts.py",
-    "tests/monitor/coordination/test_faults.py",
-    "tests/monitor/coordination/test_firewalls.py",
+    "tests/monitor/coordination",
     "tests/runtime/supervisor/test_liveness.py",
     "tests/runtime/processes/test_monitor_parts.py",
     "tests/monitor/explain/test_what_if.py",
