@@ -19,7 +19,7 @@ from tests.recovery.store.owners import OWNER, STORE, memory_disk, section
 from tests.support.profile import tries
 
 KEYS = tuple("abcdefghijkl")
-LARGE, JOINED, MOST = 4_000, 2_000, 5_000
+LARGE, JOINED, MOST = 4_000, 2_000, 500
 """Bytes in place of `IDLE_RELEASE`, `SMALL` and `ROUND`: as many as a few sections have."""
 
 
