@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from recovery.store import journal as journal_module
-from recovery.store.journal import IDLE_RELEASE, PLACE, SMALL, cost
+from recovery.store.journal import IDLE_RELEASE, PLACE, SMALL, Journal, cost
 from recovery.store.reading import take_over
-from recovery.store.segments import decode_segment, segment_name
+from recovery.store.segments import SegmentMeta, decode_segment, segment_name
 from tests.recovery.store.owners import OWNER, STORE, Owner, contents, memory_disk, section
 
 
@@ -81,6 +81,29 @@ def test_a_journal_is_resumed_once_after_all_was_read_and_asks_to_be_looked_at_t
         journal.resume()
     with pytest.raises(ValueError, match="was not there when this journal was fenced"):
         journal.recovered(*read[0], ["a"])
+
+
+def test_a_journal_begins_once() -> None:
+    journal = Journal(OWNER, STORE)
+    name, _ = journal.fence()
+    with pytest.raises(ValueError, match="has begun already"):  # its fence is under way
+        journal.fence()
+    journal.stored(name)
+    with pytest.raises(ValueError, match="has begun already"):
+        journal.fence()
+    with pytest.raises(ValueError, match="was fenced off by segment 7"):
+        journal.overtaken(SegmentMeta(owner=OWNER, number=7, generation=0, incarnation=1, fence=7), ())
+
+
+def test_a_fence_names_those_before_it_and_no_other_segment_does() -> None:
+    disk = memory_disk()
+    for incarnation in range(3):
+        owner = Owner(disk, incarnation)
+        owner.add("a", 10)
+        owner.write()
+    metas = [decode_segment(disk.get(name))[0] for name in disk.names("")]
+    assert [(meta.number, meta.fences) for meta in metas if meta.is_fence] == [(0, ()), (2, (0,)), (4, (0, 2))]
+    assert [meta.fences for meta in metas if not meta.is_fence] == [()]
 
 
 def test_a_segment_goes_once_a_later_one_that_does_not_need_it_is_acknowledged() -> None:

@@ -218,7 +218,7 @@ def step(model: Model, random: Random) -> None:
         0
     ]:
         case "add":
-            model.add(key, random.choice((0, 50, 300, JOINED - 65, 3_000)))
+            model.add(key, random.choice((0, 50, 300, JOINED // 2 - 65, JOINED - 65, 3_000)))
         case "dead":
             model.dead(key)
         case "write":
