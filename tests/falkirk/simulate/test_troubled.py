@@ -53,5 +53,5 @@ def test_every_kind_of_trouble_is_met() -> None:
         world.run(60_000)
         met.update(world.met)
     kinds = {"a question", "an error", "nonsense", "told twice", "a long absence", "a loss that is not noticed"}
-    kinds.add("a loss before the decision is durable")
+    kinds |= {"a loss before the decision is durable", "a silence", "another program"}
     assert kinds <= met.keys()

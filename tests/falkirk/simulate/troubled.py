@@ -1,4 +1,4 @@
-"""Simulated jobs in more trouble than `falkirk simulate` has for users' programs: nonsense, questions, refusals, absences.
+"""Simulated jobs in more trouble than `falkirk simulate` has for users: nonsense, questions, refusals, silence, absence.
 
 Of these a job knows that they can be: a worker whose reports contradict themselves, one that is told things twice, a function
 of the program that fails, a store that has lost something, a monitor that is away for long, one who asks what a
@@ -20,6 +20,7 @@ from falkirk.simulate.disk import SimulatedDisk, Writer
 from falkirk.simulate.monitor_process import SimulatedMonitor
 from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
+from monitor.coordination import coordinator
 from monitor.coordination.events import Asked, Heard, Lost, ProgramFailed
 from monitor.coordination.workers import JobPhase
 from recovery.checkpoint import checkpoints, pace
@@ -81,8 +82,12 @@ def histories() -> Dataflow:
 
 @contextmanager
 def small_histories() -> Iterator[None]:
-    """A snapshot takes the place of a history, and a whole one of increments, sooner than in production."""
+    """A snapshot takes the place of a history, and a whole one of increments, sooner than in production.
+
+    And fewer numbers of rounds are reserved at a time.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator, "ROUNDS", 20)
         patch.setattr(checkpoints, "MOST_EVENTS", 8)
         patch.setattr(checkpoints, "_SMALL", 500)
         yield
@@ -120,6 +125,7 @@ class TroubledWorld(World):
         self._nonsense, self._asks, self._breaks, self._twice, self._unnoticed, self._undecided = (
             self._chance.choice((0.0, 0.3, 1.0)) * most for most in (0.1, 0.02, 0.002, 0.1, 0.5, 0.5)
         )
+        self._silences, self._strangers = 0.001, 0.1
         self._decides = False
         self._ends = self._chance.choice((0, 1, 2))
         """So often the monitor is lost once the job is nearly, or wholly, done."""
@@ -158,6 +164,8 @@ class TroubledWorld(World):
             return
         if monitor.coordinator.phase in (JobPhase.OVER, JobPhase.CLOSING):
             return
+        if self._happens("a silence", self._silences):  # longer than any deadline of the monitor
+            self._stalled["worker", self._chance.randrange(self.workers)] = self.now + 5 * self._patience
         if self._happens("a question", self._asks):
             layout = monitor.coordinator.layout
             processors = len(layout.processors)
@@ -205,7 +213,7 @@ class TroubledWorld(World):
             self._joins[process.incarnation] = message
         if (
             self._monitor is not None
-            and isinstance(message, Join | Restored)
+            and isinstance(message, Join | Restored | Released)
             and self._happens("told twice", self._twice)
         ):
             self._tell(Heard(message, process.incarnation))
@@ -312,6 +320,15 @@ class TroubledWorld(World):
             reason = reason.replace("cannot be: ", "was nonsense: ")  # it is given up for good reason
         super()._fence(worker, incarnation, reason)
 
+    def _start_monitor(self) -> None:
+        """Somebody may start it with another program."""
+        layout = self.layout
+        if self.checks.decisions and self._happens("another program", self._strangers):
+            self._refused = True
+            self.layout = replace(layout, workers=self.workers + 1)
+        super()._start_monitor()
+        self.layout = layout
+
     def _kill_monitor(self, delay: float) -> None:
         away = self._happens("a long absence", 0.3)
         super()._kill_monitor(delay + 2.0 if away else delay)
@@ -326,4 +343,5 @@ class TroubledWorld(World):
         super()._kill(process, how)
         monitor, joined = self._monitor, self._joins.get(process.incarnation)
         if monitor is not None and joined is not None and self._happens("told twice", self._twice):
-            self._tell(Lost(process.worker, process.incarnation, how), Heard(joined, process.incarnation))
+            late = Heard(joined, process.incarnation), Heard(Completed(process.worker, 0, ()), process.incarnation)
+            self._tell(Lost(process.worker, process.incarnation, how), *late)
