@@ -218,7 +218,7 @@ def run(
 
     def job(on_stats: OnStats) -> Result:
         if hosts is not None and index is not None:
-            from runtime.supervisor.hosts import HostFile, run_host
+            from runtime.hosts import HostFile, run_host
 
             return run_host(app_program, HostFile.load(hosts), index, limits, on_stats=on_stats)
         from falkirk.run_job import run
@@ -334,7 +334,7 @@ def keys(
     ] = None,
 ) -> None:
     """Make the host file and the keys of a job on several hosts."""
-    from runtime.supervisor.hosts import create_host_files
+    from runtime.hosts import create_host_files
 
     def make() -> int:
         create_host_files(file, workers, address or ())

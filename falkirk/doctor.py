@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import signal
 import socket
 import statistics
 import sys
@@ -276,15 +277,15 @@ def sockets() -> Finding:
 def self_test() -> Finding:
     """A small dataflow on two worker processes: counts modulo 7, against the same counts made here."""
     from runtime.program import Program
-    from runtime.supervisor.local import ProcessGroup
+    from runtime.supervisor.supervisor import Job
 
     records = 7_000
     began = time.perf_counter()
-    group = ProcessGroup(Program(flow=_counts_dataflow, args={"records": records}), workers=2)
-    watchdog = threading.Timer(_SELF_TEST_SECONDS, group.stop)
+    job = Job(Program(flow=_counts_dataflow, args={"records": records}), workers=2)
+    watchdog = threading.Timer(_SELF_TEST_SECONDS, os.kill, (job.pids[0], signal.SIGKILL))
     watchdog.start()
     try:
-        result = group.wait()
+        result = job.run()
     except Exception as error:
         advice = "processes of this user must be able to start others and to talk to them; a firewall or sandbox may forbid it"
         return Finding("two workers", Verdict.BAD, f"a small job failed: {error}", advice)

@@ -78,8 +78,6 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     layout: bytes
     """A `recovery.layout.Layout`, in MessagePack: a job without a store knows nothing of those."""
     awaited: tuple[int, ...]
-    timeline: bool
-    """True if the supervisor wants to hear of what happens."""
     beat_seconds: float
     page: Page | None = None
     token: bytes = b""
@@ -105,8 +103,12 @@ ToChild: TypeAlias = Broke | Begin | Go | Peer | Leave | Watch | WorkerGone
 
 
 class Built(msgspec.Struct, tag=True, frozen=True):
-    """From a worker without a store: it has built the program, and waits for `Go`. `outline`, in JSON, tells what differs."""
+    """From a worker without a monitor: it has built the program as one of `workers`, and waits until all have.
 
+    `outline`, in JSON, tells what differs.
+    """
+
+    workers: int
     fingerprint: str
     outline: str
 
@@ -328,11 +330,12 @@ class Control(Generic[Heard]):
         """Bytes so far: who sends any is alive."""
         self._decoder = decoder
         self._buffer = bytearray()
+        self._unread: list[Heard] = []
         self._files: deque[socket.socket] = deque()
 
     def read(self, wait: bool = False) -> list[Heard]:
         """The messages that are here; with `wait`, at least one unless the other side is gone."""
-        found: list[Heard] = []
+        found, self._unread = self._unread, []
         while not self.ended:
             try:
                 flags = 0 if wait and not found else socket.MSG_DONTWAIT
@@ -347,6 +350,11 @@ class Control(Generic[Heard]):
             self._buffer += data
             found += map(self._decoder.decode, cut(self._buffer))
         return found
+
+    def read_one(self) -> Heard | None:
+        """The first message that is here, if any; others that came with it are read with those that follow."""
+        first, *self._unread = self.read() or [None]  # type: ignore[list-item]
+        return first
 
     def files(self, count: int) -> list[socket.socket]:
         """The sockets that came with the message that was read last, or with the ones before."""

@@ -79,6 +79,19 @@ def run_session(
     return returned
 
 
+def run_here(session: Session, drive: Drive | None, on_stats: OnStats | None, began: float) -> Result:
+    """Run a session in the caller's process to the end of its job, and close it. The result is that of its worker alone."""
+    index = session.index
+    tell = None if on_stats is None else (lambda stats: on_stats({index: stats}))
+    value = run_session(session, drive, tell)
+    captured = {node.name: session.captured(node.name) for node in session.plan.graph.of_kind("capture")}
+    session.close()
+    stats = {index: session_stats(session, done=True)}
+    if on_stats is not None:
+        on_stats(stats)
+    return Result(time.perf_counter() - began, stats, {} if drive is None else {index: value}, captured)
+
+
 def session_stats(session: Session, done: bool = False) -> Stats:
     """The statistics of the session."""
     worker = session.worker

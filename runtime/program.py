@@ -7,16 +7,20 @@ pipe that we gave them.
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
+from runtime.control import Built
 from runtime.imports import RESERVED, import_from
 from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.fingerprint import differences, fingerprint, outline, read_outline
+from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
 
 
@@ -88,6 +92,23 @@ def parse_program(text: str, args: dict[str, Any] | None = None) -> Program:
     if not colon or not path.endswith(".py"):
         path, name = text, ""
     return Program(path=path, name=name or None, args=args or {})
+
+
+def built(plan: Plan) -> Built:
+    """The message of a worker that has built a program."""
+    return Built(plan.workers, fingerprint(plan.graph), json.dumps(outline(plan.graph)))
+
+
+def check_alike(workers: Mapping[int, Built], advice: str) -> None:
+    """Raise FalkirkError, with `advice`, if one of `workers` has built another dataflow than the first of them."""
+    (first, before), *others = sorted(workers.items())
+    for second, after in others:
+        if after.fingerprint != before.fingerprint:
+            changes = differences(read_outline(before.outline), read_outline(after.outline))
+            raise FalkirkError(
+                f"worker {second} built another dataflow than worker {first}, so they cannot work together; {advice}:\n  "
+                + "\n  ".join(changes)
+            )
 
 
 def packed(task: Any) -> bytes:

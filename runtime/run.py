@@ -8,10 +8,10 @@ from collections.abc import Callable
 from runtime.explain import print_report
 from runtime.host_limits import check_workers
 from runtime.inputs import Limits
-from runtime.job import Drive, OnStats, Result, explaining, run_session, session_stats
+from runtime.job import Drive, OnStats, Result, explaining, run_here
 from runtime.program import Program
 from runtime.session import Session
-from runtime.supervisor.local import ProcessGroup
+from runtime.supervisor.supervisor import Job
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import naming_the_line
 
@@ -33,23 +33,11 @@ def run(
     check_workers(workers)
     if not isinstance(program, Program):
         program = Program(flow=program)
-    if workers == 1:
-        return _run_here(program.build(), limits, drive, on_stats)
-    group = ProcessGroup(program, workers, limits, drive)
-    with explaining(group.explain):
-        return group.wait(on_stats)
-
-
-def _run_here(flow: Dataflow, limits: Limits | None, drive: Drive | None, on_stats: OnStats | None) -> Result:
+    if workers > 1:
+        return Job(program, workers, limits=limits, drive=drive).run(on_stats)
     began = time.perf_counter()
     with (
-        Session(flow, limits=limits) as session,
+        Session(program.build(), limits=limits) as session,
         explaining(lambda: print_report(session.worker)),
     ):
-        tell = None if on_stats is None else (lambda stats: on_stats({0: stats}))
-        value = run_session(session, drive, tell)
-        stats = {0: session_stats(session, done=True)}
-        if on_stats is not None:
-            on_stats(stats)
-        captured = {node.name: session.captured(node.name) for node in flow.graph.of_kind("capture")}
-    return Result(time.perf_counter() - began, stats, {} if drive is None else {0: value}, captured)
+        return run_here(session, drive, on_stats, began)

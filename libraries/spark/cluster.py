@@ -14,24 +14,23 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from libraries.spark.cluster_attempt import StageAttempt
-from libraries.spark.cluster_calls import Caller, Calls
+from libraries.spark.cluster_calls import Calls
 from libraries.spark.cluster_meeting import begin
 from libraries.spark.cluster_session import On, SparkCluster
 from libraries.spark.cluster_task import ClusterTask
 from libraries.spark.errors import SparkError
-from runtime.control import ToChild, WorkerGone
+from runtime.control import Here, ToChild, WorkerGone
 from runtime.inputs import Limits
 from runtime.page.address import PageSocket
 from runtime.processes.greeting import listen, new_token
 from runtime.program import Program, packed
+from runtime.supervisor.monitored import OnEvent
 from runtime.supervisor.placement import Task
-from runtime.supervisor.processes import Child
+from runtime.supervisor.processes import WORKER, Child, Children
 from runtime.supervisor.supervisor import HEARTBEAT_TIMEOUT, Job
 
-_TICK_SECONDS = 0.05
 _FIRST_SECONDS = 10.0
 """The first attempt waits so long for one more executor."""
 
@@ -55,8 +54,18 @@ _PATIENCE = 3
 Python's lock must not look like a process that hangs."""
 
 
-class ClusterJob(Job):
-    """One run of a job on a cluster.
+def cluster_job(
+    program: Program,
+    workers: int,
+    folder: str | os.PathLike[str],
+    on: On,
+    limits: Limits | None = None,
+    on_event: OnEvent | None = None,
+    on_note: Callable[[str], None] | None = None,
+    heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+    page: PageSocket | None = None,
+) -> Job:
+    """One run of a job on a cluster; its placement is a `BarrierStage`.
 
     Args:
         program: what every worker builds.
@@ -67,43 +76,15 @@ class ClusterJob(Job):
 
     Raises:
         SparkError: if the cluster cannot be used.
-        GraphError, StoreError: as for `runtime.supervisor.supervisor.Job`.
+        GraphError, StoreError: as for `Job`.
     """
-
-    def __init__(
-        self,
-        program: Program,
-        workers: int,
-        folder: str | os.PathLike[str],
-        on: On,
-        limits: Limits | None = None,
-        on_event: Callable[[str, float, dict[str, Any]], None] | None = None,
-        on_note: Callable[[str], None] | None = None,
-        heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
-        page: PageSocket | None = None,
-    ) -> None:
-        def heard(kind: str, at: float, data: dict[str, Any]) -> None:
-            if kind == "restored":
-                self.stage.restored()
-            if on_event is not None:
-                on_event(kind, at, data)
-
-        def place(job: Job, task: Task) -> BarrierStage:
-            self.stage = BarrierStage(on, job, task)
-            return self.stage
-
-        where = _folder(folder)
-        super().__init__(program, workers, where, limits, heard, on_note, heartbeat_timeout, page=page, place=place)
-
-    @property
-    def attempts(self) -> int:
-        """Number of submitted stages."""
-        return self.stage.attempts
-
-    @property
-    def where(self) -> dict[int, tuple[str, int]]:
-        """The host and the process of each worker that has called."""
-        return {here.worker: (here.host, here.pid) for each in self.stage.callers if (here := each.here) is not None}
+    if "://" in str(folder):
+        raise SparkError(
+            f"the store {folder} is not a folder: a job on a cluster needs one that all hosts share, mounted at the same "
+            "place, as over NFS; object stores and HDFS cannot be used yet"
+        )
+    stage = partial(BarrierStage, on)
+    return Job(program, workers, folder, limits, on_event, on_note, heartbeat_timeout, page=page, place=stage)
 
 
 class BarrierStage:
@@ -113,11 +94,13 @@ class BarrierStage:
         SparkError: if the cluster cannot be used.
     """
 
-    def __init__(self, on: On, job: Job, task: Task) -> None:
-        self._job, self._task = job, task
+    def __init__(self, on: On, children: Children, task: Task, note: Callable[[str], None]) -> None:
+        self._children, self._task, self._note = children, task, note
         self._source = Path(task.program.path).read_bytes() if task.program.path is not None else None
-        self._silence = _PATIENCE * job.children.liveness.timeout
         self.attempts = 0
+        """Number of submitted stages."""
+        self.tasks: dict[Child, Here] = {}
+        """The tasks of the current one that have called."""
         self._attempt: StageAttempt | None = None
         self._incarnations: tuple[int, ...] = ()
         self._needed: set[int] = set()
@@ -126,6 +109,8 @@ class BarrierStage:
         self._called = False
         """True if a task of this attempt has."""
         self._submitted = 0.0
+        self._raised_at: float | None = None
+        """The time at which this attempt was seen to have ended by an error in a task."""
         self._lost_at: float | None = None
         self._resources = ExitStack()
         try:
@@ -144,17 +129,12 @@ class BarrierStage:
         except BaseException:
             self._resources.close()
             raise
-        job.children.attend(self._calls.fileno(), self._hear)
+        children.attend(self._calls.fileno(), self._meet)
 
     @property
-    def callers(self) -> list[Caller]:
-        """The tasks that have called."""
-        return self._calls.callers
-
-    @property
-    def workers(self) -> dict[int, Caller]:
+    def workers(self) -> dict[int, Child]:
         """The workers whose tasks have called."""
-        return {caller.worker: caller for caller in self._calls.callers if caller.here is not None}
+        return {child.worker: child for child in self.tasks}
 
     def begin(self) -> None:
         """There is nothing to prepare."""
@@ -163,43 +143,45 @@ class BarrierStage:
         """The monitor wants a worker: it gets one when it wants all."""
         self._needed.add(worker)
 
-    def fenced(self, worker: int, incarnation: int, reason: str) -> None:
+    def fenced(self, worker: int, incarnation: int, reason: str) -> list[WorkerGone]:
         """One worker is given up, and so all are."""
         if self._attempt is not None and incarnation in (-1, self._incarnations[worker]):
-            self._failed(f"worker {worker}: {reason}")
+            return self._failed(f"worker {worker}: {reason}")
+        return []
 
-    def gone(self, child: Child) -> None:
-        """No worker is a child of this process."""
+    def gone(self, child: Child) -> list[WorkerGone]:
+        """A task has hung, or its connection has ended: then Spark says why."""
+        if self.tasks.pop(child, None) is not None and child.hung:
+            return self._failed(f"worker {child.worker} {child.hung}")
+        return []
 
     def restored(self) -> None:
-        """The job goes on after a loss."""
+        """Say how long it took."""
         if self._lost_at is not None:
-            self._job.note(f"the job goes on, {time.monotonic() - self._lost_at:.1f} s after the loss")
+            self._note(f"the job goes on, {time.monotonic() - self._lost_at:.1f} s after the loss")
             self._lost_at = None
 
     def tell(self, message: ToChild) -> None:
         """Tell all tasks something."""
-        for caller in self._calls.callers:
-            caller.tell(message)
+        for child in self.tasks:
+            child.tell(message)
 
     def left(self) -> bool:
-        """True if the stage is over."""
-        if self._attempt is not None and not self._attempt.over.is_set():
-            return False
-        self._hear()
-        return True
+        """True if the stage is over, and what its tasks have said is heard."""
+        self._meet()
+        return self._attempt is None or (self._attempt.over.is_set() and not self.tasks)
 
     def close(self) -> None:
         """End the stage, and Spark if it was started here."""
         self._end_attempt()
         self._resources.close()
 
-    def turn(self) -> None:
+    def turn(self) -> list[WorkerGone]:
         """Submit a stage if one is wanted; look at the one that is there."""
-        self._hear()
+        self._meet()
         if self._attempt is None and self._wanted():
             self._submit()
-        self._look_at_attempt()
+        return self._look_at_attempt()
 
     # Attempts
 
@@ -212,11 +194,12 @@ class BarrierStage:
     def _submit(self) -> None:
         self.attempts += 1
         self._called = False
+        self._raised_at = None
         self._submitted = time.monotonic()
         workers = self._task.workers
-        self._incarnations = tuple(self._task.store.incarnation() for _ in range(workers))
+        self._incarnations = tuple(self._task.incarnation() for _ in range(workers))
         host = self._cluster.host
-        monitor, children = (host, int(self.listener.getsockname()[1])), self._job.children
+        monitor, children = (host, int(self.listener.getsockname()[1])), self._children
         every = self._task.packable(monitor, children.liveness.timeout, self.token)
         task = ClusterTask(every, self._source, self._incarnations, children.beat_seconds)
         patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
@@ -224,75 +207,63 @@ class BarrierStage:
         work = partial(begin, (host, self._calls.port), self.token, packed(task))
         self._attempt = StageAttempt(self._cluster, work, workers, group, patience)
 
+    def _meet(self) -> None:
+        """Have the tasks of this attempt heard that have called."""
+        for here, control in self._calls.wait(0):
+            if self._attempt is None or here.incarnation not in self._incarnations:
+                control.close()
+                continue
+            self._called = True
+            child = self._children.meet(WORKER, control, None, _PATIENCE)
+            child.worker, child.incarnation = here.worker, here.incarnation
+            self.tasks[child] = here
+
     def _end_attempt(self) -> None:
         """End what is left of it; what it still says counts no more."""
         attempt, self._attempt = self._attempt, None
-        for caller in list(self._calls.callers):
-            self._calls.hang_up(caller)
+        for child in self.tasks:
+            self._children.end(child)
+        self.tasks.clear()
         if attempt is not None and not attempt.over.is_set():
             attempt.cancel()
             attempt.over.wait(_END_SECONDS)
 
-    def _failed(self, reason: str) -> None:
+    def _failed(self, reason: str) -> list[WorkerGone]:
         """Some task is lost, and so all are: the monitor decides to where each worker goes back in the next attempt."""
         self._end_attempt()
         self._needed.clear()
         self._failed_at = time.monotonic()
-        if self._job.over is not None:
-            return
         if self._lost_at is None:
             self._lost_at = time.monotonic()
-        self._job.note(f"a worker on the cluster was lost ({reason}); the job goes on from its store in a new stage")
-        for worker, incarnation in enumerate(self._incarnations):
-            self._job.lost(WorkerGone(worker, incarnation, reason))
+        self._note(f"a worker on the cluster was lost ({reason}); the job goes on from its store in a new stage")
+        return [WorkerGone(worker, incarnation, reason) for worker, incarnation in enumerate(self._incarnations)]
 
-    def _look_at_attempt(self) -> None:
+    def _look_at_attempt(self) -> list[WorkerGone]:
         attempt, now = self._attempt, time.monotonic()
         if attempt is None:
-            return
+            return []
         if attempt.over.is_set():
-            if attempt.refused is not None:
-                raise attempt.refused
-            ending = attempt.ending
-            if ending is not None and ending.raised:
-                self._hear_last_words()
-                if self._job.error is not None:
-                    return
-                if not self._called:
-                    raise SparkError(
-                        f"the workers could not begin on the cluster: {ending.reason}\nExecutors need the Python and the "
-                        "packages that this process has (PYSPARK_PYTHON says which Python they use), and must be able to reach "
-                        f"{self._cluster.host}"
-                    )
-            if self._job.over is None:
-                self._failed(ending.reason if ending is not None else "all tasks have ended")
-        elif silent := [each for each in self._calls.callers if each.here and now - each.pulse.heard > self._silence]:
-            self._failed(f"worker {silent[0].here.worker} gave no sign of life for {self._silence:g} s")  # type: ignore[union-attr]
-        elif not self._called and now - self._submitted > _AGAIN_SECONDS + _LAUNCH_SECONDS:
+            return self._ended(attempt, now)
+        if not self._called and now - self._submitted > _AGAIN_SECONDS + _LAUNCH_SECONDS:
             raise SparkError(
                 f"Spark has not launched the {self._task.workers} workers within {now - self._submitted:.0f} s: is the "
                 "cluster busy with something else?"
             )
+        return []
 
-    def _hear(self) -> None:
-        for caller, message in self._calls.wait(0):
-            here = caller.here
-            if here is not None and here.incarnation in self._incarnations:
-                self._called = True
-                self._job.hear(caller, [message])
-
-    def _hear_last_words(self) -> None:
-        """A task has failed by an error, and tells it, perhaps after Spark does."""
-        deadline = time.monotonic() + _LAST_WORDS_SECONDS
-        while self._job.error is None and self._calls.callers and time.monotonic() < deadline:
-            time.sleep(_TICK_SECONDS)
-            self._hear()
-
-
-def _folder(folder: str | os.PathLike[str]) -> Path:
-    if "://" in str(folder):
-        raise SparkError(
-            f"the store {folder} is not a folder: a job on a cluster needs one that all hosts share, mounted at the same "
-            "place, as over NFS; object stores and HDFS cannot be used yet"
-        )
-    return Path(folder).absolute()
+    def _ended(self, attempt: StageAttempt, now: float) -> list[WorkerGone]:
+        """Spark says that the stage has ended. A task that failed by an error has told it, perhaps after that."""
+        if attempt.refused is not None:
+            raise attempt.refused
+        ending = attempt.ending
+        if ending is not None and ending.raised:
+            self._raised_at = self._raised_at or now
+            if self.tasks and now < self._raised_at + _LAST_WORDS_SECONDS:
+                return []
+            if not self._called:
+                raise SparkError(
+                    f"the workers could not begin on the cluster: {ending.reason}\nExecutors need the Python and the "
+                    "packages that this process has (PYSPARK_PYTHON says which Python they use), and must be able to reach "
+                    f"{self._cluster.host}"
+                )
+        return self._failed(ending.reason if ending is not None else "all tasks have ended")

@@ -1,4 +1,4 @@
-"""The connections that tasks on the cluster make to whoever runs the job."""
+"""The connections that tasks on the cluster make to whoever runs the job, until they have said which workers they are."""
 
 from __future__ import annotations
 
@@ -7,35 +7,17 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from runtime.control import FROM_CHILD, Control, FromChild, Here, ToChild, tell
+from runtime.control import FROM_CHILD, Control, FromChild, Here
 from runtime.processes.greeting import MOST_STRANGERS, Greeting, Strangers, listen, tune
-from runtime.supervisor.liveness import Pulse
 from timely.io.acceptor import Acceptor
 
 
 @dataclass(eq=False, slots=True)
 class Caller:
-    """One task, from when it has said which worker it is (`here`)."""
+    """Whoever has connected, and has still to say the secret (`greeting`), or which worker it is."""
 
     control: Control[FromChild]
     greeting: Greeting | None
-    pulse: Pulse
-    here: Here | None = None
-    failed: bool = False
-    """True if it said itself why it ends."""
-
-    @property
-    def worker(self) -> int:
-        """The index of its worker; -1 as long as it has not said so."""
-        return -1 if self.here is None else self.here.worker
-
-    def explain(self) -> None:
-        """It cannot be asked: its standard error is on another host."""
-
-    def tell(self, message: ToChild) -> None:
-        """Tell it something; if it is gone, that is found out elsewhere."""
-        with suppress(OSError):
-            tell(self.control.sock, message)
 
 
 class Calls:
@@ -58,31 +40,37 @@ class Calls:
         """The port to which tasks connect."""
         return int(self._acceptor.listener.getsockname()[1])
 
-    def wait(self, seconds: float) -> list[tuple[Caller, FromChild]]:
-        """The messages of known callers, in order; waits for news for at most `seconds`."""
-        said: list[tuple[Caller, FromChild]] = []
+    def wait(self, seconds: float) -> list[tuple[Here, Control[FromChild]]]:
+        """The tasks that have said who they are, with their connections, to be closed by the caller of this function.
+
+        Waits for news for at most `seconds`.
+        """
         for late in self._strangers.overdue(time.monotonic()):
-            self.hang_up(late)
+            self._hang_up(late)
+        known = []
         for key, _ in self._selector.select(seconds):
             if key.data is None:
                 self._accept()
-            elif key.data in self.callers:
-                said += [(key.data, message) for message in self._hear(key.data)]
-        return said
-
-    def hang_up(self, caller: Caller) -> None:
-        """Close the connection: the task then ends by itself."""
-        self.callers.remove(caller)
-        self._strangers.know(caller)
-        self._selector.unregister(caller.control.sock)
-        caller.control.close()
+            elif key.data in self.callers and (here := self._hear(key.data)) is not None:
+                self._forget(key.data)
+                known.append((here, key.data.control))
+        return known
 
     def close(self) -> None:
         """Close everything."""
         for caller in list(self.callers):
-            self.hang_up(caller)
+            self._hang_up(caller)
         self._acceptor.close()
         self._selector.close()
+
+    def _hang_up(self, caller: Caller) -> None:
+        self._forget(caller)
+        caller.control.close()
+
+    def _forget(self, caller: Caller) -> None:
+        self.callers.remove(caller)
+        self._strangers.know(caller)
+        self._selector.unregister(caller.control.sock)
 
     def _accept(self) -> None:
         found = self._acceptor.accept()
@@ -91,27 +79,25 @@ class Calls:
         sock, _ = found
         with suppress(OSError):  # it may have gone already, which is found out when it is heard
             tune(sock)
-        now = time.monotonic()
-        caller = Caller(Control(sock, FROM_CHILD), Greeting(self._token), Pulse(-1, now, now))
+        caller = Caller(Control(sock, FROM_CHILD), Greeting(self._token))
         self.callers.append(caller)
         self._selector.register(sock, selectors.EVENT_READ, caller)
-        for oldest in self._strangers.come(caller, now):
-            self.hang_up(oldest)
+        for oldest in self._strangers.come(caller, time.monotonic()):
+            self._hang_up(oldest)
 
-    def _hear(self, caller: Caller) -> list[FromChild]:
+    def _hear(self, caller: Caller) -> Here | None:
+        """The first message of a task that knows the secret. Anything else is the end of the connection."""
         if caller.greeting is not None:
             known = caller.greeting.hear(caller.control.sock)
             if known is False:
-                self.hang_up(caller)
+                self._hang_up(caller)
             if not known:
-                return []
+                return None
             caller.greeting = None
             self._strangers.know(caller)
-        messages = caller.control.read()
-        caller.pulse.heard = time.monotonic()
-        for message in messages:
-            if isinstance(message, Here):
-                caller.here = message
-        if caller.control.ended:
-            self.hang_up(caller)
-        return messages if caller.here is not None else []
+        here = caller.control.read_one()
+        if isinstance(here, Here):
+            return here
+        if here is not None or caller.control.ended:
+            self._hang_up(caller)
+        return None

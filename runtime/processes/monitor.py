@@ -77,7 +77,6 @@ class MonitorProcess:
     ) -> None:
         self._control = control
         self._tell = voice.tell
-        self._timeline = watch.timeline
         self._greet_seconds = watch.beat_seconds
         self.layout = LAYOUT.decode(watch.layout)
         self._over = False
@@ -188,8 +187,7 @@ class MonitorProcess:
                 case Fence(worker, incarnation, reason):
                     self._tell(Fenced(worker, incarnation, reason))
                 case TimelineEvent(kind, at, data):
-                    if self._timeline:
-                        self._tell(TimelineNews(kind, at, data))
+                    self._tell(TimelineNews(kind, at, data))
                     if self._page is not None:
                         self._page.happened(effect)
                 case Note(text):

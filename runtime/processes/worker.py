@@ -7,7 +7,6 @@ is needed as the replacement of one that died. It ends when its supervisor does.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import signal
 import socket
@@ -24,7 +23,6 @@ import polars as pl
 from runtime.control import (
     TO_CHILD,
     Begin,
-    Built,
     CapturedBatch,
     Control,
     FromChild,
@@ -42,13 +40,12 @@ from runtime.job import Drive, run_session, session_stats
 from runtime.links.interface import Link
 from runtime.links.unix import SocketLink
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel, doing
-from runtime.program import Program, unpacked
+from runtime.program import Program, built, unpacked
 from runtime.session import Session
 from runtime.workspace import Workspace
 from timely.data.batch import Batch
 from timely.data.codec import encode, encode_batch
 from timely.dataflow.dataflow import Dataflow
-from timely.dataflow.fingerprint import fingerprint, outline
 from timely.dataflow.plan import Plan, compile_plan
 from timely.errors import CodecError
 from timely.io import Iterable
@@ -120,7 +117,7 @@ def main() -> int:
         if hasattr(signal, "SIGQUIT"):
             signal.signal(signal.SIGQUIT, lambda *_: print_report(worker.session.worker))
         if task.store is None:
-            channel.tell(Built(fingerprint(plan.graph), json.dumps(outline(plan.graph))))
+            channel.tell(built(plan))
             while Go() not in early:
                 if not (said := control.read(wait=True)):
                     return 143

@@ -1,4 +1,4 @@
-"""Supervisors: `supervisor` watches a job with a store; a `placement` starts and ends its workers. `local` has no store.
+"""The supervisor of a job, `supervisor`; a lead decides for it (`monitored`, `together`), a `placement` starts its workers.
 
-Enters: a program, a store, the number of workers. Leaves: the job's result.
+Enters: a program, the number of workers, perhaps a store. Leaves: the job's result.
 """

@@ -27,6 +27,8 @@ class Pulse:
     """The time at which bytes of it arrived last; before that, at which it began."""
     alive: float
     """The last time at which it was surely alive."""
+    patience: float = 1.0
+    """Time-outs of silence after which it has hung: more where its processor time is not known here."""
     received: int = 0
     computed: int | None = None
     """The processor time that it had used when it began to be missed, in ticks of the system."""
@@ -60,7 +62,8 @@ class Liveness:
             pulse.received, pulse.computed = received, None
             pulse.heard = pulse.alive = now
             return False
-        limit = self.timeout if pulse.received else max(self.timeout, START_SECONDS)
+        patience = self.timeout * pulse.patience
+        limit = patience if pulse.received else max(patience, START_SECONDS)
         silent = now - pulse.alive
         if silent < limit / 2:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -28,6 +29,9 @@ _GRACE_SECONDS = 3.0
 _KILL_SECONDS = 5.0
 """Seconds that a process may take to die. One that waits in the kernel, for a disk that is gone perhaps, does not: it is left
 behind, cut off from everybody, and its successor has fenced its journal."""
+
+_READ_SECONDS = 60.0
+"""Seconds that a process without signs of life may take to read what it is told."""
 
 _BEATS = 10
 """Number of times a process beats within the time-out."""
@@ -64,6 +68,8 @@ class Child:
     incarnation: int = -1
     failed: bool = False
     """True if it said itself why it ends."""
+    ready: bool = False
+    """True if it can be asked what it waits for."""
     hung: str = ""
     """Why it was ended, if it had hung."""
 
@@ -88,13 +94,13 @@ class Child:
             self.process.send_signal(signal.SIGQUIT)
 
     def how_it_ended(self) -> str:
-        """The end of the process, in words."""
+        """The end of the process, in words that follow its name."""
         if self.hung:
-            return f"process {self.pid} {self.hung}, and was killed"
+            return f"{self.hung}, and was killed"
         code = self.process.returncode if self.process is not None else None
         if code is not None and code < 0:
-            return f"process {self.pid} was killed by {signal.Signals(-code).name}"
-        return f"process {self.pid} ended with exit code {code}"
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
 
 
 def link_to(child: Child, begin: Begin, others: list[Child]) -> None:
@@ -114,28 +120,32 @@ def link_to(child: Child, begin: Begin, others: list[Child]) -> None:
 
 
 class Children:
-    """All processes of a job. `wait` hears them all.
+    """All processes of a job, those that others have started included. `wait` hears them all. A context that ends them.
 
     Args:
         workers: how many share the machine.
-        timeout: seconds without a sign of life after which a process has hung, and without reading what it is told.
-        beats: False if they give no signs of life.
+        timeout: seconds without a sign of life after which a process has hung; endless: they give no signs of life.
+        private: the folder of the supervisor, which the processes remove when they outlive it.
     """
 
-    private = ""
-    """The folder of the supervisor, which the processes remove when they outlive it."""
-
-    def __init__(self, workers: int, timeout: float, beats: bool = True) -> None:
-        self._beats = beats
+    def __init__(self, workers: int, timeout: float = math.inf, private: str = "") -> None:
+        self.private = private
         self.liveness = Liveness(timeout, time.monotonic())
         self._environment = environment(workers)
         self._selector = selectors.DefaultSelector()
         self.all: list[Child] = []
 
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._selector.close()
+
     @property
     def beat_seconds(self) -> float:
         """Seconds between two signs of life of a process; 0: there are none."""
-        return self.liveness.timeout / _BEATS if self._beats else 0.0
+        return self.liveness.timeout / _BEATS if math.isfinite(self.liveness.timeout) else 0.0
 
     def start(self, module: str, files: list[int]) -> Child:
         """Start `python -m module`. Its arguments: a connection to here, how often to beat, `private`, and `files`."""
@@ -152,20 +162,21 @@ class Children:
         if hasattr(os, "pidfd_open"):
             with suppress(OSError):
                 pidfd = os.pidfd_open(process.pid)
-        return self._add(module, mine, process.pid, process, pidfd)
+        return self._add(Child(module, process, Control(mine, FROM_CHILD), pidfd, _pulse(process.pid)))
 
-    def meet(self, module: str, sock: socket.socket, pid: int) -> Child:
-        """Hear a process that somebody else has started as well, over a connection to it."""
-        return self._add(module, sock, pid, None, None)
+    def meet(self, module: str, control: Control[FromChild], pid: int | None, patience: float = 1.0) -> Child:
+        """Hear a process that somebody else has started as well, over a connection to it.
 
-    def _add(
-        self, module: str, mine: socket.socket, pid: int, process: subprocess.Popen[bytes] | None, pidfd: int | None
-    ) -> Child:
-        mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(self.liveness.timeout) + 1, 0))
-        now = time.monotonic()
-        child = Child(module, process, Control(mine, FROM_CHILD), pidfd, Pulse(pid, now, now))
+        `pid` is None on another host, where its processor time is not known: `patience` is in time-outs.
+        """
+        return self._add(Child(module, None, control, None, _pulse(-1 if pid is None else pid, patience)))
+
+    def _add(self, child: Child) -> Child:
+        timeout = self.liveness.timeout if math.isfinite(self.liveness.timeout) else _READ_SECONDS
+        sock, pidfd = child.control.sock, child.pidfd
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(timeout) + 1, 0))
         self.all.append(child)
-        self._selector.register(mine, selectors.EVENT_READ, child)
+        self._selector.register(sock, selectors.EVENT_READ, child)
         if pidfd is not None:
             self._selector.register(pidfd, selectors.EVENT_READ, child)
         return child
@@ -195,7 +206,7 @@ class Children:
         """Those that are alive without a word, and for how many seconds. After `hung`."""
         now, timeout = time.monotonic(), self.liveness.timeout
         silent = [(child, now - child.pulse.heard) for child in self.all if child.pulse.received]
-        return [(child, seconds) for child, seconds in silent if seconds > timeout]
+        return [(child, seconds) for child, seconds in silent if seconds > timeout * child.pulse.patience]
 
     def over(self, child: Child) -> bool:
         """True if it has ended, or can no longer be told anything (then it is ended)."""
@@ -235,6 +246,7 @@ class Children:
                     child.process.wait(max(0.0, deadline - time.monotonic()))
             self.end(child)
 
-    def close(self) -> None:
-        """All have ended."""
-        self._selector.close()
+
+def _pulse(pid: int, patience: float = 1.0) -> Pulse:
+    now = time.monotonic()
+    return Pulse(pid, now, now, patience)

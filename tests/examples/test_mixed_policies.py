@@ -21,6 +21,7 @@ from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from tests.support.beside import run_beside
+from tests.support.processes import monitor_pid
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 
@@ -127,7 +128,7 @@ class Disturbed:
         for victim in ("worker 0", "monitor", "worker 1"):
             self.wait_for_output()
             restored = self.restored
-            pid = self.job.monitor_pid if victim == "monitor" else self.job.pids[int(victim[-1])]
+            pid = monitor_pid(self.job) if victim == "monitor" else self.job.pids[int(victim[-1])]
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
             if victim != "monitor":

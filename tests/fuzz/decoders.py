@@ -47,6 +47,8 @@ from recovery.store.identity import store_id
 from recovery.store.reading import take_over
 from recovery.store.segments import FORMAT, Section, SegmentMeta, decode_segment, encode_segment, segment_name
 from runtime import control
+from runtime.host_file import HostEntry, HostFile, create_host_files
+from runtime.hosts import read_greeting
 from runtime.links.frames import GOODBYE, decode_frame, encode_frame
 from runtime.links.unix import SocketLink
 from runtime.links.zeromq import FAILED, FRAME, HEADER, HELLO, PART, PROTOCOL, TAKEN, ZmqLink
@@ -55,8 +57,6 @@ from runtime.page import protocol as page
 from runtime.processes.greeting import Greeting
 from runtime.processes.monitor import LAYOUT
 from runtime.processes.monitor_journal import MonitorJournal
-from runtime.supervisor.host_file import HostEntry, HostFile, create_host_files
-from runtime.supervisor.hosts import Greeting as HostGreeting
 from tests.fuzz.mutate import mutate, mutate_value, packed
 from tests.fuzz.targets import Read, Target, plain
 from tests.monitor.coordination import coordinators
@@ -256,9 +256,7 @@ TO_CHILD: list[Any] = [
     control.Go(),
     control.Peer(1),
     control.Leave(),
-    control.Watch(
-        "store", 1, msgspec.msgpack.encode(small()), (0, 1), True, 0.5, control.Page("job", "secret"), b"token"
-    ),
+    control.Watch("store", 1, msgspec.msgpack.encode(small()), (0, 1), 0.5, control.Page("job", "secret"), b"token"),
     control.WorkerGone(1, 2, "it died"),
     control.Broke(1, "it failed"),
 ]
@@ -271,7 +269,7 @@ FROM_CHILD: list[Any] = [
     control.Warned("text"),
     control.Here(1, 2, "host", 3),
     control.Beat(0.5, "map"),
-    control.Built("fingerprint", json.dumps({"map": {"kind": "map"}})),
+    control.Built(2, "fingerprint", json.dumps({"map": {"kind": "map"}})),
     _stats,
     _captured,
     control.Returned(encode((1, "x"))),
@@ -849,8 +847,8 @@ TARGETS = {
         Target("host link", zmq_messages, zmq_reader, change=zmq_change),
         Target(
             "host greeting",
-            lambda: [HostGreeting(2, "fingerprint", json.dumps({"map": {"kind": "map"}})).encode()],
-            plain(HostGreeting.decode),
+            lambda: [msgspec.msgpack.encode(control.Built(2, "fingerprint", json.dumps({"map": {"kind": "map"}})))],
+            plain(read_greeting),
             msgpack=True,
         ),
         Target("to monitor", said_to_monitor, plain(protocol.decode_to_monitor), msgpack=True),

@@ -25,6 +25,7 @@ from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build, check
 from tests.support.beside import run_beside
+from tests.support.processes import monitor_pid
 
 PER_SECOND = 2500
 
@@ -117,7 +118,7 @@ class Soak:
             if self.hasty >= 3 or self.over:
                 continue
             if monitors and self.random.random() < 0.15:
-                pid = self.job.monitor_pid
+                pid = monitor_pid(self.job)
                 if pid is not None and kill(pid):
                     monitors -= 1
                     self.tally.monitors += 1

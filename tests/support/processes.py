@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from runtime.supervisor.processes import MONITOR
+from runtime.supervisor.supervisor import Job
+
 
 def wait_for(condition: Callable[[], object], seconds: float = 180) -> None:
     """Until a condition holds; `seconds` only ends tests of what never comes."""
@@ -37,6 +40,11 @@ def waited_for(pid: int) -> bool:
 def children(pid: int) -> list[int]:
     """The processes that one has started."""
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def monitor_pid(job: Job) -> int | None:
+    """The process id of a job's monitor, while there is one."""
+    return next((child.pid for child in list(job.children.all) if child.module == MONITOR), None)
 
 
 def free_addresses(count: int) -> list[str]:

@@ -28,7 +28,7 @@ from tests.monitor.web.serving import ask, get, serving, streaming, when_ready
 from tests.monitor.web.standing import StandingJob
 from tests.runtime.job_under_test import GATE, build, check
 from tests.support.beside import run_beside
-from tests.support.processes import children
+from tests.support.processes import children, monitor_pid
 
 ENDS_A_JOB = "/api/events?closely=18446744073709551616"
 """It once did."""
@@ -287,7 +287,7 @@ def most_files(count: int) -> Iterator[None]:
 def page_of(job: Job) -> int:
     """The process of its page."""
     while True:
-        monitor = job.monitor_pid
+        monitor = monitor_pid(job)
         assert monitor is not None
         if found := [
             pid for pid in children(monitor) if b"runtime.page.process" in Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -338,7 +338,7 @@ def test_a_job_whose_page_is_attacked_ends_with_the_right_answer(tmp_path: Path)
 
         def strike() -> None:
             when_ready(door.url, "/api/job")
-            monitor = job.monitor_pid
+            monitor = monitor_pid(job)
             assert monitor is not None
             status, _, answer = get(door.url, ENDS_A_JOB)
             assert status == 400, answer
@@ -350,7 +350,7 @@ def test_a_job_whose_page_is_attacked_ends_with_the_right_answer(tmp_path: Path)
             os.kill(first, signal.SIGKILL)
             assert when_ready(door.url, "/api/job")["name"] == "words"
             assert page_of(job) != first
-            assert job.monitor_pid == monitor
+            assert monitor_pid(job) == monitor
             with streaming(door.url, "/api/events") as messages:
                 next(message for message in messages if message.get("rows"))
             (tmp_path / GATE).touch()
@@ -382,8 +382,8 @@ def test_a_page_that_is_looked_at_ends_with_its_job_and_its_monitor(tmp_path: Pa
             with streaming(door.url, "/api/events") as messages:
                 next(messages)
                 if who == "monitor":
-                    assert job.monitor_pid is not None
-                    os.kill(job.monitor_pid, signal.SIGKILL)
+                    assert monitor_pid(job) is not None
+                    os.kill(monitor_pid(job), signal.SIGKILL)
                     with suppress(Exception):
                         for _ in messages:
                             pass

@@ -23,6 +23,7 @@ from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.serving import ask, running, serving
 from tests.monitor.web.standing import StandingJob
 from tests.monitor.web.test_app import failing
+from tests.support.processes import monitor_pid
 from timely.errors import FalkirkError
 
 pytestmark = [
@@ -168,13 +169,13 @@ def test_a_dead_monitor_shows_as_such_and_comes_back(tab: Tab, tmp_path: Path) -
         go(tab, url)
         tab.wait(f"{text_of('#phase')}.startsWith('running')", 60)
         tab.wait(f"/[1-9]/.test({text_of(node('count') + ' .figures')})", 30)
-        first = job.monitor_pid
+        first = monitor_pid(job)
         assert first is not None
         os.kill(first, signal.SIGKILL)
         tab.wait("!document.querySelector('#banner').hidden && document.body.classList.contains('lost')", 10)
         assert "does not answer" in tab.run(text_of("#banner"))
         tab.wait("document.querySelector('#banner').hidden && !document.body.classList.contains('lost')", 60)
-        assert job.monitor_pid != first
+        assert monitor_pid(job) != first
         before = tab.run(text_of(node("count") + " .figures"))
         tab.wait(f"{text_of(node('count') + ' .figures')} !== {json.dumps(before)}", 30)
         victim = job.pids[1]

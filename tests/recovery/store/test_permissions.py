@@ -59,7 +59,7 @@ def test_all_that_a_job_keeps_is_closed_to_others(
         job = Job(program, 2, tmp_path / "store", on_note=notes.append)
         (private,) = temporary.iterdir()
         while job.over is None:
-            job._turn(0.1)
+            job.turn(0.1)
             found += open_to_others(tmp_path / "store") if not found else []
             found += open_to_others(private) if not found else []
         result = job.run()

@@ -8,7 +8,7 @@ from pathlib import Path
 from falkirk.what_if_view import predict
 from tests.monitor.web.serving import get, running, streaming, when_ready
 from tests.runtime.processes.test_standalone_monitor import Monitors
-from tests.support.processes import wait_for
+from tests.support.processes import monitor_pid, wait_for
 from timely.errors import FalkirkError
 
 
@@ -24,7 +24,7 @@ def test_page_and_questions_are_answered_by_a_monitor_apart_and_by_the_next_one(
             first.kill()
             first.wait()
             again = monitors.start(str(store))
-            wait_for(lambda: job.monitor_pid == again.pid)
+            wait_for(lambda: monitor_pid(job) == again.pid)
             answers(url, store)
             assert job.pids == pids
             assert low(url) > before

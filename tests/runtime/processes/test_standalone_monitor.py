@@ -24,7 +24,7 @@ from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build, check
 from tests.runtime.watched import RECORDS, ROOT, Watched
 from tests.support.beside import run_beside
-from tests.support.processes import gone, wait_for
+from tests.support.processes import gone, monitor_pid, wait_for
 from timely.dataflow.plan import compile_plan
 from timely.errors import FalkirkError
 
@@ -64,7 +64,7 @@ def test_a_job_goes_on_while_its_monitor_is_away_and_saves_when_it_is_back(tmp_p
     def strike() -> None:
         watched.until(10)
         pids = watched.job.pids
-        assert watched.job.monitor_pid == first.pid
+        assert monitor_pid(watched.job) == first.pid
         first.kill()
         wait_for(lambda: watched.notes and 0 in watched.job.stats)
         before = watched.job.stats[0].records
@@ -74,7 +74,7 @@ def test_a_job_goes_on_while_its_monitor_is_away_and_saves_when_it_is_back(tmp_p
         again = monitors.start(str(store))
         watched.until(written + 10)
         assert watched.job.pids == pids
-        assert watched.job.monitor_pid == again.pid
+        assert monitor_pid(watched.job) == again.pid
         os.kill(pids[1], signal.SIGKILL)
 
     check(tmp_path, records, watched.run(strike).captured("counts"))
@@ -147,7 +147,7 @@ def test_who_is_no_job_does_not_keep_the_monitor_from_one_that_is(tmp_path: Path
     store = tmp_path / "store"
     monitor = monitors.start(str(store))
     layout = lay_out(compile_plan(build(str(tmp_path)).graph, 1))
-    without_its_sockets = Watch(str(store), 1, encode(layout), (), False, 1.0)
+    without_its_sockets = Watch(str(store), 1, encode(layout), (), 1.0)
     for said in (b"", b"\0\0\0\0", b"\1\0\0\0\xc1", b"GET / HTTP/1.1\r\n\r\n", frame(encode(without_its_sockets))):
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.connect(str(store / SOCKET))

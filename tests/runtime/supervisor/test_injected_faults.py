@@ -75,7 +75,7 @@ def test_a_monitor_that_fails_again_and_again_ends_the_job_with_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_in(monkeypatch, tmp_path, "runtime.processes.monitor", "monitor.coordination.coordinator:Coordinator.step", 0)
-    monkeypatch.setattr("runtime.supervisor.supervisor._SHORT_LIVES", 3)
+    monkeypatch.setattr("runtime.supervisor.monitored._SHORT_LIVES", 3)
     watched = Watched(tmp_path, 1)
     with pytest.raises(WorkerLost, match="the monitor has died 3 times") as raised:
         watched.run(lambda: None)

@@ -18,7 +18,7 @@ import pytest
 from runtime.program import Program
 from runtime.run import run
 from runtime.session import Session
-from runtime.supervisor.local import ProcessGroup
+from runtime.supervisor.supervisor import Job
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import CodecError, FalkirkError, OperatorError, SinkError, WorkerLost
 from timely.io import FileSink, Iterable, Rate
@@ -118,8 +118,8 @@ def endless(folder: Path | None = None) -> Dataflow:
 
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM])
 def test_a_worker_that_dies_stops_the_job_with_a_reason(tmp_path: Path, kill: signal.Signals) -> None:
-    group = ProcessGroup(Program(flow=endless(tmp_path)), 2)
-    pids = group.pids
+    job = Job(Program(flow=endless(tmp_path)), 2)
+    pids = job.pids
 
     def strike() -> None:
         deadline = time.monotonic() + 20
@@ -131,7 +131,7 @@ def test_a_worker_that_dies_stops_the_job_with_a_reason(tmp_path: Path, kill: si
     killer = threading.Thread(target=strike)
     killer.start()
     with pytest.raises(WorkerLost) as caught:
-        group.wait()
+        job.run()
     killer.join()
     assert time.monotonic() - strike.at < SOON  # type: ignore[attr-defined]
     assert f"worker 1 (process {pids[1]})" in str(caught.value)
@@ -245,23 +245,24 @@ def test_a_program_that_cannot_travel_is_explained() -> None:
         within(SOON, lambda: run(flow, workers=2))
 
 
-def test_stopping_a_group_leaves_no_process() -> None:
-    group = ProcessGroup(Program(flow=endless()), 2)
-    assert not any(map(gone, group.pids))
-    within(SOON, group.stop)
-    assert all(map(gone, group.pids))
+def test_closing_a_job_leaves_no_process() -> None:
+    job = Job(Program(flow=endless()), 2)
+    assert not any(map(gone, job.pids))
+    within(SOON, job.close)
+    assert all(map(gone, job.pids))
 
 
 def test_workers_that_lose_their_parent_end() -> None:
     flow = Dataflow()
     flow.source("in", Scripted([Pause(60)])).capture()
-    group = ProcessGroup(Program(flow=flow), 2)
+    job = Job(Program(flow=flow), 2)
+    workers = list(job.place.workers.values())
     deadline = time.monotonic() + 20
-    while len(group._built) < 2 and time.monotonic() < deadline:
-        group._turn(0.1)
-    for child in group._members:
+    while not all(child.ready for child in workers) and time.monotonic() < deadline:
+        job.turn(0.1)
+    for child in workers:
         child.control.close()
-    for child in group._members:
+    for child in workers:
         assert child.process is not None
         assert child.process.wait(SOON) != 0
 

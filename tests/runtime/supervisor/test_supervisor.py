@@ -23,7 +23,7 @@ from runtime.supervisor.supervisor import Job
 from tests.runtime.job_under_test import build, check
 from tests.runtime.watched import RECORDS, ROOT, Watched, command, run
 from tests.support.beside import run_beside
-from tests.support.processes import children, gone, wait_for
+from tests.support.processes import children, gone, monitor_pid, wait_for
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError, OperatorError, WorkerLost
 from timely.io import FileSink, Rate
@@ -58,12 +58,12 @@ def test_a_killed_monitor_is_replaced_and_no_worker_notices(tmp_path: Path) -> N
 
     def strike() -> None:
         watched.until(10)
-        pids, monitor = watched.job.pids, watched.job.monitor_pid
+        pids, monitor = watched.job.pids, monitor_pid(watched.job)
         assert monitor is not None
         os.kill(monitor, signal.SIGKILL)
         watched.until(50)
         assert watched.job.pids == pids
-        assert watched.job.monitor_pid != monitor
+        assert monitor_pid(watched.job) != monitor
 
     check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
     assert len(watched.of("decided")) == 1
@@ -75,7 +75,7 @@ def test_a_worker_and_the_monitor_die_at_once(tmp_path: Path) -> None:
 
     def strike() -> None:
         watched.until(20)
-        monitor = watched.job.monitor_pid
+        monitor = monitor_pid(watched.job)
         assert monitor is not None
         os.kill(watched.job.pids[0], signal.SIGKILL)
         os.kill(monitor, signal.SIGKILL)

@@ -136,7 +136,7 @@ def test_null_is_no_json_object(tmp_path: Path, lines: str, as_records: bool) ->
 
 def test_an_error_of_a_message_says_what_was_read() -> None:
     from recovery.protocol import decode_to_monitor
-    from runtime.supervisor.hosts import Greeting
+    from runtime.hosts import read_greeting
 
     deep = b"\x91" * 100_000
     for data in (
@@ -150,4 +150,4 @@ def test_an_error_of_a_message_says_what_was_read() -> None:
         with pytest.raises(ProtocolError, match=r"^a message of a worker cannot be read: "):
             decode_to_monitor(data)
         with pytest.raises(ProtocolError, match=r"^the greeting of another worker cannot be read: "):
-            Greeting.decode(data)
+            read_greeting(data)

@@ -14,15 +14,15 @@ from random import Random
 
 import pytest
 
-from runtime.supervisor.hosts import HostFile, create_host_files, run_host
+from runtime.hosts import HostFile, create_host_files, run_host
 from tests.support.processes import free_addresses
 from timely.errors import FalkirkError
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 RUNNER = """
 import json, sys
-from runtime.supervisor.hosts import HostFile, Timing, run_host
+from runtime.hosts import HostFile, Timing, run_host
 from runtime.program import parse_program
 from timely.errors import FalkirkError
 

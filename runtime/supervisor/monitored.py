@@ -1,0 +1,241 @@
+"""The lead of a job with a store: keeps a monitor, and passes on what that and the workers' placement say.
+
+It has no part in recovery itself. The monitor says when a worker is to be replaced; a monitor that dies is replaced at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from msgspec.msgpack import encode
+
+from recovery.layout import lay_out
+from runtime.control import (
+    FROM_CHILD,
+    PAGE_SOCKET,
+    Broke,
+    Control,
+    Fenced,
+    FromChild,
+    Needed,
+    Over,
+    Page,
+    TimelineNews,
+    Unable,
+    Watch,
+    WorkerGone,
+)
+from runtime.inputs import Limits
+from runtime.page.address import PAGE_FILE, PageSocket, open_door
+from runtime.processes.standalone_monitor import NoMonitor, address_of, connect
+from runtime.processes.worker import FILES
+from runtime.program import Program
+from runtime.scratch import Scratch, for_sockets
+from runtime.supervisor.placement import Open, Task
+from runtime.supervisor.processes import MONITOR, Child, Children
+from runtime.supervisor.result import error_of
+from runtime.supervisor.store import JobStore, told
+from timely.dataflow.plan import Plan
+from timely.errors import FalkirkError, WorkerLost
+
+_TICK_SECONDS = 0.25
+
+_AWAY_SECONDS = 0.5
+"""Seconds between two looks for a monitor of its own, while it is away."""
+
+_NOTE_SECONDS = 1.0
+"""Seconds that the monitor has to note the error that ends the job."""
+
+_SHORT_LIVES, _SHORT_SECONDS, _FAILED_SECONDS = 10, 2.0, 60.0
+"""A monitor that has died so often in a row, each time so soon, will not live. One that failed for a reason of its own may
+have taken longer to come to the same end again."""
+
+OnEvent = Callable[[str, float, dict[str, Any]], None]
+
+
+class Monitored:
+    """See `runtime.supervisor.supervisor.Lead`, and `Job` for the arguments. What it opens goes with `resources`."""
+
+    def __init__(
+        self,
+        resources: ExitStack,
+        program: Program,
+        plan: Plan,
+        folder: str | os.PathLike[str],
+        limits: Limits,
+        on_event: OnEvent | None,
+        note: Callable[[str], None],
+        heartbeat_timeout: float,
+        monitor: str | os.PathLike[str] | None,
+        page: PageSocket | None,
+        place: Open,
+    ) -> None:
+        self.over: Over | None = None
+        self.error: FalkirkError | None = None
+        self._layout = lay_out(plan)
+        self._on_event = on_event
+        self._note = note
+        self._monitor: Child | None = None
+        self._monitor_began = float("-inf")
+        self._short_lives = 0
+        self._last_failure = ""
+        """The last words of a monitor that ended for a reason of its own."""
+        self._apart = address_of(monitor) if monitor is not None else None
+        self._away_until: float | None = None
+        self._noted_by = float("-inf")
+        self._folder = Path(folder).absolute()
+        self._store = JobStore(resources, self._folder, plan.workers, note)
+        private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
+        self.children = resources.enter_context(Children(plan.workers, heartbeat_timeout, private))
+        files = self._folder / FILES
+        task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)
+        self.place = place(self.children, task, note)
+        resources.callback(self.place.close)
+        self._page = page or resources.enter_context(
+            closing(open_door(self._layout.name, os.path.join(private, PAGE_SOCKET)))
+        )
+        resources.enter_context(told(self._page.url, self._folder / PAGE_FILE))
+        if self._apart is not None:
+            sock, pid = connect(self._apart)
+            self._watch(self.children.meet(MONITOR, Control(sock, FROM_CHILD), pid))
+        else:
+            self._start_monitor()
+        self.place.begin()
+
+    def hear(self, child: Child, message: FromChild) -> None:
+        """The monitor has decided something, or somebody has failed."""
+        match message:
+            case Needed(worker):
+                self.place.needed(worker)
+            case Fenced(worker, incarnation, reason) if self.over is None:
+                self._lose(self.place.fenced(worker, incarnation, reason))
+            case TimelineNews(kind, at, data):
+                if kind == "restored":
+                    self.place.restored()
+                if self._on_event is not None:
+                    self._on_event(kind, at, data)
+            case Over():
+                self.over = self.over or message
+            case Unable() if child is self._monitor and not message.known:
+                self._note_failure(message)
+            case Unable() if self.error is None:
+                self._fail(child, message)
+
+    def gone(self, child: Child) -> None:
+        """A process has ended by itself, or was killed by somebody else."""
+        if child is not self._monitor:
+            self._lose(self.place.gone(child))
+            return
+        self._monitor = None
+        if self.over is None and self.error is None:
+            if self._apart is not None:
+                self._miss_monitor()
+            else:
+                self._start_monitor()
+
+    def turn(self) -> None:
+        """Look after what is to be done with time; raise the error that ends the job, or JobStopped."""
+        if self.error is not None:
+            self._let_it_be_noted()
+            raise self.error
+        if self.over is None:
+            self._store.check_stop()
+            if self._away_until is not None and time.monotonic() >= self._away_until:
+                self._meet_monitor()
+            self._lose(self.place.turn())
+
+    def finish(self) -> None:
+        """The job is done, and nobody goes on from its files."""
+        shutil.rmtree(self._folder / FILES, ignore_errors=True)
+        if self.over is not None and self.over.before:
+            self._note(
+                f"the job of the store {self._folder} was finished by an earlier run: there is nothing left to do"
+            )
+
+    def _lose(self, losses: list[WorkerGone]) -> None:
+        """Processes of workers have ended: the monitor decides what follows."""
+        for loss in losses:
+            if self._monitor is not None and self.over is None:
+                self._monitor.tell(loss)
+
+    def _fail(self, child: Child, failure: Unable) -> None:
+        """A member has failed by an error that ends the job. A spare's is no member's; a lost connection is another one's."""
+        if child is self._monitor:
+            self.error = error_of(failure, "the monitor")
+        elif child.worker >= 0 and failure.kind != WorkerLost.__name__:
+            self.error = error_of(failure, f"worker {child.worker}")
+            if self._monitor is not None:
+                self._monitor.tell(Broke(child.worker, str(self.error)))
+                self._noted_by = time.monotonic() + _NOTE_SECONDS
+
+    def _let_it_be_noted(self) -> None:
+        """The monitor writes down why the job ends, for who looks at it later; the error is the same without."""
+        while self._monitor is not None and self.over is None and time.monotonic() < self._noted_by:
+            if self._monitor in self.children.wait(_TICK_SECONDS):
+                said = self._monitor.control.read()
+                if self._monitor.control.ended or any(isinstance(message, Over) for message in said):
+                    return
+
+    # The monitor
+
+    def _note_failure(self, failure: Unable) -> None:
+        """The monitor ends for a reason of its own: it is replaced like one that was killed."""
+        if failure.trace != self._last_failure:
+            self._last_failure = failure.trace
+            self._note(
+                "the monitor failed, and is replaced; the job goes on. This is a fault of Falkirk: please report it.\n"
+                f"{failure.trace}"
+            )
+
+    def _start_monitor(self) -> None:
+        now = time.monotonic()
+        short = _FAILED_SECONDS if self._last_failure else _SHORT_SECONDS
+        self._short_lives = self._short_lives + 1 if now - self._monitor_began < short else 0
+        if self._short_lives >= _SHORT_LIVES:
+            why = f"; it said last:\n{self._last_failure}" if self._last_failure else ""
+            self.error = WorkerLost(
+                f"the monitor has died {_SHORT_LIVES} times in a row, each within {short:.0f} s of its start; what is "
+                f"in the store is safe: run the job again{why}"
+            )
+            return
+        self._monitor_began = now
+        self._watch(self.children.start(MONITOR, []))
+
+    def _meet_monitor(self) -> None:
+        """Connect to the monitor that is a process apart, if it is there."""
+        assert self._apart is not None
+        try:
+            sock, pid = connect(self._apart)
+        except NoMonitor:
+            self._away_until = time.monotonic() + _AWAY_SECONDS
+            return
+        self._note(f"the monitor at {self._apart} is there again")
+        self._away_until = None
+        self._watch(self.children.meet(MONITOR, Control(sock, FROM_CHILD), pid))
+
+    def _miss_monitor(self) -> None:
+        self._note(
+            f"the monitor at {self._apart} has gone: until it is started again (falkirk monitor {self._folder}) the job goes "
+            "on, but saves and acknowledges nothing, and a worker that dies is not replaced"
+        )
+        self._away_until = time.monotonic() + _AWAY_SECONDS
+
+    def _watch(self, monitor: Child) -> None:
+        self._monitor = monitor
+        page = self._page
+        watch = Watch(
+            str(self._folder),
+            self._store.incarnation(),
+            encode(self._layout),
+            tuple(sorted(self.place.workers)),
+            self.children.beat_seconds,
+            Page(page.title, page.token, page.hidden),
+            self.place.token,
+        )
+        monitor.tell(watch, [self.place.listener, page.listener])

@@ -1,0 +1,96 @@
+"""The lead of a job without a store: its workers begin together, and end together.
+
+All are let go once they have built the same dataflow, so nothing has been read before. There is nothing that a lost worker
+could be restored from: the first loss ends the job.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from runtime.control import Built, FromChild, Go, Over, Stats, Unable
+from runtime.inputs import Limits
+from runtime.job import Drive
+from runtime.program import Program, check_alike
+from runtime.supervisor.placement import LocalWorkers, Task
+from runtime.supervisor.processes import Child, Children
+from runtime.supervisor.result import error_of
+from runtime.workspace import Workspace
+from timely.errors import FalkirkError, WorkerLost
+
+_ROOT_CAUSE_SECONDS = 1.0
+"""Seconds to wait, when a worker reports that it lost another one, for the news of why that one ended."""
+
+
+class Together:
+    """See `runtime.supervisor.supervisor.Lead`. What it opens goes with `resources`."""
+
+    def __init__(
+        self,
+        resources: ExitStack,
+        program: Program,
+        workers: int,
+        limits: Limits,
+        note: Callable[[str], None],
+        drive: Drive | None,
+    ) -> None:
+        workspace = Workspace()
+        resources.callback(workspace.close)
+        self.over: Over | None = None
+        self.error: FalkirkError | None = None
+        self._workers = workers
+        self._built: dict[int, Built] = {}
+        self._finished: set[int] = set()
+        self._suspicion: tuple[float, FalkirkError] | None = None
+        """The error of a worker that has lost another one; it ends the job at a time, unless the cause is known by then."""
+        self.children = resources.enter_context(Children(workers))
+        task = Task(program, workers, limits, uuid.uuid4().hex, workspace.path, drive)
+        self.place = LocalWorkers(self.children, task, note)
+        resources.callback(self.place.close)
+        self.place.begin()
+        for worker in range(workers):
+            self.place.needed(worker)
+
+    def hear(self, child: Child, message: FromChild) -> None:
+        """A worker has built the program, has finished, or has failed."""
+        match message:
+            case Built():
+                child.ready = True
+                self._built[child.worker] = message
+                check_alike(self._built, "building must not depend on the worker, on chance or on time")
+                if len(self._built) == self._workers:
+                    self.place.tell(Go())
+            case Stats(done=True):
+                self._finished.add(child.worker)
+                if len(self._finished) == self._workers:
+                    self.over = Over()
+            case Unable(kind) if kind == WorkerLost.__name__:  # it tells that a connection was closed, and not why
+                if self._suspicion is None:
+                    self._suspicion = (
+                        time.monotonic() + _ROOT_CAUSE_SECONDS,
+                        error_of(message, f"worker {child.worker}"),
+                    )
+            case Unable() if self.error is None:
+                self.error = error_of(message, f"worker {child.worker}")
+
+    def gone(self, child: Child) -> None:
+        """A worker has ended: if it had nothing to say, its end is the reason why the job fails."""
+        self.place.gone(child)
+        if self.error is None and not child.failed and child.worker not in self._finished:
+            self.error = WorkerLost(
+                f"worker {child.worker} (process {child.pid}) {child.how_it_ended()} before the job was over; the job is "
+                "stopped, and nothing beyond the last epochs that its sinks committed was written"
+            )
+
+    def turn(self) -> None:
+        """Raise the error that ends the job, once it is known."""
+        if self.error is not None:
+            raise self.error
+        if self._suspicion is not None and (time.monotonic() >= self._suspicion[0] or not self.children.all):
+            raise self._suspicion[1]
+
+    def finish(self) -> None:
+        """There is nothing to clear away."""
