@@ -1,15 +1,16 @@
 """The silence of a job after `kill -9` of one of its workers: until the first output of an epoch not seen before.
 
-Each worker keeps running sums for its half of `--size` keys (about 33 bytes a key and worker), saved every second, and gets
-50 epochs of 1,000 records a second. `redone_of_all` is which share of the records that were handled before the kill was
-handled again: without recovery it is 1. `redone_of_last_cut` is the share of what all workers together would do again if all
-went back to the last checkpoint. `--part process` gives what starting such a worker process from nothing takes, without
-its state.
+Each worker keeps running sums for its half of `--size` keys (about 33 bytes a key and worker), saved every second, and when
+all are loaded gets 50 epochs of 1,000 records a second. `redone_of_all` is which share of the records that were handled before
+the kill was handled again: without recovery it is 1. `redone_of_last_cut` is the share of what all workers together would do
+again if all went back to the last checkpoint. `--part process` gives what starting such a worker process from nothing takes,
+without its state.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -33,13 +34,15 @@ from timely.io import Chunk, End, Partition, Wait
 LOADING = 16
 RATE = 50
 SECONDS = 26
-KILLS = (12.0, 16.0, 20.0)
-"""Seconds after the start at which a worker dies."""
+BEGAN = "began"
+"""The file that says when the epochs at a fixed rate began."""
+KILLS = (4, 8, 12)
+"""A worker dies when the epochs of so many seconds at the fixed rate are there, on all workers."""
 
 
 @dataclass(kw_only=True)
 class _Steady(Epochs):
-    """All keys in the first epochs, then a few records an epoch at a fixed rate; the same after going back."""
+    """All keys in the first epochs; once all are there, a few records an epoch at a fixed rate; the same after going back."""
 
     keys: int
     folder: Path
@@ -49,8 +52,9 @@ class _Steady(Epochs):
         if epoch < LOADING:
             keys = np.arange(self.keys * epoch // LOADING, self.keys * (epoch + 1) // LOADING)
         else:
-            began = float((self.folder / "began").read_text())
-            due = began + (epoch - LOADING) / RATE
+            if not (self.folder / BEGAN).exists():
+                return Wait(seconds=0.05)
+            due = float((self.folder / BEGAN).read_text()) + (epoch - LOADING) / RATE
             now = time.time()
             if epoch >= LOADING + SECONDS * RATE:
                 return End()
@@ -68,6 +72,16 @@ class _SteadySource:
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         return [_Steady(name=f"part-{worker}", keys=self.keys, folder=self.folder)]
+
+
+def _least(folder: Path, workers: int) -> int:
+    """The newest epoch that is there on all workers; -1 if there is none."""
+    newest = dict.fromkeys(map(str, range(workers)), -1)
+    for file in folder.glob("out-*"):
+        worker = file.name.split("-")[1]
+        lines = [line for line in file.read_text().splitlines() if line.count(" ") == 1]
+        newest[worker] = max([newest[worker], *(int(line.split()[0]) for line in lines)])
+    return min(newest.values())
 
 
 def _records(keys: int, epoch: int) -> int:
@@ -94,16 +108,23 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as store:
         folder = Path(name)
-        (folder / "began").write_text(repr(time.time() + 8.0))
-        killed: list[tuple[float, int]] = []
+        killed: list[float] = []
+
+        def wait_for(epoch: int) -> None:
+            while _least(folder, args.workers) < epoch:
+                time.sleep(0.1)
 
         def kill() -> None:
-            began = float((folder / "began").read_text()) - 8.0
-            for number, at in enumerate(KILLS):
-                time.sleep(max(0.0, began + at - time.time()))
+            chance = random.Random(7)
+            wait_for(LOADING - 1)
+            (folder / "writing").write_text(repr(time.time()))
+            (folder / "writing").rename(folder / BEGAN)
+            for number, seconds in enumerate(KILLS):
+                wait_for(LOADING + seconds * RATE)
+                time.sleep(chance.random())  # anywhere between two checkpoints
                 worker = number % args.workers
                 os.kill(int((folder / f"pid-{worker}").read_text()), signal.SIGKILL)
-                killed.append((time.time(), worker))
+                killed.append(time.time())
 
         thread = threading.Thread(target=kill, daemon=True)
         thread.start()
@@ -116,7 +137,7 @@ def main() -> None:
         )
         silent = []
         of_all, of_last_cut = [], []
-        for at, _ in killed:
+        for at in killed:
             seen = {epoch for when, epoch, _ in outputs if when < at}
             first = min(when for when, epoch, _ in outputs if when > at and epoch not in seen and epoch > max(seen))
             silent.append((first - at) * 1000)

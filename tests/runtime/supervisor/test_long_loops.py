@@ -104,17 +104,30 @@ def test_what_was_iterated_before_a_failure_is_not_iterated_again(tmp_path: Path
 @pytest.mark.soak
 def test_workers_are_killed_at_random_in_one_long_epoch_and_each_costs_some_iterations_only(tmp_path: Path) -> None:
     length, kills, random = 500, 0, Random(7)
-    job = Job(Program(flow=build, args={"folder": str(tmp_path), "kill": "", "length": length}), 2, tmp_path / "store")
+    events: list[str] = []
+    program = Program(flow=build, args={"folder": str(tmp_path), "kill": "", "length": length})
+    job = Job(program, 2, tmp_path / "store", on_event=lambda kind, at, data: events.append(kind))
+
+    def came(kind: str, after: int) -> int | None:
+        """The place of the next event of a kind behind those that there were; None if the job is over first."""
+        while kind not in events[after:]:
+            if job.over is not None:
+                return None
+            time.sleep(0.01)
+        return events.index(kind, after) + 1
 
     def disturb() -> None:
+        """Kill a worker whenever something more was saved since the last one died: otherwise the job may give up."""
         nonlocal kills
-        while not job.pids:
-            time.sleep(0.1)
-        while job.pids and kills < 15:
-            time.sleep(0.4 + random.expovariate(1))
-            if len(job.pids) == 2:
-                os.kill(random.choice(job.pids), signal.SIGKILL)
+        at: int | None = 0
+        while kills < 15:
+            if at is None or (at := came("watermarks", at)) is None:
+                return
+            time.sleep(random.expovariate(2))
+            if job.over is None and len(pids := job.pids) == 2:
+                os.kill(random.choice(pids), signal.SIGKILL)
                 kills += 1
+                at = came("failure", at)
 
     result = run_beside(job.run, disturb)
     found = {node: distance for _, pairs in result.captured("out") for node, distance in pairs}
