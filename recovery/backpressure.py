@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recovery.agent import Agent
+from recovery.agent.agent import Agent
 from recovery.recorder import LogEntry
 from timely.data.batch import nbytes
 from timely.operators.ends import StagedEnd

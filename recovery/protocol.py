@@ -12,16 +12,16 @@ Messages of one sender arrive in order. MessagePack, typed: nothing that arrives
                       <-   Cut                  checkpoint this group here
       Durable         ->                        done: here is its Ξ
                       <-   Watermarks           never below this again: collect, acknowledge, release
-                      <-   Pause                a worker has failed: stop, drain the links
+                      <-   Drain                a worker has failed: stop, drain the links
       Drained         ->                        this is what I hold in memory
                       <-   Decision
 
 What would happen is asked in the same way, without stopping anybody:
 
                       <-   Ask                  what would you hold if links were drained now?
-      Held            ->
-                      <-   Suppose              and if this were decided?
-      Supposed        ->                        these messages would be sent again, that much be done again
+      CurrentMemory            ->
+                      <-   AskCost              and if this were decided?
+      Cost        ->                        these messages would be sent again, that much be done again
       Unanswered      ->                        or, to either, why there is no answer
 And while somebody looks at the page: Observe, and Observed in answer, which change nothing.
 """
@@ -112,7 +112,7 @@ class Released(msgspec.Struct, tag=True, frozen=True):
     worker: int
 
 
-class Held(msgspec.Struct, tag=True, frozen=True):
+class CurrentMemory(msgspec.Struct, tag=True, frozen=True):
     """The answer to `AskMemory`: what `Drained` would say now."""
 
     worker: int
@@ -140,8 +140,8 @@ class Redone(msgspec.Struct, tag=True, frozen=True, array_like=True):
     seconds: float
 
 
-class Supposed(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `Suppose`: what would follow from it on this worker."""
+class Cost(msgspec.Struct, tag=True, frozen=True):
+    """The answer to `AskCost`: what would follow from it on this worker."""
 
     worker: int
     generation: int
@@ -151,7 +151,7 @@ class Supposed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Unanswered(msgspec.Struct, tag=True, frozen=True):
-    """The answer to `AskMemory` or `Suppose` of a worker that cannot answer: nothing but the question fails."""
+    """The answer to `AskMemory` or `AskCost` of a worker that cannot answer: nothing but the question fails."""
 
     worker: int
     generation: int
@@ -195,7 +195,7 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
 
 
 ToMonitor: TypeAlias = (
-    Join | Completed | Durable | Drained | Restored | Released | Held | Supposed | Unanswered | Observed
+    Join | Completed | Durable | Drained | Restored | Released | CurrentMemory | Cost | Unanswered | Observed
 )
 
 
@@ -241,12 +241,12 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 
 
 class AskMemory(msgspec.Struct, tag=True, frozen=True):
-    """A question: the memory of this worker if its links were drained now. `Held` is the answer."""
+    """A question: the memory of this worker if its links were drained now. `CurrentMemory` is the answer."""
 
     question: int
 
 
-class Suppose(msgspec.Struct, tag=True, frozen=True):
+class AskCost(msgspec.Struct, tag=True, frozen=True):
     """A question: the cost of these bounds, were they decided. `failed[worker]`: processors there without memory."""
 
     question: int
@@ -280,7 +280,7 @@ class Observe(msgspec.Struct, tag=True, frozen=True):
     closely: tuple[int, ...] = ()
 
 
-ToWorker: TypeAlias = Cut | Watermarks | Drain | Decision | Refused | AskMemory | Suppose | Observe
+ToWorker: TypeAlias = Cut | Watermarks | Drain | Decision | Refused | AskMemory | AskCost | Observe
 
 _encoder = msgspec.msgpack.Encoder()
 _to_monitor: Typed[ToMonitor] = Typed("a message of a worker", ToMonitor)

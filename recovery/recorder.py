@@ -105,6 +105,9 @@ class WorkerRecorder:
         """Records that all have handled, ever."""
         self.order = 0
         self._taken: dict[tuple[int, int], dict[int, Time]] = {}
+        self.since: list[Bound] = [info.nothing for info in layout.processors]
+        """Of each processor: of what lies before this, memory knows state and events only. Positions, requests and D̄ are in
+        the store, because that is where they came from."""
         self._received: list[Bound] = [info.nothing for info in layout.processors]
         """Of each processor: everything before this has been received, and what is sent again of it is not wanted."""
         self._local_number = 0
@@ -326,6 +329,7 @@ class WorkerRecorder:
         """The processor was rolled back to `bound`; `requests` and `held` came from storage, None: they are known here."""
         memory = self._of[processor]
         self.handled[processor] = {at: n for at, n in self.handled[processor].items() if at < bound[: len(at)]}
+        self.since[processor] = bound if requests is not None else min(bound, self.since[processor])
         self._received[processor] = bound if requests is not None else min(bound, self._received[processor])
         self._notified[processor], self._acted[processor] = (), bound  # its frontier is complete, and no more than that
         last = _last(bound)

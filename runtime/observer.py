@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from recovery.agent import Agent
+from recovery.agent.agent import Agent
 from recovery.protocol import END, ROWS, Closely, Observe, Observed, ObservedHold, ToWorker
 from recovery.recorder import LogEntry, WorkerRecorder
 from timely.data.batch import Batch, nbytes
@@ -147,31 +147,33 @@ class Observer:
             self._counting = Counting(self._agent.recorder, len(self._agent.layout.processors), self._clock)
             restoring.listen(self._agent.worker, self._counting)
 
-    def turn(self) -> None:
-        """After each turn of the worker."""
+    def turn(self) -> Observed | None:
+        """After each turn of the worker: an observation, if one is due."""
         asked, counting = self._asked, self._counting
         if asked is None or counting is None:
-            return
+            return None
         counting.rest()
         now = self._clock()
         if now >= self._until:
             self._asked = self._counting = None
             self._reading.clear()
             restoring.listen(self._agent.worker, self._agent.recorder)
-            return
+            return None
         if self._agent.worker.awaited:
-            return  # between two generations: nothing is known of frontiers
+            return None  # between two generations: nothing is known of frontiers
         try:
             self._time_epochs(now)
         except Exception as error:
             self._fail(error)
+        observed = None
         if now >= self._due:
             began = self._spent()
             try:
-                self._agent.messages.append(self._look(asked, counting))
+                observed = self._look(asked, counting)
             except Exception as error:
                 self._fail(error)
             self._due = now + max(asked.every, (self._spent() - began) / _SHARE)
+        return observed
 
     def _fail(self, error: Exception) -> None:
         if not self._failed:

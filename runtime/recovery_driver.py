@@ -6,20 +6,40 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from recovery.agent import Agent
+from recovery.agent.agent import Agent
+from recovery.agent.effects import (
+    Acknowledge,
+    AskPositions,
+    Delete,
+    Effect,
+    Fail,
+    Perform,
+    Report,
+    Rewind,
+    SendFrame,
+    Store,
+)
+from recovery.agent.events import (
+    Connected,
+    Event,
+    GenerationBegun,
+    Heard,
+    PieceDue,
+    PositionsFound,
+    Received,
+    Stored,
+    TurnEnded,
+)
 from recovery.backpressure import Backpressure
 from recovery.checkpoint.pace import Pace
 from recovery.checkpoint.records import SourcePosition
-from recovery.layout import Layout
 from recovery.protocol import ToMonitor, ToWorker
 from recovery.store.interface import Buffer
-from recovery.store.journal import Journal
-from recovery.store.segments import Section, SegmentMeta
-from runtime.inputs import Limits, PartitionPosition
+from runtime.inputs import PartitionPosition
 from runtime.observer import Observer
 from runtime.session import Session
 from timely.data.messages import Frame
-from timely.dataflow.plan import Plan
+from timely.errors import FalkirkError
 
 TURN, TURN_SECONDS, _CHUNK = 10_000, 0.02, 8
 """A turn is over after so many batches and notifications, or so long a time; that is looked at after every so many."""
@@ -30,13 +50,13 @@ ATTEND_SECONDS, _MOST_TURNS = 0.02, 16
 
 
 class MonitorLink(Protocol):
-    """The connection to the monitor. While there is none, what is sent is dropped: `Agent.join` says it all again."""
+    """The connection to the monitor. While there is none, what is sent is dropped."""
 
     def send(self, message: ToMonitor) -> None:
         """Pass a message on. Never blocks."""
 
     def poll(self) -> tuple[list[ToWorker], bool]:
-        """The messages that have come, and whether the connection is new since the last call: then the worker joins again."""
+        """The messages that have come, and whether the connection is new since the last call."""
 
     def files(self) -> list[int]:
         """The file descriptors to wait for."""
@@ -65,23 +85,18 @@ class StoreClient(Protocol):
 
 
 class RecoveryDriver:
-    """Recovery of worker `index`, whose job survives its death. See `runtime.session.Participant`.
+    """Recovery of the worker of `session`, whose job survives its death. See `runtime.session.Participant`.
 
-    `journal` and `segments` come from `recovery.store.reading.take_over`; `limits` as for `Session`; `spent`
-    tells the seconds of processor time that the calling thread has used; `say` gets what the user should know.
+    `spent` tells the seconds of processor time that the calling thread has used; `say` gets what the user should know;
+    `patience`: seconds for which the monitor may be silent.
     """
 
     def __init__(
         self,
-        plan: Plan,
-        layout: Layout,
-        index: int,
-        incarnation: int,
+        session: Session,
+        agent: Agent,
         monitor: MonitorLink,
         store: StoreClient,
-        journal: Journal,
-        segments: Iterable[tuple[SegmentMeta, list[Section]]] = (),
-        limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
         say: Callable[[str], None] = lambda text: None,
@@ -89,30 +104,25 @@ class RecoveryDriver:
         attend_seconds: float = ATTEND_SECONDS,
         turn: int = TURN,
     ) -> None:
-        self.agent = Agent(plan, layout, index, incarnation, journal, self._positions)
-        self.worker = self.agent.worker
+        self.agent = agent
         self.paused = self.pressed = False
-        self._plan = plan
+        self._session = session
+        self._worker = agent.worker
         self._monitor = monitor
         self._store = store
-        self._segments = segments
         self._clock = clock
-        self._say = say
-        self._backlog = Backpressure(self.agent, (limits or Limits()).bytes, patience, clock())
+        nodes = session.plan.graph.of_kind("source")
+        self._sources = {node.index: source for node, source in zip(nodes, session.sources, strict=True)}
+        self._node_of = {session.plan.of_node[node]: node for node in self._sources}
+        self._observer = Observer(agent, session, clock, say=say)
+        self._backpressure = Backpressure(agent, session.limits.bytes, patience, clock())
         self._pace, self._spent = Pace(), spent
         self._turn = turn
         self._attend_seconds, self._attends_at, self._turns_left = attend_seconds, 0.0, 0
         self._attends, self._began = False, 0.0
         """Of the present turn: whether it minds recovery, and when it began."""
-
-    def open(self, session: Session) -> None:
-        """Take over what earlier incarnations of the worker wrote."""
-        self._session = session
-        self._observer = Observer(self.agent, session, self._clock, say=self._say)
-        sources = self._plan.graph.of_kind("source")
-        self._by_node = {node.index: source for node, source in zip(sources, session.sources, strict=True)}
-        self.agent.open(self._segments)
-        self._segments = ()
+        self._worked = 0.0
+        self._joined = False
 
     @property
     def done(self) -> bool:
@@ -121,35 +131,36 @@ class RecoveryDriver:
 
     def begin(self) -> bool:
         """A turn begins: hear the monitor and the store, go back if they say so. True if there was anything."""
-        self.worker.acting = None
+        self._worker.acting = None
         self._began = self._clock()
         self._attends = self._is_due(self._began)
         if not self._attends:
             return False
-        busy = self._hear()
-        # Before the journal says that what was released is not needed any more.
-        busy = self._session.carry_out() or busy
-        self._rewind()
-        for node, source in self._by_node.items():
-            source.settle(self.agent.source_low(node))
-        return self._flush() or busy
+        events = self._hear()
+        if events:
+            self._tell(*events)
+        return bool(events)
 
     def receive(self, frame: Frame) -> None:
         """A frame of another worker."""
-        self.agent.receive(frame)
+        if self.agent.concerns(frame):
+            self._tell(Received(frame))
+        else:
+            self._worker.receive(frame)
 
     def resume(self) -> bool:
         """True if the worker may work: not in a round."""
         if not self.agent.running:
             return False
-        self.agent.resume()
-        self.paused = self._backlog.is_full(self._began) or self._backlog.is_late(self._began)
-        self.pressed = self._backlog.full
+        if self.agent.begins:
+            self._tell(GenerationBegun())
+        self.paused = self._backpressure.is_full(self._began) or self._backpressure.is_late(self._began)
+        self.pressed = self._backpressure.full
         return True
 
     def work(self) -> bool:
         """Let the worker work, but not for long: it may be in a loop for hours, and others wait for it. True if it is done."""
-        worker, recorder, began = self.worker, self.agent.recorder, self._clock()
+        worker, recorder, began = self._worker, self.agent.recorder, self._clock()
         records, left = recorder.records, self._turn
         while not (quiet := worker.run(min(left, _CHUNK))):
             left -= _CHUNK
@@ -157,7 +168,7 @@ class RecoveryDriver:
                 break
         worker.acting = None
         if recorder.records != records:
-            self.agent.worked += self._clock() - began
+            self._worked += self._clock() - began
         return quiet
 
     def end(self, quiet: bool, busy: bool) -> bool:
@@ -168,12 +179,14 @@ class RecoveryDriver:
         if not agent.saving:
             self._pace.over()
         elif not self._pace.puts_off(self._due_in(now)):
-            now = self._save(now)
+            self._save(now)
             self._attends = busy = True
         if self._attends:
-            agent.turn(quiet, now)
-            self._observer.turn()
-            busy = self._flush() or busy
+            busy = self._tell(TurnEnded(quiet, self._worked)) or busy
+            observed = self._observer.turn()
+            if observed is not None:
+                self._monitor.send(observed)
+                busy = True
         if busy or not quiet:
             return True
         self._turns_left = 0  # before it rests, it attends, and after that
@@ -204,84 +217,79 @@ class RecoveryDriver:
         self._turns_left, self._attends_at = _MOST_TURNS, now + self._attend_seconds
         return True
 
-    def _hear(self) -> bool:
-        busy = False
+    def _hear(self) -> list[Event]:
+        """The events that have come from outside."""
+        events: list[Event] = []
         for name, error in self._store.take_done():
-            busy = True
             if error is not None:
                 raise error
-            for old in self.agent.stored(name):
-                self._store.delete(old)
+            events.append(Stored(name))
         messages, anew = self._monitor.poll()
-        if anew:
-            self.agent.join()
-            busy = True
+        if anew or not self._joined:
+            self._joined = True
+            events.append(Connected())
         for message in messages:
-            self.agent.hear(message)
+            events.append(Heard(message))
             self._observer.hear(message)
-            busy = True
         if messages:
-            self._backlog.heard(self._clock())
-        self.agent.check()
-        return busy
+            self._backpressure.heard(self._clock())
+        return events
 
     def _due_in(self, now: float) -> float | None:
         """Seconds until a source can be read; None: nobody knows."""
         wakes = [source.waits(self._session.limits)[0] for source in self._session.sources]
         return min((wake - now for wake in wakes if wake is not None), default=None)
 
-    def _save(self, began: float) -> float:
-        """Make pieces of cuts, for as long as this turn may last; the time after that."""
+    def _save(self, began: float) -> None:
+        """Make pieces of cuts, for as long as this turn may last."""
         agent = self.agent
         every = agent.cut_every or 1.0
-        return self._pace.make(began, every, lambda: agent.saving, self._piece, self._clock, self._spent)
+        self._pace.make(began, every, lambda: agent.saving, self._piece, self._clock, self._spent)
 
     def _piece(self, rows: int) -> int:
-        checkpoints = self.agent.checkpoints
-        checkpoints.piece_rows, before = rows, checkpoints.saved_rows
-        self.agent.save()
-        return checkpoints.saved_rows - before
+        before = self.agent.checkpoints.saved_rows
+        self._tell(PieceDue(rows))
+        return self.agent.checkpoints.saved_rows - before
 
-    def _rewind(self) -> None:
-        rewound, self.agent.rewound = self.agent.rewound, {}
-        for node, (epoch, positions) in rewound.items():
-            known = (
-                None
-                if positions is None
-                else {
-                    p.partition: PartitionPosition(p.partition, p.position, p.ended, p.before, p.fingerprint)
-                    for p in positions
-                }
-            )
-            self._by_node[node].rewind(epoch, known)
-        self._session.stop_void()
+    def _tell(self, *events: Event) -> bool:
+        """Tell the agent, and carry out what follows. True if anything does."""
+        effects = self.agent.step(self._clock(), *events)
+        self._carry_out(effects)
+        return bool(effects)
 
-    def _flush(self) -> bool:
-        """Send and store what the agent wants sent and stored."""
-        agent = self.agent
-        busy = bool(agent.frames)
-        self._session.send(agent.frames)
-        agent.frames.clear()
-        busy = self._report() or busy
-        sealed = agent.seal()
-        if sealed is not None:
-            self._store.put(*sealed)
-            busy = True
-        return self._report() or busy
-
-    def _report(self) -> bool:
-        """Send what the agent says to the monitor. True if it says anything."""
-        messages = self.agent.messages
-        if not messages:
-            return False
-        for message in messages:
-            self._monitor.send(message)
-        messages.clear()
-        return True
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Report(message):
+                    self._monitor.send(message)
+                case SendFrame(worker, frame):
+                    self._session.send(worker, frame)
+                case Store(name, parts):
+                    self._store.put(name, parts)
+                case Delete(name):
+                    self._store.delete(name)
+                case Perform(requests):
+                    self._session.carry_out(requests)
+                case Acknowledge(node, epoch):
+                    self._sources[node].settle(epoch)
+                case Rewind(sources):
+                    for source, (start, positions) in sources.items():
+                        known = None if positions is None else _places(positions)
+                        self._sources[source].rewind(start, known)
+                    self._session.stop_void()
+                case AskPositions(wanted):
+                    self._tell(PositionsFound({p: self._positions(p, epoch) for p, epoch in wanted}))
+                case Fail(reason):
+                    raise FalkirkError(reason)
 
     def _positions(self, processor: int, epoch: int) -> tuple[SourcePosition, ...]:
-        source = self._by_node[self._plan.processors[processor].node.index]
         return tuple(
             SourcePosition(found.partition, found.position, found.ended, found.before, found.fingerprint)
-            for found in source.positions(epoch)
+            for found in self._sources[self._node_of[processor]].positions(epoch)
         )
+
+
+def _places(positions: Iterable[SourcePosition]) -> dict[str, PartitionPosition]:
+    return {
+        p.partition: PartitionPosition(p.partition, p.position, p.ended, p.before, p.fingerprint) for p in positions
+    }

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol
@@ -33,7 +33,7 @@ from runtime.links.interface import Link
 from runtime.outputs import OutputDriver
 from runtime.workspace import Workspace
 from timely.data.batch import Batch
-from timely.data.messages import Frame
+from timely.data.messages import Effect, Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan
 from timely.dataflow.wire import Capture, Probe
@@ -132,10 +132,6 @@ class Participant(Protocol):
     """Takes part in the turns of a session beside its worker: recovery. A session without one pays nothing for it."""
 
     @property
-    def worker(self) -> Worker:
-        """The worker that it takes care of."""
-
-    @property
     def done(self) -> bool:
         """True if nobody needs this worker any more, when it has nothing more to do."""
 
@@ -146,9 +142,6 @@ class Participant(Protocol):
     @property
     def pressed(self) -> bool:
         """True if those of the others must, too."""
-
-    def open(self, session: Session) -> None:
-        """Sources and sinks are open. Once, before the first turn."""
 
     def begin(self) -> bool:
         """A turn begins, before frames are taken. True if anything was done."""
@@ -178,8 +171,9 @@ class Participant(Protocol):
 class Session:
     """Worker `index` of `plan.workers`, driven by the caller.
 
-    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given, or comes with
-    `recovery`, which takes part in all turns. `workspace` is where sources and the jobs of operators keep files: by default a
+    `link` connects it to the other workers (None: there are none). `worker` is made here unless it is given. `recovery` makes
+    what takes part in all turns, when sources and sinks are open. `workspace` is where sources and the jobs of operators keep
+    files: by default a
     temporary folder of this session's own. `job` is the identity of the job for sinks, the same on all workers; by default it
     is this session's own, if it has no others.
     """
@@ -195,12 +189,12 @@ class Session:
         on_capture: Callable[[int, Time, Batch], None] | None = None,
         workspace: Workspace | None = None,
         job: str | None = None,
-        recovery: Participant | None = None,
+        recovery: Callable[[Session], Participant] | None = None,
     ) -> None:
         self.plan = flow if isinstance(flow, Plan) else compile_plan(flow.graph)
-        self.worker = recovery.worker if recovery is not None else worker or Worker(self.plan, index)
-        self._recovery = recovery
-        self._receive = self.worker.receive if recovery is None else recovery.receive
+        self.worker = worker or Worker(self.plan, index)
+        self._recovery: Participant | None = None
+        self._receive = self.worker.receive
         self.limits = limits or Limits()
         self._link = link
         self._clock = clock
@@ -221,7 +215,8 @@ class Session:
             for node in self.plan.graph.of_kind("source"):
                 self.sources.append(SourceDriver(node, self.worker, clock, recovery is not None, files))
             if recovery is not None:
-                recovery.open(self)
+                self._recovery = recovery(self)
+                self._receive = self._recovery.receive
         except BaseException:
             self.abort()
             raise
@@ -273,7 +268,7 @@ class Session:
         """The batches, with their times, that reached a capture on this worker so far."""
         name = capture if isinstance(capture, str) else capture.name
         if not self._closed:
-            self.carry_out()
+            self.carry_out(self.worker.take_effects())
         return self._captured[self._node(name, "capture")]
 
     @naming_the_line
@@ -327,18 +322,15 @@ class Session:
             self._wait(block, pressed or paused or not runs or bool(worker.pressed_by))
         return busy or not quiet
 
-    def carry_out(self) -> bool:
-        """Do what the worker asks for. True if it asks for anything."""
-        if not self.worker.effects:
-            return False
-        self._outputs.carry_out(self.worker.take_effects())
-        return True
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Do what operators ask for."""
+        if effects:
+            self._outputs.carry_out(effects)
 
-    def send(self, frames: Iterable[tuple[int, Frame]]) -> None:
-        """Send frames that are not the worker's own; without other workers there is nobody to hear them."""
+    def send(self, peer: int, frame: Frame) -> None:
+        """Send a frame between two turns; without other workers there is nobody to hear it."""
         if self._link is not None:
-            for peer, frame in frames:
-                self._link.send(peer, frame)
+            self._link.send(peer, frame)
 
     def stop_void(self) -> None:
         """After a rollback: end the jobs that were started by what has been rolled back."""
@@ -439,7 +431,7 @@ class Session:
         elif not self._closed:
             self._closed = True
             try:
-                self.carry_out()
+                self.carry_out(self.worker.take_effects())
                 for source in self.sources:
                     source.close()
                 self._outputs.close()

@@ -239,16 +239,16 @@ class Checks:
                         raise Violation(f"decision {number} takes processor {p} of {who} forward to {bound}")
                 known.generation = number
             case Cut(generation, group, at) if closed is not None and process.recovery is not None:
-                closed.at(process.recovery.worker.generation)
+                closed.at(process.recovery.agent.worker.generation)
                 layout = process.recovery.agent.layout
                 members = [p for p, info in enumerate(layout.processors) if info.group == group]
-                for p in members if generation == process.recovery.worker.generation else ():
+                for p in members if generation == process.recovery.agent.worker.generation else ():
                     if at_cut(at, layout.processors[p].depth) > closed.upto(p):
                         raise Violation(f"{who} is to cut processor {p} at {at}, which it has not said to be complete")
 
     def watch(self, process: Process, driver: RecoveryDriver) -> None:
         """Look at every event of a worker from now on."""
-        recorder, worker, index = driver.agent.recorder, driver.worker, driver.worker.index
+        recorder, worker, index = driver.agent.recorder, driver.agent.worker, driver.agent.index
         delivered, notified = recorder.delivered, recorder.notified
         layout, link = driver.agent.layout, driver._monitor
         names = [f"{info.name!r} of worker {index}" for info in layout.processors]

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from falkirk.simulate.disk import SimulatedDisk
+from recovery.agent.agent import Agent
+from recovery.agent.effects import Effect
+from recovery.agent.events import Event
 from recovery.protocol import ToMonitor, ToWorker, encode_message
 from runtime.recovery_driver import RecoveryDriver
 from runtime.session import Session
@@ -75,6 +78,16 @@ class Process:
             future.set_result(job())
         except Exception as error:  # as an executor does: it is raised where the result is taken
             future.set_exception(error)
+
+
+class SimulatedAgent(Agent):
+    """The production agent, looked at after every step."""
+
+    def step(self, now: float, *events: Event) -> list[Effect]:
+        """Raises InvariantBroken if it is not as it must always be."""
+        effects = super().step(now, *events)
+        self.check()
+        return effects
 
 
 class SimulatedLink:

@@ -24,6 +24,7 @@ from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.process import (
     Killed,
     Process,
+    SimulatedAgent,
     SimulatedLink,
     SimulatedMonitorLink,
     SimulatedPool,
@@ -227,35 +228,37 @@ class World:
         journal.small, journal.idle_release = self._small, 4 * self._small
         plan = self._plan()
         try:
-            process.recovery = RecoveryDriver(
-                plan,
-                self._layout(plan),
-                process.worker,
-                process.incarnation,
-                SimulatedMonitorLink(process),
-                SimulatedStore(self.disk, process.owner, lambda: self.at_io(process.worker)),
-                journal,
-                list(found.read()),
-                limits=self._limits,
-                clock=lambda: self.now,
-                spent=lambda: self.now,
-                attend_seconds=self._attend_seconds,
-                turn=self._events,
-            )
+            agent = SimulatedAgent(plan, self._layout(plan), process.worker, process.incarnation, journal, found.read())
+            agent.checkpoints.most_events = self._most_events
+
+            def recovery(session: Session) -> RecoveryDriver:
+                process.recovery = RecoveryDriver(
+                    session,
+                    agent,
+                    SimulatedMonitorLink(process),
+                    SimulatedStore(self.disk, process.owner, lambda: self.at_io(process.worker)),
+                    clock=lambda: self.now,
+                    spent=lambda: self.now,
+                    attend_seconds=self._attend_seconds,
+                    turn=self._events,
+                )
+                return process.recovery
+
             process.session = Session(
                 plan,
                 process.worker,
                 SimulatedLink(self, process) if self.workers > 1 else None,
                 self._limits,
+                agent.worker,
                 clock=lambda: self.now,
                 on_capture=self.outside.captures(process.worker, plan.graph, self),
                 workspace=self._files,
-                recovery=process.recovery,
+                recovery=recovery,
             )
         except Killed:
             self._kill(process, "killed at I/O")
             return
-        process.recovery.agent.checkpoints.most_events = self._most_events
+        assert process.recovery is not None
         process.session._outputs._pool = SimulatedPool(process)  # type: ignore[assignment]
         self.checks.watch(process, process.recovery)
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []

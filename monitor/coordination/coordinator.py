@@ -52,17 +52,17 @@ from recovery.metadata import Bound
 from recovery.protocol import (
     LIVE,
     Completed,
+    Cost,
+    CurrentMemory,
     Cut,
     Decision,
     Drain,
     Drained,
     Durable,
-    Held,
     Join,
     Refused,
     Released,
     Restored,
-    Supposed,
     ToMonitor,
     Unanswered,
     Watermarks,
@@ -225,7 +225,7 @@ class Coordinator:
             self._on_restored(seat, message)
         elif isinstance(message, Released):
             self._on_released(seat)
-        elif isinstance(message, Held | Supposed | Unanswered) and message.generation == self.generation:
+        elif isinstance(message, CurrentMemory | Cost | Unanswered) and message.generation == self.generation:
             self._effects += self._questions.hear(message)
 
     def _on_lost(self, worker: int, incarnation: int, reason: str) -> None:

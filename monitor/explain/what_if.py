@@ -15,7 +15,7 @@ from monitor.coordination.options import Options
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
 from recovery.metadata import Bound
-from recovery.protocol import AskMemory, Held, InMemory, Suppose, Supposed, Unanswered
+from recovery.protocol import AskCost, AskMemory, Cost, CurrentMemory, InMemory, Unanswered
 from timely.errors import FalkirkError
 
 PATIENCE_SECONDS = 5.0
@@ -29,7 +29,7 @@ class _Question:
     due: float
     memory: dict[int, tuple[InMemory, ...]] = field(default_factory=dict)
     bounds: tuple[tuple[Bound | None, ...], ...] | None = None
-    supposed: dict[int, Supposed] = field(default_factory=dict)
+    supposed: dict[int, Cost] = field(default_factory=dict)
 
 
 class OpenQuestions:
@@ -43,7 +43,7 @@ class OpenQuestions:
         self._open[number] = _Question(available, tuple(sorted(set(failed))), now + PATIENCE_SECONDS)
         return _to_all(available, AskMemory(number))
 
-    def hear(self, message: Held | Supposed | Unanswered) -> list[Effect]:
+    def hear(self, message: CurrentMemory | Cost | Unanswered) -> list[Effect]:
         """Take a worker's answer. Whatever goes wrong here is of no consequence but to the question."""
         question = self._open.get(message.question)
         if question is None:
@@ -53,11 +53,11 @@ class OpenQuestions:
         except Exception as error:
             return self._answer(message.question, f"the question cannot be answered: {type(error).__name__}: {error}")
 
-    def _take(self, question: _Question, message: Held | Supposed | Unanswered) -> list[Effect]:
+    def _take(self, question: _Question, message: CurrentMemory | Cost | Unanswered) -> list[Effect]:
         if isinstance(message, Unanswered):
             return self._answer(message.question, f"worker {message.worker} cannot answer: {message.reason}")
         workers = question.available.layout.workers
-        if isinstance(message, Held):
+        if isinstance(message, CurrentMemory):
             try:
                 question.available.memory(message.worker, message.memory)
             except ReportError as error:
@@ -97,14 +97,14 @@ class OpenQuestions:
         failed: list[list[int]] = [[] for _ in range(question.available.layout.workers)]
         for processor, worker in question.failed:
             failed[worker].append(processor)
-        return _to_all(question.available, Suppose(number, question.bounds, tuple(map(tuple, failed))))
+        return _to_all(question.available, AskCost(number, question.bounds, tuple(map(tuple, failed))))
 
     def _answer(self, number: int, answer: Answer | str) -> list[Effect]:
         del self._open[number]
         return [Answered(number, answer)]
 
 
-def _to_all(available: Options, message: AskMemory | Suppose) -> list[Effect]:
+def _to_all(available: Options, message: AskMemory | AskCost) -> list[Effect]:
     return [Send(worker, message) for worker in range(available.layout.workers)]
 
 

@@ -8,7 +8,7 @@ write. Everything here is pure: sections go into the journal, whose driver write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -64,9 +64,8 @@ SCAN_PIECES = 16
 RETAINED = 1 << 23
 """Bytes of small checkpoints that are kept in memory, to be carried to where small segments are joined."""
 
-Positions = Callable[[int, int], tuple[SourcePosition, ...]]
-"""The positions of a source's partitions, by processor, after all epochs before the given one."""
-
+Positions: TypeAlias = Mapping[int, tuple[SourcePosition, ...]]
+"""The positions of the partitions of sources, by processor."""
 
 Key: TypeAlias = tuple[Any, ...]
 """The key of a section of the journal: `recovery.checkpoint.records.key_of`."""
@@ -153,8 +152,21 @@ class Checkpoints:
         """Write down of which program this journal is."""
         self._add(self._opening)
 
+    def sources(self, group: int, at: Bound) -> tuple[tuple[int, int], ...]:
+        """The sources that a cut will save: the processor, and the epoch before which all is read."""
+        found = []
+        for p in self._layout.members(group):
+            info = self._layout.processors[p]
+            bound = at_cut(at, info.depth)
+            if info.role == "source" and (not self._of[p].saved or self._of[p].saved[-1].bound < bound):
+                found.append((p, int(bound[0])))
+        return tuple(found)
+
     def cut(self, group: int, at: Bound, states: Callable[[int], State | None], positions: Positions) -> Draft:
-        """Begin a cut. Every event of the group before it must have been handled. Use `advance` until it is done."""
+        """Begin a cut. Every event of the group before it must have been handled. Use `advance` until it is done.
+
+        `positions` has those of the `sources` that it saves.
+        """
         draft = Draft(group, at)
         for p in self._layout.members(group):
             info = self._layout.processors[p]
@@ -187,7 +199,7 @@ class Checkpoints:
             pieces=0,
             requests=self._recorder.requests(p, bound),
             held=self._recorder.held_at(p, bound),
-            positions=positions(p, int(bound[0])) if info.role == "source" else (),
+            positions=positions[p] if info.role == "source" else (),
         )
         saved = SavedCheckpoint(checkpoint, key_of(checkpoint), 0)
         history.saved.append(saved)
@@ -413,6 +425,7 @@ class Checkpoints:
                 self.generation = max(self.generation, record.generation)
             elif isinstance(record, Published):
                 self.published.load(record)
+        self._journal.generation = self.generation
         current: dict[Key, SavedCheckpoint] = {}
         for record, payload in records:
             key = key_of(record)

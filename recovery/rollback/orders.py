@@ -1,12 +1,14 @@
-"""From a decision to what one worker does: which state comes back, what stays queued, which logged messages go again.
+"""The plan of a rollback on one worker: which state comes back, what stays queued, which logged messages go again.
 
 This is step 3 and 4 of a round (Isard and Abadi, *Falkirk Wheel*, end of section 3.6): S'(p), and Q'(e) with the messages in
-flight taken into account.
+flight taken into account. Planning reads and changes nothing: `recovery.rollback.carry_out` does what is planned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from recovery.checkpoint.attributes import Attributes
 from recovery.checkpoint.checkpoints import Checkpoints
@@ -15,15 +17,58 @@ from recovery.checkpoint.records import SourcePosition
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
 from recovery.protocol import Decision
-from recovery.recorder import LogEntry, WorkerRecorder
-from recovery.rollback.queues import goes_again, stays
-from recovery.rollback.replay import replay
+from recovery.recorder import HistoryEvent, WorkerRecorder
+from recovery.rollback.queues import stays, wanted
 from timely.data.messages import Message
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
+from timely.state.interface import Run
 from timely.time import Frontier, Time
-from timely.worker import restoring
+from timely.worker.restoring import Keeps, ResentBatch
 from timely.worker.worker import Worker
+
+SourceOrder: TypeAlias = tuple[int | None, tuple[SourcePosition, ...] | None]
+"""The epoch at which a source goes on (None: it has ended), and its positions there (None: its driver knows them)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A full history to be done again: from `runs` of state and capabilities `held`, all `events` since, in their order."""
+
+    runs: tuple[Run, ...]
+    held: tuple[tuple[Time, int], ...]
+    events: Sequence[HistoryEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorOrder:
+    """A processor goes back to `bound`: from its store, or by what it has in memory. See `restoring.RestoredProcessor`."""
+
+    bound: Bound
+    from_store: bool
+    requests: tuple[tuple[Time, Time], ...]
+    held: tuple[tuple[Time, int], ...]
+    runs: tuple[Run, ...] | None
+    replay: Replay | None
+    forgets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackOrders:
+    """One worker's share of a decision. Processors that are not in `restored` stay as they are."""
+
+    generation: int
+    bounds: tuple[Bound | None, ...]
+    restored: Mapping[int, ProcessorOrder]
+    fresh: frozenset[int]
+    """Processors in `restored` whose operators must be made anew: they may keep more than their state says."""
+    stays: Keeps
+    inputs: Mapping[int, Time | None]
+    """The time of each source now, by node; None: it has ended."""
+    sources: Mapping[int, SourceOrder]
+    """Sources, by node, that go on elsewhere."""
+    local: Sequence[ResentBatch]
+    remote: Sequence[tuple[int, Message]]
 
 
 class RollbackPlanner:
@@ -31,8 +76,6 @@ class RollbackPlanner:
 
     Args:
         remembers: it holds what it did before in memory; otherwise its processors come back from its store.
-        stored_at: of what lies before this, by processor, memory knows state and events only; positions, requests and D̄ are
-            in the store, because that is where they came from.
     """
 
     def __init__(
@@ -45,7 +88,6 @@ class RollbackPlanner:
         attributes: Attributes,
         beside: Beside,
         remembers: bool,
-        stored_at: Sequence[Bound],
     ) -> None:
         self._plan = plan
         self._layout = layout
@@ -55,17 +97,15 @@ class RollbackPlanner:
         self._attributes = attributes
         self._beside = beside
         self._remembers = remembers
-        self._stored_at = stored_at
-        self.rewound: dict[int, tuple[int | None, tuple[SourcePosition, ...] | None]] = {}
-        """Sources, by node, that must go on at an epoch (None: ended), with positions where they are not known here."""
 
-    def orders(self, decision: Decision) -> restoring.Orders:
+    def orders(self, decision: Decision) -> RollbackOrders:
         """This worker's orders."""
         mine = decision.bounds[self._worker.index]
         remembers = self._remembers
-        restored: dict[int, restoring.RestoredProcessor] = {}
+        restored: dict[int, ProcessorOrder] = {}
         fresh: set[int] = set()
         inputs: dict[int, Time | None] = {}
+        sources: dict[int, SourceOrder] = {}
         for p, bound in enumerate(mine):
             info, node = self._layout.processors[p], self._plan.processors[p].node
             if bound is not None:
@@ -77,48 +117,48 @@ class RollbackPlanner:
                     inputs[node.index] = self._worker.input_time(node.index)
                 else:
                     checkpoint = self._checkpoints.at(p, bound)
-                    known = remembers and bound >= self._stored_at[p]
+                    known = remembers and bound >= self._recorder.since[p]
                     positions = None if known else (checkpoint.positions if checkpoint is not None else ())
                     inputs[node.index] = (bound[0],) if bound[0] < NEVER else None
-                    self.rewound[node.index] = (bound[0] if bound[0] < NEVER else None, positions)
+                    sources[node.index] = (bound[0] if bound[0] < NEVER else None, positions)
         local, remote = self._resend(decision, remembers)
-        return restoring.Orders(
+        return RollbackOrders(
             generation=decision.generation,
+            bounds=mine,
             restored=restored,
-            keeps=self._keeps(decision, remembers),
+            fresh=frozenset(fresh),
+            stays=self._keeps(decision, remembers),
             inputs=inputs,
+            sources=sources,
             local=local,
             remote=remote,
-            fresh=frozenset(fresh),
         )
 
-    def _restore(self, p: int, bound: Bound, remembers: bool) -> restoring.RestoredProcessor:
-        info = self._layout.processors[p]
-        if remembers and bound < self._stored_at[p]:
+    def _restore(self, p: int, bound: Bound, remembers: bool) -> ProcessorOrder:
+        if remembers and bound < self._recorder.since[p]:
             remembers = self._between(p, bound)
         if remembers:
             requests, held = self._recorder.requests(p, bound), self._recorder.held_at(p, bound)
-            self._recorder.restored(p, bound, None)
             runs = None
         else:
             checkpoint = self._checkpoints.at(p, bound)
             requests, held = (checkpoint.requests, checkpoint.held) if checkpoint is not None else ((), ())
-            self._recorder.restored(p, bound, requests, held)
-            self._checkpoints.came_back(p, bound)
             runs = tuple(self._checkpoints.runs(p, bound))  # what it came back with may be one run for many times
-        operator, runtime = None, self._worker.runtimes[p]
-        state = runtime.operator.state
+        info, state = self._layout.processors[p], self._worker.runtimes[p].operator.state
+        again = None
         if info.history and (not remembers or state is None or p in self._beside.of):
-            base = self._checkpoints.base(p, bound)
-            if runs is None and state is not None:
-                runs = tuple(state.snapshot(to_frontier(base), Frontier.empty(info.depth)))
-            events = [event for event in self._recorder.histories[p] if event.time >= base]
-            whole = self._checkpoints.at(p, base)
-            held_then = whole.held if whole is not None else ()
-            operator = replay(runtime, runs or (), held_then, events, self._beside)
-        return restoring.RestoredProcessor(
-            to_frontier(bound), runs, requests, held, operator, tuple(self._attributes.changed(p)) if remembers else ()
-        )
+            again = self._replay(p, bound, runs)
+        forgets = tuple(self._attributes.changed(p)) if remembers else ()
+        return ProcessorOrder(bound, not remembers, requests, held, runs, again, forgets)
+
+    def _replay(self, p: int, bound: Bound, runs: tuple[Run, ...] | None) -> Replay:
+        """The history of a processor from its last saved state up to `bound`. `runs`: that state, where it is read anyway."""
+        base, state = self._checkpoints.base(p, bound), self._worker.runtimes[p].operator.state
+        if runs is None and state is not None:
+            runs = tuple(state.snapshot(to_frontier(base), Frontier.empty(self._layout.processors[p].depth)))
+        whole = self._checkpoints.at(p, base)
+        events = [event for event in self._recorder.histories[p] if base <= event.time < bound]
+        return Replay(runs or (), whole.held if whole is not None else (), events)
 
     def _between(self, p: int, bound: Bound) -> bool:
         """True if memory serves below the bound to which a processor came back from the store, for there is no checkpoint.
@@ -130,12 +170,12 @@ class RollbackPlanner:
         info = self._layout.processors[p]
         if info.chain and info.role in ("operator", "source") and not info.history:
             raise FalkirkError(
-                f"{info.kind} {info.name!r} was restored to {self._stored_at[p]}, and is now to go back to {bound}, where it "
-                "has no checkpoint. What is in the store is safe: run the job again"
+                f"{info.kind} {info.name!r} was restored to {self._recorder.since[p]}, and is now to go back to {bound}, where "
+                "it has no checkpoint. What is in the store is safe: run the job again"
             )
         return True
 
-    def _keeps(self, decision: Decision, remembers: bool) -> Callable[[int, int, Time, Time], bool]:
+    def _keeps(self, decision: Decision, remembers: bool) -> Keeps:
         ends = {edge.edge: edge for edge in self._layout.edges}
         mine = decision.bounds[self._worker.index]
 
@@ -146,37 +186,14 @@ class RollbackPlanner:
 
         return keeps
 
-    def _resend(
-        self, decision: Decision, remembers: bool
-    ) -> tuple[list[restoring.ResentBatch], list[tuple[int, Message]]]:
+    def _resend(self, decision: Decision, remembers: bool) -> tuple[list[ResentBatch], list[tuple[int, Message]]]:
         """Q'(e): the logged messages that their receivers need again."""
-        local: list[restoring.ResentBatch] = []
+        local: list[ResentBatch] = []
         remote: list[tuple[int, Message]] = []
         logs = wanted(self._layout, self._recorder, self._worker.index, decision.bounds, lambda _: remembers)
         for entry in logs:
             if entry.receiver == self._worker.index:
-                local.append(restoring.ResentBatch(entry.edge, entry.event, entry.time, entry.content()))
+                local.append(ResentBatch(entry.edge, entry.event, entry.time, entry.content()))
             else:
                 remote.append((entry.receiver, entry.message()))
         return local, remote
-
-
-def wanted(
-    layout: Layout,
-    recorder: WorkerRecorder,
-    index: int,
-    bounds: Sequence[Sequence[Bound | None]],
-    remembers: Callable[[int], bool],
-) -> Iterator[LogEntry]:
-    """Of the logs of worker `index`, the messages that their receivers need again when `bounds[worker][processor]` is decided.
-
-    `remembers(processor)`: it has its memory, so all that it has sent has arrived, or waits there.
-    """
-    ends = {edge.edge: edge for edge in layout.edges}
-    for (number, receiver), entries in recorder.logs.items():
-        edge = ends[number]
-        source, target = bounds[index][edge.source], bounds[receiver][edge.target]
-        lives = remembers(edge.source)
-        for entry in entries:
-            if goes_again(edge, source, target, lives, entry.event, entry.time):
-                yield entry

@@ -10,8 +10,14 @@ earlier messages have to be sent again, later ones that wait in the queue are dr
 
 from __future__ import annotations
 
-from recovery.layout import EdgeInfo
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from recovery.layout import EdgeInfo, Layout
 from recovery.metadata import Bound
+from recovery.protocol import AskCost, Cost, Redone, Resent
+from recovery.recorder import LogEntry, WorkerRecorder
+from timely.data.batch import nbytes
 from timely.time import Time
 
 
@@ -37,3 +43,52 @@ def goes_again(
     if not edge.logged and source is not None and time < source:
         return False  # nothing else at such times was logged: a receiver that needed any of it could not be where it is
     return from_log(edge, target, lives, event, time) and owed(source, target, event, time)
+
+
+def wanted(
+    layout: Layout,
+    recorder: WorkerRecorder,
+    index: int,
+    bounds: Sequence[Sequence[Bound | None]],
+    remembers: Callable[[int], bool],
+) -> Iterator[LogEntry]:
+    """Of the logs of worker `index`, the messages that their receivers need again when `bounds[worker][processor]` is decided.
+
+    `remembers(processor)`: it has its memory, so all that it has sent has arrived, or waits there.
+    """
+    ends = {edge.edge: edge for edge in layout.edges}
+    for (number, receiver), entries in recorder.logs.items():
+        edge = ends[number]
+        source, target = bounds[index][edge.source], bounds[receiver][edge.target]
+        lives = remembers(edge.source)
+        for entry in entries:
+            if goes_again(edge, source, target, lives, entry.event, entry.time):
+                yield entry
+
+
+def cost(
+    question: AskCost, layout: Layout, recorder: WorkerRecorder, index: int, generation: int, seconds: float
+) -> Cost:
+    """The cost of a supposed decision on worker `index`: messages sent again, and records handled again.
+
+    `seconds`: what this worker has worked so far. A record is taken to cost what it costs on average here.
+    """
+    failed = question.failed[index]
+    messages: Counter[tuple[int, int]] = Counter()
+    size: Counter[tuple[int, int]] = Counter()
+    numbers = {edge.edge: number for number, edge in enumerate(layout.edges)}
+    for entry in wanted(layout, recorder, index, question.bounds, lambda processor: processor not in failed):
+        key = numbers[entry.edge], entry.receiver
+        messages[key] += 1
+        size[key] += len(entry.payload) if entry.batch is None else nbytes(entry.batch)
+    resent = tuple(Resent(*key, messages[key], size[key]) for key in sorted(messages))
+    each = seconds / recorder.records if recorder.records else 0.0
+    redone = []
+    for processor, bound in enumerate(question.bounds[index]):
+        if bound is None:
+            continue
+        handled = {at: count for at, count in recorder.handled[processor].items() if at >= bound[: len(at)]}
+        if handled:
+            records, epochs = sum(handled.values()), len({at[0] for at in handled})
+            redone.append(Redone(processor, records, epochs, records * each))
+    return Cost(index, generation, question.question, resent, tuple(redone))

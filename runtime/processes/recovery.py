@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from recovery.agent.agent import Agent
 from recovery.layout import lay_out
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
 from recovery.store.reading import take_over
 from runtime.control import Begin, Control, FromChild, ToChild, Warned
-from runtime.inputs import Limits
 from runtime.processes.monitor_link import SocketMonitorLink
 from runtime.processes.worker import StoreTask
 from runtime.recovery_driver import RecoveryDriver
+from runtime.session import Session
 from runtime.store_client import ThreadedStore
 from timely.dataflow.plan import Plan
+from timely.worker.worker import Worker
 
 
 class PreparedRecovery:
     """Recovery in a process that may become any worker."""
 
-    def __init__(self, plan: Plan, where: StoreTask, limits: Limits) -> None:
-        self._plan, self._where, self._limits = plan, where, limits
+    def __init__(self, plan: Plan, where: StoreTask) -> None:
+        self._plan, self._where = plan, where
         self._layout = lay_out(plan)
 
     def open(
@@ -32,8 +35,9 @@ class PreparedRecovery:
         control: Control[ToChild],
         obey: Callable[[list[ToChild]], None],
         tell: Callable[[FromChild], None],
-    ) -> RecoveryDriver:
-        """Take over what earlier incarnations of a worker wrote, and remove what they left half done.
+    ) -> tuple[Worker, Callable[[Session], RecoveryDriver]]:
+        """Take over what earlier incarnations of a worker wrote, and remove what they left half done: the worker, and what is
+        to take part in its session.
 
         `obey` gets what the supervisor says, before the worker acts on what the monitor has said meanwhile. Raises StoreGone.
         """
@@ -52,16 +56,12 @@ class PreparedRecovery:
         for name in found.leftovers:
             client.delete(name)
         monitor = SocketMonitorLink(where.monitor, lambda: obey(control.read()), (control.sock.fileno(),), where.token)
-        return RecoveryDriver(
-            self._plan,
-            self._layout,
-            begin.index,
-            begin.incarnation,
-            monitor,
-            client,
-            journal,
-            found.read(),
-            self._limits,
+        agent = Agent(self._plan, self._layout, begin.index, begin.incarnation, journal, found.read())
+        return agent.worker, partial(
+            RecoveryDriver,
+            agent=agent,
+            monitor=monitor,
+            store=client,
             say=lambda text: tell(Warned(text)),
             patience=where.patience,
         )

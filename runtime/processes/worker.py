@@ -152,13 +152,14 @@ class WorkerProcess:
         self._drive = task.drive
         self._ended: bool | None = None if recovery is None else False
         """True once the supervisor has said so; None: the worker knows itself."""
-        driver = None if recovery is None else recovery.open(begin, control, self.obey, channel.tell)
+        worker, driver = (None, None) if recovery is None else recovery.open(begin, control, self.obey, channel.tell)
         self._link = link()
         self.session = Session(
             plan,
             begin.index,
             self._link,
             task.limits,
+            worker,
             on_capture=_capturing(plan, channel.tell),
             workspace=Workspace(task.files, durable=recovery is not None),
             job=task.job,
@@ -196,7 +197,7 @@ def prepared(task: WorkerTask, plan: Plan) -> PreparedRecovery | None:
         return None
     from runtime.processes.recovery import PreparedRecovery
 
-    return PreparedRecovery(plan, task.store, task.limits)
+    return PreparedRecovery(plan, task.store)
 
 
 def warm_up() -> None:

@@ -227,8 +227,8 @@ def said_to_monitor() -> list[bytes]:
         protocol.Drained(0, 1, (memory, memory)),
         protocol.Restored(0, 1),
         protocol.Released(1),
-        protocol.Held(0, 1, 7, (memory,)),
-        protocol.Supposed(0, 1, 7, (protocol.Resent(1, 0, 5, 99),), (protocol.Redone(1, 5, 2, 0.5),)),
+        protocol.CurrentMemory(0, 1, 7, (memory,)),
+        protocol.Cost(0, 1, 7, (protocol.Resent(1, 0, 5, 99),), (protocol.Redone(1, 5, 2, 0.5),)),
         protocol.Observed(0, 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,)),
     ]
     return [protocol.encode_message(message) for message in messages]
@@ -243,7 +243,7 @@ def said_to_worker() -> list[bytes]:
         protocol.Decision(2, (((3,), None), ((3,), (2,))), (1,), (((1,), (2,)), ((1,), (2,)))),
         protocol.Refused("no"),
         protocol.AskMemory(3),
-        protocol.Suppose(3, (((3,), None),), ((1,),)),
+        protocol.AskCost(3, (((3,), None),), ((1,),)),
         protocol.Observe(0.5, 10.0, (1,)),
     ]
     return [protocol.encode_message(message) for message in messages]
@@ -630,7 +630,7 @@ def said_to_coordinator() -> list[bytes]:
         protocol.Durable(0, 1, 0, (3,), coordinators.xis(3), 5, 0.1),
         protocol.Drained(1, 1, memory),
         protocol.Restored(1, 1),
-        protocol.Held(0, 1, 7, memory),
+        protocol.CurrentMemory(0, 1, 7, memory),
     ]
     return [protocol.encode_message(message) for message in messages]
 

@@ -9,8 +9,11 @@ from typing import Any
 from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
 from falkirk.simulate.world import World
-from recovery.agent import Agent
+from recovery.agent.agent import Agent
+from recovery.agent.effects import Effect, Report
+from recovery.agent.events import Event
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from recovery.protocol import ToMonitor
 from runtime.memory import Cluster
 from tests.falkirk.simulate.programs import Gathering, Holds, InOrder, fed_loop, long_loop, two_loops
 from timely.dataflow.dataflow import Dataflow
@@ -72,12 +75,12 @@ def job(program: str, workers: int, far: int = 3) -> World:
         world.step()
         agents = [process.recovery.agent for process in world._processes if process and process.recovery]
         if len(agents) == workers and all(
-            agent.running and agent._completed and min(agent._completed) >= (far,) and not agent.waits_for_store()
+            agent.running
+            and agent.completion.reported
+            and min(agent.completion.reported) >= (far,)
+            and not agent.waits_for_store()
             for agent in agents
         ):
-            for agent in agents:
-                agent.frames.clear()
-                agent.messages.clear()
             return world
     raise AssertionError(world.explain())
 
@@ -87,6 +90,15 @@ def agent_of(world: World, worker: int) -> Agent:
     assert process is not None
     assert process.recovery is not None
     return process.recovery.agent
+
+
+def tell(agent: Agent, *events: Event, now: float = 1e6) -> list[Effect]:
+    """The effects of events, without a look at invariants: scenarios put agents into states of their own making."""
+    return Agent.step(agent, now, *events)
+
+
+def reports(effects: list[Effect]) -> list[ToMonitor]:
+    return [effect.message for effect in effects if isinstance(effect, Report)]
 
 
 def named(agent: Agent, name: str) -> int:

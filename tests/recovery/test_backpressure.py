@@ -5,31 +5,31 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from recovery.agent import Agent
+from recovery.agent.agent import Agent
 from recovery.backpressure import LARGE_CUT, Backpressure
 
 
-def _backlog(**values: Any) -> tuple[SimpleNamespace, Backpressure]:
+def _late_cut(**values: Any) -> tuple[SimpleNamespace, Backpressure]:
     agent = SimpleNamespace(cutting=True, cut_every=0.5, unwritten=LARGE_CUT + 1, **values)
     return agent, Backpressure(cast(Agent, agent), 1 << 20, 10.0, 0.0)
 
 
 def test_sources_wait_for_a_large_cut_once_it_takes_longer_than_the_interval() -> None:
-    agent, backlog = _backlog()
-    assert [backlog.is_late(now) for now in (1.0, 1.4, 1.6, 9.0)] == [False, False, True, True]
+    agent, backpressure = _late_cut()
+    assert [backpressure.is_late(now) for now in (1.0, 1.4, 1.6, 9.0)] == [False, False, True, True]
     agent.cutting = False
-    assert not backlog.is_late(9.1)
+    assert not backpressure.is_late(9.1)
     agent.cutting = True
-    assert [backlog.is_late(now) for now in (9.2, 9.8)] == [False, True]
+    assert [backpressure.is_late(now) for now in (9.2, 9.8)] == [False, True]
 
 
 def test_they_do_not_wait_for_a_small_cut_however_slow_the_store_is() -> None:
-    agent, backlog = _backlog()
+    agent, backpressure = _late_cut()
     agent.unwritten = 1 << 20
-    assert not any(backlog.is_late(float(now)) for now in range(100))
+    assert not any(backpressure.is_late(float(now)) for now in range(100))
 
 
 def test_where_no_seconds_were_asked_for_they_wait_after_one() -> None:
-    agent, backlog = _backlog()
+    agent, backpressure = _late_cut()
     agent.cut_every = None
-    assert [backlog.is_late(now) for now in (1.0, 1.9, 2.1)] == [False, False, True]
+    assert [backpressure.is_late(now) for now in (1.0, 1.9, 2.1)] == [False, False, True]

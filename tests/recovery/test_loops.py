@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import recovery.checkpoint.checkpoints
-import recovery.rollback.orders
+import recovery.rollback.queues
 from falkirk.simulate.faults import Rates
 from monitor.coordination.cuts import Cuts
 from monitor.coordination.options import Options
+from recovery.agent.completion import GroupInputs
 from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.groups import GroupProgress
 from recovery.layout import EdgeInfo, GroupInfo, Layout, lay_out
 from recovery.metadata import Bound
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
@@ -199,7 +199,7 @@ RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
         "wrong",
         (
             Instead(
-                recovery.rollback.orders,
+                recovery.rollback.queues,
                 "goes_again",
                 lambda edge, *rest: not edge.feedback and goes_again(edge, *rest),
             ),
@@ -209,7 +209,7 @@ RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
         "wrong",
         (
             Change(
-                GroupProgress,
+                GroupInputs,
                 "__init__",
                 "summary if self.depth > 1 else None",
                 "None",

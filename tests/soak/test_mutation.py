@@ -49,7 +49,7 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
         "recovery/rollback/orders.py",
         "RollbackPlanner.orders: None if known else checkpoint.positions if checkpoint is not None else () -> None",
     ): job("logged_exchange", 1),
-    ("recovery/agent.py", "Agent._let_go: if self.alive -> if not self.alive"): job("logged_exchange", 2),
+    ("recovery/agent/agent.py", "Agent._let_go: if self.alive -> if not self.alive"): job("logged_exchange", 2),
     (
         "recovery/recorder.py",
         "LogEntry.content: self.batch if self.batch is not None else decode_batch(self.header, self.payload) -> self.batch",
@@ -133,9 +133,9 @@ def test_texts_and_the_timeline_are_not_mutated() -> None:
 
 
 def test_lines_and_branches_that_are_missed_have_names() -> None:
-    name = "recovery/rollback/replay.py"
+    name = "recovery/rollback/carry_out.py"
     source = simulated_coverage.Source.read(name)
-    line = next(at for at, text in enumerate(source.lines, 1) if "if held" in text)
+    line = next(at for at, text in enumerate(source.lines, 1) if "if order.held" in text)
     report = {"executed_lines": [], "missing_lines": [], "executed_branches": [], "missing_branches": []}
     simulated = {
         **report,

@@ -151,7 +151,7 @@ class TestTheTalkWithAProcess:
         process = world._processes[0]
         assert process is not None
         assert process.recovery is not None
-        generation = process.recovery.worker.generation
+        generation = process.recovery.agent.worker.generation
         world.checks.heard(process, Cut(generation, 0, (1,)))
         world.checks.heard(process, Cut(generation + 1, 0, (NEVER,)))
         with pytest.raises(Violation, match="has not said to be complete"):

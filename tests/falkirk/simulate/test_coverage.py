@@ -62,7 +62,7 @@ class Counted:
         place = of._recorder, p
         if remembers and bound < self._went_to.get(place, bound):
             self.counts["lower the second time"] += 1
-        if remembers and bound < of._stored_at[p]:
+        if remembers and bound < of._recorder.since[p]:
             self.counts["lower than it came back from its store"] += 1
         self._went_to[place] = bound
 

@@ -12,14 +12,15 @@ from functools import partial
 import pytest
 
 import recovery.rollback.orders
+import recovery.rollback.queues
 from falkirk.simulate.faults import Rates
 from monitor.coordination.coordinator import Coordinator
 from monitor.coordination.options import Options
 from monitor.coordination.topology import Topology
-from recovery.agent import Agent
+from recovery.agent.agent import Agent
+from recovery.agent.completion import GroupInputs
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.fixed_point.solve import _Descent
-from recovery.groups import GroupProgress
 from recovery.layout import EdgeInfo
 from recovery.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
@@ -89,7 +90,7 @@ FRONTIERS = {
     "arrivals": rule(
         "f is complete when no input pointstamp in f can still be there",
         Change(
-            GroupProgress,
+            GroupInputs,
             "__init__",
             "plan.arrivals[...].items()",
             "()",
@@ -170,21 +171,21 @@ ROUNDS = {
     ),
     "announced again": rule(
         "durable Ξ ⊆ f(p) are announced again",
-        Change(Agent, "join", "self.checkpoints.durable()", "()"),
+        Change(Agent, "_joining", "self.checkpoints.durable()", "()"),
     ),
     "Ξ before it is durable": rule(
         "Ξ is reported when it is durable",
-        Change(Agent, "save", "self._waiting", "self.messages"),
+        Change(Agent, "_end_cut", "self.gathered.append(message)", "self._report(message)"),
     ),
     "resent within the source": rule(
         "a logged message is resent if τ ∈ f(src)",
-        Instead(recovery.rollback.orders, "goes_again", lambda edge, source, *rest: goes_again(edge, None, *rest)),
+        Instead(recovery.rollback.queues, "goes_again", lambda edge, source, *rest: goes_again(edge, None, *rest)),
         Change(WorkerRecorder, "restored", "[entry for entry in entries if entry.event < bound]", "entries"),
     ),
     "resent outside the target": rule(
         "a logged message is resent if t ∉ f(dst)",
         Instead(
-            recovery.rollback.orders,
+            recovery.rollback.queues,
             "goes_again",
             lambda edge, source, *rest: from_log(edge, *rest) and owed(source, None, *rest[2:]),
         ),
@@ -234,6 +235,7 @@ ROUNDS = {
             "event.time < bound",
             GONE,
         ),
+        Change(RollbackPlanner, "_replay", "base <= event.time < bound", "base <= event.time"),
     ),
     "history in order": rule(
         "`LogHistory` records batches as delivered",
@@ -273,11 +275,11 @@ ROUNDS = {
     ),
     "frontiers wait for seeds": rule(
         "no frontier is computed until all seeds are in",
-        Change(Agent, "turn", "not self.worker.awaited", GONE),
+        Change(Agent, "_on_turn", "not self.worker.awaited", GONE),
     ),
     "early frames": rule(
         "the first progress message of a generation is the whole seed: it is not lost",
-        Change(Agent, "receive", "self._early.append(...)", GONE),
+        Change(Agent, "_on_frame", "self.early.append(...)", GONE),
     ),
 }
 
@@ -292,11 +294,11 @@ GARBAGE = {
     ),
     "positions one epoch late": rule(
         "a source reports t only after t's end position is durable",
-        Change(Checkpoints, "_begin", "int(bound[0])", "int(bound[0]) + 1"),
+        Change(Checkpoints, "sources", "int(bound[0])", "int(bound[0]) + 1"),
     ),
     "positions of every partition": rule(
         "a source's position is durable for every partition",
-        Change(Checkpoints, "_begin", "positions(p, int(bound[0]))", "positions(p, int(bound[0]))[:1]"),
+        Change(Checkpoints, "_begin", "positions[p]", "positions[p][:1]"),
     ),
     "seek": rule(
         "a source reads again what lies outside f",

@@ -191,7 +191,7 @@ def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.
 
     def watched(self: RollbackPlanner, p: int, bound: Any, remembers: bool) -> Any:
         nonlocal below
-        below += self._remembers and bound < self._stored_at[p]
+        below += self._remembers and bound < self._recorder.since[p]
         return restore(self, p, bound, remembers)
 
     monkeypatch.setattr(RollbackPlanner, "_restore", watched)

@@ -27,6 +27,7 @@ from recovery.checkpoint import checkpoints, pace
 from recovery.metadata import Xi
 from recovery.policies import LogHistory
 from recovery.protocol import (
+    AskCost,
     Completed,
     Cut,
     Decision,
@@ -36,7 +37,6 @@ from recovery.protocol import (
     Join,
     Released,
     Restored,
-    Suppose,
     ToMonitor,
     ToWorker,
     decode_to_monitor,
@@ -170,7 +170,7 @@ class TroubledWorld(World):
             layout = monitor.coordinator.layout
             processors = len(layout.processors)
             failed = [(self._chance.randrange(processors), self._chance.randrange(self.workers)) for _ in range(2)]
-            self._send(0, Suppose(self.steps, (), ()))  # one that no worker can answer
+            self._send(0, AskCost(self.steps, (), ()))  # one that no worker can answer
             self._tell(Asked(self.steps, tuple(failed)))
         if monitor.coordinator.phase is not JobPhase.DECIDING:
             self._decides = False
@@ -300,7 +300,7 @@ class TroubledWorld(World):
 
     def _turn(self, process: Process) -> None:
         if process.recovery is not None and process.connected and self._monitor is not None:
-            process.recovery._backlog.heard(self.now)  # in production a monitor that is there is heard of often
+            process.recovery._backpressure.heard(self.now)  # in production a monitor that is there is heard of often
         try:
             super()._turn(process)
         except FalkirkError:
@@ -311,8 +311,8 @@ class TroubledWorld(World):
     def _open(self, process: Process) -> None:
         super()._open(process)
         if process.recovery is not None and self._chance.random() < 0.5:
-            backlog = process.recovery._backlog  # little may wait for a monitor that is away
-            backlog._patience, backlog._most = 0.05, 200
+            backpressure = process.recovery._backpressure  # little may wait for a monitor that is away
+            backpressure._patience, backpressure._most = 0.05, 200
 
     def _fence(self, worker: int, incarnation: int, reason: str) -> None:
         process = self._processes[worker]

@@ -13,7 +13,7 @@ from monitor.coordination.effects import Answer
 from monitor.coordination.events import Asked
 from monitor.coordination.workers import JobPhase
 from monitor.explain.what_if import PATIENCE_SECONDS, restart, targets
-from recovery.agent import Agent
+from recovery.agent.agent import Agent
 from recovery.metadata import at_cut
 from recovery.protocol import Decision
 from recovery.rollback.orders import RollbackPlanner
@@ -248,16 +248,18 @@ def test_what_a_worker_with_work_before_it_holds_is_never_less_than_what_it_has_
     program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = 0
-    receive = Agent.receive
+    step = Agent.step
 
-    def look(agent: Agent, frame: Any) -> None:
+    def look(agent: Agent, now: float, *events: Any) -> Any:
         nonlocal looked
-        receive(agent, frame)
-        if agent.running and agent._completed is not None:
+        found = step(agent, now, *events)
+        reported = agent.completion.reported
+        if agent.running and reported is not None:
             looked += 1
             for info, held in zip(agent.layout.processors, agent._memory()):
-                assert held.upto >= at_cut(agent._completed[info.group], info.depth)
+                assert held.upto >= at_cut(reported[info.group], info.depth)
+        return found
 
-    monkeypatch.setattr(Agent, "receive", look)
+    monkeypatch.setattr(Agent, "step", look)
     counting(program, 2, 1).run()
     assert looked

@@ -5,6 +5,7 @@ Each rule has a scenario made for it that comes out otherwise without the rule.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -149,7 +150,7 @@ def decided_twice() -> Any:
     _, checkpoints = _checkpoints(journal)
     checkpoints.open()
     for epoch in (3, 5):
-        assert checkpoints.advance(checkpoints.cut(1, (epoch,), lambda p: None, lambda p, epoch: ()))
+        assert checkpoints.advance(checkpoints.cut(1, (epoch,), lambda p: None, defaultdict(tuple)))
     _write(disk, journal)
     for generation, bound in ((2, (3,)), (3, None), (4, None)):
         checkpoints.apply(generation, (None, bound))
@@ -213,7 +214,7 @@ def remembered() -> Any:
         _write(disk, journal)
         checkpoints.forget_decisions()
     for epoch in (1, 2, 3):
-        assert checkpoints.advance(checkpoints.cut(1, (epoch,), lambda p: None, lambda p, epoch: ()))
+        assert checkpoints.advance(checkpoints.cut(1, (epoch,), lambda p: None, defaultdict(tuple)))
         _write(disk, journal)
         checkpoints.forget_decisions()
     _, again = _checkpoints()
@@ -255,7 +256,7 @@ def saved_anew(restarts: bool = False) -> Any:
     first = journal.next_number
     for epoch in range(1, 5):
         state.write((epoch,), {"k": epoch, epoch: "new"})
-        draft = checkpoints.cut(1, (epoch + 1,), lambda p: state if p else None, lambda p, epoch: ())
+        draft = checkpoints.cut(1, (epoch + 1,), lambda p: state if p else None, defaultdict(tuple))
         while not checkpoints.advance(draft):
             pass
         _write(disk, journal)
@@ -291,7 +292,7 @@ def collected() -> Any:
     journal.resume()
     _, checkpoints = _checkpoints(journal)
     for epoch in range(1, 6):
-        assert checkpoints.advance(checkpoints.cut(1, (epoch,), lambda p: None, lambda p, epoch: ()))
+        assert checkpoints.advance(checkpoints.cut(1, (epoch,), lambda p: None, defaultdict(tuple)))
         _write(disk, journal)
     checkpoints.collect(1, (4,))
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ def _checkpoints() -> Checkpoints:
 
 def _cut(checkpoints: Checkpoints, at: int, state: State) -> int:
     """Make a cut; the number of steps that it took."""
-    draft = checkpoints.cut(0, (at,), lambda p: state if p == SINK else None, lambda p, epoch: ())
+    draft = checkpoints.cut(0, (at,), lambda p: state if p == SINK else None, defaultdict(tuple))
     steps = 1
     while not checkpoints.advance(draft):
         steps += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -79,9 +80,7 @@ class Job:
     def cut(self, at: int) -> None:
         """Save what lies before epoch `at`, durably."""
         before = self.checkpoints.saved_rows
-        draft = self.checkpoints.cut(
-            0, (at,), lambda p: self.subject.state if p == COUNT else None, lambda p, epoch: ()
-        )
+        draft = self.checkpoints.cut(0, (at,), lambda p: self.subject.state if p == COUNT else None, defaultdict(tuple))
         while not self.checkpoints.advance(draft):
             pass
         self.cut_rows = self.checkpoints.saved_rows - before

@@ -14,16 +14,17 @@ import recovery.fixed_point.solve
 import recovery.rollback.orders
 import recovery.rollback.queues
 import recovery.store.reading
-from recovery.agent import Agent
+from recovery.agent.agent import Agent
+from recovery.agent.events import Heard
 from recovery.fixed_point.solve import LIVE
 from recovery.metadata import to_frontier
 from recovery.protocol import (
     Decision,
 )
-from recovery.recorder import LogEntry
+from recovery.recorder import LogEntry, WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import stays
-from tests.recovery.jobs import agent_of, job, named
+from tests.recovery.jobs import agent_of, job, named, tell
 from tests.support.mutation import GONE, Change, Instead, Rules
 from timely.io.memory import rows_of
 from timely.time import Frontier
@@ -52,7 +53,7 @@ def rollback(agent: Agent, remembers: bool = True) -> RollbackPlanner:
         agent._attributes,
         agent._beside,
     )
-    return RollbackPlanner(*parts, remembers, agent._stored_at)
+    return RollbackPlanner(*parts, remembers)
 
 
 def lower_again() -> Any:
@@ -62,7 +63,7 @@ def lower_again() -> Any:
     state = agent.worker.runtimes[count].operator.state
     assert state is not None
     last = max(saved.bound for saved in agent.checkpoints.saved())
-    assert last < agent._upto(count)
+    assert last < agent.completion.at(count)
 
     def counted(bound: Any) -> list[Any]:
         kept = agent.worker.runtimes[count].operator.state
@@ -71,9 +72,9 @@ def lower_again() -> Any:
         return sorted(repr(record) for run in runs for record in rows_of(run.batch))
 
     before = counted(last)
-    for generation, bound in ((99, agent._upto(count)), (100, last)):
+    for generation, bound in ((99, agent.completion.at(count)), (100, last)):
         names = {f"{info.name}_0": bound for info in agent.layout.processors}
-        agent._decide(msgspec.structs.replace(decision(agent, 1, **names), generation=generation))
+        tell(agent, Heard(msgspec.structs.replace(decision(agent, 1, **names), generation=generation)))
     return bool(before), counted(last) == before, agent._memory()[count].since
 
 
@@ -82,7 +83,7 @@ rule(
     "a survivor that has gone back once still remembers what lies before that",
     lower_again,
     (True, True, (0,)),
-    Change(Agent, "_decide", "min(self._stored_at[p], bound) if remembers else bound", "bound"),
+    Change(WorkerRecorder, "restored", "bound if requests is not None else min(bound, self.since[processor])", "bound"),
 )
 TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]
 

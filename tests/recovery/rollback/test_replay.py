@@ -17,7 +17,7 @@ from falkirk.simulate.faults import Rates
 from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
-from recovery.agent import Agent
+from recovery.agent.agent import Agent
 from recovery.checkpoint import operator_memory
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.metadata import at_epoch
@@ -194,8 +194,8 @@ def test_the_seeds_replay_in_living_and_in_new_processes_from_snapshots_and_from
     def restored(self: RollbackPlanner, p: int, bound: Any, remembers: bool) -> Any:
         base = self._checkpoints.base(p, bound)
         found = restore(self, p, bound, remembers)
-        if found.operator is not None and any(bound):
-            living = self._remembers and (bound >= self._stored_at[p] or self._between(p, bound))
+        if found.replay is not None and any(bound):
+            living = self._remembers and (bound >= self._recorder.since[p] or self._between(p, bound))
             met[f"{'living' if living else 'new'} from {'a snapshot' if any(base) else 'the beginning'}"] += 1
         return found
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from recovery.agent import Agent, WorkerPhase
-from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.agent.agent import Agent, WorkerPhase
+from recovery.agent.completion import Completion, GroupInputs
+from recovery.agent.effects import SendFrame, Store
+from recovery.agent.events import Connected, Heard, PieceDue, Received, Stored, TurnEnded
+from recovery.checkpoint.checkpoints import PIECE_ROWS, Checkpoints
 from recovery.fixed_point.solve import LIVE
-from recovery.groups import GroupProgress
 from recovery.metadata import to_frontier
 from recovery.protocol import (
     Completed,
@@ -23,7 +25,7 @@ from recovery.protocol import (
     Drained,
 )
 from recovery.recorder import LogEntry, WorkerRecorder
-from tests.recovery.jobs import agent_of, job, named
+from tests.recovery.jobs import agent_of, job, named, reports, tell
 from tests.support.mutation import GONE, Change, Instead, Rules
 from timely.data.messages import Frame, Message
 from timely.operators.ends import StagedEnd
@@ -48,18 +50,21 @@ def pause() -> Any:
     assert at is not None
     agent.worker.feed(node, at, list(range(40)))
     generation = agent.worker.generation
-    agent.hear(Drain(agent.round + 1, (0, 1)))
-    flushed, marked = agent.frames[0][1], agent.frames[-1][1]
+    effects = tell(agent, Heard(Drain(agent.round + 1, (0, 1))))
+    frames = [effect.frame for effect in effects if isinstance(effect, SendFrame)]
+    flushed, marked = frames[0], frames[-1]
     before = (bool(flushed.messages), bool(flushed.progress), marked.ends, agent.running, agent.phase)
     edge = next(edge for edge in agent.layout.edges if edge.spread)
     queued = agent.worker.queued_bytes
-    agent.receive(Frame(0, generation, [Message(edge.edge, 1, at, at, b"header", [b"payload"])]))
-    agent.receive(Frame(0, generation, ends=agent.round))
+    message = Message(edge.edge, 1, at, at, b"header", [b"payload"])
+    effects += tell(agent, Received(Frame(0, generation, [message])))
+    effects += tell(agent, Received(Frame(0, generation, ends=agent.round)))
+    said = reports(effects)
     return (
         *before,
         agent.worker.queued_bytes > queued,
-        [type(message).__name__ for message in agent.messages],
-        isinstance(agent.messages[-1], Drained),
+        [type(message).__name__ for message in said],
+        isinstance(said[-1], Drained),
     )
 
 
@@ -89,7 +94,7 @@ for _name, _says, _change in (
         "receivers queue all that comes before the marker",
         Change(
             Agent,
-            "receive",
+            "_on_frame",
             "frame.generation == self.worker.generation",
             "frame.generation == self.worker.generation and self.phase == WorkerPhase.RUNNING",
         ),
@@ -97,7 +102,7 @@ for _name, _says, _change in (
     (
         "waits for markers",
         "only then do they report Ξ(p, ⊤) and C(d)",
-        Change(Agent, "_settle", "any(...)", "False"),
+        Change(Agent, "_report_drained", "any(...)", "False"),
     ),
     (
         "what waits may still cause something",
@@ -116,8 +121,8 @@ def acted_on() -> Any:
     recorder.notified(first, (50,))
     recorder.notified(first, (40,))
     group = agent.layout.processors[second].group
-    agent.checkpoints.cut(group, (60,), agent._state, lambda p, epoch: ())
-    agent._settled[third] = (70,)
+    agent.checkpoints.cut(group, (60,), agent._state, {p: () for p, _ in agent.checkpoints.sources(group, (60,))})
+    agent.completion.before[third] = (70,)
     now = [agent._memory()[p].notified for p in (first, second, third)]
     recorder.restored(first, (45,), None)
     recorder.restored(second, (30,), (), ())
@@ -143,19 +148,19 @@ def complete_here() -> Any:
     worker._ready.clear()
     worker.tracker = tracker_for(agent._plan.topology)
     found = []
-    agent._settled = [info.nothing for info in agent.layout.processors]
+    agent.completion.before = [info.nothing for info in agent.layout.processors]
     place = agent._plan.processors[named(agent, "in")].place
     assert place is not None
     worker.tracker.update(place, (7,), +1)
-    found.append(agent._upto(p)[0] <= 7)
+    found.append(agent.completion.at(p)[0] <= 7)
     worker.tracker.update(place, (7,), -1)
     runtime.ctx.pending = {(8,): (5,)}
-    found.append(agent._upto(p)[0] <= 8)
+    found.append(agent.completion.at(p)[0] <= 8)
     runtime.ctx.pending = {}
     worker._ready = [((0,), 0, p, (4,))]
-    found.append(agent._upto(p)[0] <= 4)
-    agent._settled[p] = (9,)
-    return (*found, agent._upto(p))
+    found.append(agent.completion.at(p)[0] <= 4)
+    agent.completion.before[p] = (9,)
+    return (*found, agent.completion.at(p))
 
 
 COMPLETE = "f is complete when no input pointstamp, held capability or pending notification in f can still be there"
@@ -163,13 +168,13 @@ for _name, _says, _change in (
     (
         "requests are outstanding",
         COMPLETE,
-        Change(Agent, "_upto", "runtime.ctx.pending", "()"),
+        Change(Completion, "at", "runtime.ctx.pending", "()"),
     ),
-    ("queues are outstanding", COMPLETE, Change(Agent, "_upto", "for (op, time) in local: ...", "()")),
+    ("queues are outstanding", COMPLETE, Change(Completion, "at", "for (op, time) in local: ...", "()")),
     (
-        "settled",
+        "complete before",
         "frontiers may regress; N̄ makes that safe",
-        Change(Agent, "_upto", "least = max(least, self._settled[p])", GONE),
+        Change(Completion, "at", "least = max(least, self.before[p])", GONE),
     ),
 ):
     rule(_name, _says, complete_here, (True, True, True, (9,)), _change)
@@ -179,9 +184,8 @@ def frames_of_other_generations() -> Any:
     agent = agent_of(job("ordered", 2), 0)
     generation, messages = agent.worker.generation, [Message(1, 1, (5,), (5,), b"header", [b"payload"])]
     queued = agent.worker.queued_bytes
-    agent.receive(Frame(1, generation - 1, messages))
-    agent.receive(Frame(1, generation + 1, messages))
-    return agent.worker.queued_bytes - queued, len(agent._early)
+    tell(agent, Received(Frame(1, generation - 1, messages)), Received(Frame(1, generation + 1, messages)))
+    return agent.worker.queued_bytes - queued, len(agent.early)
 
 
 rule(
@@ -191,7 +195,7 @@ rule(
     (0, 1),
     Change(
         Agent,
-        "receive",
+        "_on_frame",
         "if frame.generation == self.worker.generation:\n    self.worker.receive(frame)",
         "self.worker.receive(frame)",
     ),
@@ -202,8 +206,9 @@ rule(
 def twice() -> Any:
     """The decision that was applied is heard again."""
     agent = agent_of(job("ordered", 2), 0)
-    agent.hear(Decision(agent.worker.generation, ((LIVE,) * 8,) * 2, (), tuple(map(tuple, agent.low))))
-    return len(agent.frames), agent.waits_for_store(), agent.phase
+    decision = Decision(agent.worker.generation, ((LIVE,) * 8,) * 2, (), tuple(map(tuple, agent.low)))
+    effects = tell(agent, Heard(decision))
+    return len(effects), agent.waits_for_store(), agent.phase
 
 
 rule(
@@ -297,17 +302,17 @@ rule(
 def idle_worker() -> Any:
     """Worker 1 has done nothing, and hears that epochs are over everywhere."""
     agent = agent_of(job("ordered", 2), 1)
-    assert agent._completed is not None
-    before = agent._completed
+    assert agent.completion.reported is not None
+    before = agent.completion.reported
     world = agent.worker
     source = next(node.index for node in agent._plan.graph.of_kind("source"))
     place = agent._plan.processors[agent._plan.of_node[source]].place
     assert place is not None
     (time,) = world.tracker.leaving(place)
-    agent.receive(Frame(0, world.generation, [], [(place, (time[0] + 2,), 1), (place, time, -1)]))
+    tell(agent, Received(Frame(0, world.generation, [], [(place, (time[0] + 2,), 1), (place, time, -1)])))
     world.run()
-    agent.turn(quiet=True, now=1e6)
-    told = [message.upto for message in agent.messages if isinstance(message, Completed)]
+    effects = tell(agent, TurnEnded(True, 0.0))
+    told = [message.upto for message in reports(effects) if isinstance(message, Completed)]
     return bool(told) and all(new > old for new, old in zip(told[-1][:1], before))
 
 
@@ -316,7 +321,7 @@ rule(
     IDLE,
     idle_worker,
     True,
-    Change(Agent, "turn", "quiet and now - self._reported_at >= every", "False"),
+    Change(Agent, "_on_turn", "quiet and self._now - self._reported_at >= REPORT_SECONDS", "False"),
 )
 
 
@@ -324,13 +329,12 @@ def late_cuts() -> Any:
     """A cut that was announced in an earlier generation, one that comes while links are drained, and one before that."""
     agent = agent_of(job("tight", 2), 0)
     generation = agent.worker.generation
-    agent.hear(Cut(generation - 1, 0, (100,)))
-    found = [len(agent._due)]
-    agent.hear(Cut(generation, 0, (100,)))
-    agent.hear(Drain(agent.round + 1, (0, 1)))
-    found.append(len(agent._due))
-    agent.hear(Cut(generation, 0, (100,)))
-    return *found, len(agent._due), len(agent._waiting)
+    tell(agent, Heard(Cut(generation - 1, 0, (100,))))
+    found = [len(agent.due)]
+    tell(agent, Heard(Cut(generation, 0, (100,))), Heard(Drain(agent.round + 1, (0, 1))))
+    found.append(len(agent.due))
+    tell(agent, Heard(Cut(generation, 0, (100,))))
+    return *found, len(agent.due), len(agent.gathered)
 
 
 CUTS = "checkpoints fall between activations, of this generation, and not while links are drained"
@@ -338,44 +342,41 @@ for _name, _old in {
     "cuts of an old generation": "message.generation == self.worker.generation",
     "cuts while links are drained": "self.phase == WorkerPhase.RUNNING",
 }.items():
-    rule(_name, CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "hear", _old, GONE))
-rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_pause", "self._due.clear()", GONE))
+    rule(_name, CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_on_heard", _old, GONE))
+rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_pause", "self.due.clear()", GONE))
 
 
 def saved_and_drained() -> Any:
     """A worker pauses in the midst of a cut: what it says, before that is durable and then."""
     agent = agent_of(job("logs", 1), 0)
     p = named(agent, "third")
-    assert agent._completed is not None
+    assert agent.completion.reported is not None
     group = agent.layout.processors[p].group
-    agent.hear(Cut(agent.worker.generation, group, agent._completed[group]))
-    agent.save()
+    tell(agent, Heard(Cut(agent.worker.generation, group, agent.completion.reported[group])))
+    tell(agent, PieceDue(PIECE_ROWS))
     begun = agent.saving
-    agent.hear(Drain(agent.round + 1, (0,)))
-    found = [len(agent.messages)]
-    sealed = agent.seal()
-    assert sealed is not None
-    found.append(len(agent.messages))
-    agent.stored(sealed[0])
-    return begun, *found, [type(message).__name__ for message in agent.messages]
+    effects = tell(agent, Heard(Drain(agent.round + 1, (0,))))
+    (segment,) = (effect for effect in effects if isinstance(effect, Store))
+    said = reports(tell(agent, Stored(segment.name)))
+    return begun, len(reports(effects)), [type(message).__name__ for message in said]
 
 
 for _name, _changes in {
     "drained when it is durable": (
         Change(
             Agent,
-            "_settle",
+            "_report_drained",
             "self.phase != WorkerPhase.DRAINING or self.waits_for_store() or self.journal.gathered",
             "self.phase != WorkerPhase.DRAINING",
         ),
     ),
-    "what was begun is ended": (Change(Agent, "_pause", "self.save(at_once=True)", GONE),),
+    "what was begun is ended": (Change(Agent, "_pause", "self._finish_draft()", GONE),),
 }.items():
     rule(
         _name,
         "Ξ is announced only after Ξ, S and L are durable, and Ξ(p, ⊤) after all that was announced",
         saved_and_drained,
-        (True, 0, 0, ["Durable", "Drained"]),
+        (True, 0, ["Durable", "Drained"]),
         *_changes,
     )
 
@@ -386,17 +387,17 @@ def held_here() -> Any:
     p = named(agent, "first")
     place = agent._plan.processors[p].place
     assert place is not None
-    agent._settled = [info.nothing for info in agent.layout.processors]
-    agent._completed = None
+    agent.completion.before = [info.nothing for info in agent.layout.processors]
+    agent.completion.reported = None
     agent.worker.tracker.update(place, (2,), +1)
-    group = GroupProgress(agent._plan, agent.layout, agent.layout.processors[p].group)
-    return agent._upto(p)[0] <= 2, agent._complete(group, [])[0] <= 2
+    group = GroupInputs(agent._plan, agent.layout, agent.layout.processors[p].group)
+    return agent.completion.at(p)[0] <= 2, agent.completion.of_group(group, [])[0] <= 2
 
 
 HELD = "f is complete when no held capability in f can still be there"
 for _name, _change in {
-    "held capabilities": Change(Agent, "_upto", "times += tracker.leaving(runtime.processor.place)", GONE),
-    "held capabilities in a group": Change(GroupProgress, "__init__", "places[processor.place, None] = None", GONE),
+    "held capabilities": Change(Completion, "at", "times += tracker.leaving(runtime.processor.place)", GONE),
+    "held capabilities in a group": Change(GroupInputs, "__init__", "places[processor.place, None] = None", GONE),
 }.items():
     rule(_name, HELD, held_here, (True, True), _change)
 
@@ -406,13 +407,12 @@ def told_again() -> Any:
     agent = agent_of(job("logs", 1), 0)
     third = named(agent, "third")
     other = agent.worker.runtimes[named(agent, "first")]
-    before = agent._upto(third)
+    before = agent.completion.at(third)
     assert any(before)
     agent.worker._ready.append(((0,), 0, other.processor.index, (0,)))
-    agent.join()
-    agent.turn(quiet=False, now=1e-6)
-    told = [message.upto for message in agent.messages if isinstance(message, Completed)]
-    return agent._upto(third) >= before, told == [agent._completed]
+    effects = tell(agent, Connected(), TurnEnded(False, 0.0), now=1e-6)
+    told = [message.upto for message in reports(effects) if isinstance(message, Completed)]
+    return agent.completion.at(third) >= before, told == [agent.completion.reported]
 
 
 rule(
@@ -420,7 +420,7 @@ rule(
     "a living worker does not say less to a new monitor than it did: it would be given up for that",
     told_again,
     (True, True),
-    Change(Agent, "join", "self._reported_at = float('-inf')", "self._completed = None"),
+    Change(Agent, "_join", "self._reported_at = float('-inf')", "self.completion.reported = None"),
 )
 
 
@@ -435,16 +435,17 @@ def test_a_checkpoint_that_is_asked_for_again_is_still_offered_to_a_new_monitor(
     (group,) = {agent.layout.processors[named(agent, name)].group for name in ("in", "down-leave")}
     before = agent.checkpoints.durable()
     last = max(xi.bound for xi in before if xi.processor == named(agent, "down-leave"))
-    agent.hear(Cut(agent.worker.generation, group, last))
-    agent.save(at_once=True)
+    tell(agent, Heard(Cut(agent.worker.generation, group, last)))
+    assert not agent.checkpoints.sources(group, last)
+    while agent.saving:
+        tell(agent, PieceDue(PIECE_ROWS))
     assert agent.waits_for_store()
     assert agent.checkpoints.durable() == before
 
 
 def test_a_worker_that_has_been_busy_ever_since_a_rollback_says_that_it_is_alive() -> None:
     agent = agent_of(job("tight", 2), 0)
-    agent._completed = None
-    agent.turn(quiet=False, now=1e6)
-    (message,) = agent.messages
+    agent.completion.reported = None
+    (message,) = reports(tell(agent, TurnEnded(False, 0.0)))
     assert isinstance(message, Completed)
     assert set(message.upto) == {(0,)}

@@ -1,0 +1,554 @@
+"""The agent: makes cuts, reports them once they are durable, lets go of what low-watermarks free, and carries out rollbacks.
+
+A state machine without I/O or clock: `step` takes events (`recovery.agent.events`), and gives effects
+(`recovery.agent.effects`).
+It owns the pure worker, and shares its turns: its driver (`runtime.recovery_driver`) runs the worker while the agent is
+`running`. Sections 4.2 and 4.4 of Isard and Abadi, *Falkirk Wheel*, and docs/recovery.md say what it does and why.
+
+`check` says what is true of it between two steps (`recovery.agent.invariants`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+
+from recovery.agent.completion import Completion
+from recovery.agent.effects import (
+    Acknowledge,
+    AskPositions,
+    Delete,
+    Effect,
+    Fail,
+    Perform,
+    Report,
+    Rewind,
+    SendFrame,
+    Store,
+)
+from recovery.agent.events import (
+    Connected,
+    Event,
+    GenerationBegun,
+    Heard,
+    PieceDue,
+    PositionsFound,
+    Received,
+    Stored,
+    TurnEnded,
+)
+from recovery.agent.invariants import INVARIANTS
+from recovery.checkpoint.attributes import Attributes
+from recovery.checkpoint.checkpoints import Checkpoints, Draft, Positions
+from recovery.checkpoint.operator_memory import Beside
+from recovery.checkpoint.records import key_of, record_of
+from recovery.layout import Layout
+from recovery.metadata import NEVER, Bound, to_frontier
+from recovery.protocol import (
+    AskCost,
+    AskMemory,
+    Completed,
+    CurrentMemory,
+    Cut,
+    Decision,
+    Drain,
+    Drained,
+    Durable,
+    InMemory,
+    Join,
+    Refused,
+    Released,
+    Restored,
+    ToMonitor,
+    ToWorker,
+    Unanswered,
+    Watermarks,
+)
+from recovery.recorder import WorkerRecorder
+from recovery.rollback.carry_out import carry_out
+from recovery.rollback.orders import RollbackPlanner
+from recovery.rollback.queues import cost
+from recovery.store.journal import Journal
+from recovery.store.segments import Section, SegmentMeta
+from timely.data.messages import Frame
+from timely.dataflow.plan import Plan
+from timely.errors import FalkirkError
+from timely.operators.ends import StagedEnd
+from timely.state.interface import State
+from timely.story import Story, check
+from timely.worker import restoring
+from timely.worker.worker import Worker
+
+HEARTBEAT_SECONDS = 0.5
+"""A worker says at least so often that it is alive."""
+
+ITERATION_SECONDS = 0.1
+"""A worker that is busy in a loop says so often how many iterations are over."""
+
+REPORT_SECONDS = 0.02
+"""A worker that is quiet says so often how far it is, if it has come further."""
+
+
+_WITHIN_A_TURN = (Received, GenerationBegun, PieceDue, PositionsFound)
+"""`TurnEnded` follows: one write serves all of a turn."""
+
+
+class WorkerPhase(Enum):
+    """The phase of a worker in the rounds of rollback."""
+
+    JOINING = "waits for the first decision"
+    RUNNING = "runs"
+    DRAINING = "empties its links"
+    DRAINED = "waits for the decision"
+    RELEASED = "is done for good"
+
+
+def staged_nodes(layout: Layout, plan: Plan) -> frozenset[int]:
+    """The sinks and captures whose output waits for the low-watermark, by node."""
+    return frozenset(
+        plan.processors[p].node.index for p, info in enumerate(layout.processors) if info.role in ("sink", "capture")
+    )
+
+
+class Agent:
+    """Recovery on worker `index`.
+
+    Args:
+        incarnation: tells this process from earlier ones of the same worker.
+        journal: fenced, and read by its caller (`recovery.store.reading.take_over`).
+        segments: what earlier incarnations wrote, all that is needed, in order; none for a new worker.
+
+    Raises FalkirkError when `segments` are of another program.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        layout: Layout,
+        index: int,
+        incarnation: int,
+        journal: Journal,
+        segments: Iterable[tuple[SegmentMeta, list[Section]]] = (),
+    ) -> None:
+        self.layout = layout
+        self.index = index
+        self.incarnation = incarnation
+        self.recorder = WorkerRecorder(layout, index)
+        self.worker = Worker(plan, index, self.recorder, staged=staged_nodes(layout, plan))
+        self.worker.awaited = {-1}
+        self.checkpoints = Checkpoints(layout, self.recorder, journal)
+        self.journal = journal
+        self.completion = Completion(plan, layout, self.worker)
+        self.story = Story()
+        self.phase = WorkerPhase.JOINING
+        self.round = 0
+        """The newest round that was heard of."""
+        self.alive = False
+        """True once it has memory: since the first decision that it has carried out."""
+        self.low: list[list[Bound]] = [[info.nothing for info in layout.processors] for _ in range(layout.workers)]
+        """W of every processor: `low[worker][processor]`."""
+        self.refused: str | None = None
+        self.due: list[Cut] = []
+        """Cuts that were asked for and are not begun."""
+        self.draft: Draft | None = None
+        """The cut that is being made."""
+        self.gathered: list[ToMonitor] = []
+        """Reports to be made when what was gathered for the next segment is durable."""
+        self.sealed: list[ToMonitor] = []
+        """Reports to be made when the segment that is being written is durable."""
+        self.early: list[Frame] = []
+        """Frames of a generation that has not begun here."""
+        self._plan = plan
+        self._effects: list[Effect] = []
+        self._now = float("-inf")
+        self._reported_at = float("-inf")
+        self._peers: tuple[int, ...] = ()
+        self._ended: dict[int, int] = {}
+        """By worker, the newest round of which its end marker has come."""
+        self._acknowledged = dict.fromkeys((node.index for node in plan.graph.of_kind("source")), 0)
+        self._begun = False
+        self._worked = 0.0
+        self._attributes = Attributes(layout, self.worker, self.recorder)
+        self._beside = Beside(layout, self.worker)
+        self.recorder.beside = self._beside.watched()
+        self._busy_seconds = ITERATION_SECONDS if self.completion.within_epochs else HEARTBEAT_SECONDS
+        self._load(segments)
+
+    def _load(self, segments: Iterable[tuple[SegmentMeta, list[Section]]]) -> None:
+        read = [(meta, sections, [record_of(section.head) for section in sections]) for meta, sections in segments]
+        last = {key_of(record): meta.number for meta, _, records in read for record in records}
+        current = [
+            (record, section.payload)
+            for meta, sections, records in read
+            for record, section in zip(records, sections)
+            if last[key_of(record)] == meta.number
+        ]
+        self.checkpoints.load(current)
+        live = self.checkpoints.live_keys()
+        for meta, sections, records in read:
+            keys = [key_of(record) for record in records]
+            self.journal.recovered(
+                meta, sections, [key if key in live and last[key] == meta.number else None for key in keys]
+            )
+        self.journal.resume()
+        if not current:
+            self.checkpoints.open()
+
+    def step(self, now: float, *events: Event) -> list[Effect]:
+        """Take events that have come together, in their order. The effects are to be carried out in theirs."""
+        self._now = now
+        try:
+            for event in events:
+                self._take(event)
+            if not isinstance(events[-1], _WITHIN_A_TURN):
+                self._write()
+        except Exception as error:
+            if not isinstance(error, FalkirkError):
+                self.story.tell(now, events, self._effects)
+                error.add_note(str(self.story))
+            raise
+        effects, self._effects = self._effects, []
+        if effects or not isinstance(events[-1], TurnEnded | PieceDue):
+            self.story.tell(now, events, effects)
+        return effects
+
+    def check(self) -> None:
+        """Raise InvariantBroken if this agent is in a state in which it must not be between two steps."""
+        check(self, INVARIANTS, self.story)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case TurnEnded(quiet, worked):
+                self._worked = worked
+                self._on_turn(quiet)
+            case Heard(message):
+                self._on_heard(message)
+                self._acknowledge()
+            case Received(frame):
+                self._on_frame(frame)
+            case PieceDue(rows):
+                self.checkpoints.piece_rows = rows
+                self._make_piece()
+            case PositionsFound(positions):
+                self.draft = self._begin_cut(positions)
+                self._make_piece()
+            case Stored(name):
+                self._on_stored(name)
+            case GenerationBegun():
+                self._begun = False
+                restoring.resume(self.worker)
+            case Connected():
+                self._join()
+
+    # ------------------------------------------------------------------------------------------ for the driver to read
+
+    @property
+    def running(self) -> bool:
+        """True if sources may be read and the worker run."""
+        return self.phase == WorkerPhase.RUNNING and not self.worker.awaited
+
+    @property
+    def begins(self) -> bool:
+        """True if it is `running` in a new generation: `GenerationBegun` must come before the worker is run."""
+        return self._begun
+
+    @property
+    def done(self) -> bool:
+        """True if everything is complete, persisted and released, and the monitor knows."""
+        return self.phase == WorkerPhase.RELEASED
+
+    @property
+    def saving(self) -> bool:
+        """True if a piece of a cut can be made now: `PieceDue` should come soon."""
+        return self.running and (self.draft is not None or bool(self.due))
+
+    @property
+    def cut_every(self) -> float | None:
+        """Number of seconds should be between two cuts of those that are due; None if nobody said."""
+        numbers = [cut.group for cut in self.due] + ([self.draft.group] if self.draft is not None else [])
+        return min((every for n in numbers if (every := self.layout.groups[n].seconds) is not None), default=None)
+
+    @property
+    def cutting(self) -> bool:
+        """True if a cut is being made, or is on its way to the store."""
+        return self.draft is not None or bool(self.due) or self.waits_for_store()
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes of cuts that are made and not durable yet, as far as they are made."""
+        made = sum(saved.size for _, saved, _ in self.draft.states) if self.draft is not None else 0
+        return made + self.journal.unwritten
+
+    def waits_for_store(self) -> bool:
+        """True if something is on its way to the store, or waits for it."""
+        return bool(self.gathered or self.sealed or self.journal.in_flight is not None)
+
+    def concerns(self, frame: Frame) -> bool:
+        """True if a frame must come as `Received`. All others are of this generation: the engine's, many, and none of ours."""
+        return bool(frame.ends) or frame.generation != self.worker.generation or not self.alive
+
+    # ------------------------------------------------------------------------------------------ joining
+
+    def _join(self) -> None:
+        """Tell the monitor, a new one perhaps, that this worker is there."""
+        paused = self.phase in (WorkerPhase.DRAINING, WorkerPhase.DRAINED)
+        self._report(self._joining(self.alive, paused))
+        self._reported_at = float("-inf")  # it has not heard how far this worker is; what was complete stays so
+        if self.phase == WorkerPhase.RELEASED:
+            self._report(Released(self.index))
+
+    def _joining(self, alive: bool, paused: bool) -> Join:
+        generation, durable = self.checkpoints.generation, self.checkpoints.durable()
+        return Join(self.index, self.incarnation, generation, alive, self.layout, durable, paused)
+
+    def _report(self, message: ToMonitor) -> None:
+        self._effects.append(Report(message))
+
+    # ------------------------------------------------------------------------------------------ what the monitor says
+
+    def _on_heard(self, message: ToWorker) -> None:
+        match message:
+            case Cut():
+                if message.generation == self.worker.generation and self.phase == WorkerPhase.RUNNING:
+                    self.due.append(message)
+            case Watermarks():
+                self._raise(message.changed)
+                self._perform()
+            case Drain():
+                self._pause(message)
+            case Decision():
+                self._decide(message)
+            case Refused():
+                self.refused = message.reason
+                self._effects.append(Fail(message.reason))
+            case AskMemory() | AskCost():
+                if self.running:
+                    self._report(self._answer(message))
+
+    def _answer(self, question: AskMemory | AskCost) -> ToMonitor:
+        """The answer to a question of somebody who looks at the job; nothing but the question may fail by it."""
+        generation = self.worker.generation
+        try:
+            if isinstance(question, AskMemory):
+                return CurrentMemory(self.index, generation, question.question, self._memory())
+            return cost(question, self.layout, self.recorder, self.index, generation, self._worked)
+        except Exception as error:
+            return Unanswered(self.index, generation, question.question, f"{type(error).__name__}: {error}")
+
+    def _raise(self, changed: tuple[tuple[int, int, Bound], ...]) -> None:
+        for p, worker, bound in changed:
+            if bound <= self.low[worker][p]:
+                continue
+            self.low[worker][p] = bound
+            for edge in self.layout.edges:
+                if edge.resends and edge.target == p and (edge.spread or worker == self.index):
+                    self.checkpoints.collect_log(edge.edge, worker, bound)
+            if worker == self.index:
+                self._let_go(p, bound)
+
+    def _let_go(self, p: int, bound: Bound) -> None:
+        """Processor `p` of this worker never goes below `bound`: collect, release."""
+        self.checkpoints.collect(p, bound)
+        self.recorder.collect(p, bound)
+        if self.alive:
+            operator = self.worker.runtimes[p].operator
+            # What is replayed begins with the state as it was saved last.
+            base = self.checkpoints.base(p, bound) if p in self._beside.of else bound
+            operator.on_watermark(to_frontier(base))
+            if isinstance(operator, StagedEnd):
+                self.checkpoints.published.rise(p, bound)
+
+    def _perform(self) -> None:
+        """What operators ask for now, released output above all, goes before the segment that says that it is out."""
+        if self.worker.effects:
+            self._effects.append(Perform(self.worker.take_effects()))
+
+    def _acknowledge(self) -> None:
+        for node, told in self._acknowledged.items():
+            epoch = self.low[self.index][self._plan.of_node[node]][0]
+            if epoch > told:
+                self._acknowledged[node] = epoch
+                self._effects.append(Acknowledge(node, epoch))
+
+    # ------------------------------------------------------------------------------------------ rounds
+
+    def _pause(self, message: Drain) -> None:
+        if message.round <= self.round:
+            return
+        self.round = message.round
+        if not self.alive:
+            self._join()  # nothing to drain: what the store holds is all there is
+            return
+        self.phase = WorkerPhase.DRAINING
+        self.due.clear()
+        self._finish_draft()  # nothing may change before it is done
+        self._peers = tuple(worker for worker in message.alive if worker != self.index)
+        # What the others are told of progress must hold: what waits here may still cause something.
+        for worker, frame in self.worker.take_frames(quiet=restoring.quiet(self.worker)).items():
+            self._effects.append(SendFrame(worker, frame))
+        for worker in self._peers:
+            self._effects.append(SendFrame(worker, Frame(self.index, self.worker.generation, ends=self.round)))
+        self._report_drained()
+
+    def _on_frame(self, frame: Frame) -> None:
+        if frame.ends:
+            self._ended[frame.sender] = max(self._ended.get(frame.sender, 0), frame.ends)
+            self._report_drained()
+        elif frame.generation > self.worker.generation or not self.alive:
+            self.early.append(frame)
+        elif frame.generation == self.worker.generation:
+            self.worker.receive(frame)
+
+    def _report_drained(self) -> None:
+        """Answer the monitor when all links are empty and nothing is being stored."""
+        if self.phase != WorkerPhase.DRAINING or self.waits_for_store() or self.journal.gathered:
+            return
+        if any(self._ended.get(worker, 0) < self.round for worker in self._peers):
+            return
+        self.phase = WorkerPhase.DRAINED
+        memory = self._memory()
+        self.completion.before = [each.upto for each in memory]
+        self._report(Drained(self.index, self.round, memory))
+
+    def _memory(self) -> tuple[InMemory, ...]:
+        """The memory of each processor."""
+        return tuple(
+            InMemory(
+                upto := self.completion.at(p),
+                self._acted_on(p, upto),
+                self.recorder.delivered_bounds(p),
+                self.recorder.sent_bounds(p),
+                self.recorder.since[p],
+            )
+            for p in range(len(self.layout.processors))
+        )
+
+    def _acted_on(self, p: int, upto: Bound) -> Bound:
+        """N̄(p, ⊤): all that was taken for complete at a processor of this worker. Work that waits here does not lower it."""
+        return max(upto, self.recorder.notified_bound(p))
+
+    def _decide(self, decision: Decision) -> None:
+        mine = decision.bounds[self.index]
+        if decision.generation <= self.checkpoints.generation:
+            return
+        self.due.clear()
+        if decision.catch_up and not self.alive:
+            self.checkpoints.apply(decision.generation, mine)
+            self.gathered.append(self._joining(alive=False, paused=False))
+            return
+        remembers = self.alive and self.index not in decision.failed
+        parts = self.worker, self.recorder, self.checkpoints, self._attributes, self._beside
+        # Before anything is collected: what W released may have to be published again.
+        orders = RollbackPlanner(self._plan, self.layout, *parts, remembers).orders(decision)
+        for worker, bounds in enumerate(decision.watermarks):
+            self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
+        frames = carry_out(orders, *parts)
+        for p, bound in enumerate(mine):
+            if bound is not None:
+                self.completion.before[p] = bound
+        self.completion.reported = None
+        self._begun = True
+        self.alive = True
+        self.phase = WorkerPhase.RUNNING
+        self.round = max(self.round, decision.generation)
+        self.gathered.append(Restored(self.index, decision.generation))
+        for p, bound in enumerate(self.low[self.index]):
+            self._let_go(p, bound)
+        self._perform()
+        self._effects.append(Rewind(orders.sources))
+        self._acknowledge()
+        self._effects += [SendFrame(worker, frame) for worker, frame in frames.items()]
+        early, self.early = self.early, []
+        for frame in early:
+            self._on_frame(frame)
+
+    # ------------------------------------------------------------------------------------------ running
+
+    def _on_turn(self, quiet: bool) -> None:
+        """The worker has had a turn: say how far it is."""
+        if self.phase == WorkerPhase.RUNNING and not self.worker.awaited:
+            if quiet and self._now - self._reported_at >= REPORT_SECONDS:
+                self._report_completed()
+            elif self._now - self._reported_at >= self._busy_seconds:
+                self._report_completed(busy=True)  # for long: alive, and perhaps further in a loop
+            if self._all_released():
+                self.phase = WorkerPhase.RELEASED
+                self._report(Released(self.index))
+        self._report_drained()
+
+    def _report_completed(self, busy: bool = False) -> None:
+        upto = self.completion.of_groups(busy)
+        if upto != self.completion.reported or self._now - self._reported_at >= HEARTBEAT_SECONDS:
+            self.completion.reported = upto
+            self._reported_at = self._now
+            self._report(Completed(self.index, self.worker.generation, upto))
+
+    def _all_released(self) -> bool:
+        return (
+            self.worker.done
+            and not self.worker.effects
+            and not self.gathered
+            and not self.sealed
+            and self.draft is None
+            and not self.due
+            and all(bound[0] == NEVER for bounds in self.low for bound in bounds)
+        )
+
+    # ------------------------------------------------------------------------------------------ cuts
+
+    def _make_piece(self) -> None:
+        """Make the next piece of the cuts that are due; those that need no piece are made as a whole."""
+        while self.draft is not None or self.due:
+            if self.draft is None:
+                sources = self.checkpoints.sources(self.due[0].group, self.due[0].at)
+                if sources:
+                    self._effects.append(AskPositions(sources))
+                    return
+                self.draft = self._begin_cut({})
+            if not self.checkpoints.advance(self.draft):
+                return
+            self._end_cut(self.draft)
+
+    def _begin_cut(self, positions: Positions) -> Draft:
+        cut = self.due.pop(0)
+        self._attributes.check(cut.group, cut.at)
+        return self.checkpoints.cut(cut.group, cut.at, self._state, positions)
+
+    def _end_cut(self, draft: Draft) -> None:
+        self.draft = None
+        message = Durable(self.index, self.worker.generation, draft.group, draft.at, tuple(draft.xis))
+        self.gathered.append(message)
+
+    def _finish_draft(self) -> None:
+        """Make all the rest of a cut that was begun."""
+        if self.draft is not None:
+            while not self.checkpoints.advance(self.draft):
+                pass
+            self._end_cut(self.draft)
+
+    def _state(self, p: int) -> State | None:
+        return self.worker.runtimes[p].operator.state
+
+    # ------------------------------------------------------------------------------------------ the store
+
+    def _write(self) -> None:
+        """Write the next segment, if there is a reason and none is under way."""
+        if self.journal.in_flight is not None or not (self.journal.restless or self.gathered):
+            return
+        self.checkpoints.carry()
+        if self.journal.due:
+            self.checkpoints.published.save()
+        segment = self.journal.seal()
+        if segment is not None:
+            self.sealed, self.gathered = self.gathered, []
+            self._effects.append(Store(*segment))
+        elif not self.journal.gathered:  # what they tell of was durable before
+            self._effects += map(Report, self.gathered)
+            self.gathered = []
+
+    def _on_stored(self, name: str) -> None:
+        self._effects += map(Delete, self.journal.stored(name))
+        self.checkpoints.forget_decisions()
+        self._effects += map(Report, self.sealed)
+        self.sealed = []
+        self._report_drained()

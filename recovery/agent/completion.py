@@ -1,0 +1,114 @@
+"""The completed times of one worker: at each processor, and in each group of processors that are checkpointed together."""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from recovery.layout import Layout
+from recovery.metadata import NEVER, Bound, at_cut, at_epoch, cut_within, nothing
+from timely.dataflow.plan import Plan
+from timely.progress.tracker import frontier_at
+from timely.time import Summary, Time
+from timely.worker import restoring
+from timely.worker.worker import Worker
+
+_GROUP = -1
+
+
+class GroupInputs:
+    """The ways in which something can still come to group `number` of a layout, on one worker.
+
+    Attributes:
+        depth: the coordinates of its cuts.
+        places: whatever comes from elsewhere leaves one of these first; its time after the summary (None: as it is, for what
+            matters) is that at which it comes to a processor of the group.
+        near: the processors whose waiting work can lead to the group, each with how many coordinates of its time can be relied
+            on: all in the group's own loop, the epoch elsewhere. Empty where the group is cut between epochs only.
+    """
+
+    def __init__(self, plan: Plan, layout: Layout, number: int) -> None:
+        members = layout.members(number)
+        self.depth = layout.groups[number].depth
+        places: dict[tuple[int, Summary | None], None] = {}
+        for p in members:
+            processor = plan.processors[p]
+            for place, summaries in plan.arrivals[processor.nodes[0].index].items():
+                for summary in summaries:
+                    places[place, summary if self.depth > 1 else None] = None
+            if processor.place is not None:
+                places[processor.place, None] = None
+        self.places = tuple(places)
+        self.near: dict[int, int] = {}
+        if self.depth > 1:
+            edges: nx.DiGraph[int] = nx.DiGraph((edge.source, edge.target) for edge in layout.edges)
+            edges.add_edges_from((p, _GROUP) for p in members)
+            self.near.update(dict.fromkeys(nx.ancestors(edges, _GROUP), 1))
+            self.near.update((p, min(self.depth, layout.processors[p].depth)) for p in members)
+
+
+class Completion:
+    """The completed bounds of a worker. What was complete, or was reported to be, stays so until a rollback."""
+
+    def __init__(self, plan: Plan, layout: Layout, worker: Worker) -> None:
+        self._plan = plan
+        self._layout = layout
+        self._worker = worker
+        self._groups = [GroupInputs(plan, layout, number) for number in range(len(layout.groups))]
+        self.before = [info.nothing for info in layout.processors]
+        """By processor: what was complete before this generation, whatever its progress says."""
+        self.reported: tuple[Bound, ...] | None = None
+        """By group: what the monitor was told in this generation."""
+
+    @property
+    def within_epochs(self) -> bool:
+        """True if a group is cut within epochs."""
+        return any(group.depth > 1 for group in self._groups)
+
+    def at(self, p: int) -> Bound:
+        """The completed bound of processor `p`."""
+        if self._worker.awaited:
+            return self.before[p]
+        info = self._layout.processors[p]
+        depth, near = info.depth, self._groups[info.group].near
+        local = restoring.look(self._worker)
+        runtime, tracker = self._worker.runtimes[p], self._worker.tracker
+        reach = tuple(
+            (place, summary)
+            for place, summaries in self._plan.arrivals[runtime.processor.nodes[0].index].items()
+            for summary in summaries
+        )
+        times = list(frontier_at(tracker, reach))
+        if runtime.processor.place is not None:
+            times += tracker.leaving(runtime.processor.place)
+        least = at_epoch(NEVER, depth)
+        for time in times:
+            least = min(least, time)
+        for op, time in local:
+            within = min(near.get(op, 1), depth)
+            least = min(least, at_cut(cut_within(time, within), depth))
+        for event in runtime.ctx.pending:
+            least = min(least, event)
+        least = max(least, self.before[p])
+        # Work that waits here lowers all alike, and may lead nowhere near: what was said to be complete is, all the same.
+        return least if self.reported is None else max(least, at_cut(self.reported[info.group], depth))
+
+    def of_groups(self, busy: bool) -> tuple[Bound, ...]:
+        """The completed cut of each group. `busy`: work waits here; groups cut between epochs then stay as reported."""
+        local = restoring.look(self._worker)
+        upto = tuple(
+            self.of_group(group, local) if not busy or group.depth > 1 else nothing(group.depth)
+            for group in self._groups
+        )
+        return upto if self.reported is None else tuple(map(max, upto, self.reported))
+
+    def of_group(self, group: GroupInputs, local: list[tuple[int, Time]]) -> Bound:
+        """The last cut of a group before everything that can still come to it; `local` is work that waits here."""
+        leaving = self._worker.tracker.leaving
+        least = at_epoch(NEVER, group.depth)
+        for place, summary in group.places:
+            for time in leaving(place):
+                least = min(least, cut_within(time if summary is None else summary(time), group.depth))
+        for op, time in local:
+            if (near := group.near.get(op)) is not None:
+                least = min(least, at_cut(cut_within(time, near), group.depth))
+        return least

@@ -1,0 +1,130 @@
+"""The invariants of the agent: what is true between any two of its steps, whatever fails.
+
+Each is a predicate that gives None, or what is wrong, and names the rule that it stands for: of docs/recovery.md, "A round",
+or of *Falkirk Wheel*, by section. The simulator checks all of them after every step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recovery.metadata import NEVER
+from recovery.protocol import Durable
+
+if TYPE_CHECKING:
+    from recovery.agent.agent import Agent
+
+
+def memory_begins_with_a_decision(agent: Agent) -> str | None:
+    """A process has memory from the first decision on that it carries out: before, it has not handled anything."""
+    if agent.alive != (agent.phase.name != "JOINING"):
+        return f"it {agent.phase.value}, and is {'' if agent.alive else 'not '}alive"
+    return None
+
+
+def one_generation(agent: Agent) -> str | None:
+    """Engine, checkpoints and journal are of one generation, that of the last decision that was carried out."""
+    generation = agent.checkpoints.generation
+    if agent.journal.generation != generation or (agent.alive and agent.worker.generation != generation):
+        found = agent.worker.generation, agent.journal.generation
+        return f"checkpoints are of generation {generation}, worker and journal of {found}"
+    if agent.alive and agent.round < generation:
+        return f"generation {generation} began before round {agent.round}"
+    return None
+
+
+def reports_wait_for_their_segment(agent: Agent) -> str | None:
+    """Ξ is announced only after Ξ, S and L are durable: what waits for a segment waits while that is being written."""
+    if agent.sealed and agent.journal.in_flight is None:
+        return f"{agent.sealed} wait for a segment, and none is being written"
+    for report in agent.sealed + agent.gathered:
+        if isinstance(report, Durable) and report.generation > agent.checkpoints.generation:
+            return f"{report} is of a generation to come"
+    return None
+
+
+def cuts_fall_while_it_runs(agent: Agent) -> str | None:
+    """Checkpoints fall between activations, and not while links are drained: Ξ(p, ⊤) comes after all that was announced."""
+    if agent.phase.name != "RUNNING" and (agent.draft is not None or agent.due):
+        return f"it {agent.phase.value}, and is to make {agent.draft or agent.due}"
+    return None
+
+
+def cuts_are_at_what_is_complete(agent: Agent) -> str | None:
+    """Nothing may be restored to f while a message in f is still to come (section 3.5, the first constraint)."""
+    for cut in agent.due:
+        if agent.completion.reported is None or cut.at > agent.completion.reported[cut.group]:
+            return f"group {cut.group} is to be cut at {cut.at}, and is complete up to {agent.completion.reported}"
+    return None
+
+
+def drained_is_durable(agent: Agent) -> str | None:
+    """A worker that has drained its links has no report left to make: what it said then is all there is. Its journal may
+    still be cleaned."""
+    if agent.phase.name == "DRAINED":
+        for report in agent.gathered + agent.sealed:
+            return f"it has said that it is drained, and {report} waits for the store"
+    return None
+
+
+def early_frames_are_of_a_generation_to_come(agent: Agent) -> str | None:
+    """Frames of an old generation are dropped, those of this one are the engine's."""
+    for frame in agent.early:
+        if agent.alive and frame.generation <= agent.worker.generation:
+            return f"a frame of generation {frame.generation} waits, in generation {agent.worker.generation}"
+    return None
+
+
+def what_came_back_is_complete(agent: Agent) -> str | None:
+    """A processor was complete, before this generation, at least up to the bound at which it came back from its store."""
+    for p, (since, before) in enumerate(zip(agent.recorder.since, agent.completion.before)):
+        if since > before:
+            return f"{agent.layout.processors[p].name} came back at {since}, and was complete up to {before}"
+    return None
+
+
+def watermarks_can_be_restored(agent: Agent) -> str | None:
+    """W(p) is in F*(p): nothing is collected that it rests on (section 4.2)."""
+    if not agent.alive:
+        return None
+    for p, (info, low) in enumerate(zip(agent.layout.processors, agent.low[agent.index])):
+        if info.chain and low > info.nothing and agent.checkpoints.at(p, low) is None:
+            return f"{info.name} never goes below {low}, and has no checkpoint there"
+    return None
+
+
+def logs_are_collected(agent: Agent) -> str | None:
+    """L(e, ·) goes within W(dst(e)), and none of it is sent again (section 4.2)."""
+    targets = {edge.edge: edge.target for edge in agent.layout.edges}
+    for (edge, receiver), entries in agent.recorder.logs.items():
+        low = agent.low[receiver][targets[edge]]
+        if entries and entries[0].time < low:
+            return (
+                f"edge {edge} keeps a message at {entries[0].time} for worker {receiver}, which never goes below {low}"
+            )
+    return None
+
+
+def who_is_done_needs_nothing(agent: Agent) -> str | None:
+    """A worker is done for good when W holds everything, on all workers, and nothing waits."""
+    if agent.phase.name == "RELEASED":
+        if any(bound[0] < NEVER for bounds in agent.low for bound in bounds):
+            return f"it is done, and W is {agent.low}"
+        if not agent.worker.done or agent.gathered:
+            return f"it is done, and {agent.gathered or 'its worker'} is not"
+    return None
+
+
+INVARIANTS = (
+    memory_begins_with_a_decision,
+    one_generation,
+    reports_wait_for_their_segment,
+    cuts_fall_while_it_runs,
+    cuts_are_at_what_is_complete,
+    drained_is_durable,
+    early_frames_are_of_a_generation_to_come,
+    what_came_back_is_complete,
+    watermarks_can_be_restored,
+    logs_are_collected,
+    who_is_done_needs_nothing,
+)

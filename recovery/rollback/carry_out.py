@@ -1,0 +1,95 @@
+"""The one place where a rollback changes a worker: recorder, checkpoints, operators and engine, as `RollbackOrders` say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from recovery.checkpoint.attributes import Attributes
+from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.operator_memory import Beside
+from recovery.metadata import to_frontier
+from recovery.recorder import NOTIFICATION, RESULT, WorkerRecorder
+from recovery.rollback.orders import Replay, RollbackOrders
+from timely.data.messages import Frame
+from timely.operators.base import Operator, give_back
+from timely.time import Time
+from timely.worker import restoring
+from timely.worker.processor import Runtime, build_operator
+from timely.worker.worker import Worker
+
+
+def carry_out(
+    orders: RollbackOrders,
+    worker: Worker,
+    recorder: WorkerRecorder,
+    checkpoints: Checkpoints,
+    attributes: Attributes,
+    beside: Beside,
+) -> dict[int, Frame]:
+    """Take a worker back; the frames with which it begins the generation, by receiver."""
+    restored: dict[int, restoring.RestoredProcessor] = {}
+    for p, order in orders.restored.items():
+        recorder.restored(p, order.bound, order.requests if order.from_store else None, order.held)
+        if order.from_store:
+            checkpoints.came_back(p, order.bound)
+        operator = None if order.replay is None else replay(worker.runtimes[p], order.replay, beside)
+        restored[p] = restoring.RestoredProcessor(
+            to_frontier(order.bound), order.runs, order.requests, order.held, operator, order.forgets
+        )
+    checkpoints.apply(orders.generation, orders.bounds)
+    frames = restoring.rewind(
+        worker,
+        restoring.Orders(
+            orders.generation, restored, orders.stays, orders.inputs, orders.local, orders.remote, orders.fresh
+        ),
+    )
+    attributes.look()
+    checkpoints.forget_payloads()
+    return frames
+
+
+class _Silent:
+    """An engine that lets an operator ask for anything, and does nothing."""
+
+    def request(self, op: int, event: Time, time: Time, again: bool = False) -> None:
+        """It asked already, in its first life: what is outstanding is armed again by the worker."""
+
+    def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
+        """Do nothing: capabilities that are held in the end were counted by the recorder."""
+
+    def start(self, op: int, time: Time, job: Callable[..., Any], context: bool, own: bool = False) -> None:
+        """The result is in the history."""
+
+
+def replay(runtime: Runtime, order: Replay, beside: Beside) -> Operator:
+    """A new operator that has seen every event of a history once more, with what it sends thrown away.
+
+    This needs no checkpoint code, only determinism: the same events in the same order lead to the same state (Isard and
+    Abadi, *Falkirk Wheel*, section 4.1). Its capabilities belong to the context of `runtime`. Of each event it is noted once
+    more whether the operator keeps more than its `state` after it.
+    """
+    ctx, p = runtime.ctx, runtime.processor.index
+    operator = build_operator(runtime.processor, [])
+    beside.made(p, operator)
+    looks = p in beside.of and operator.state is not None
+    if operator.state is not None:
+        operator.state.restore(order.runs)
+    if order.held:
+        give_back(operator, ctx, order.held)
+    engine, ctx.engine = ctx.engine, _Silent()
+    ctx.pending = {}
+    for event in order.events:
+        ctx.time = event.time
+        if event.port == NOTIFICATION:
+            ctx.pending.pop(event.time, None)
+            operator.on_notify(ctx, event.time)
+        elif event.port == RESULT:
+            operator.on_result(ctx, event.time, event.what)
+        else:
+            operator.on_batch(ctx, event.port, event.time, event.what)
+        ctx.out.clear()
+        if looks:
+            event.beside = beside.keeps(p, operator)
+    ctx.engine = engine
+    return operator
