@@ -10,6 +10,10 @@ So there is one bound a processor, which is f_n, and a mark on those that stay a
   and the receiver is live, what the receiver surely holds, C(d), stands for its ⊤: the rest was lost on the way.
 
 All these push downwards only, so lowering what violates one, until nothing does, ends in the greatest solution.
+
+Where survivors keep what they have, two constraints are weaker. A living sender discards only what it no longer holds in
+memory (`Live.kept`). And f(q) may be ahead of φ(d)(f(src)) on an edge that is `suppressed`, as far as what src does again is
+the same as before: `repeats`. Then f_n(p) ⊆ f(p) ∪ repeats(p), and is another bound than f(p).
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from recovery.errors import NoSolutionError
@@ -40,6 +44,8 @@ class PhysicalEdge:
     """The output port of the source: which of its discards are this edge's."""
     discarding: Summary | None = None
     """Its summary for messages that are logged nowhere; None: the same."""
+    suppressed: bool = False
+    """The source sends nothing twice that the target has when it comes back: the target may be ahead of it."""
 
     @property
     def backwards(self) -> Summary:
@@ -79,6 +85,8 @@ class Live:
     """Of each output port, whether all that is sent there is logged: then D̄(e, g) = ∅, and otherwise ↓σ(g)."""
     floor: Bound | None = None
     """Its memory was compacted up to here; None: nowhere."""
+    kept: Mapping[int, Bound] = field(default_factory=dict)
+    """By the index of the out-edge: from here on it keeps what it sent, so D̄(e, f) lies before. None is kept elsewhere."""
 
 
 Restorable: TypeAlias = AnyFrontier | CheckpointChain | Live
@@ -95,23 +103,33 @@ class Solution:
 
 
 def solve(
-    edges: Sequence[PhysicalEdge], processors: Sequence[Restorable], low_watermarks: Sequence[Bound] | None = None
+    edges: Sequence[PhysicalEdge],
+    processors: Sequence[Restorable],
+    low_watermarks: Sequence[Bound] | None = None,
+    repeats: Sequence[Bound] | None = None,
 ) -> list[Bound | None]:
     """The largest consistent f(p) of every processor; LIVE where it stays at ⊤.
+
+    `repeats`: of each processor the bound up to which it does the same again, given the same, whatever it comes back to.
+    None: no processor does, and no edge is suppressed.
 
     Raises:
         NoSolutionError: if a live processor would have to go below its floor, or any below its low-watermark.
     """
-    return solution(edges, processors, low_watermarks).frontiers
+    return solution(edges, processors, low_watermarks, repeats).frontiers
 
 
 def solution(
-    edges: Sequence[PhysicalEdge], processors: Sequence[Restorable], low_watermarks: Sequence[Bound] | None = None
+    edges: Sequence[PhysicalEdge],
+    processors: Sequence[Restorable],
+    low_watermarks: Sequence[Bound] | None = None,
+    repeats: Sequence[Bound] | None = None,
 ) -> Solution:
     """`solve`, with the notification frontiers that it found. Takes O(edges), more where checkpoints do not fit together."""
-    descent = _Descent(edges, processors)
+    descent = _Descent(edges, processors) if repeats is None else _RepeatingDescent(edges, processors, repeats)
     descent.run()
     frontiers: list[Bound | None] = [LIVE if live else bound for bound, live in zip(descent.bound, descent.live)]
+    frontiers = frontiers[: len(processors)]
     for p, (bound, processor) in enumerate(zip(frontiers, processors)):
         if bound is None:
             continue
@@ -119,7 +137,7 @@ def solution(
             raise _too_low(p, bound, "memory", processor.floor)
         if low_watermarks is not None and bound < low_watermarks[p]:
             raise _too_low(p, bound, "low-watermark", low_watermarks[p])
-    return Solution(frontiers, descent.bound)
+    return Solution(frontiers, descent.notifications())
 
 
 def _too_low(p: int, bound: Bound, what: str, least: Bound) -> NoSolutionError:
@@ -127,6 +145,11 @@ def _too_low(p: int, bound: Bound, what: str, least: Bound) -> NoSolutionError:
         f"processor {p} would have to roll back to {bound}, below its {what} at {least}: what it needs was collected too "
         "early, or a report is missing. Check that all stores of the job were given"
     )
+
+
+def _remembers(sender: Restorable, index: int, held: Bound) -> bool:
+    """True if a living sender has in memory all that the target of one of its edges, who has `held`, may lack."""
+    return isinstance(sender, Live) and index in sender.kept and sender.kept[index] <= held
 
 
 class _Descent:
@@ -167,6 +190,14 @@ class _Descent:
         self._waiting: deque[int] = deque()
         self._is_waiting = [False] * count
 
+    def notifications(self) -> list[Bound]:
+        """f_n(p)."""
+        return self.bound
+
+    def _is_ahead(self, index: int, target: int) -> bool:
+        """True if the target of an edge may have more than φ of what its source has."""
+        return False
+
     def run(self) -> None:
         """Lower until every constraint holds."""
         for p in range(len(self._processors)):
@@ -192,7 +223,7 @@ class _Descent:
                 delivered = processors[q].delivered.get(index)  # type: ignore[union-attr]  # only Live is live
                 if delivered is not None and fixed < delivered:
                     self._fall(q)
-            if fixed < self.bound[q]:
+            if fixed < self.bound[q] and not self._is_ahead(index, q):
                 self._lower(q, fixed, Step(p, edge.summary, backwards=False))
         for index in self._incoming[p]:
             edge = self._edges[index]
@@ -206,13 +237,13 @@ class _Descent:
                 held = bound
             if self.live[r]:
                 assert isinstance(sender, Live)
-                if held < sender.discards[edge.port]:
+                if held < sender.discards[edge.port] and not _remembers(sender, index, held):
                     self._fall(r)
             elif isinstance(sender, CheckpointChain):
                 self._drop_discarded(r, edge.port, held)
             elif isinstance(sender, AnyFrontier) or not sender.logs[edge.port]:
                 keep = held if self._identity[index] else inverse(edge.backwards, held)
-                if keep < self.bound[r]:
+                if keep < self.bound[r] and not _remembers(sender, index, held):
                     self._lower(r, keep, None if live else Step(p, edge.backwards, backwards=True))
 
     def _fall(self, p: int) -> None:
@@ -274,6 +305,46 @@ class _Descent:
         if lowest < self.bound[at]:
             self.bound[at] = lowest
             self._wake(at)
+
+
+class _RepeatingDescent(_Descent):
+    """The same where some do the same again: f_n has nodes of its own, numbered after all processors.
+
+    f_n(q) ⊆ φ(d)(f_n(src)) is an edge between such nodes, f(p) ⊆ f_n(p) one from the node to the processor, and f_n(p) ⊆ f(p) ∪
+    repeats(p) is written out in `_spread`. These edges have no way back: they carry no messages, so nothing is discarded.
+    """
+
+    def __init__(
+        self, edges: Sequence[PhysicalEdge], processors: Sequence[Restorable], repeats: Sequence[Bound]
+    ) -> None:
+        self._count = count = len(processors)
+        self._repeats = repeats
+        nodes = [AnyFrontier(everything(len(bound))) for bound in repeats]
+        between = [PhysicalEdge(count + edge.source, count + edge.target, edge.summary) for edge in edges]
+        down = [PhysicalEdge(count + p, p, Summary.identity(len(bound))) for p, bound in enumerate(repeats)]
+        super().__init__([*edges, *between, *down], [*processors, *nodes])
+        self._real = real = len(edges)
+        self._incoming = [[index for index in into if index < real] for into in self._incoming]
+
+    def notifications(self) -> list[Bound]:
+        return self.bound[self._count :]
+
+    def _is_ahead(self, index: int, target: int) -> bool:
+        # At ⊤ it has no bound: M̄ was looked at.
+        return self._edges[index].suppressed or (self.live[target] and index < self._real)
+
+    def _spread(self, p: int) -> None:
+        _Descent._spread(self, p)
+        if p < self._count and not self.live[p]:
+            node, most = self._count + p, max(self.bound[p], self._repeats[p])
+            if most < self.bound[node]:
+                same = Step(p, Summary.identity(len(most)), backwards=False)
+                self._lower(node, most, same if most == self.bound[p] else None)
+
+    def _fall(self, p: int) -> None:
+        _Descent._fall(self, p)
+        for index in self._incoming[p]:
+            self._wake(self._edges[index].source)  # they limit its bound, now that it has one
 
 
 def _depth(p: int, chain: CheckpointChain, by_edge: int | None) -> int:

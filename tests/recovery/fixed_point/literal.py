@@ -6,6 +6,10 @@ and see that it was needed; `violations` checks a choice against section 3.5 ind
 Beyond the figure it has what a real system needs: ⊤ for live processors, for whom all that they have ever done counts;
 C(d), what a live receiver surely holds, in place of its ⊤ on edges whose sender failed; and φ of a frontier that is none
 of a history-dependent processor's own, which is φ of the largest of them within.
+
+And it lets survivors keep what they have. Living senders hold what they sent in memory, so D̄ is what they hold no more. A
+receiver that comes back may be ahead of what its sender comes back to, if its sender does not send it twice what it has.
+That needs a second life like the first: f_n(p) is no longer within f(p), but within what p did or will do the same again.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tests.recovery.fixed_point.times import MaximalTimes, SequenceFrontier, projection
+from tests.recovery.fixed_point.times import MaximalTimes, SequenceFrontier, maximal_times, projection
 from timely.time import Frontier, Summary
 
 TimeSet: TypeAlias = Frontier | SequenceFrontier
@@ -58,6 +62,10 @@ class Processor:
     failed: bool = True
     held: Mapping[int, Met] = field(default_factory=dict)
     """C(d) of each in-edge of a live processor."""
+    gone: Mapping[int, MaximalTimes] = field(default_factory=dict)
+    """Of each out-edge on which a live processor keeps what it sent: the times of which it keeps nothing any more."""
+    repeats: TimeSet | None = None
+    """The times at which it will do the same again, given the same; None: ∅."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +75,8 @@ class Edge:
     source: int
     target: int
     summary: Summary | None = None
+    suppressed: bool = False
+    """The source does not send twice what a target that came back has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +140,11 @@ def both(a: TimeSet, b: TimeSet | None) -> TimeSet:
     return a if b is None else a & b  # type: ignore[operator]
 
 
+def fixed_with(processor: Processor, f: TimeSet) -> TimeSet:
+    """The times at which nothing is ever different, if it comes back to f: those that it keeps, and does the same again."""
+    return f if processor.repeats is None else f | processor.repeats  # type: ignore[operator, return-value]  # one domain
+
+
 def greatest(system: System, constraints: frozenset[str] = ALL) -> Choice:
     """Figure 6: start from the largest options, and lower until nothing changes.
 
@@ -138,7 +153,7 @@ def greatest(system: System, constraints: frozenset[str] = ALL) -> Choice:
     """
     at = [processor.options[-1] for processor in system.processors]
     notifications = [
-        processor.everything if option.frontier is None else option.frontier
+        processor.everything if option.frontier is None else fixed_with(processor, option.frontier)
         for option, processor in zip(at, system.processors)
     ]
     if WITHIN not in constraints:
@@ -165,10 +180,9 @@ def _largest_option(system: System, now: Choice, p: int, constraints: frozenset[
             if not _discards_fit(system, e, g, kept, constraints):
                 return False
         for d, edge in system.incoming(p):
-            if DELIVERED in constraints and d in g.delivered:
-                fixed = system.project(d, g.frontier if edge.source == p else now.frontiers[edge.source])
-                if not within(g.delivered[d], fixed):
-                    return False
+            has_more = DELIVERED in constraints and d in g.delivered
+            if has_more and not within(g.delivered[d], _fixed_on(system, d, g, now, p)):
+                return False
             heeds = constraints >= {NOTIFIED, PROJECTED}
             if heeds and not within(g.notified, system.project(d, now.notifications[edge.source])):
                 return False
@@ -180,20 +194,38 @@ def _largest_option(system: System, now: Choice, p: int, constraints: frozenset[
     return fitting[-1]
 
 
+def _fixed_on(system: System, d: int, g: Option, now: Choice, p: int) -> TimeSet:
+    """The times of d that what comes back of its source fixes, or, where p may be ahead of that, what it does again."""
+    edge = system.edges[d]
+    if edge.suppressed and g.frontier is not None:
+        return system.project(d, now.notifications[edge.source])
+    return system.project(d, g.frontier if edge.source == p else now.frontiers[edge.source])
+
+
 def _discards_fit(system: System, e: int, g: Option, kept: TimeSet | None, constraints: frozenset[str]) -> bool:
     if e not in g.discarded:
         return True
     edge = system.edges[e]
     if kept is None and system.processors[edge.source].failed:
         return HELD not in constraints or within(g.discarded[e], system.processors[edge.target].held[e])
-    return DISCARDED not in constraints or within(g.discarded[e], kept)
+    return DISCARDED not in constraints or within(lost(system, e, g), kept)
+
+
+def lost(system: System, e: int, g: Option) -> Met:
+    """D̄(e, g), without what a live source holds in memory, whatever it comes back to."""
+    gone = system.processors[system.edges[e].source].gone
+    if e not in gone:
+        return g.discarded[e]
+    found = g.discarded[e]
+    assert not isinstance(found, SequenceFrontier)
+    return gone[e] & (maximal_times(found) if isinstance(found, Frontier) else found)
 
 
 def _largest_notification(system: System, now: Choice, p: int, chosen: Option, constraints: frozenset[str]) -> TimeSet:
     """f'_n(p): an intersection of frontiers is one, so the largest is that of all that it must lie within."""
     found = now.notifications[p]
-    if WITHIN in constraints:
-        found = both(found, chosen.frontier)
+    if WITHIN in constraints and chosen.frontier is not None:
+        found = both(found, fixed_with(system.processors[p], chosen.frontier))
     if PROJECTED in constraints:
         for d, edge in system.incoming(p):
             found = both(found, system.project(d, now.notifications[edge.source]))
@@ -216,15 +248,14 @@ def violations(system: System, choice: Choice) -> list[str]:
             if kept is None and processor.failed:
                 if not within(option.discarded[e], system.processors[edge.target].held[e]):
                     found.append(f"{HELD}: edge {e}")
-            elif not within(option.discarded[e], kept):
+            elif not within(lost(system, e, option), kept):
                 found.append(f"{DISCARDED}: edge {e}")
         for d, edge in system.incoming(p):
-            fixed = system.project(d, choice.frontiers[edge.source])
-            if d in option.delivered and not within(option.delivered[d], fixed):
+            if d in option.delivered and not within(option.delivered[d], _fixed_on(system, d, option, choice, p)):
                 found.append(f"{DELIVERED}: edge {d}")
             if not within(f_n, system.project(d, choice.notifications[edge.source])):
                 found.append(f"{PROJECTED}: edge {d}")
-        if not within(f_n, f):
+        if f is not None and not within(f_n, fixed_with(processor, f)):
             found.append(f"{WITHIN}: processor {p}")
         if not within(option.notified, f_n):
             found.append(f"{NOTIFIED}: processor {p}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from random import Random
 
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable
@@ -105,6 +106,27 @@ def restorable(random: Random, g: Graph, p: int, live: bool) -> Restorable:
     )
 
 
+def survivors(random: Random, g: Graph) -> tuple[Graph, list[Restorable], list[Bound]]:
+    """A graph in which some edges are suppressed, processors some of which keep messages, and what they repeat."""
+    edges = [replace(e, suppressed=e.source != e.target and random.random() < 0.7) for e in g.edges]
+    g = Graph(g.depths, edges)
+    processors = [keeping(random, g, p, restorable(random, g, p, live=True)) for p in range(len(g.depths))]
+    repeats = [random.choice([nothing, everything, lambda depth: bound(random, depth)])(depth) for depth in g.depths]
+    return g, processors, repeats
+
+
+def keeping(random: Random, g: Graph, p: int, processor: Restorable) -> Restorable:
+    """The same; if it is alive, it keeps on some edges all that it sent, or all but what it sent up to some bound."""
+    if not isinstance(processor, Live):
+        return processor
+    kept = {
+        e: image(edge.summary, random.choice([nothing, lambda depth: bound(random, depth)])(g.depths[p]))
+        for e, edge in enumerate(g.edges)
+        if edge.source == p and edge.suppressed and random.random() < 0.8
+    }
+    return replace(processor, kept=kept)
+
+
 def image(summary: Summary, g: Bound) -> Bound:
     """The least bound that holds ↓σ(g), by trying all."""
     reached = times.image(summary, to_frontier(g))
@@ -121,7 +143,9 @@ def every_bound(depth: int) -> list[Bound]:
     ]
 
 
-def literal_system(g: Graph, processors: list[Restorable]) -> literal.System:
+def literal_system(
+    g: Graph, processors: Sequence[Restorable], repeats: Sequence[Bound] | None = None
+) -> literal.System:
     """The same with every option written out."""
     made = []
     for p, processor in enumerate(processors):
@@ -158,8 +182,14 @@ def literal_system(g: Graph, processors: list[Restorable]) -> literal.System:
                     {e: to_frontier(processor.discards[edge.port]) for e, edge in outgoing},
                 )
             )
-        made.append(literal.Processor(found, Frontier.top(depth), not isinstance(processor, Live), held))
-    return literal.System(made, [literal.Edge(edge.source, edge.target, edge.summary) for edge in g.edges])
+        gone = {
+            e: times.maximal_times(to_frontier(at))
+            for e, at in (processor.kept.items() if isinstance(processor, Live) else ())
+        }
+        again = None if repeats is None else to_frontier(repeats[p])
+        failed = not isinstance(processor, Live)
+        made.append(literal.Processor(found, Frontier.top(depth), failed, held, gone, again))
+    return literal.System(made, [literal.Edge(e.source, e.target, e.summary, e.suppressed) for e in g.edges])
 
 
 def lexicographic(f: Frontier) -> Bound:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import recovery.fixed_point.solve
+import recovery.fixed_point.solve as solving
 import recovery.rollback.orders
 import recovery.rollback.queues
 import recovery.store.reading
@@ -170,6 +171,59 @@ rule(
     round_and_round,
     ([(3, 0), (3, 0)], True),
     Change(recovery.fixed_point.solve._Descent, "_lower", "count >= 4", "False"),
+)
+
+
+def dead_worker(repeats: int, coverage: int) -> Any:
+    """x, which failed, sends to y, and y to z, each on another worker; z sends to x. All but x live and are complete to 5."""
+    ring = [PhysicalEdge(p, (p + 1) % 3, SAME, suppressed=True) for p in range(3)]
+    y, z = (Live((5,), {p - 1: (6,)}, (5,), ((6,),), (False,), kept={p: (coverage if p == 2 else 0,)}) for p in (1, 2))
+    return solve(ring, [CheckpointChain([((2,), ((2,),))]), y, z], None, [(repeats,), (9,), (9,)])
+
+
+rule(
+    "survivors",
+    "a living sender stays where a receiver goes back, and a receiver where a sender does",
+    lambda: dead_worker(9, 0),
+    [(2,), (5,), (5,)],
+    Change(solving, "_remembers", "sender.kept[index] <= held", "False"),
+)
+rule(
+    "ahead",
+    "f(r) is not within φ(e)(f(s)) where what s does again is not sent twice",
+    lambda: dead_worker(9, 2),
+    [(2,), (5,), (5,)],
+    Change(solving._RepeatingDescent, "_is_ahead", "self._edges[index].suppressed or ...", "False"),
+)
+rule(
+    "beyond the budget",
+    "what is not kept any more takes its sender back with the receiver",
+    lambda: dead_worker(9, 3),
+    [(2,), (5,), (2,)],
+    Change(solving, "_remembers", "sender.kept[index] <= held", "True"),
+)
+rule(
+    "not the same again",
+    "behind what is not repeated nobody is ahead, however far behind",
+    lambda: dead_worker(3, 0),
+    [(2,), (3,), (3,)],
+    Change(solving._RepeatingDescent, "_spread", "max(self.bound[p], self._repeats[p])", "everything(1)"),
+)
+
+
+def fallen_by_its_receiver() -> Any:
+    """y falls because z, with whom it shares a worker, came back from its checkpoint; and then x, beside it too, limits it."""
+    edges = [PhysicalEdge(0, 1, SAME), PhysicalEdge(1, 2, SAME)]
+    x, z = AnyFrontier((3,)), CheckpointChain([((3,), ()), ((4,), ())])
+    return solve(edges, [x, Live((6,), {}, (3,), ((5,),), (False,)), z], None, [(9,)] * 3)
+
+
+rule(
+    "fallen",
+    "what has a bound only now heeds those that it did not have to heed at ⊤",
+    fallen_by_its_receiver,
+    [(3,), (3,), (3,)],
+    Change(solving._RepeatingDescent, "_fall", "for index in self._incoming[p]: ...", "()"),
 )
 
 

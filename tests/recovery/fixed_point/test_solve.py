@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -14,7 +15,7 @@ from recovery.fixed_point import descent
 from recovery.fixed_point import solve as solving
 from recovery.fixed_point.incremental import WatermarkSolver
 from recovery.fixed_point.solve import LIVE, AnyFrontier, CheckpointChain, Live, PhysicalEdge, solution, solve
-from recovery.metadata import everything, nothing
+from recovery.metadata import Bound, everything, nothing
 from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.systems import (
     Graph,
@@ -22,11 +23,13 @@ from tests.recovery.fixed_point.systems import (
     ascending,
     graph,
     image,
+    keeping,
     lexicographic,
     literal_system,
     port_depths,
     restorable,
     satisfied,
+    survivors,
 )
 from timely.time import Frontier, Summary
 
@@ -50,12 +53,28 @@ def test_equals_the_literal_fixed_point(seed: int) -> None:
 
 
 @given(seeds)
-def test_no_consistent_choice_keeps_more(seed: int) -> None:
+def test_equals_the_literal_fixed_point_where_survivors_keep_what_they_have(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(5):
+        g, processors, repeats = survivors(random, graph(random, random.randrange(1, 7)))
+        system = literal_system(g, processors, repeats)
+        found, expected = solution(g.edges, processors, None, repeats), literal.greatest(system)
+        assert found.frontiers == as_bounds(expected)
+        assert found.notifications == [lexicographic(f) for f in expected.notifications if isinstance(f, Frontier)]
+        assert satisfied(found.frontiers, found.notifications, system) == []
+
+
+@given(seeds, st.booleans())
+def test_no_consistent_choice_keeps_more(seed: int, keep: bool) -> None:
     random = Random(seed)
     g = graph(random, random.randrange(1, 4), epochs_only=True)
-    processors = [restorable(random, g, p, live=True) for p in range(len(g.depths))]
-    system = literal_system(g, processors)
-    found = solve(g.edges, processors)
+    repeats: list[Bound] | None = None
+    if keep:
+        g, processors, repeats = survivors(random, g)
+    else:
+        processors = [restorable(random, g, p, live=True) for p in range(len(g.depths))]
+    system = literal_system(g, processors, repeats)
+    found = solve(g.edges, processors, None, repeats)
     options = [[(lexi(o.frontier), o.frontier) for o in processor.options] for processor in system.processors]
     for choice in itertools.product(*options):
         frontiers = [f for _, f in choice]
@@ -71,7 +90,10 @@ def lexi(f: literal.TimeSet | None) -> tuple[int, ...] | None:
 
 def largest_notifications(system: literal.System, frontiers: list[literal.TimeSet | None]) -> list[literal.TimeSet]:
     """Of all f_n within f and the projections the largest: if that does not hold N̄, none does."""
-    f_n = [processor.everything if f is None else f for f, processor in zip(frontiers, system.processors)]
+    f_n = [
+        processor.everything if f is None else literal.fixed_with(processor, f)
+        for f, processor in zip(frontiers, system.processors)
+    ]
     while True:
         new = list(f_n)
         for d, edge in enumerate(system.edges):
@@ -112,7 +134,12 @@ def test_the_low_watermark_lies_below_every_scenario(seed: int) -> None:
             into = [d for d, edge in enumerate(g.edges) if edge.target == p]
             delivered = {d: max(at_top, *ascending(random, depth, 1)) for d in into}
             scenario.append(Live(upto, delivered, at_top, lost(g, p, at_top, logging[p]), logging[p], low[p]))
-        solve(g.edges, scenario, [each for each in low if each is not None])  # raises if anything falls below
+        promised = [each for each in low if each is not None]
+        solve(g.edges, scenario, promised)  # raises if anything falls below
+        repeats = [random.choice([nothing, everything])(depth) for depth in g.depths]
+        ahead = Graph(g.depths, [replace(e, suppressed=e.source != e.target) for e in g.edges])
+        kept = [keeping(random, ahead, p, each) for p, each in enumerate(scenario)]
+        solve(ahead.edges, kept, promised, repeats)
 
 
 def lost(g: Graph, p: int, bound: tuple[int, ...], logs: tuple[bool, ...]) -> tuple[tuple[int, ...], ...]:

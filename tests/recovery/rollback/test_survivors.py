@@ -1,0 +1,112 @@
+"""Survivors keep what they have: whole histories of failures come out right, and without any one of the rules they do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recovery.rollback.kept import KeptMessages, Suppression
+from tests.recovery.rollback.survivors import PROGRAMS, UNLIMITED, Job, check
+from tests.support.mutation import Change, Rules
+
+
+def budget(seed: int) -> int:
+    """Every fourth history has room for a few messages only."""
+    return UNLIMITED if seed % 4 else 12
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_histories_of_failures_come_out_as_without_them(name: str) -> None:
+    spared = sum(check(name, seed, budget(seed)).spared for seed in range(4))
+    assert spared > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_many_histories_of_failures(name: str) -> None:
+    for seed in range(4, 2_000):
+        check(name, seed, budget(seed))
+
+
+RULES = Rules()
+
+
+def rule(name: str, says: str, program: str, seed: int, change: Change) -> None:
+    """A rule, and a history that goes wrong without it."""
+
+    def history() -> Any:
+        check(program, seed, budget(seed))
+        return "right"
+
+    RULES.add(name, says, history, "right", change)
+
+
+rule(
+    "suppressed",
+    "what is done again is not sent to who has it",
+    "later",
+    1,
+    Change(Suppression, "has", "time < self.bounds[worker][processor]", "False"),
+)
+rule(
+    "kept",
+    "a living sender sends again what it kept",
+    "exchanges",
+    1,
+    Change(KeptMessages, "wanted", "self._messages.get(channel, ())", "()"),
+)
+rule(
+    "suppressed messages are kept",
+    "a receiver may fail that has them now",
+    "later",
+    2,
+    Change(Job, "send", "if v != u: ...", "v != u and not self.monitor.suppression.has(v, edge.target, time)"),
+)
+rule(
+    "coverage",
+    "beyond the budget a sender goes back with its receiver",
+    "later",
+    4,
+    Change(KeptMessages, "coverage", "self._coverage.get(channel)", "None"),
+)
+rule(
+    "undone",
+    "who goes back forgets what it sent later",
+    "dice",
+    1,
+    Change(KeptMessages, "undo", "each.event < bound", "True"),
+)
+rule(
+    "rebuilt queues",
+    "a receiver that comes back has its queue from kept messages alone",
+    "exchanges",
+    2,
+    Change(Job, "refill", "edge.info(kept=sender != u and sender not in dead)", "edge.info(kept=False)"),
+)
+rule(
+    "dice",
+    "behind what is not the same again nobody is ahead",
+    "dice",
+    11,
+    Change(Job, "repeats", "operator.repeats", "True"),
+)
+rule(
+    "clock",
+    "epochs that were cut by the clock are the same only where their ends are recorded elsewhere",
+    "clock",
+    2,
+    Change(Job, "repeats", "self.program.clock", "False"),
+)
+rule(
+    "within a worker",
+    "what stays within a worker is not kept, and nobody is ahead there",
+    "later",
+    3,
+    Change(Job, "__init__", "u != v", "True"),
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_without_the_rule_a_history_goes_wrong(name: str) -> None:
+    RULES[name].check()
