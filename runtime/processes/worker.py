@@ -49,11 +49,15 @@ from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan
 from timely.errors import CodecError
 from timely.io import Iterable
+from timely.io.waiting import wait_readable
 from timely.operators import agg
 from timely.time import Time
 
 if TYPE_CHECKING:
     from runtime.processes.recovery import PreparedRecovery
+
+_SPARE_SECONDS = 1.0
+"""Seconds without a task after which a process takes itself for a spare, which has the time to warm up."""
 
 FILES = "files"
 """The folder of the store in which jobs of operators keep files."""
@@ -106,7 +110,8 @@ def main() -> int:
         plan = compile_plan(task.program.build().graph, task.workers)
         recovery = prepared(task, plan)
         if recovery is not None:
-            warm_up()
+            if not wait_readable([sock.fileno()], _SPARE_SECONDS):
+                warm_up()
             gc.freeze()  # hundreds of thousands of objects that stay: looking at them again and again takes 0.1 s each time
         begin, *early = control.read(wait=True) or [Leave()]
         if not isinstance(begin, Begin):

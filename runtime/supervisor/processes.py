@@ -9,18 +9,18 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, TypeAlias
 
 from runtime.control import FROM_CHILD, Begin, Control, FromChild, Peer, ToChild, tell
 from runtime.imports import environment_for_children
 from runtime.processes.worker import WorkerTask
 from runtime.program import packed
+from runtime.supervisor.forked import UNKNOWN, Forked, prepare, start
 from runtime.supervisor.liveness import Liveness, Pulse
 
 _GRACE_SECONDS = 3.0
@@ -38,6 +38,9 @@ _BEATS = 10
 
 WORKER = "runtime.processes.worker"
 MONITOR = "runtime.processes.monitor"
+
+Started: TypeAlias = "Forked | subprocess.Popen[bytes]"
+"""A process that this one has started."""
 
 
 def environment(workers: int) -> dict[str, str]:
@@ -59,8 +62,8 @@ class Child:
     """One process: a worker, a spare that may become one (`worker` -1), or a monitor."""
 
     module: str
-    process: subprocess.Popen[bytes] | None
-    """None: it is no child of this process, and ends when it likes."""
+    process: Started | None
+    """None: somebody else has started it, and it ends when it likes."""
     control: Control[FromChild]
     pidfd: int | None
     pulse: Pulse
@@ -100,6 +103,8 @@ class Child:
         code = self.process.returncode if self.process is not None else None
         if code is not None and code < 0:
             return f"was killed by {signal.Signals(-code).name}"
+        if code == UNKNOWN:
+            return "ended, after the process that had started it"
         return f"ended with exit code {code}"
 
 
@@ -132,6 +137,7 @@ class Children:
         self.private = private
         self.liveness = Liveness(timeout, time.monotonic())
         self._environment = environment(workers)
+        prepare(self._environment)
         self._selector = selectors.DefaultSelector()
         self.all: list[Child] = []
 
@@ -148,18 +154,15 @@ class Children:
         return self.liveness.timeout / _BEATS if math.isfinite(self.liveness.timeout) else 0.0
 
     def start(self, module: str, files: list[int]) -> Child:
-        """Start `python -m module`. Its arguments: a connection to here, how often to beat, `private`, and `files`."""
+        """Start a process. Its arguments: a connection to here, how often to beat, `private`, and `files`."""
         mine, theirs = socket.socketpair()
         with theirs:
-            arguments = [str(theirs.fileno()), str(self.beat_seconds), self.private, *map(str, files)]
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *arguments],
-                pass_fds=[theirs.fileno(), *files],
-                process_group=0,  # Ctrl-C is for the supervisor to hear, and to stop the others in order
-                env=self._environment,
-            )
+            arguments: list[str | int] = [0, str(self.beat_seconds), self.private, *range(1, 1 + len(files))]
+            process = start(module, arguments, [theirs.fileno(), *files], self._environment)
         pidfd: int | None = None
-        if hasattr(os, "pidfd_open"):
+        if isinstance(process, Forked):
+            pidfd = process.stands_for()
+        elif hasattr(os, "pidfd_open"):
             with suppress(OSError):
                 pidfd = os.pidfd_open(process.pid)
         return self._add(Child(module, process, Control(mine, FROM_CHILD), pidfd, _pulse(process.pid)))

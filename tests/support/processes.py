@@ -47,6 +47,11 @@ def monitor_pid(job: Job) -> int | None:
     return next((child.pid for child in list(job.children.all) if child.module == MONITOR), None)
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that one has started, and those that these have."""
+    return [each for child in children(pid) for each in (child, *descendants(child))]
+
+
 def free_addresses(count: int) -> list[str]:
     """TCP addresses that nobody listened at a moment ago."""
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]

@@ -18,7 +18,7 @@ import pytest
 
 from tests.runtime.job_under_test import GATE, check, expected, in_files
 from tests.runtime.watched import RECORDS, ROOT, command, run
-from tests.support.processes import children, gone, wait_for
+from tests.support.processes import descendants, gone, wait_for
 
 
 def written(folder: Path) -> int:
@@ -170,7 +170,7 @@ def test_a_journal_of_the_monitor_that_is_too_old_is_not_blamed_on_a_worker(tmp_
         wait_for(copied)
         before = written(tmp_path)
         wait_for(lambda: written(tmp_path) >= before + 20 or process.poll() is not None)
-        started = children(process.pid)
+        started = descendants(process.pid)
         process.kill()
     wait_for(lambda: all(gone(pid) for pid in started))
     monitor.rename(tmp_path / "right")
@@ -196,7 +196,7 @@ def killed_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killed")
     with subprocess.Popen(command(folder), cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         wait_for(lambda: written(folder) >= 15 or process.poll() is not None)
-        started = children(process.pid)
+        started = descendants(process.pid)
         process.kill()
     wait_for(lambda: all(gone(pid) for pid in started))  # until then they write
     assert written(folder) < RECORDS // 50

@@ -10,6 +10,7 @@ import pytest
 
 from runtime.page.address import open_page
 from runtime.program import Program
+from runtime.supervisor.forked import SERVER
 from runtime.supervisor.supervisor import Job
 from tests.monitor.web.serving import get, streaming, when_ready
 from tests.runtime.job_under_test import GATE, build, check
@@ -19,7 +20,7 @@ from timely.errors import WorkerLost
 
 FAILS = """
 import importlib, os, sys
-if {module!r} in getattr(sys, "orig_argv", ()):
+if {server!r} in getattr(sys, "orig_argv", ()):
     owner = importlib.import_module({where!r})
     *path, name = {what!r}.split(".")
     for each in path:
@@ -28,7 +29,7 @@ if {module!r} in getattr(sys, "orig_argv", ()):
     calls = 0
     def wrong(*arguments, **named):
         global calls
-        calls += 1
+        calls += {module!r} in sys.argv[0]
         if calls > {after} and not ({once!r} and os.path.exists({once!r})):
             if {once!r}:
                 open({once!r}, "w").close()
@@ -36,14 +37,14 @@ if {module!r} in getattr(sys, "orig_argv", ()):
         return right(*arguments, **named)
     setattr(owner, name, wrong)
 """
-"""Run by Python when it starts a process of the job: from the call after so many on, a function of ours fails."""
+"""Run by Python in the process from which those of the job are forked: in them, a function of ours fails after a few calls."""
 
 
 def put_in(monkeypatch: pytest.MonkeyPatch, folder: Path, module: str, place: str, after: int, once: str = "") -> None:
     where, what = place.split(":")
     there = folder / "faults"
     there.mkdir()
-    text = FAILS.format(module=module, where=where, what=what, after=after, once=once)
+    text = FAILS.format(module=module, where=where, server=SERVER, what=what, after=after, once=once)
     (there / "sitecustomize.py").write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(there), prepend=os.pathsep)  # where Python looks when a process starts
 

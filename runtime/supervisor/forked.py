@@ -1,0 +1,263 @@
+"""Processes of jobs, forked from one that has imported what they need (`runtime.processes.fork_server`).
+
+One fork server serves all jobs of a process, one after the other and side by side, for which what a process inherits at its
+start is the same; what is read later travels with each order. Where the system cannot stand for a process by a file (`pidfd`),
+and when the server has died, a process is started in the usual way.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from runtime.processes.fork_server import NUMBER, Order, ordered
+
+SERVER = "runtime.processes.fork_server"
+
+_FORKS = hasattr(signal, "pidfd_send_signal") and hasattr(os, "O_PATH")
+"""The system can stand for a process by a file."""
+
+_READ_AT_START = (
+    *(
+        "PYTHON",
+        "LD_",
+        "MALLOC_",
+        "GLIBC_",
+        "_RJEM_",
+        "POLARS_",
+        "ARROW_",
+        "NUMBA_",
+        "NPY_",
+        "OMP_",
+        "OPENBLAS_",
+        "MKL_",
+    ),
+)
+"""The beginnings of the names of environment variables that an interpreter or a library reads when it is loaded."""
+
+_LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+
+_ANSWER_SECONDS = 60.0
+"""Seconds for a server to load all, on a busy machine; then it is given up."""
+
+_CODE_SECONDS = 5.0
+"""Seconds to wait, for a process that has ended, for the news of how."""
+
+UNKNOWN = 256
+"""The exit code, which is none, of a process that has ended after the fork server had died: nobody can tell."""
+
+
+class ForkServerGone(Exception):
+    """The fork server has died, or hangs."""
+
+
+class Forked:
+    """A process that a fork server has forked, to be used like a `subprocess.Popen`."""
+
+    def __init__(self, pid: int, pidfd: int, news: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._pidfd = pidfd
+        self._news = news
+
+    def stands_for(self) -> int:
+        """A new descriptor that becomes readable when the process ends."""
+        return os.dup(self._pidfd)
+
+    def poll(self) -> int | None:
+        """The exit code, if it has ended; less the number of a signal that has killed it."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; the exit code. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            ended = select.poll()
+            ended.register(self._pidfd, select.POLLIN)
+            if not ended.poll(None if timeout is None else max(0.0, timeout) * 1000):
+                assert timeout is not None
+                raise subprocess.TimeoutExpired(SERVER, timeout)
+            self._news.settimeout(_CODE_SECONDS)
+            try:
+                code = self._news.recv(NUMBER.size)
+            except OSError:
+                code = b""
+            self.returncode = NUMBER.unpack(code)[0] if len(code) == NUMBER.size else UNKNOWN
+            self._news.close()
+            os.close(self._pidfd)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal; nothing happens if it has ended."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def __del__(self) -> None:
+        if self.returncode is None and hasattr(self, "_news"):
+            self._news.close()
+            os.close(self._pidfd)
+
+
+class ForkServer:
+    """A fork server, as the process sees it that has started it.
+
+    Args:
+        environment: in which it is started.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._sock, theirs = socket.socketpair()
+        self._sock.settimeout(_ANSWER_SECONDS)
+        with theirs:
+            arguments = [sys.executable, "-P", "-m", SERVER, str(theirs.fileno())]
+            self._process = subprocess.Popen(arguments, pass_fds=[theirs.fileno()], process_group=0, env=environment)
+
+    def fork(
+        self, module: str, arguments: Sequence[str | int], files: Sequence[int], environment: Mapping[str, str]
+    ) -> Forked:
+        """Fork one process, as `start` says. Raises ForkServerGone, and OSError if there can be no more processes."""
+        mine, theirs = socket.socketpair()
+        with theirs, ExitStack() as opened:
+            folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, folder)
+            standard = [_or_nothing(number, opened) for number in range(3)]
+            encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+            data = ordered(Order(module, tuple(arguments), encoded, _umask(), len(files)))
+            try:
+                sent = socket.send_fds(self._sock, [data], [theirs.fileno(), folder, *standard, *files])
+                self._sock.sendall(data[sent:])
+            except OSError as error:
+                mine.close()
+                self._process.kill()
+                raise ForkServerGone from error
+        mine.settimeout(_ANSWER_SECONDS)
+        try:
+            said, came, _, _ = socket.recv_fds(mine, NUMBER.size, 1, socket.MSG_CMSG_CLOEXEC)
+        except OSError:
+            said, came = b"", []
+        if len(said) < NUMBER.size:
+            mine.close()
+            self._process.kill()
+            raise ForkServerGone
+        (pid,) = NUMBER.unpack(said)
+        if pid < 0:
+            mine.close()
+            raise OSError(-pid, f"{os.strerror(-pid)}: no process for {module}")
+        return Forked(pid, came[0], mine)
+
+    def alive(self) -> bool:
+        """True if it has not ended."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Ask for no more processes. It ends when those have ended that it has forked."""
+        self._sock.close()
+
+
+_lock = threading.Lock()
+_kept: list[tuple[object, ForkServer]] = []
+"""The servers with the circumstances of their start, the last one used at the end."""
+_MOST_SERVERS = 2
+"""Jobs with one worker and jobs with several give Polars other numbers of threads."""
+_leaving: list[ForkServer] = []
+"""Those that are asked for nothing more, until they have ended."""
+
+
+def prepare(environment: Mapping[str, str]) -> None:
+    """Let a fork server begin to load, if none is there."""
+    if _FORKS:
+        with _lock, suppress(OSError):
+            _server(environment)
+
+
+def start(
+    module: str, arguments: Sequence[str | int], files: Sequence[int], environment: Mapping[str, str]
+) -> Forked | subprocess.Popen[bytes]:
+    """Start a process that runs `main()` of a module, in a process group of its own, with this process's standard files.
+
+    Args:
+        module: by its name.
+        arguments: for its `sys.argv`; a number n is replaced by what the n-th of `files` is called there.
+        files: descriptors that it inherits.
+        environment: whole.
+
+    Raises:
+        OSError: if there can be no more processes.
+    """
+    if _FORKS:
+        with _lock, suppress(ForkServerGone):
+            return _server(environment).fork(module, arguments, files, environment)
+    told = [str(files[each]) if isinstance(each, int) else each for each in arguments]
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *told], pass_fds=files, process_group=0, env=environment
+    )
+
+
+def _server(environment: Mapping[str, str]) -> ForkServer:
+    """The server to be used, which is started if need be."""
+    now = _circumstances(environment)
+    found = [each for each in _kept if each[0] == now and each[1].alive()] or [(now, ForkServer(environment))]
+    others = [each for each in _kept if each[0] != now]
+    _kept[:] = others[1 - _MOST_SERVERS :] + found
+    for _, server in others[: 1 - _MOST_SERVERS]:
+        server.close()
+        _leaving.append(server)
+    _leaving[:] = [each for each in _leaving if each.alive()]
+    return _kept[-1][1]
+
+
+def _circumstances(environment: Mapping[str, str]) -> object:
+    """All that a process has from its start on, and that no order changes."""
+    read = {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
+    limits = {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS}
+    return (
+        os.getpid(),
+        sys.executable,
+        read,
+        limits,
+        os.nice(0),
+        os.sched_getaffinity(0),
+        os.getresuid(),
+        os.getgroups(),
+    )
+
+
+def _umask() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1], 8) for line in lines if line.startswith("Umask:"))
+
+
+def _or_nothing(number: int, opened: ExitStack) -> int:
+    """A standard file, or the one that is always empty where this process has none."""
+    try:
+        os.fstat(number)
+    except OSError:
+        number = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        opened.callback(os.close, number)
+    return number
+
+
+@atexit.register
+def _close() -> None:
+    while _kept:
+        _kept.pop()[1].close()
