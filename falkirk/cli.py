@@ -208,6 +208,8 @@ def run(
     if spark_conf and on is None:
         raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
+    if workers > 1 or store is not None or ui:
+        _load_beside(workers)
     from falkirk.run_program import Show, run_program, say
     from runtime.inputs import Limits
     from runtime.program import parse_program
@@ -242,6 +244,13 @@ def run(
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")
     _leave(run_program(job, title, workers, show))
+
+
+def _load_beside(workers: int) -> None:
+    """Let the process load, of which those of a job are forked, while this one loads what it needs itself."""
+    from runtime.supervisor.forked import environment, prepare
+
+    prepare(environment(workers))
 
 
 @app.command()
@@ -415,6 +424,7 @@ def demo(
     traceback: Traceback = False,
 ) -> None:
     """Run the demo: a year of flights, with a page; a worker is killed midway, and nobody can tell from the result."""
+    _load_beside(workers)
     from falkirk.demo import run_demo
 
     _guarded(lambda: run_demo(workers, quiet, not no_kill), traceback)

@@ -22,7 +22,7 @@ from falkirk.simulate.outside import Result, Violation, order_of, same, shown
 from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
 from runtime.program import Program, packed, unpacked
-from runtime.supervisor.processes import environment
+from runtime.supervisor.forked import environment
 from timely.data.batch import Batch
 from timely.data.codec import decode, encode
 from timely.dataflow.dataflow import Dataflow

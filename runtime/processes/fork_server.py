@@ -23,9 +23,6 @@ from dataclasses import dataclass
 from importlib import import_module
 
 import msgspec
-import numpy as np
-
-from runtime.control import frame
 
 PRELOADED = ("runtime.processes.worker", "runtime.processes.recovery", "runtime.processes.monitor")
 
@@ -64,7 +61,8 @@ class _Running:
 
 def ordered(order: Order) -> bytes:
     """The order as it goes over the connection."""
-    return frame(msgspec.msgpack.encode(order))
+    data = msgspec.msgpack.encode(order)
+    return _LENGTH.pack(len(data)) + data
 
 
 class ForkServer:
@@ -147,7 +145,7 @@ class ForkServer:
             os.environb.update(order.environment)
             for stream in (sys.stdout, sys.stderr):
                 stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())  # type: ignore[union-attr]
-            np.random.seed()  # each its own chance; Python's `random` sees to that by itself
+            import_module("numpy").random.seed()  # each its own chance; Python's `random` sees to that by itself
             own = files[4:]
             sys.argv = [order.module, *(str(own[each]) if isinstance(each, int) else each for each in order.arguments)]
             code = import_module(order.module).main()

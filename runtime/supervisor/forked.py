@@ -3,6 +3,8 @@
 One fork server serves all jobs of a process, one after the other and side by side, for which what a process inherits at its
 start is the same; what is read later travels with each order. Where the system cannot stand for a process by a file (`pidfd`),
 and when the server has died, a process is started in the usual way.
+
+Importing this module is quick: a command lets the server load (`prepare`) while it loads its own modules.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from runtime.imports import environment_for_children
 from runtime.processes.fork_server import NUMBER, Order, ordered
 
 SERVER = "runtime.processes.fork_server"
@@ -55,6 +58,12 @@ _CODE_SECONDS = 5.0
 
 UNKNOWN = 256
 """The exit code, which is none, of a process that has ended after the fork server had died: nobody can tell."""
+
+
+def environment(workers: int) -> dict[str, str]:
+    """This process's environment, its import path, and a fair share of the cores for Polars' own threads."""
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    return {"POLARS_MAX_THREADS": threads, **os.environ, **environment_for_children()}
 
 
 class ForkServerGone(Exception):
@@ -184,7 +193,7 @@ _leaving: list[ForkServer] = []
 
 
 def prepare(environment: Mapping[str, str]) -> None:
-    """Let a fork server begin to load, if none is there."""
+    """Let a fork server begin to load, if none is there: processes are going to be started."""
     if _FORKS:
         with _lock, suppress(OSError):
             _server(environment)

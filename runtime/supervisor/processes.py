@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import IO, TypeAlias
 
 from runtime.control import FROM_CHILD, Begin, Control, FromChild, Peer, ToChild, tell
-from runtime.imports import environment_for_children
 from runtime.processes.worker import WorkerTask
 from runtime.program import packed
-from runtime.supervisor.forked import UNKNOWN, Forked, prepare, start
+from runtime.supervisor.forked import UNKNOWN, Forked, environment, prepare, start
 from runtime.supervisor.liveness import Liveness, Pulse
 
 _GRACE_SECONDS = 3.0
@@ -41,12 +40,6 @@ MONITOR = "runtime.processes.monitor"
 
 Started: TypeAlias = "Forked | subprocess.Popen[bytes]"
 """A process that this one has started."""
-
-
-def environment(workers: int) -> dict[str, str]:
-    """This process's environment, its import path, and a fair share of the cores for Polars' own threads."""
-    threads = str(max(1, (os.cpu_count() or 1) // workers))
-    return {"POLARS_MAX_THREADS": threads, **os.environ, **environment_for_children()}
 
 
 def task_file(task: WorkerTask) -> IO[bytes]:

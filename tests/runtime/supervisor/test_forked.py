@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from runtime.supervisor import forked
-from runtime.supervisor.forked import SERVER, UNKNOWN, Forked
-from runtime.supervisor.processes import environment
+from runtime.supervisor.forked import SERVER, UNKNOWN, Forked, environment
 from tests.support.processes import children, gone, wait_for
 
 MODULE = "tests.runtime.supervisor.forked_under_test"
@@ -166,7 +165,7 @@ def test_a_server_goes_with_the_process_that_has_started_it() -> None:
     program = f"""
 import os, time
 from runtime.supervisor import forked
-from runtime.supervisor.processes import environment
+from runtime.supervisor.forked import environment
 forked.start({MODULE!r}, ["leave", "0"], [], environment(1)).wait(60)
 print("there", flush=True)
 time.sleep(600)
