@@ -19,7 +19,7 @@ from typing import IO, TypeAlias
 from runtime.control import FROM_CHILD, Begin, Control, FromChild, Peer, ToChild, tell
 from runtime.processes.worker import WorkerTask
 from runtime.program import packed
-from runtime.supervisor.forked import UNKNOWN, Forked, environment, prepare, start
+from runtime.supervisor.forked import UNKNOWN, Forked, environment, start
 from runtime.supervisor.liveness import Liveness, Pulse
 
 _GRACE_SECONDS = 3.0
@@ -130,7 +130,6 @@ class Children:
         self.private = private
         self.liveness = Liveness(timeout, time.monotonic())
         self._environment = environment(workers)
-        prepare(self._environment)
         self._selector = selectors.DefaultSelector()
         self.all: list[Child] = []
 
