@@ -12,6 +12,7 @@ changes tries the mutants of changed functions only.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import importlib
 import json
@@ -122,6 +123,7 @@ def forked(do: Callable[[], Any], seconds: float) -> Any:
             size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY, size + _MEMORY))
             os.setpgid(0, 0)
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: whoever ends the search ends this
             found = pickle.dumps(do())
             with os.fdopen(write, "wb") as file:
                 file.write(found)
