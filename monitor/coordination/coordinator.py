@@ -313,7 +313,7 @@ class Coordinator:
             seat.presence = Presence.JOINED
         else:
             seat.presence = Presence.ALIVE
-            seat.paused = join.paused or behind
+            seat.paused = join.paused
             seat.restored = not behind
             if behind and self.decision is not None:
                 self.options.cut_worker(seat.worker, self.decision.bounds[seat.worker])
@@ -329,7 +329,7 @@ class Coordinator:
             or any(seat.presence is Presence.AWAITED for seat in self.seats)
         ):
             return
-        if self.seats.are(Presence.ALIVE) and all(seat.restored and not seat.paused for seat in self.seats):
+        if all(seat.restored and not seat.paused for seat in self.seats):
             self._note("resumed", {"generation": self.generation})
             self._run()
             low = Watermarks(self._all_watermarks())

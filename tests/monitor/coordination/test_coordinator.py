@@ -165,7 +165,8 @@ def test_every_phase_has_a_deadline(phase: str, seconds: float) -> None:
     coordinator.tick(100.0 + seconds)
     effects = without_events(coordinator)
     assert isinstance(effects[0], Fence)
-    assert effects[0].worker == (0 if phase == "join" else 1)
+    whichever = -1  # the process that has not joined yet
+    assert (effects[0].worker, effects[0].incarnation) == ((0, whichever) if phase == "join" else (1, 1))
     assert "in time" in effects[0].reason
 
 
@@ -362,6 +363,19 @@ def test_who_joins_twice_without_having_been_lost_is_fenced() -> None:
     coordinator.hear(join(1, 1, 1), 1.0)
     effects = without_events(coordinator)
     assert effects == [Fence(1, 1, "it joined twice"), Respawn(1), Send(0, Drain(2, (0,)))]
+    assert coordinator.seats[1].presence is Presence.ABSENT
+
+
+def test_what_keeps_nothing_goes_back_to_the_last_decision_under_a_new_monitor_too() -> None:
+    """It was complete there when all were restored, and only the journal knows."""
+    plan = layout("read source, q any", "read>q", 1)
+    saved = SavedJob(plan, None, KeptDecision(2, 1, (((4,), (4,)),), ()), rounds=2)
+    coordinator = DrivenCoordinator(plan, saved, settings())
+    write(coordinator)
+    coordinator.hear(join(0, 2, 2, layout=plan, durable=(Xi(0, (4,), ((4,),)),)), 1.0)
+    write(coordinator)
+    assert coordinator.decision is not None
+    assert coordinator.decision.bounds == (((4,), (4,)),)
 
 
 def test_who_is_behind_may_join_twice_for_that_is_what_it_is_told() -> None:

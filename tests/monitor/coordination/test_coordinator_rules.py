@@ -91,6 +91,7 @@ def released_before() -> Any:
     coordinator.hear(join(0, 2, 1, durable=xis(NEVER)), 1.0)
     coordinator.hear(Drained(1, 2, memory(NEVER)), 1.0)
     write(coordinator)
+    coordinator.hear(Released(1), 1.0)
     for worker in range(2):
         coordinator.hear(Restored(worker, 2), 1.0)
     coordinator.hear(Released(0), 1.0)

@@ -143,6 +143,28 @@ def test_whether_all_have_completed_what_was_persisted_before() -> None:
     assert available.reached([[(3,)]])
 
 
+def two_groups() -> Options:
+    """Read and clean, and behind a firewall count and out."""
+    return Options(layout(*FIREWALL, 1))
+
+
+def test_all_groups_of_a_worker_count() -> None:
+    available = two_groups()
+    available.complete(0, ((3,), (2,)))
+    assert not available.reached([[(3,)], [(3,)]])
+    assert available.reached([[(3,)], [(2,)]])
+    with pytest.raises(ReportError, match="completed"):
+        available.complete(0, ((4,), (1,)))
+    assert available.minimum() == [(3,), (2,)]
+
+
+def test_the_last_cut_of_a_group_is_where_all_of_it_have_a_checkpoint() -> None:
+    for ends in ((3, 5, 4), (5, 3, 4), (4, 5, 3)):
+        available = line()
+        available.join(0, [Xi(p, (end,), ((end,),) if p < 3 else ()) for p, end in zip((0, 2, 3), ends)])
+        assert available.last_cuts() == [[(3,)]]
+
+
 def test_checkpoints_may_be_told_twice_but_not_go_back() -> None:
     available = line()
     three = [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())]

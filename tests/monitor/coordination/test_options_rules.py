@@ -127,6 +127,45 @@ def came_back() -> Any:
     return available.decide({0: here})
 
 
+def came_back_in_a_loop() -> Any:
+    """The same, of two coordinates: memory from (5, 0) on serves no bound before it, be the iteration 0 or not."""
+    available = Options(layout("a chain2, b chain2", "a=>b", 2))
+    saved = [Xi(0, (2, 0), ((2, 0),)), Xi(0, (4, 0), ((4, 0),))]
+    available.join(1, [*saved, *(Xi(1, (epoch, 0), ()) for epoch in (2, 4))])
+    available.join(0, [*saved, Xi(0, (5, 0), ((5, 0),)), Xi(1, (2, 0), ()), Xi(1, (5, 0), ())])
+    here = [
+        InMemory((6, 0), (6, 0), (), ((6, 0),), since=(1, 0)),
+        InMemory((6, 0), (6, 0), ((6, 0), (6, 0)), (), since=(5, 0)),
+    ]
+    return available.decide({0: here})
+
+
+def came_back_without_keeping() -> Any:
+    """What keeps nothing needs no checkpoint: alive, it goes to any bound that it has completed."""
+    available = Options(layout("a chain, q any", "a=>q", 2))
+    for worker in (0, 1):
+        available.join(worker, [Xi(0, (epoch,), ((epoch,),)) for epoch in (2, 4)])
+    here = [InMemory((6,), (6,), (), ((6,),), since=(1,)), InMemory((6,), (6,), ((6,), (6,)), (), since=(5,))]
+    available.complete(1, ((4,),))
+    return available.decide({0: here})
+
+
+BACK = "a live stateful processor offers its memory: what came back from its store, only from there on"
+for _name, _scenario, _right, _change in (
+    (
+        "came back from the store, in a loop",
+        came_back_in_a_loop,
+        (((2, 0), (2, 0)), ((2, 0), (2, 0))),
+        Change(Options, "_between", "any(bound)", "all(bound)"),
+    ),
+    (
+        "came back and keeps nothing",
+        came_back_without_keeping,
+        (((4,), (4,)), ((4,), (4,))),
+        Change(Options, "_between", "self.topology.info(flat).chain", GONE),
+    ),
+):
+    rule(_name, BACK, _scenario, _right, _change)
 rule(
     "came back from the store",
     "a live stateful processor offers its memory: what came back from its store, only from there on",
