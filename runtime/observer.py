@@ -97,7 +97,7 @@ class Counting:
 
 
 class Observer:
-    """Answers `Observe`. `session` is the driver; `clock` in seconds, `spent` those of the processor's time.
+    """Answers `Observe`. `session` is the driver; `clock` in seconds.
 
     `say` gets what the user should know.
     """
@@ -107,10 +107,8 @@ class Observer:
         agent: Agent,
         session: Sources,
         clock: Callable[[], float],
-        spent: Callable[[], float] = time.thread_time,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._spent = spent
         self._say = say
         self._failed = False
         self._agent = agent
@@ -167,12 +165,12 @@ class Observer:
             self._fail(error)
         observed = None
         if now >= self._due:
-            began = self._spent()
+            began = time.thread_time()
             try:
                 observed = self._look(asked, counting)
             except Exception as error:
                 self._fail(error)
-            self._due = now + max(asked.every, (self._spent() - began) / _SHARE)
+            self._due = now + max(asked.every, (time.thread_time() - began) / _SHARE)
         return observed
 
     def _fail(self, error: Exception) -> None:

@@ -3,58 +3,103 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from recovery.store.interface import Buffer, Store
-from runtime.store_writer import StoreWriter
+from recovery.store.interface import Buffer, Store, StoreError
 
 
 class ThreadedStore:
-    """See `runtime.recovery_driver.StoreClient`. A blob that cannot be deleted is left: whoever takes over finds it."""
+    """See `runtime.recovery_driver.StoreClient`. Does one thing at a time, in the order in which it is told, in its own thread.
+
+    An error ends nothing here: that of a put is handed back, and what comes next is tried all the same. A blob that cannot be
+    deleted is left: whoever takes over finds it.
+    """
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._reading, self._writing = os.pipe()
         for end in (self._reading, self._writing):
             os.set_blocking(end, False)
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[str, Sequence[Buffer] | None]] = deque()
+        self._done: list[tuple[str, Exception | None]] = []
         self._closed = False
         self._woken = False
-        self._putting: set[str] = set()
-        self.writer = StoreWriter(store, self._wake)
+        self._thread = threading.Thread(target=self._run, name="falkirk-store", daemon=True)
+        self._thread.start()
 
     def put(self, name: str, parts: Sequence[Buffer]) -> None:
-        """Begin to write a blob."""
-        self._putting.add(name)
-        self.writer.put(name, parts)
+        """Begin to write a blob; its buffers must not change until `take_done` hands back its name."""
+        self._enqueue(name, parts)
 
     def delete(self, name: str) -> None:
         """Begin to remove a blob."""
-        self.writer.delete(name)
+        self._enqueue(name, None)
 
     def take_done(self) -> list[tuple[str, Exception | None]]:
-        """The puts that have ended since the last call, in order."""
+        """The puts that have ended since the last call, in order: None if the blob is durable, or a `StoreError`."""
         if not self._woken:
             return []
         self._woken = False
         with suppress(BlockingIOError):
             os.read(self._reading, 4096)
-        over = [(name, error) for name, error in self.writer.take_done() if name in self._putting]
-        self._putting.difference_update(name for name, _ in over)
-        return over
+        with self._changed:
+            done, self._done = self._done, []
+        return done
 
     def files(self) -> list[int]:
         """The file descriptors to wait for."""
         return [self._reading]
 
-    def close(self, timeout: float | None = None) -> None:
-        """Finish what was begun."""
-        if not self._closed:
+    def close(self) -> None:
+        """Finish what was begun, and end the thread."""
+        with self._changed:
+            if self._closed:
+                return
             self._closed = True
-            if self.writer.close(timeout):
-                os.close(self._reading)
-                os.close(self._writing)
+            self._changed.notify()
+        self._thread.join()
+        os.close(self._reading)
+        os.close(self._writing)
 
-    def _wake(self) -> None:
-        with suppress(OSError):
-            os.write(self._writing, b"!")
-        self._woken = True  # after that: a byte that is not taken for want of this is found again by who waits for it
+    def _enqueue(self, name: str, parts: Sequence[Buffer] | None) -> None:
+        with self._changed:
+            if self._closed:
+                raise StoreError(f"{name} cannot be written: the store was closed")
+            self._waiting.append((name, parts))
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if not self._waiting:
+                    return
+                name, parts = self._waiting.popleft()
+            if parts is None:
+                with suppress(Exception):
+                    self._store.delete(name)
+                continue
+            error = self._put(name, parts)
+            parts = None  # what was written is not kept alive while there is nothing to do
+            with self._changed:
+                self._done.append((name, error))
+            with suppress(OSError):
+                os.write(self._writing, b"!")
+            self._woken = (
+                True  # after that: a byte that is not taken for want of this is found again by who waits for it
+            )
+
+    def _put(self, name: str, parts: Sequence[Buffer]) -> StoreError | None:
+        try:
+            self._store.put(name, parts)
+        except StoreError as error:
+            return error
+        except Exception as error:  # of a store that does not name its errors: the job must hear of it, not the thread
+            failure = StoreError(f"{name}: the store failed with {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            return failure
+        return None

@@ -35,14 +35,8 @@ ROOMS = {
     "runtime": [
         *("links scratch imports host_limits", "control"),
         "workspace program explain kept_input content_fingerprint inputs outputs session job",
-        *(
-            "memory",
-            "observer store_writer store_client recovery_driver",
-            "page",
-            "processes",
-            "supervisor",
-            "run host_file hosts",
-        ),
+        *("memory", "observer store_client recovery_driver", "page", "processes", "supervisor"),
+        "run host_file hosts",
     ],
 }
 

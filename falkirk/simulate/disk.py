@@ -16,7 +16,6 @@ from typing import TypeAlias
 from recovery.store.interface import AlreadyThere, Buffer, NotThere, StoreError, StoreFull
 from recovery.store.memory import aligned_memory
 from recovery.store.segments import as_bytes
-from runtime.store_writer import Done
 
 Writer: TypeAlias = Hashable
 """A writer: an owner and its incarnation, for example ("worker-000", 2)."""
@@ -90,7 +89,7 @@ class SimulatedDisk:
     """A `Store` whose writes can also be begun, and finish when time passes.
 
     The methods of `Store` act at once and never fail by chance. Of one writer the writes finish in the order in which they
-    began, as they do in `StoreWriter`.
+    began, as they do in `ThreadedStore`.
 
     Args:
         random: where all faults are drawn from; equal seeds and equal calls give equal histories.
@@ -104,7 +103,7 @@ class SimulatedDisk:
         self._clock = clock
         self._blobs: dict[str, _Blob] = {}
         self._waiting: dict[int, _Operation] = {}  # in the order in which they began
-        self._done: dict[Writer, list[Done]] = {}
+        self._done: dict[Writer, list[tuple[str, Exception | None]]] = {}
         self._moments: list[tuple[float, int]] = []  # when something is to be done for a ticket, sorted
         self._tickets = 0
         self._full_until = 0.0
@@ -143,7 +142,7 @@ class SimulatedDisk:
         """Begin to remove a blob; the number of this operation."""
         return self._begin(writer, name, None, b"")
 
-    def take_done(self, writer: Writer) -> list[Done]:
+    def take_done(self, writer: Writer) -> list[tuple[str, Exception | None]]:
         """The puts of this writer that are over, in order. Deletions never fail, and it hears nothing of them."""
         return self._done.pop(writer, [])
 

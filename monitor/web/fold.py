@@ -66,8 +66,8 @@ class Folding:
     of: tuple[int, ...]
 
 
-def group_tree(layout: Layout, most_children: int = MOST_CHILDREN) -> FoldGroup:
-    """The groups of a layout: its scopes, divided further where they hold more than `most_children`."""
+def group_tree(layout: Layout) -> FoldGroup:
+    """The groups of a layout: its scopes, divided further where they hold more than `MOST_CHILDREN`."""
     root = FoldGroup("", layout.name, "scope")
     scopes: dict[tuple[str, ...], FoldGroup] = {(): root}
 
@@ -81,7 +81,7 @@ def group_tree(layout: Layout, most_children: int = MOST_CHILDREN) -> FoldGroup:
         scope_of(info.scope).children.append(index)
     plain = _plain(layout)
     for group in list(scopes.values()):
-        _divide(group, layout, plain, most_children)
+        _divide(group, layout, plain)
     return root
 
 
@@ -154,18 +154,18 @@ def _plain(layout: Layout) -> nx.DiGraph[int]:
     return plain
 
 
-def _divide(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int], most: int) -> None:
+def _divide(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
     """Put what is in `group` into groups of its own, in ways that say ever less, until few enough are left."""
-    if len(group.children) > most:
+    if len(group.children) > MOST_CHILDREN:
         _by_region(group, layout)
     for part in [
         group,
         *(child for child in group.children if isinstance(child, FoldGroup) and child.kind == "region"),
     ]:
-        if len(part.children) > most:
+        if len(part.children) > MOST_CHILDREN:
             _by_chain(part, layout, plain)
-        if len(part.children) > most:
-            _by_band(part, layout, plain, most)
+        if len(part.children) > MOST_CHILDREN:
+            _by_band(part, layout, plain)
 
 
 def _by_region(group: FoldGroup, layout: Layout) -> None:
@@ -195,7 +195,7 @@ def _by_chain(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
             _gather(group, FoldGroup(f"{group.key}:{names[0]}..", f"{names[0]} … {names[1]}", "chain"), chain)
 
 
-def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int], most: int) -> None:
+def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
     """Bands of neighbouring layers: nothing that leaves one comes back to it. Within a band, what hangs together."""
     unit: dict[int, int] = {}
     for number, child in enumerate(group.children):
@@ -210,7 +210,7 @@ def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int], most: int
         at = max((layer[before] + 1 for before in acyclic.predecessors(component)), default=0)
         layer[component] = at
     depth = max(layer.values()) + 1
-    height = max(1, -(-depth // most))
+    height = max(1, -(-depth // MOST_CHILDREN))
     children = list(group.children)
     while True:
         bands: dict[int, list[int]] = {}
@@ -220,11 +220,11 @@ def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int], most: int
         for _, band in sorted(bands.items()):
             together = [sorted(each) for each in nx.weakly_connected_components(between.subgraph(band))]
             parts += sorted(together)
-        if len(parts) <= most or height >= depth:
+        if len(parts) <= MOST_CHILDREN or height >= depth:
             break
         height *= 2
-    if len(parts) > most:  # many small things side by side
-        size = -(-len(parts) // most)
+    if len(parts) > MOST_CHILDREN:  # many small things side by side
+        size = -(-len(parts) // MOST_CHILDREN)
         parts = [[each for part in parts[at : at + size] for each in part] for at in range(0, len(parts), size)]
     for part in parts:
         if 1 < len(part) < len(children):
@@ -233,8 +233,8 @@ def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int], most: int
             name = layout.processors[first].name
             group_part = FoldGroup(f"{group.key}:{name}+", f"{name} and {len(part) - 1} more", "part")
             _gather(group, group_part, inside)
-            if len(group_part.children) > most and len(parts) > 1:
-                _by_band(group_part, layout, plain, most)
+            if len(group_part.children) > MOST_CHILDREN and len(parts) > 1:
+                _by_band(group_part, layout, plain)
 
 
 def _gather(group: FoldGroup, inner: FoldGroup, members: Iterable[FoldGroup | int]) -> None:

@@ -45,7 +45,7 @@ class Hub:
     `looked` is called when others look than before.
     """
 
-    def __init__(self, layout: Layout | None = None, looked: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, looked: Callable[[], None] = lambda: None) -> None:
         self._looked = looked
         self.layout: Layout | None = None
         self.view: View | None = None
@@ -61,8 +61,6 @@ class Hub:
         self._changed = asyncio.Event()
         self._drawn: OrderedDict[tuple[frozenset[str], frozenset[str]], asyncio.Task[Drawn]] = OrderedDict()
         self._rows: OrderedDict[tuple[int, tuple[tuple[int, ...], ...], str], list[Row]] = OrderedDict()
-        if layout is not None:
-            self.know(layout)
 
     def know(self, layout: Layout) -> None:
         """The layout of the job; before that there is nothing to draw."""

@@ -200,10 +200,10 @@ class LocalStore:
         mode = f"{here.st_mode & 0o777:o}"
         return f"other users could open the store {self.folder} (its mode was {mode}); it is closed to them now"
 
-    def remove_leftovers(self, prefix: str = "") -> None:
+    def remove_leftovers(self) -> None:
         """Remove temporary files of writers that died. A writer that is still at it gets a StoreError."""
         for path in self._files():
-            if path.name.startswith(_TEMPORARY) and str(path.relative_to(self.folder)).startswith(prefix):
+            if path.name.startswith(_TEMPORARY):
                 with suppress(FileNotFoundError):
                     path.unlink()
 

@@ -86,7 +86,7 @@ class ZmqLink:
     Addresses are `tcp://host:port`, or `ipc://path` on one host; `bind` is where this worker listens if that is not its
     own address; `listener` is a TCP socket that listens there already, for who let the system choose the port. Without
     `keys` nothing is encrypted and anybody may connect: for ipc:// in a private folder only.
-    It listens from the start; call `meet` before anything else. `say` gets news for the user while workers wait.
+    It listens from the start; call `meet` before anything else.
     """
 
     def __init__(
@@ -96,7 +96,6 @@ class ZmqLink:
         keys: Keys | None = None,
         bind: str | None = None,
         timing: Timing | None = None,
-        say: Callable[[str], None] | None = None,
         listener: socket.socket | None = None,
     ) -> None:
         if keys is None and not all(address.startswith("ipc://") for address in addresses):
@@ -105,7 +104,6 @@ class ZmqLink:
         self.unsent = 0
         self._name = f"worker {index} at {addresses[index]}"
         self._timing = timing or Timing()
-        self._say = say or self._print
         self._keys = keys
         self._life = int.from_bytes(os.urandom(8), "little") | 1
         self._greeting: bytes | None = None
@@ -401,7 +399,7 @@ class ZmqLink:
         self._verdict = f"{peer} {what}"
         raise WorkerLost(self._verdict)
 
-    def _print(self, text: str) -> None:
+    def _say(self, text: str) -> None:
         print(f"worker {self.index}: {text}", file=sys.stderr, flush=True)
 
     def _shut(self, linger: float) -> None:

@@ -391,7 +391,7 @@ def _link(sock: socket.socket) -> Callable[[], object]:
 def zmq_reader() -> Iterator[Read]:
     """The bytes that arrive at a link between hosts."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
-        link = ZmqLink(0, [f"ipc://{folder}/{index}" for index in range(2)], say=lambda text: None)
+        link = ZmqLink(0, [f"ipc://{folder}/{index}" for index in range(2)])
         peer = link._peers[1]
 
         def read(data: bytes) -> None:

@@ -51,7 +51,7 @@ TESTS = (
     "tests/monitor/explain/test_what_if.py",
     "tests/runtime/test_inputs.py",
     "tests/runtime/test_observer.py",
-    "tests/runtime/test_store_writer.py",
+    "tests/runtime/test_store_client.py",
 )
 NOT = tuple(f"test_{name}.py" for name in ("simulation", "coverage", "troubled", "command", "rules", "rules_searched"))
 """Simulated jobs are run here by themselves; the others start processes, or take long."""
