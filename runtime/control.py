@@ -2,7 +2,8 @@
 
 Each process has a stream socket to the supervisor: a unix socket on one host, TCP from a cluster. Over a unix socket those of
 other connections travel with the message that speaks of them (SCM_RIGHTS), in the order in which it names them. A message is
-framed by its length, as it is between monitor, workers and page.
+framed by its length, as it is between monitor, workers and page. Those of `monitor/coordination/supervision` are events and
+effects of the coordinator.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from monitor.coordination.supervision import Fence, Lost, Note, ProgramFailed, Respawn, TimelineEvent
 from runtime.scratch import OWNER
 from timely.data.codec.typed import Typed
 from timely.errors import FalkirkError, told
@@ -84,22 +86,7 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     """The secret that workers say first, where others might connect as well."""
 
 
-class WorkerGone(msgspec.Struct, tag=True, frozen=True):
-    """To a monitor: this process of a worker has ended."""
-
-    worker: int
-    incarnation: int
-    reason: str
-
-
-class Broke(msgspec.Struct, tag=True, frozen=True):
-    """To a monitor: the job ends, because a function of the program, a source or a sink has failed. `Over` is the answer."""
-
-    worker: int
-    text: str
-
-
-ToChild: TypeAlias = Broke | Begin | Go | Peer | Leave | Watch | WorkerGone
+ToChild: TypeAlias = Begin | Go | Peer | Leave | Watch | Lost | ProgramFailed
 
 
 class Built(msgspec.Struct, tag=True, frozen=True):
@@ -152,28 +139,6 @@ class Returned(msgspec.Struct, tag=True):
     value: bytes
 
 
-class Needed(msgspec.Struct, tag=True, frozen=True):
-    """From the monitor: start a process for this worker; whichever there is must not be."""
-
-    worker: int
-
-
-class Fenced(msgspec.Struct, tag=True, frozen=True):
-    """From the monitor: end this process of a worker, at once. `incarnation` -1: whichever there is."""
-
-    worker: int
-    incarnation: int
-    reason: str
-
-
-class TimelineNews(msgspec.Struct, tag=True, frozen=True):
-    """From the monitor: an event of the timeline. `at`: seconds since 1970."""
-
-    kind: str
-    at: float
-    data: dict[str, Any]
-
-
 class Over(msgspec.Struct, tag=True, frozen=True):
     """From the monitor: the job is done (`reason` None), or cannot go on.
 
@@ -194,12 +159,6 @@ class Unable(msgspec.Struct, tag=True, frozen=True):
     known: bool
 
 
-class Warned(msgspec.Struct, tag=True, frozen=True):
-    """From any process: something that the user should know."""
-
-    text: str
-
-
 class Here(msgspec.Struct, tag=True, frozen=True):
     """From a worker that somebody else has started: which one it is, and where."""
 
@@ -217,7 +176,7 @@ class Beat(msgspec.Struct, tag=True, frozen=True):
 
 
 FromChild: TypeAlias = (
-    Beat | Here | Needed | Fenced | TimelineNews | Over | Unable | Warned | Built | Stats | CapturedBatch | Returned
+    Beat | Here | Respawn | Fence | TimelineEvent | Over | Unable | Note | Built | Stats | CapturedBatch | Returned
 )
 
 Heard = TypeVar("Heard")

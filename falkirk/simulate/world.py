@@ -31,18 +31,9 @@ from falkirk.simulate.process import (
     SimulatedStore,
 )
 from monitor.coordination.coordinator import Settings
-from monitor.coordination.effects import (
-    Answered,
-    Effect,
-    Fail,
-    Fence,
-    Finished,
-    Persist,
-    Respawn,
-    Send,
-    TimelineEvent,
-)
-from monitor.coordination.events import Began, Event, Heard, Lost
+from monitor.coordination.effects import Answered, Effect, Fail, Finished, Persist, Send
+from monitor.coordination.events import Began, Event, Heard
+from monitor.coordination.supervision import Fence, Lost, Respawn, TimelineEvent
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
 from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message

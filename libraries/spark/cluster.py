@@ -21,7 +21,8 @@ from libraries.spark.cluster_meeting import begin
 from libraries.spark.cluster_session import On, SparkCluster
 from libraries.spark.cluster_task import ClusterTask
 from libraries.spark.errors import SparkError
-from runtime.control import Here, ToChild, WorkerGone
+from monitor.coordination.supervision import Lost
+from runtime.control import Here, ToChild
 from runtime.inputs import Limits
 from runtime.page.address import PageSocket
 from runtime.processes.greeting import listen, new_token
@@ -143,13 +144,13 @@ class BarrierStage:
         """The monitor wants a worker: it gets one when it wants all."""
         self._needed.add(worker)
 
-    def fenced(self, worker: int, incarnation: int, reason: str) -> list[WorkerGone]:
+    def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
         """One worker is given up, and so all are."""
         if self._attempt is not None and incarnation in (-1, self._incarnations[worker]):
             return self._failed(f"worker {worker}: {reason}")
         return []
 
-    def gone(self, child: Child) -> list[WorkerGone]:
+    def gone(self, child: Child) -> list[Lost]:
         """A task has hung, or its connection has ended: then Spark says why."""
         if self.tasks.pop(child, None) is not None and child.hung:
             return self._failed(f"worker {child.worker} {child.hung}")
@@ -176,7 +177,7 @@ class BarrierStage:
         self._end_attempt()
         self._resources.close()
 
-    def turn(self) -> list[WorkerGone]:
+    def turn(self) -> list[Lost]:
         """Submit a stage if one is wanted; look at the one that is there."""
         self._meet()
         if self._attempt is None and self._wanted():
@@ -228,7 +229,7 @@ class BarrierStage:
             attempt.cancel()
             attempt.over.wait(_END_SECONDS)
 
-    def _failed(self, reason: str) -> list[WorkerGone]:
+    def _failed(self, reason: str) -> list[Lost]:
         """Some task is lost, and so all are: the monitor decides to where each worker goes back in the next attempt."""
         self._end_attempt()
         self._needed.clear()
@@ -236,9 +237,9 @@ class BarrierStage:
         if self._lost_at is None:
             self._lost_at = time.monotonic()
         self._note(f"a worker on the cluster was lost ({reason}); the job goes on from its store in a new stage")
-        return [WorkerGone(worker, incarnation, reason) for worker, incarnation in enumerate(self._incarnations)]
+        return [Lost(worker, incarnation, reason) for worker, incarnation in enumerate(self._incarnations)]
 
-    def _look_at_attempt(self) -> list[WorkerGone]:
+    def _look_at_attempt(self) -> list[Lost]:
         attempt, now = self._attempt, time.monotonic()
         if attempt is None:
             return []
@@ -251,7 +252,7 @@ class BarrierStage:
             )
         return []
 
-    def _ended(self, attempt: StageAttempt, now: float) -> list[WorkerGone]:
+    def _ended(self, attempt: StageAttempt, now: float) -> list[Lost]:
         """Spark says that the stage has ended. A task that failed by an error has told it, perhaps after that."""
         if attempt.refused is not None:
             raise attempt.refused

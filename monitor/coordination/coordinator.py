@@ -17,18 +17,8 @@ from dataclasses import dataclass
 
 from monitor.coordination.commit import GroupCommit
 from monitor.coordination.cuts import Cuts, cut_event
-from monitor.coordination.effects import (
-    Answered,
-    Effect,
-    Fail,
-    Fence,
-    Finished,
-    Note,
-    Respawn,
-    Send,
-    TimelineEvent,
-)
-from monitor.coordination.events import Asked, Began, Event, Heard, Lost, ProgramFailed, Stored, Ticked
+from monitor.coordination.effects import Answered, Effect, Fail, Finished, Send
+from monitor.coordination.events import Asked, Began, Event, Heard, Stored, Ticked
 from monitor.coordination.handshake import another_program, refusal
 from monitor.coordination.intervals import Intervals
 from monitor.coordination.invariants import INVARIANTS
@@ -44,6 +34,7 @@ from monitor.coordination.records import (
     SavedJob,
     Value,
 )
+from monitor.coordination.supervision import Fence, Lost, Note, ProgramFailed, Respawn, TimelineEvent
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus, WorkerTable
 from monitor.explain.what_if import OpenQuestions
 from recovery.errors import NoSolutionError, ReportError

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from monitor.coordination.records import Record, Value
+from monitor.coordination.records import Record
+from monitor.coordination.supervision import Fence, Note, Respawn, TimelineEvent
 from recovery.metadata import Bound
 from recovery.protocol import Redone, Resent, ToWorker
 
@@ -24,38 +25,6 @@ class Persist:
 
     ticket: int
     records: tuple[Record, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Respawn:
-    """Start a process for this worker, once an earlier one is surely dead. Its incarnation must be a higher number."""
-
-    worker: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Kill this process and let nothing that it still writes or says count. `incarnation` -1: whichever there is."""
-
-    worker: int
-    incarnation: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineEvent:
-    """Something for the timeline. `at` is the coordinator's time."""
-
-    kind: str
-    at: float
-    data: dict[str, Value] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something that the user should know, in words."""
-
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

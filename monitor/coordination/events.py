@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from monitor.coordination.supervision import Lost, ProgramFailed
 from recovery.protocol import ToMonitor
 
 
@@ -19,23 +20,6 @@ class Heard:
 
     message: ToMonitor
     incarnation: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A process is gone, or so it seems: nothing that it still says may become an event."""
-
-    worker: int
-    incarnation: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramFailed:
-    """The program has failed on a worker. The job ends when that is noted."""
-
-    worker: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from monitor.coordination.effects import TimelineEvent
+from monitor.coordination.supervision import TimelineEvent
 
 BUCKETS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper ends, in seconds."""

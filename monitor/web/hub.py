@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from monitor.coordination.effects import TimelineEvent
+from monitor.coordination.supervision import TimelineEvent
 from monitor.web.cut_times import CutTimes
 from monitor.web.fold import FoldGroup, Folding, fold, group_tree
 from monitor.web.graph_page import graph_page

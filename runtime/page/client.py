@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from monitor.coordination.effects import TimelineEvent
+from monitor.coordination.supervision import TimelineEvent
 from monitor.web.questions import JobState, WrongQuestion, answer
 from monitor.web.view import Observation
 from runtime.control import cut, frame, put_out, take_in

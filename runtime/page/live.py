@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from monitor.coordination.coordinator import Coordinator
-from monitor.coordination.effects import Answered, TimelineEvent
+from monitor.coordination.effects import Answered
 from monitor.coordination.events import Asked
 from monitor.coordination.options import Options
 from monitor.coordination.records import KeptEvent
+from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.what_if import targets
 from monitor.web.questions import Done
 from monitor.web.view import Observation, SeatView

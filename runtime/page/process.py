@@ -14,7 +14,7 @@ import socket
 import sys
 from contextlib import suppress
 
-from monitor.coordination.effects import TimelineEvent
+from monitor.coordination.supervision import TimelineEvent
 from monitor.web.app import Access
 from monitor.web.questions import Reply, WrongQuestion
 from runtime.control import cut, frame

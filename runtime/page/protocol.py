@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from monitor.coordination.effects import TimelineEvent
+from monitor.coordination.supervision import TimelineEvent
 from monitor.web.questions import Question
 from monitor.web.view import Observation, SeatView
 from recovery.layout import Layout

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from monitor.coordination.effects import TimelineEvent
 from monitor.coordination.options import Options
 from monitor.coordination.records import OWNER, Record, SavedJob, decode_record
+from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.what_if import restart
 from monitor.web.app import Access
 from monitor.web.questions import Done, WrongQuestion

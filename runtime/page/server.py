@@ -17,7 +17,7 @@ from typing import Any
 
 import uvicorn
 
-from monitor.coordination.effects import TimelineEvent
+from monitor.coordination.supervision import TimelineEvent
 from monitor.web.app import Access, make_app
 from monitor.web.bounded import BACKLOG, BoundedProtocol
 from monitor.web.hub import Hub

@@ -19,19 +19,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from monitor.coordination.coordinator import Coordinator, Settings
-from monitor.coordination.effects import (
-    Answered,
-    Fail,
-    Fence,
-    Finished,
-    Note,
-    Persist,
-    Respawn,
-    Send,
-    TimelineEvent,
-)
-from monitor.coordination.events import Began, Event, Heard, Lost, ProgramFailed, Stored, Ticked
+from monitor.coordination.effects import Answered, Fail, Finished, Persist, Send
+from monitor.coordination.events import Began, Event, Heard, Stored, Ticked
 from monitor.coordination.records import KeptEvent
+from monitor.coordination.supervision import Fence, Lost, Note, ProgramFailed, Respawn, TimelineEvent
 from recovery.layout import Layout
 from recovery.protocol import Observed, ToMonitor, Watermarks
 from recovery.store.identity import store_id
@@ -39,17 +30,11 @@ from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
 from runtime.control import (
     TO_CHILD,
-    Broke,
     Control,
-    Fenced,
-    Needed,
     Over,
     Page,
-    TimelineNews,
     ToChild,
-    Warned,
     Watch,
-    WorkerGone,
     end_with,
 )
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel
@@ -89,7 +74,7 @@ class MonitorProcess:
             raise StoreGone(f"the store {watch.folder} was emptied; bring it back and run the job again")
         self._journal = MonitorJournal(store, identity, watch.incarnation)
         for warning in self._journal.warnings:
-            self._tell(Warned(warning))
+            self._tell(Note(warning))
         # Seconds since 1970, for people, that never go back, for the coordinator.
         self._offset = time.time() - time.monotonic()
         saved = self._journal.saved
@@ -108,7 +93,7 @@ class MonitorProcess:
         """Since the last step."""
         self._selector = selectors.DefaultSelector()
         self._workers = WorkerConnections(
-            self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Warned(text))
+            self._selector, listener, watch.token, self.layout.workers, lambda text: self._tell(Note(text))
         )
         self._selector.register(control.sock, selectors.EVENT_READ, None)
         for file in self._journal.files():
@@ -137,7 +122,7 @@ class MonitorProcess:
             self._events.append,
             self._workers.send,
             self._now,
-            lambda text: self._tell(Warned(text)),
+            lambda text: self._tell(Note(text)),
             before,
         )
         return []
@@ -147,10 +132,8 @@ class MonitorProcess:
         due = greeting = 0.0
         while not self._control.ended:
             for message in said:
-                if isinstance(message, WorkerGone):
-                    self._events.append(Lost(message.worker, message.incarnation, message.reason))
-                elif isinstance(message, Broke):
-                    self._events.append(ProgramFailed(message.worker, message.text))
+                if isinstance(message, Lost | ProgramFailed):
+                    self._events.append(message)
             self._step()
             ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)
             said = self._control.read()
@@ -182,16 +165,12 @@ class MonitorProcess:
                     self._workers.send(worker, message)
                 case Persist(ticket, records):
                     self._journal.write(ticket, records)
-                case Respawn(worker):
-                    self._tell(Needed(worker))
-                case Fence(worker, incarnation, reason):
-                    self._tell(Fenced(worker, incarnation, reason))
-                case TimelineEvent(kind, at, data):
-                    self._tell(TimelineNews(kind, at, data))
+                case Respawn() | Fence() | Note():
+                    self._tell(effect)
+                case TimelineEvent():
+                    self._tell(effect)
                     if self._page is not None:
                         self._page.happened(effect)
-                case Note(text):
-                    self._tell(Warned(text))
                 case Answered() if self._page is not None:
                     self._page.answered(effect)
                 case Finished():

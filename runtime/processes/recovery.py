@@ -6,13 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from monitor.coordination.supervision import Note
 from recovery.agent.agent import Agent
 from recovery.layout import lay_out
 from recovery.store.identity import store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
 from recovery.store.reading import take_over
-from runtime.control import Begin, Control, FromChild, ToChild, Warned
+from runtime.control import Begin, Control, FromChild, ToChild
 from runtime.processes.monitor_link import SocketMonitorLink
 from runtime.processes.worker import StoreTask
 from runtime.recovery_driver import RecoveryDriver
@@ -51,7 +52,7 @@ class PreparedRecovery:
             )
         journal, found, warnings = take_over(store, f"worker-{begin.index:03d}", where.id, begin.incarnation)
         for warning in warnings:
-            tell(Warned(warning))
+            tell(Note(warning))
         client = ThreadedStore(store)
         for name in found.leftovers:
             client.delete(name)
@@ -62,6 +63,6 @@ class PreparedRecovery:
             agent=agent,
             monitor=monitor,
             store=client,
-            say=lambda text: tell(Warned(text)),
+            say=lambda text: tell(Note(text)),
             patience=where.patience,
         )

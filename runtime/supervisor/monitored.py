@@ -15,22 +15,9 @@ from typing import Any
 
 from msgspec.msgpack import encode
 
+from monitor.coordination.supervision import Fence, Lost, ProgramFailed, Respawn, TimelineEvent
 from recovery.layout import lay_out
-from runtime.control import (
-    FROM_CHILD,
-    PAGE_SOCKET,
-    Broke,
-    Control,
-    Fenced,
-    FromChild,
-    Needed,
-    Over,
-    Page,
-    TimelineNews,
-    Unable,
-    Watch,
-    WorkerGone,
-)
+from runtime.control import FROM_CHILD, PAGE_SOCKET, Control, FromChild, Over, Page, Unable, Watch
 from runtime.inputs import Limits
 from runtime.page.address import PAGE_FILE, PageSocket, open_door
 from runtime.processes.standalone_monitor import NoMonitor, address_of, connect
@@ -111,11 +98,11 @@ class Monitored:
     def hear(self, child: Child, message: FromChild) -> None:
         """The monitor has decided something, or somebody has failed."""
         match message:
-            case Needed(worker):
+            case Respawn(worker):
                 self.place.needed(worker)
-            case Fenced(worker, incarnation, reason) if self.over is None:
+            case Fence(worker, incarnation, reason) if self.over is None:
                 self._lose(self.place.fenced(worker, incarnation, reason))
-            case TimelineNews(kind, at, data):
+            case TimelineEvent(kind, at, data):
                 if kind == "restored":
                     self.place.restored()
                 if self._on_event is not None:
@@ -158,7 +145,7 @@ class Monitored:
                 f"the job of the store {self._folder} was finished by an earlier run: there is nothing left to do"
             )
 
-    def _lose(self, losses: list[WorkerGone]) -> None:
+    def _lose(self, losses: list[Lost]) -> None:
         """Processes of workers have ended: the monitor decides what follows."""
         for loss in losses:
             if self._monitor is not None and self.over is None:
@@ -171,7 +158,7 @@ class Monitored:
         elif child.worker >= 0 and failure.kind != WorkerLost.__name__:
             self.error = error_of(failure, f"worker {child.worker}")
             if self._monitor is not None:
-                self._monitor.tell(Broke(child.worker, str(self.error)))
+                self._monitor.tell(ProgramFailed(child.worker, str(self.error)))
                 self._noted_by = time.monotonic() + _NOTE_SECONDS
 
     def _let_it_be_noted(self) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from runtime.control import MONITOR_SOCKET, Begin, ToChild, WorkerGone
+from monitor.coordination.supervision import Lost
+from runtime.control import MONITOR_SOCKET, Begin, ToChild
 from runtime.host_limits import check_processes
 from runtime.inputs import Limits
 from runtime.job import Drive
@@ -70,13 +71,13 @@ class Placement(Protocol):
     def needed(self, worker: int) -> None:
         """A worker is wanted; whichever process of it there is must not be."""
 
-    def fenced(self, worker: int, incarnation: int, reason: str) -> list[WorkerGone]:
+    def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
         """This process of a worker has been given up (-1: whichever there is). Gives the losses that follow."""
 
-    def gone(self, child: Child) -> list[WorkerGone]:
+    def gone(self, child: Child) -> list[Lost]:
         """A process of a worker has ended, or cannot be heard any more. Gives the losses that follow."""
 
-    def turn(self) -> list[WorkerGone]:
+    def turn(self) -> list[Lost]:
         """Gives what was lost; called several times a second, while the job goes on."""
 
     def restored(self) -> None:
@@ -146,14 +147,14 @@ class LocalWorkers:
         if self._task.store is not None:
             self._spare_due = time.monotonic() + _SPARE_SECONDS
 
-    def fenced(self, worker: int, incarnation: int, reason: str) -> list[WorkerGone]:
+    def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
         """End a process at once: that is no loss to be told of."""
         there = self.workers.get(worker)
         if there is not None and incarnation in (-1, there.incarnation):
             self._dismiss(there)
         return []
 
-    def gone(self, child: Child) -> list[WorkerGone]:
+    def gone(self, child: Child) -> list[Lost]:
         """A worker, or a spare, has ended."""
         if child in self._spares:
             self._spares.remove(child)  # one that cannot even be prepared is not tried again before it is needed
@@ -161,10 +162,10 @@ class LocalWorkers:
                 self._spare_due = time.monotonic() + _SPARE_SECONDS
         elif self.workers.get(child.worker) is child:
             del self.workers[child.worker]
-            return [WorkerGone(child.worker, child.incarnation, f"process {child.pid} {child.how_it_ended()}")]
+            return [Lost(child.worker, child.incarnation, f"process {child.pid} {child.how_it_ended()}")]
         return []
 
-    def turn(self) -> list[WorkerGone]:
+    def turn(self) -> list[Lost]:
         """Prepare the next spare when its time has come."""
         if self._spare_due is not None and time.monotonic() >= self._spare_due:
             self._spare_due = None

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
-from runtime.control import Beat, CapturedBatch, FromChild, Leave, Over, Returned, Stats, Unable, Warned
+from monitor.coordination.supervision import Note
+from runtime.control import Beat, CapturedBatch, FromChild, Leave, Over, Returned, Stats, Unable
 from runtime.host_limits import check_workers
 from runtime.inputs import Limits
 from runtime.job import Drive, OnStats, Result, explaining
@@ -216,7 +217,7 @@ class Job:
                     self._gathered.capture(child.worker, message)
                 case Returned(value):
                     self._gathered.returns(child.worker, value)
-                case Warned(text):
+                case Note(text):
                     self.note(text)
                 case Unable():
                     child.failed = True

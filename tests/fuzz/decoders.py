@@ -36,6 +36,7 @@ from libraries.spark.cluster_attempt import read_ending
 from libraries.spark.manifest import ManifestEntry, entries_of
 from libraries.spark.schemas import read_schema, write_schema
 from monitor.coordination import records as kept
+from monitor.coordination import supervision
 from monitor.coordination.handshake import refusal
 from monitor.web.questions import WhatIf
 from recovery import protocol
@@ -257,16 +258,16 @@ TO_CHILD: list[Any] = [
     control.Peer(1),
     control.Leave(),
     control.Watch("store", 1, msgspec.msgpack.encode(small()), (0, 1), 0.5, control.Page("job", "secret"), b"token"),
-    control.WorkerGone(1, 2, "it died"),
-    control.Broke(1, "it failed"),
+    supervision.Lost(1, 2, "it died"),
+    supervision.ProgramFailed(1, "it failed"),
 ]
 FROM_CHILD: list[Any] = [
-    control.Needed(1),
-    control.Fenced(1, -1, "why"),
-    control.TimelineNews("failure", 1.5, {"worker": 1, "text": ["a"]}),
+    supervision.Respawn(1),
+    supervision.Fence(1, -1, "why"),
+    supervision.TimelineEvent("failure", 1.5, {"worker": 1, "text": ["a"]}),
     control.Over("reason", False, True),
     control.Unable("SourceError", "text", "trace", True),
-    control.Warned("text"),
+    supervision.Note("text"),
     control.Here(1, 2, "host", 3),
     control.Beat(0.5, "map"),
     control.Built(2, "fingerprint", json.dumps({"map": {"kind": "map"}})),

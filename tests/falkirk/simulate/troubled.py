@@ -21,7 +21,8 @@ from falkirk.simulate.monitor_process import SimulatedMonitor
 from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
 from monitor.coordination import coordinator
-from monitor.coordination.events import Asked, Heard, Lost, ProgramFailed
+from monitor.coordination.events import Asked, Heard
+from monitor.coordination.supervision import Lost, ProgramFailed
 from monitor.coordination.workers import JobPhase
 from recovery.checkpoint import checkpoints, pace
 from recovery.metadata import Xi

@@ -26,10 +26,11 @@ from libraries.spark.cluster_task import check_shared
 from libraries.spark.errors import SparkError
 from libraries.spark.placement import home
 from libraries.spark.session import SparkOptions
+from monitor.coordination.supervision import Note
 from recovery.store.identity import make_store_id
 from recovery.store.interface import StoreGone
 from recovery.store.local import LocalStore
-from runtime.control import Here, Warned, tell
+from runtime.control import Here, tell
 from runtime.page.address import PAGE_FILE
 from runtime.processes.greeting import connect, new_token
 from runtime.processes.worker import FILES
@@ -87,18 +88,18 @@ def test_only_tasks_that_know_the_secret_are_heard() -> None:
         tell(stranger, Here(0, 9, "elsewhere", 1))
         task.sendall(token)
         tell(task, here)
-        tell(task, Warned("more"))
+        tell(task, Note("more"))
         known = []
         deadline = time.monotonic() + 10
         while (not known or calls.callers) and time.monotonic() < deadline:
             known += calls.wait(0.1)
         ((said, control),) = known
         assert said == here
-        assert control.read(wait=True) == [Warned("more")]
+        assert control.read(wait=True) == [Note("more")]
         assert calls.callers == []
         with connect(("127.0.0.1", calls.port)) as odd:
             odd.sendall(token)
-            tell(odd, Warned("who says something else first is not heard"))
+            tell(odd, Note("who says something else first is not heard"))
             while odd not in select.select([odd], [], [], 0)[0]:
                 assert calls.wait(0.1) == []
     control.close()

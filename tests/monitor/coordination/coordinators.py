@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from monitor.coordination.coordinator import Settings
-from monitor.coordination.effects import Effect, Persist, TimelineEvent
+from monitor.coordination.effects import Effect, Persist
 from monitor.coordination.records import SavedJob
+from monitor.coordination.supervision import TimelineEvent
 from monitor.coordination.workers import JobPhase
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, nothing, project

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Effect
-from monitor.coordination.events import Asked, Began, Event, Heard, Lost, ProgramFailed, Stored, Ticked
+from monitor.coordination.events import Asked, Began, Event, Heard, Stored, Ticked
 from monitor.coordination.records import SavedJob
+from monitor.coordination.supervision import Lost, ProgramFailed
 from recovery.layout import Layout
 from recovery.protocol import ToMonitor
 

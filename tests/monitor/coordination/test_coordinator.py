@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from monitor.coordination.effects import Fail, Fence, Finished, Persist, Respawn, Send, TimelineEvent
+from monitor.coordination.effects import Fail, Finished, Persist, Send
 from monitor.coordination.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, SavedJob
+from monitor.coordination.supervision import Fence, Respawn, TimelineEvent
 from monitor.coordination.workers import JobPhase, Presence
 from recovery.errors import NoSolutionError
 from recovery.layout import GroupInfo

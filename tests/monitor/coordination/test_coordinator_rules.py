@@ -12,10 +12,11 @@ import pytest
 import monitor.coordination.handshake
 import monitor.coordination.options
 from monitor.coordination.coordinator import Coordinator, Settings
-from monitor.coordination.effects import Fence, Respawn, Send
-from monitor.coordination.events import Lost, Ticked
+from monitor.coordination.effects import Send
+from monitor.coordination.events import Ticked
 from monitor.coordination.options import Options
 from monitor.coordination.records import KeptDecision, SavedJob
+from monitor.coordination.supervision import Fence, Lost, Respawn
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
 from recovery.fixed_point.solve import LIVE
 from recovery.metadata import NEVER

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from monitor.coordination.effects import Note, TimelineEvent
 from monitor.coordination.intervals import NOTE_SECONDS, Intervals, Safe
+from monitor.coordination.supervision import Note, TimelineEvent
 from monitor.web.hub import Hub
 from monitor.web.metrics import metrics
 from recovery.layout import GroupInfo

@@ -7,11 +7,12 @@ import socket
 from pathlib import Path
 
 from monitor.coordination.records import MOST_EVENTS, KeptDecision, KeptEvent, KeptFinished, KeptWatermarks, Record
+from monitor.coordination.supervision import Lost
 from recovery.layout import lay_out
 from recovery.protocol import Cut, Join, Released
 from recovery.store.identity import make_store_id
 from recovery.store.local import LocalStore
-from runtime.control import TO_CHILD, Begin, Control, Peer, ToChild, WorkerGone, tell
+from runtime.control import TO_CHILD, Begin, Control, Peer, ToChild, tell
 from runtime.links.unix import SocketLink
 from runtime.processes.monitor_connections import WorkerConnections
 from runtime.processes.monitor_journal import MonitorJournal
@@ -72,12 +73,12 @@ def test_sockets_travel_with_the_messages_that_speak_of_them() -> None:
     control: Control[ToChild] = Control(theirs, TO_CHILD)
     ends = [socket.socketpair() for _ in range(3)]
     tell(ours, Begin(3, 7, (0, 1)), [ends[0][0], ends[1][0]])
-    tell(ours, WorkerGone(1, 2, "x" * 100_000))
+    tell(ours, Lost(1, 2, "x" * 100_000))
     tell(ours, Peer(2), [ends[2][0]])
     said = control.read(wait=True)
     while len(said) < 3:
         said += control.read(wait=True)
-    assert said == [Begin(3, 7, (0, 1)), WorkerGone(1, 2, "x" * 100_000), Peer(2)]
+    assert said == [Begin(3, 7, (0, 1)), Lost(1, 2, "x" * 100_000), Peer(2)]
     received = [*control.files(2), *control.files(1)]
     for number, end in enumerate(received):
         assert not end.get_inheritable()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -86,6 +88,15 @@ def test_processes_give_what_one_worker_gives() -> None:
     assert alone.records == several.records == 500
     assert [several.stats[index].records for index in (0, 1)] == [300, 200]
     assert [at for at, _ in several.captured("halves")] == sorted(at for at, _ in several.captured("halves"))
+
+
+def test_a_job_without_a_store_loads_nothing_of_recovery_or_the_page() -> None:
+    code = (
+        "import sys, runtime.supervisor.supervisor, runtime.processes.worker; "
+        "print(*(name for name in sys.modules if name.startswith(('recovery', 'monitor.', 'runtime.page'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["monitor.coordination", "monitor.coordination.supervision"]
 
 
 def test_drive_feeds_inputs_in_every_process_and_returns_values() -> None:
