@@ -92,6 +92,9 @@ REPORT_SECONDS = 0.02
 _WITHIN_A_TURN = (Received, GenerationBegun, PieceDue, PositionsFound)
 """`TurnEnded` follows: one write serves all of a turn."""
 
+_OFTEN = (TurnEnded, PieceDue)
+"""Told in the story only if something follows."""
+
 
 class WorkerPhase(Enum):
     """The phase of a worker in the rounds of rollback."""
@@ -208,7 +211,7 @@ class Agent:
                 error.add_note(str(self.story))
             raise
         effects, self._effects = self._effects, []
-        if effects or not isinstance(events[-1], TurnEnded | PieceDue):
+        if effects or not isinstance(events[-1], _OFTEN):
             self.story.tell(now, events, effects)
         return effects
 
