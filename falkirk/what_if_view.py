@@ -109,7 +109,7 @@ def _recorded(folder: Path, failed: Sequence[str]) -> Predicted:
         job = RecordedJob(store)
     targets(job.layout, failed)  # for what is wrong with the names
     operators = [{"name": info.name, "region": info.region, "policy": info.policy} for info in job.layout.processors]
-    return Predicted(operators, answer_as_json(restart(job.available)), False)
+    return Predicted(operators, answer_as_json(restart(job.options)), False)
 
 
 def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:

@@ -15,7 +15,7 @@ from common import arguments, percentile, report
 import falkirk
 from monitor.web.fold import fold, group_tree
 from monitor.web.graph_page import graph_page
-from monitor.web.view import Observation, SeatView, View, changes
+from monitor.web.view import Observation, View, WorkerView, changes
 from recovery.layout import Layout, lay_out
 from recovery.metadata import at_epoch
 from recovery.protocol import Observed, encode_message
@@ -62,14 +62,14 @@ def main() -> None:
         report((time.process_time() - begin) * 1e3, system=f"draw_{size}", unit="ms", nodes=len(picture["nodes"]))
         view = View(layout)
         rows = None
-        seats = tuple(SeatView("alive", worker, 0) for worker in range(workers))
+        views = tuple(WorkerView("alive", worker, 0) for worker in range(workers))
         times, sent = [], 0
         for epoch, of_all in enumerate(reports(layout, UPDATES), start=1):
             safe = tuple(at_epoch(epoch, info.depth) for info in layout.processors)
             low = tuple((*safe,) for _ in range(workers))
             begin = time.process_time()
             told = {said.worker: (epoch / 4, said) for said in (decode(data) for data in of_all)}
-            view.update(Observation(epoch / 4, "running", 1, low, ((epoch,),) * workers, seats, told))
+            view.update(Observation(epoch / 4, "running", 1, low, ((epoch,),) * workers, views, told))
             after = view.rows(folding)
             message = {"rows": changes(rows, after), "totals": view.totals(), "workers": view.workers()}
             sent += len(msgspec.json.encode(message))

@@ -108,7 +108,7 @@ class Coordinator:
         """The newest number of a round in use: above all that workers may have heard of earlier monitors."""
         self.reserved = self.round
         """Numbers up to this one may be used: no later monitor will use them."""
-        self.seats = WorkerTable(layout.workers, settings.awaited, now)
+        self.workers = WorkerTable(layout.workers, settings.awaited, now)
         self.options = Options(layout, saved.watermarks, saved.decision.bounds if saved.decision else None)
         """The options of every processor."""
         self.low_watermarks = self.options.watermarks
@@ -182,55 +182,55 @@ class Coordinator:
             self.phase = JobPhase.OVER
             self._effects.append(Finished())
             return
-        for seat in self.seats:
-            seat.must("join", self._now + self.settings.join_seconds)
-            if seat.presence is Presence.ABSENT:
-                self._effects.append(Respawn(seat.worker))
+        for status in self.workers:
+            status.must("join", self._now + self.settings.join_seconds)
+            if status.presence is Presence.ABSENT:
+                self._effects.append(Respawn(status.worker))
         if self.layout != self._saved.layout:
             self.commit.add(KeptLayout(self.layout))
         self.commit.add(KeptRounds(self.round + ROUNDS))
 
     def _on_heard(self, message: ToMonitor, incarnation: int | None) -> None:
-        if message.worker not in self.seats:
+        if message.worker not in self.workers:
             text = f"there is no worker {message.worker}: the job has {self.layout.workers}"
             self._effects.append(Send(message.worker, Refused(text)))
             return
-        seat = self.seats[message.worker]
+        status = self.workers[message.worker]
         if isinstance(message, Join):
-            self._on_join(seat, message)
-        elif seat.counts(incarnation):
-            seat.heard = self._now
+            self._on_join(status, message)
+        elif status.counts(incarnation):
+            status.heard = self._now
             try:
-                self._handle(seat, message)
+                self._handle(status, message)
             except ReportError as error:
-                self._suspect([(seat, f"its {type(message).__name__} cannot be: {error}")])
+                self._suspect([(status, f"its {type(message).__name__} cannot be: {error}")])
 
-    def _handle(self, seat: WorkerStatus, message: ToMonitor) -> None:
+    def _handle(self, status: WorkerStatus, message: ToMonitor) -> None:
         if isinstance(message, Completed):
-            self._on_completed(seat, message)
+            self._on_completed(status, message)
         elif isinstance(message, Durable):
-            self._on_durable(seat, message)
+            self._on_durable(status, message)
         elif isinstance(message, Drained):
-            self._on_drained(seat, message)
+            self._on_drained(status, message)
         elif isinstance(message, Restored):
-            self._on_restored(seat, message)
+            self._on_restored(status, message)
         elif isinstance(message, Released):
-            self._on_released(seat)
+            self._on_released(status)
         elif isinstance(message, CurrentMemory | Cost | Unanswered) and message.generation == self.generation:
             self._effects += self._questions.hear(message)
 
     def _on_lost(self, worker: int, incarnation: int, reason: str) -> None:
-        if worker not in self.seats or self.seats[worker].has_lost(incarnation):
+        if worker not in self.workers or self.workers[worker].has_lost(incarnation):
             return  # none of the job, or an earlier process, which is accounted for
-        seat = self.seats[worker]
-        seat.incarnation = incarnation
-        self._lose([(seat, reason)])
+        status = self.workers[worker]
+        status.incarnation = incarnation
+        self._lose([(status, reason)])
 
     def _on_ticked(self) -> None:
         if self.phase is JobPhase.CLOSING:
             return
         silence = self.settings.heartbeat_seconds if self.phase is JobPhase.RUNNING else None
-        overdue = [(seat, why) for seat in self.seats if (why := seat.overdue(self._now, silence)) is not None]
+        overdue = [(status, why) for status in self.workers if (why := status.overdue(self._now, silence)) is not None]
         if overdue:
             self._suspect(overdue)
         self._effects += self._questions.tick(self._now)
@@ -263,52 +263,52 @@ class Coordinator:
 
     # ------------------------------------------------------------------------------------------ joining
 
-    def _on_join(self, seat: WorkerStatus, join: Join) -> None:
-        known = seat.incarnation
-        if seat.has_lost(join.incarnation):
+    def _on_join(self, status: WorkerStatus, join: Join) -> None:
+        known = status.incarnation
+        if status.has_lost(join.incarnation):
             return  # it was given up, and its replacement is on the way
-        if seat.presence in (Presence.JOINED, Presence.ALIVE) and join.incarnation == known:
-            self._suspect([(seat, "it joined twice")])
+        if status.presence in (Presence.JOINED, Presence.ALIVE) and join.incarnation == known:
+            self._suspect([(status, "it joined twice")])
             return
         with_memory = join.alive and join.generation > 0
-        if with_memory and seat.presence is not Presence.AWAITED:
-            self._effects.append(Fence(seat.worker, join.incarnation, "it was given up"))
-            if seat.presence is Presence.ABSENT:
-                seat.incarnation = join.incarnation
+        if with_memory and status.presence is not Presence.AWAITED:
+            self._effects.append(Fence(status.worker, join.incarnation, "it was given up"))
+            if status.presence is Presence.ABSENT:
+                status.incarnation = join.incarnation
             return
-        if seat.presence in (Presence.BEHIND, Presence.JOINED, Presence.ALIVE) and join.incarnation > known:
-            seat.incarnation = join.incarnation
-            self._lose([(seat, "another process took its place")], respawn=False)
+        if status.presence in (Presence.BEHIND, Presence.JOINED, Presence.ALIVE) and join.incarnation > known:
+            status.incarnation = join.incarnation
+            self._lose([(status, "another process took its place")], respawn=False)
             if self.phase is JobPhase.OVER:
                 return
-        seat.incarnation = join.incarnation
+        status.incarnation = join.incarnation
         refused = refusal(join, self.layout, self.decision)
         if refused is not None:
-            self._effects.append(Send(seat.worker, Refused(refused)))
+            self._effects.append(Send(status.worker, Refused(refused)))
             self._fail(refused)
             return
         behind = join.generation < self.generation
         if behind and not with_memory:
-            self._catch_up(seat)
+            self._catch_up(status)
             return
         try:
-            wrong = self.options.join(seat.worker, join.durable)
+            wrong = self.options.join(status.worker, join.durable)
         except ReportError as error:
-            self._suspect([(seat, f"what it offers cannot be: {error}")])
+            self._suspect([(status, f"what it offers cannot be: {error}")])
             return
         if wrong is not None:
             self._fail(wrong)
             return
-        seat.due = None
+        status.due = None
         if not with_memory:
-            seat.presence = Presence.JOINED
+            status.presence = Presence.JOINED
         else:
-            seat.presence = Presence.ALIVE
-            seat.paused = join.paused
-            seat.restored = not behind
+            status.presence = Presence.ALIVE
+            status.paused = join.paused
+            status.restored = not behind
             if behind and self.decision is not None:
-                self.options.cut_worker(seat.worker, self.decision.bounds[seat.worker])
-                self._decide_for(seat)
+                self.options.cut_worker(status.worker, self.decision.bounds[status.worker])
+                self._decide_for(status)
         self._assemble()
         self._decide()
 
@@ -317,15 +317,15 @@ class Coordinator:
         if (
             self.phase is not JobPhase.ASSEMBLING
             or self.reserved == self.round
-            or any(seat.presence is Presence.AWAITED for seat in self.seats)
+            or any(status.presence is Presence.AWAITED for status in self.workers)
         ):
             return
-        if all(seat.restored and not seat.paused for seat in self.seats):
+        if all(status.restored and not status.paused for status in self.workers):
             self._note("resumed", {"generation": self.generation})
             self._run()
             low = Watermarks(self._all_watermarks())
-            for seat in self.seats:
-                self._effects.append(Send(seat.worker, low))
+            for status in self.workers:
+                self._effects.append(Send(status.worker, low))
             return
         self._begin()
 
@@ -333,9 +333,9 @@ class Coordinator:
 
     def _suspect(self, losses: list[tuple[WorkerStatus, str]]) -> None:
         """Workers that may still be there, and must not be."""
-        for seat, reason in losses:
-            there = -1 if seat.presence is Presence.ABSENT else seat.incarnation
-            self._effects.append(Fence(seat.worker, there, reason))
+        for status, reason in losses:
+            there = -1 if status.presence is Presence.ABSENT else status.incarnation
+            self._effects.append(Fence(status.worker, there, reason))
         self._lose(losses)
 
     def _lose(self, losses: list[tuple[WorkerStatus, str]], respawn: bool = True) -> None:
@@ -343,21 +343,21 @@ class Coordinator:
             return  # each had said that it is done for good
         if self.phase is JobPhase.RUNNING:
             self._trouble_since = self._now
-        for seat, reason in losses:
-            seat.failures += 1
-            self._note("failure", {"worker": seat.worker, "incarnation": seat.incarnation, "reason": reason})
-            if seat.failures >= self.settings.attempts:
+        for status, reason in losses:
+            status.failures += 1
+            self._note("failure", {"worker": status.worker, "incarnation": status.incarnation, "reason": reason})
+            if status.failures >= self.settings.attempts:
                 self._fail(
-                    f"worker {seat.worker} has failed {seat.failures} times, and nothing more became durable meanwhile; "
+                    f"worker {status.worker} has failed {status.failures} times, and nothing more became durable meanwhile; "
                     f"at last: {reason}",
                     lost=True,
                 )
                 return
-            seat.leave()
-            seat.must("join", self._now + self.settings.join_seconds)
-            self._deciding.discard(seat.worker)
+            status.leave()
+            status.must("join", self._now + self.settings.join_seconds)
+            self._deciding.discard(status.worker)
             if respawn:
-                self._effects.append(Respawn(seat.worker))
+                self._effects.append(Respawn(status.worker))
         if self.phase is JobPhase.ASSEMBLING:
             self._assemble()
         elif self.phase is JobPhase.DECIDING:
@@ -376,15 +376,15 @@ class Coordinator:
         """Begin a round: all that was gathered in an earlier one from the living is void, for they may have sent since."""
         self.phase = JobPhase.GATHERING
         number = self._next_round()
-        alive = self.seats.alive()
-        who = tuple(seat.worker for seat in alive)
+        alive = self.workers.alive()
+        who = tuple(status.worker for status in alive)
         self._event("round", {"round": number, "alive": list(who)})
-        for seat in alive:
-            seat.memory = None
-            seat.released = False
-            limit = self.settings.pause_seconds + (0 if seat.restored else self.settings.restore_seconds)
-            seat.must("drain its links", self._now + limit)
-            self._effects.append(Send(seat.worker, Drain(number, who)))
+        for status in alive:
+            status.memory = None
+            status.released = False
+            limit = self.settings.pause_seconds + (0 if status.restored else self.settings.restore_seconds)
+            status.must("drain its links", self._now + limit)
+            self._effects.append(Send(status.worker, Drain(number, who)))
         self._decide()
 
     def _next_round(self) -> int:
@@ -394,30 +394,30 @@ class Coordinator:
             self.commit.add(KeptRounds(self.round + ROUNDS))
         return self.round
 
-    def _on_drained(self, seat: WorkerStatus, message: Drained) -> None:
-        if self.phase is JobPhase.GATHERING and message.round == self.round and seat.memory is None:
-            self.options.memory(seat.worker, message.memory)
-            seat.memory = message.memory
-            seat.due = None
+    def _on_drained(self, status: WorkerStatus, message: Drained) -> None:
+        if self.phase is JobPhase.GATHERING and message.round == self.round and status.memory is None:
+            self.options.memory(status.worker, message.memory)
+            status.memory = message.memory
+            status.due = None
             self._decide()
 
     def _decide(self) -> None:
         """Solve, and journal the outcome, once all workers have said what they can be restored to."""
-        if self.phase is not JobPhase.GATHERING or not self.seats.are(Presence.ALIVE, Presence.JOINED):
+        if self.phase is not JobPhase.GATHERING or not self.workers.are(Presence.ALIVE, Presence.JOINED):
             return
-        memory = {seat.worker: seat.memory for seat in self.seats.alive() if seat.memory is not None}
-        if len(memory) < len(self.seats.alive()):
+        memory = {status.worker: status.memory for status in self.workers.alive() if status.memory is not None}
+        if len(memory) < len(self.workers.alive()):
             return
         try:
             bounds = self.options.decide(memory)
         except NoSolutionError as error:
             self._fail(str(error))
             return
-        failed = tuple(seat.worker for seat in self.seats if seat.presence is Presence.JOINED)
+        failed = tuple(status.worker for status in self.workers if status.presence is Presence.JOINED)
         decision = KeptDecision(self.round, self.generation, bounds, failed)
         self.phase = JobPhase.DECIDING
         self._again = False
-        self._deciding = {seat.worker for seat in self.seats}
+        self._deciding = {status.worker for status in self.workers}
         self.commit.add(decision)
 
     def _decided(self, decision: KeptDecision) -> None:
@@ -430,47 +430,47 @@ class Coordinator:
             "decided",
             {"generation": self.generation, "failed": list(decision.failed), "rolled_back": rolled_back},
         )
-        for seat in self.seats:
-            if seat.worker in self._deciding:
-                seat.presence = Presence.ALIVE
-                self._decide_for(seat)
-            elif seat.presence is Presence.JOINED:  # for one who was lost after it was decided what he restores
-                self._catch_up(seat)
+        for status in self.workers:
+            if status.worker in self._deciding:
+                status.presence = Presence.ALIVE
+                self._decide_for(status)
+            elif status.presence is Presence.JOINED:  # for one who was lost after it was decided what he restores
+                self._catch_up(status)
         self.phase = JobPhase.RESTORING
         if self._again:
             self._begin()
 
-    def _decide_for(self, seat: WorkerStatus) -> None:
-        seat.restored = seat.released = False
-        seat.memory = None
-        seat.must("restore what was decided", self._now + self.settings.restore_seconds)
-        self._effects.append(Send(seat.worker, self._last_decision(catch_up=False)))
+    def _decide_for(self, status: WorkerStatus) -> None:
+        status.restored = status.released = False
+        status.memory = None
+        status.must("restore what was decided", self._now + self.settings.restore_seconds)
+        self._effects.append(Send(status.worker, self._last_decision(catch_up=False)))
 
-    def _catch_up(self, seat: WorkerStatus) -> None:
-        seat.presence = Presence.BEHIND
-        seat.must("note the last decision and join again", self._now + self.settings.join_seconds)
-        self._effects.append(Send(seat.worker, self._last_decision(catch_up=True)))
+    def _catch_up(self, status: WorkerStatus) -> None:
+        status.presence = Presence.BEHIND
+        status.must("note the last decision and join again", self._now + self.settings.join_seconds)
+        self._effects.append(Send(status.worker, self._last_decision(catch_up=True)))
 
     def _last_decision(self, catch_up: bool) -> Decision:
         decision = self.decision
         assert decision is not None
         return Decision(decision.generation, decision.bounds, decision.failed, self.low_watermarks, catch_up)
 
-    def _on_restored(self, seat: WorkerStatus, message: Restored) -> None:
-        if message.generation != self.generation or seat.restored:
+    def _on_restored(self, status: WorkerStatus, message: Restored) -> None:
+        if message.generation != self.generation or status.restored:
             return
-        seat.restored = True
+        status.restored = True
         if self.phase is not JobPhase.GATHERING:  # otherwise it has been told to pause, and that deadline stays
-            seat.due = None
-        if self.phase is JobPhase.RESTORING and all(each.restored for each in self.seats):
+            status.due = None
+        if self.phase is JobPhase.RESTORING and all(each.restored for each in self.workers):
             seconds = self._now - self._trouble_since
             self._note("restored", {"generation": self.generation, "seconds": seconds})
             self._run()
 
     def _run(self) -> None:
         self.phase = JobPhase.RUNNING
-        for seat in self.seats:
-            seat.heard = self._now
+        for status in self.workers:
+            status.heard = self._now
         self._behind = last = self.options.last_cuts()
         self.cuts = Cuts(self.layout.groups, last, self._now)
         self._intervals = Intervals(self.layout)
@@ -479,9 +479,9 @@ class Coordinator:
 
     # ------------------------------------------------------------------------------------------ checkpoints
 
-    def _on_completed(self, seat: WorkerStatus, message: Completed) -> None:
+    def _on_completed(self, status: WorkerStatus, message: Completed) -> None:
         if message.generation == self.generation and self.phase is not JobPhase.DECIDING:
-            self.options.complete(seat.worker, message.upto)
+            self.options.complete(status.worker, message.upto)
             if self._behind is not None and self.options.reached(self._behind):
                 # What keeps nothing is now as far as the checkpoints that were there already. There may be no further one.
                 self._behind = None
@@ -497,18 +497,18 @@ class Coordinator:
             for worker in workers:
                 self._effects.append(Send(worker, Cut(self.generation, group, at)))
 
-    def _on_durable(self, seat: WorkerStatus, message: Durable) -> None:
+    def _on_durable(self, status: WorkerStatus, message: Durable) -> None:
         if message.generation != self.generation or self.phase is JobPhase.DECIDING:
             return
-        self.options.durable(seat.worker, message.group, message.at, message.xis)
-        began = self.cuts.durable(message.group, seat.worker, message.at)
+        self.options.durable(status.worker, message.group, message.at, message.xis)
+        began = self.cuts.durable(message.group, status.worker, message.at)
         cut = cut_event(message.group, message.at)
-        self._event("durable", {"worker": seat.worker, **cut, "bytes": message.bytes, "writing": message.seconds})
+        self._event("durable", {"worker": status.worker, **cut, "bytes": message.bytes, "writing": message.seconds})
         if began is not None:
             self._event("checkpoint", {**cut, "seconds": self._now - began})
-            note = self._intervals.durable(message.group, seat.worker, self._now - began, self._now)
+            note = self._intervals.durable(message.group, status.worker, self._now - began, self._now)
             if note is not None:
-                self._event("slow", {**cut, "worker": seat.worker, "seconds": self._now - began})
+                self._event("slow", {**cut, "worker": status.worker, "seconds": self._now - began})
                 self._effects.append(Note(note))
         self._raise_watermarks()
         self._cut()
@@ -526,31 +526,31 @@ class Coordinator:
         for safe in self._intervals.contained(self.low_watermarks, self._now):
             interval: dict[str, Value] = {} if safe.since_last is None else {"interval": safe.since_last}
             self._event("safe", {**cut_event(safe.group, safe.at), "seconds": safe.seconds, **interval})
-        for seat in self.seats:
-            seat.failures = 0
-        for seat in self.seats.alive():
-            self._effects.append(Send(seat.worker, Watermarks(changed)))
+        for status in self.workers:
+            status.failures = 0
+        for status in self.workers.alive():
+            self._effects.append(Send(status.worker, Watermarks(changed)))
 
     def _all_watermarks(self) -> tuple[tuple[int, int, Bound], ...]:
         return tuple((p, w, bound) for w, bounds in enumerate(self.low_watermarks) for p, bound in enumerate(bounds))
 
     # ------------------------------------------------------------------------------------------ the end
 
-    def _on_released(self, seat: WorkerStatus) -> None:
+    def _on_released(self, status: WorkerStatus) -> None:
         """Only what is said in this generation counts: a worker says it again after each.
 
         To a new monitor it says so once, right after it has joined; the others may not be there yet.
         """
-        if self.phase not in (JobPhase.ASSEMBLING, JobPhase.RESTORING, JobPhase.RUNNING) or not seat.restored:
+        if self.phase not in (JobPhase.ASSEMBLING, JobPhase.RESTORING, JobPhase.RUNNING) or not status.restored:
             return
-        for info, bound in zip(self.layout.processors, self.low_watermarks[seat.worker]):
+        for info, bound in zip(self.layout.processors, self.low_watermarks[status.worker]):
             if bound != info.everything:
                 raise ReportError(f"operator {info.name!r} is not at its end: what is safe ends at {bound}")
-        seat.released = True
+        status.released = True
         self._close()
 
     def _close(self) -> None:
-        if self.phase is JobPhase.RUNNING and all(seat.released for seat in self.seats):
+        if self.phase is JobPhase.RUNNING and all(status.released for status in self.workers):
             self.phase = JobPhase.CLOSING
             self.commit.add(KeptFinished())
 

@@ -123,43 +123,41 @@ def cuts_are_at_what_is_complete(job: Coordinator) -> str | None:
 
 def nobody_waits_for_ever(job: Coordinator) -> str | None:
     """Every step has a deadline: who misses it is fenced, and counts as failed."""
-    for seat in job.seats:
-        joins = seat.presence in (Presence.AWAITED, Presence.ABSENT, Presence.BEHIND)
-        drains = seat.presence is Presence.ALIVE and job.phase is JobPhase.GATHERING and seat.memory is None
-        restores = seat.presence is Presence.ALIVE and job.phase is JobPhase.RESTORING and not seat.restored
-        if (joins or drains or restores) and seat.due is None:
-            return f"worker {seat.worker} ({seat.presence.value}) may take as long as it likes"
+    for status in job.workers:
+        joins = status.presence in (Presence.AWAITED, Presence.ABSENT, Presence.BEHIND)
+        drains = status.presence is Presence.ALIVE and job.phase is JobPhase.GATHERING and status.memory is None
+        restores = status.presence is Presence.ALIVE and job.phase is JobPhase.RESTORING and not status.restored
+        if (joins or drains or restores) and status.due is None:
+            return f"worker {status.worker} ({status.presence.value}) may take as long as it likes"
     return None
 
 
 def memory_counts_in_its_round(job: Coordinator) -> str | None:
     """Ξ(p, ⊤) is what a processor holds when links are drained: after the decision it may hold something else."""
-    for seat in job.seats:
-        there = seat.presence is Presence.ALIVE and job.phase in (JobPhase.GATHERING, JobPhase.DECIDING)
-        if seat.memory is not None and not there:
-            return (
-                f"the memory of worker {seat.worker} ({seat.presence.value}) counts, and the job is {job.phase.value}"
-            )
+    for status in job.workers:
+        there = status.presence is Presence.ALIVE and job.phase in (JobPhase.GATHERING, JobPhase.DECIDING)
+        if status.memory is not None and not there:
+            return f"the memory of worker {status.worker} ({status.presence.value}) counts, and the job is {job.phase.value}"
     return None
 
 
 def all_are_there_while_it_runs(job: Coordinator) -> str | None:
     """W rests on what every worker has: it rises only while all have restored the last decision."""
     if job.phase in (JobPhase.RUNNING, JobPhase.CLOSING):
-        for seat in job.seats:
-            if seat.presence is not Presence.ALIVE or not seat.restored:
-                return f"the job is {job.phase.value}, and worker {seat.worker} is {seat.presence.value}"
+        for status in job.workers:
+            if status.presence is not Presence.ALIVE or not status.restored:
+                return f"the job is {job.phase.value}, and worker {status.worker} is {status.presence.value}"
     return None
 
 
 def who_is_done_needs_nothing(job: Coordinator) -> str | None:
     """A worker is done for good when W holds everything on it, and the job when all are."""
     everything = tuple(info.everything for info in job.layout.processors)
-    for seat in job.seats:
-        if seat.released and (not seat.restored or job.low_watermarks[seat.worker] != everything):
-            return f"worker {seat.worker} is done, and W is {job.low_watermarks[seat.worker]} there"
-        if job.phase is JobPhase.CLOSING and not seat.released:
-            return f"the job ends, and worker {seat.worker} is not done"
+    for status in job.workers:
+        if status.released and (not status.restored or job.low_watermarks[status.worker] != everything):
+            return f"worker {status.worker} is done, and W is {job.low_watermarks[status.worker]} there"
+        if job.phase is JobPhase.CLOSING and not status.released:
+            return f"the job ends, and worker {status.worker} is not done"
     return None
 
 

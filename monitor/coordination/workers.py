@@ -98,23 +98,23 @@ class WorkerTable:
     """All workers of the job."""
 
     def __init__(self, workers: int, awaited: tuple[int, ...], now: float) -> None:
-        self._seats = [
+        self._workers = [
             WorkerStatus(w, Presence.AWAITED if w in awaited else Presence.ABSENT, now) for w in range(workers)
         ]
 
     def __getitem__(self, worker: int) -> WorkerStatus:
-        return self._seats[worker]
+        return self._workers[worker]
 
     def __iter__(self) -> Iterator[WorkerStatus]:
-        return iter(self._seats)
+        return iter(self._workers)
 
     def __contains__(self, worker: object) -> bool:
-        return isinstance(worker, int) and 0 <= worker < len(self._seats)
+        return isinstance(worker, int) and 0 <= worker < len(self._workers)
 
     def are(self, *presences: Presence) -> bool:
         """True if every worker is in one of these states."""
-        return all(seat.presence in presences for seat in self._seats)
+        return all(status.presence in presences for status in self._workers)
 
     def alive(self) -> list[WorkerStatus]:
         """The workers with memory."""
-        return [seat for seat in self._seats if seat.presence is Presence.ALIVE]
+        return [status for status in self._workers if status.presence is Presence.ALIVE]

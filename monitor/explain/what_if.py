@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 5.0
 
 @dataclass(slots=True)
 class _Question:
-    available: Options
+    options: Options
     failed: tuple[tuple[int, int], ...]
     due: float
     memory: dict[int, tuple[InMemory, ...]] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class OpenQuestions:
     def __init__(self) -> None:
         self._open: dict[int, _Question] = {}
 
-    def ask(self, number: int, available: Options, failed: Iterable[tuple[int, int]], now: float) -> list[Effect]:
+    def ask(self, number: int, options: Options, failed: Iterable[tuple[int, int]], now: float) -> list[Effect]:
         """Ask what follows if the processors `failed`, as (processor, worker), lost their memory. Answered as `number`."""
-        self._open[number] = _Question(available, tuple(sorted(set(failed))), now + PATIENCE_SECONDS)
-        return _to_all(available, AskMemory(number))
+        self._open[number] = _Question(options, tuple(sorted(set(failed))), now + PATIENCE_SECONDS)
+        return _to_all(options, AskMemory(number))
 
     def hear(self, message: CurrentMemory | Cost | Unanswered) -> list[Effect]:
         """Take a worker's answer. Whatever goes wrong here is of no consequence but to the question."""
@@ -56,10 +56,10 @@ class OpenQuestions:
     def _take(self, question: _Question, message: CurrentMemory | Cost | Unanswered) -> list[Effect]:
         if isinstance(message, Unanswered):
             return self._answer(message.question, f"worker {message.worker} cannot answer: {message.reason}")
-        workers = question.available.layout.workers
+        workers = question.options.layout.workers
         if isinstance(message, CurrentMemory):
             try:
-                question.available.memory(message.worker, message.memory)
+                question.options.memory(message.worker, message.memory)
             except ReportError as error:
                 return self._answer(message.question, f"worker {message.worker} does not answer as it should: {error}")
             question.memory[message.worker] = message.memory
@@ -80,7 +80,7 @@ class OpenQuestions:
         for number, question in list(self._open.items()):
             if now >= question.due:
                 there = question.memory if question.bounds is None else question.supposed
-                silent = ", ".join(str(w) for w in range(question.available.layout.workers) if w not in there)
+                silent = ", ".join(str(w) for w in range(question.options.layout.workers) if w not in there)
                 text = f"worker {silent} is busy with a long step, and does not answer: ask again"
                 effects += self._answer(number, text)
         return effects
@@ -91,31 +91,31 @@ class OpenQuestions:
 
     def _solve(self, number: int, question: _Question) -> list[Effect]:
         try:
-            question.bounds = question.available.decide(question.memory, question.failed)
+            question.bounds = question.options.decide(question.memory, question.failed)
         except NoSolutionError as error:
             return self._answer(number, str(error))
-        failed: list[list[int]] = [[] for _ in range(question.available.layout.workers)]
+        failed: list[list[int]] = [[] for _ in range(question.options.layout.workers)]
         for processor, worker in question.failed:
             failed[worker].append(processor)
-        return _to_all(question.available, AskCost(number, question.bounds, tuple(map(tuple, failed))))
+        return _to_all(question.options, AskCost(number, question.bounds, tuple(map(tuple, failed))))
 
     def _answer(self, number: int, answer: Answer | str) -> list[Effect]:
         del self._open[number]
         return [Answered(number, answer)]
 
 
-def _to_all(available: Options, message: AskMemory | AskCost) -> list[Effect]:
-    return [Send(worker, message) for worker in range(available.layout.workers)]
+def _to_all(options: Options, message: AskMemory | AskCost) -> list[Effect]:
+    return [Send(worker, message) for worker in range(options.layout.workers)]
 
 
-def restart(available: Options) -> Answer:
+def restart(options: Options) -> Answer:
     """The rollback frontiers of a restart of a job that is not running, by what its stores hold.
 
     Raises NoSolutionError if what was promised to be kept cannot be.
     """
-    layout = available.layout
+    layout = options.layout
     everything = tuple((p, w) for p in range(len(layout.processors)) for w in range(layout.workers))
-    return Answer(everything, available.decide({}))
+    return Answer(everything, options.decide({}))
 
 
 def targets(layout: Layout, names: Sequence[str]) -> tuple[tuple[int, int], ...]:

@@ -80,14 +80,14 @@ class RollbackCauses:
         }
 
 
-def why_rollback(available: Options, flat: int) -> RollbackCauses:
+def why_rollback(options: Options, flat: int) -> RollbackCauses:
     """The constraints that hold W of one processor back."""
-    topology = available.topology
-    low = available.low(flat)
+    topology = options.topology
+    low = options.low(flat)
     info = topology.info(flat)
     if low >= info.everything:
         return RollbackCauses(flat, low, None, (), "It is done for good: nothing of it will ever be rolled back.")
-    first = _next(available, flat, low)
+    first = _next(options, flat, low)
     seen: dict[int, Bound] = {}
     culprits: dict[int, Need] = {}
     todo = deque([Need(flat, first, OWN)])
@@ -95,7 +95,7 @@ def why_rollback(available: Options, flat: int) -> RollbackCauses:
     while todo and looked < _MOST_EDGES:
         need = todo.popleft()
         p = need.flat
-        option = _option(available, p, need.bound)
+        option = _option(options, p, need.bound)
         bound, discards = option if option is not None else (need.bound, None)
         if p in seen and seen[p] >= bound:
             continue
@@ -105,7 +105,7 @@ def why_rollback(available: Options, flat: int) -> RollbackCauses:
         for index, _ in topology.incoming[p]:
             edge = topology.edges[index]
             asked = least_source(edge.summary, bound)
-            if available.low(edge.source) < asked:
+            if options.low(edge.source) < asked:
                 todo.append(Need(edge.source, asked, SENDER, need))
         for index in topology.leaving[p]:
             edge = topology.edges[index]
@@ -114,12 +114,12 @@ def why_rollback(available: Options, flat: int) -> RollbackCauses:
             elif topology.logs[p // topology.workers][edge.port]:
                 continue
             else:
-                asked = least_target(edge.backwards, bound, available.layout.groups[topology.info(p).group].depth)
-            if available.low(edge.target) < asked:
+                asked = least_target(edge.backwards, bound, options.layout.groups[topology.info(p).group].depth)
+            if options.low(edge.target) < asked:
                 todo.append(Need(edge.target, asked, RECEIVER, need))
         looked += len(topology.incoming[p]) + len(topology.leaving[p])
     found = tuple(culprits.values())
-    return RollbackCauses(flat, low, first, found, _in_words(available, flat, first, found, not todo), not todo)
+    return RollbackCauses(flat, low, first, found, _in_words(options, flat, first, found, not todo), not todo)
 
 
 def least_source(summary: Summary, bound: Bound) -> Bound:
@@ -149,48 +149,48 @@ def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
     return whole if inverse(summary, whole) >= bound else image(summary, bound)
 
 
-def _next(available: Options, flat: int, low: Bound) -> Bound:
+def _next(options: Options, flat: int, low: Bound) -> Bound:
     """The bound that W of a processor would rise to next."""
-    if available.topology.info(flat).chain:
-        chain = available.chains[flat]
+    if options.topology.info(flat).chain:
+        chain = options.chains[flat]
         at = bisect_right(chain, low, key=lambda option: option[0])
         if at < len(chain):
             return chain[at][0]
     return at_epoch(min(low[0] + 1, NEVER), len(low))
 
 
-def _option(available: Options, flat: int, bound: Bound) -> tuple[Bound, tuple[Bound, ...] | None] | None:
+def _option(options: Options, flat: int, bound: Bound) -> tuple[Bound, tuple[Bound, ...] | None] | None:
     """The first option of a processor that is at least `bound`, with D̄ where it was reported."""
-    low = available.low(flat)
-    if available.topology.info(flat).chain:
-        chain = available.chains[flat]
+    low = options.low(flat)
+    if options.topology.info(flat).chain:
+        chain = options.chains[flat]
         at = bisect_left(chain, max(bound, low), key=lambda option: option[0])
         return chain[at] if at < len(chain) else None
-    return (bound, None) if bound <= available.completed(flat) else None
+    return (bound, None) if bound <= options.completed(flat) else None
 
 
-def _in_words(available: Options, flat: int, first: Bound, culprits: tuple[Need, ...], whole: bool) -> str:
+def _in_words(options: Options, flat: int, first: Bound, culprits: tuple[Need, ...], whole: bool) -> str:
     if not culprits and not whole:
         return f"What holds it back is more than {_MOST_EDGES:,} edges away: the search was given up."
     if not culprits:
         return "Everything that it needs is there: it rises as soon as the monitor has written that down."
-    topology = available.topology
+    topology = options.topology
     nearest = culprits[0]
     own = nearest.flat == flat
     who = "It" if own else _name(topology, nearest.flat)
     info = topology.info(nearest.flat)
     worker = nearest.flat % topology.workers
-    upto = available.upto[worker]
+    upto = options.upto[worker]
     complete = upto is not None and at_cut(upto[info.group], info.depth) >= nearest.bound
     if not info.chain:
-        done = available.completed(nearest.flat)
+        done = options.completed(nearest.flat)
         text = f"{who} keeps nothing, and has completed only {epoch_text(done)}"
     elif complete:
-        every = available.layout.groups[info.group]
+        every = options.layout.groups[info.group]
         when = f"every {every.epochs} epochs" if every.epochs is not None else f"every {every.seconds} s"
         text = f"{who} has completed {epoch_text(nearest.bound)}, and has no checkpoint there yet: one is made {when}"
     else:
-        chain = available.chains[nearest.flat]
+        chain = options.chains[nearest.flat]
         last = f"its newest is at {epoch_text(chain[-1][0])}" if chain else "it has none"
         text = f"{who} has not completed {epoch_text(nearest.bound)} yet, and has no checkpoint that far ({last})"
     more = f"; so it is with {'at least ' * (not whole)}{len(culprits) - 1} more" if len(culprits) > 1 else ""

@@ -18,36 +18,36 @@ MOST_CHECKPOINTS = 20
 Told = Mapping[int, tuple[float, Observed]]
 
 
-def operator_detail(available: Options, told: Told, operator: int) -> dict[str, Any]:
+def operator_detail(options: Options, told: Told, operator: int) -> dict[str, Any]:
     """One operator on every worker."""
     workers = []
-    for worker in range(available.layout.workers):
-        flat = available.topology.flat(operator, worker)
+    for worker in range(options.layout.workers):
+        flat = options.topology.flat(operator, worker)
         workers.append(
             {
                 "worker": worker,
-                "low": plain_bound(available.low(flat)),
-                "checkpoints": len(_options(available, flat)),
+                "low": plain_bound(options.low(flat)),
+                "checkpoints": len(_options(options, flat)),
                 **_numbers(told, worker, operator),
             }
         )
     return {"operator": operator, "workers": workers}
 
 
-def processor_detail(available: Options, told: Told, operator: int, worker: int) -> dict[str, Any]:
+def processor_detail(options: Options, told: Told, operator: int, worker: int) -> dict[str, Any]:
     """One processor: what it can be restored to, and Ξ there (Isard and Abadi, *Falkirk Wheel*, section 3.4)."""
-    topology, layout = available.topology, available.layout
+    topology, layout = options.topology, options.layout
     flat = topology.flat(operator, worker)
     info = layout.processors[operator]
     outgoing = [layout.edges[index] for index in topology.outgoing[operator]]
     into = [layout.edges[index] for index in layout.incoming()[operator]]
-    options = _options(available, flat)
-    collected = len(available.chains[flat]) - len(options)
+    kept = _options(options, flat)
+    collected = len(options.chains[flat]) - len(kept)
     checkpoints: list[dict[str, Any]] = []
     if info.chain:
-        shown: list[tuple[Bound, tuple[Bound, ...]]] = options[-MOST_CHECKPOINTS:]
+        shown: list[tuple[Bound, tuple[Bound, ...]]] = kept[-MOST_CHECKPOINTS:]
     else:
-        bound = available.completed(flat)
+        bound = options.completed(flat)
         shown = [(bound, tuple(project(edge.summary, bound) for edge in outgoing))]
     for bound, discards in reversed(shown):
         checkpoints.append(
@@ -64,25 +64,25 @@ def processor_detail(available: Options, told: Told, operator: int, worker: int)
                 ],
             }
         )
-    upto = available.upto[worker]
+    upto = options.upto[worker]
     return {
         "operator": operator,
         "worker": worker,
         "name": info.name,
         "kind": "chain" if info.chain else "any",
-        "low": plain_bound(available.low(flat)),
+        "low": plain_bound(options.low(flat)),
         "completed": None if upto is None else plain_bound(upto[info.group]),
         "checkpoints": checkpoints,
-        "taken_checkpoints": len(available.chains[flat]),
-        "kept": len(options),
+        "taken_checkpoints": len(options.chains[flat]),
+        "kept": len(kept),
         "collected": collected,
         **_numbers(told, worker, operator),
     }
 
 
-def _options(available: Options, flat: int) -> list[tuple[Bound, tuple[Bound, ...]]]:
-    low = available.low(flat)
-    return [option for option in available.chains[flat] if option[0] >= low]
+def _options(options: Options, flat: int) -> list[tuple[Bound, tuple[Bound, ...]]]:
+    low = options.low(flat)
+    return [option for option in options.chains[flat] if option[0] >= low]
 
 
 def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:

@@ -52,9 +52,9 @@ class _Job:
         failures = GaugeMetricFamily(
             "falkirk_worker_failures", "Failures since a low-watermark last rose.", labels=["worker"]
         )
-        for worker, seat in enumerate(seen.seats):
-            alive.add_metric([str(worker)], float(seat.presence == "alive"))
-            failures.add_metric([str(worker)], seat.failures)
+        for worker, status in enumerate(seen.workers):
+            alive.add_metric([str(worker)], float(status.presence == "alive"))
+            failures.add_metric([str(worker)], status.failures)
         yield from (alive, failures)
         yield from _frontiers(seen, hub.layout)
         if hub.view is not None and seen.told:

@@ -59,7 +59,7 @@ class JobState(Protocol):
     """A job for its page, running or not."""
 
     @property
-    def available(self) -> Options | None:
+    def options(self) -> Options | None:
         """The options of every processor; None as long as no worker has joined."""
 
     @property
@@ -118,12 +118,12 @@ def answer(job: JobState, question: Question, reply: Reply, publish: Callable[[O
 
 
 def _why(job: JobState, operator: int, worker: int) -> dict[str, Any]:
-    available = _known(job, operator, worker)
-    flat = available.topology.flat(operator, worker)
+    options = _known(job, operator, worker)
+    flat = options.topology.flat(operator, worker)
     reports = {index: told for index, (_, told) in job.told.items()}
     return {
-        "rollback": why_rollback(available, flat).as_json(available.topology),
-        "progress": why_progress(available.topology, reports, flat),
+        "rollback": why_rollback(options, flat).as_json(options.topology),
+        "progress": why_progress(options.topology, reports, flat),
     }
 
 
@@ -136,16 +136,16 @@ def _json(value: Any) -> bytes:
 
 
 def _known(job: JobState, operator: int, worker: int) -> Options:
-    available = job.available
-    if available is None:
+    options = job.options
+    if options is None:
         raise WrongQuestion("no worker has joined yet", 503)
-    layout = available.layout
+    layout = options.layout
     if not 0 <= operator < len(layout.processors) or not 0 <= worker < layout.workers:
         raise WrongQuestion(
             f"there is no operator {operator} on worker {worker}: there are {len(layout.processors)} operators, from 0 on, on "
             f"{layout.workers} worker(s)"
         )
-    return available
+    return options
 
 
 def answer_as_json(answer: Answer) -> dict[str, Any]:

@@ -52,7 +52,7 @@ _AT = {name: number for number, name in enumerate(ROWS)}
 
 
 @dataclass(frozen=True, slots=True)
-class SeatView:
+class WorkerView:
     """One worker, as the monitor sees it."""
 
     presence: str
@@ -73,7 +73,7 @@ class Observation:
     generation: int
     low: tuple[tuple[Bound, ...], ...]
     completed: tuple[tuple[int, ...] | None, ...]
-    seats: tuple[SeatView, ...]
+    workers: tuple[WorkerView, ...]
     told: Mapping[int, tuple[float, Observed]]
 
 
@@ -178,12 +178,19 @@ class View:
         assert observation is not None
         busy = self._rates[2].sum(axis=1)
         found = []
-        for worker, seat in enumerate(observation.seats):
+        for worker, status in enumerate(observation.workers):
             told = self._told.get(worker)
             newest = told[1].newest if told is not None else None
             rate = _short(self._read.get(worker, 0.0))
             found.append(
-                [seat.presence, seat.incarnation, seat.failures, newest, rate, round(min(1.0, float(busy[worker])), 2)]
+                [
+                    status.presence,
+                    status.incarnation,
+                    status.failures,
+                    newest,
+                    rate,
+                    round(min(1.0, float(busy[worker])), 2),
+                ]
             )
         return found
 

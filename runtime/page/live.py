@@ -21,7 +21,7 @@ from monitor.coordination.records import KeptEvent
 from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.what_if import targets
 from monitor.web.questions import Done
-from monitor.web.view import Observation, SeatView
+from monitor.web.view import Observation, WorkerView
 from recovery.protocol import Observe, Observed, ToWorker
 from runtime.page.client import PageClient
 from runtime.page.protocol import Serve
@@ -109,8 +109,8 @@ class LivePage:
         closely = self._page.closely
         if now >= self._ask_due or closely != self._asked:
             self._ask_due, self._asked = now + _ASK_SECONDS, closely
-            for seat in self._coordinator.seats:
-                self._send(seat.worker, Observe(EVERY_SECONDS, _LEASE_SECONDS, closely))
+            for status in self._coordinator.workers:
+                self._send(status.worker, Observe(EVERY_SECONDS, _LEASE_SECONDS, closely))
         self._page.publish(self.observe())
 
     def finish(self) -> None:
@@ -140,7 +140,7 @@ class LivePage:
     # For questions (`monitor.web.questions.JobState`)
 
     @property
-    def available(self) -> Options:
+    def options(self) -> Options:
         return self._coordinator.options
 
     @property
@@ -158,7 +158,9 @@ class LivePage:
             completed=tuple(
                 None if upto is None else tuple(cut[0] for cut in upto) for upto in coordinator.options.upto
             ),
-            seats=tuple(SeatView(seat.presence.value, seat.incarnation, seat.failures) for seat in coordinator.seats),
+            workers=tuple(
+                WorkerView(status.presence.value, status.incarnation, status.failures) for status in coordinator.workers
+            ),
             told=dict(self._told),
         )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from monitor.coordination.supervision import TimelineEvent
 from monitor.web.questions import Question
-from monitor.web.view import Observation, SeatView
+from monitor.web.view import Observation, WorkerView
 from recovery.layout import Layout
 from recovery.metadata import Bound
 from recovery.protocol import Observed
@@ -39,7 +39,7 @@ class Seen(msgspec.Struct, tag=True, frozen=True):
     phase: str
     generation: int
     completed: tuple[tuple[int, ...] | None, ...]
-    seats: tuple[tuple[str, int, int], ...]
+    workers: tuple[tuple[str, int, int], ...]
     low: dict[int, tuple[Bound, ...]]
     told: dict[int, tuple[float, Observed]]
 
@@ -91,7 +91,7 @@ class Sent:
             observation.phase,
             observation.generation,
             observation.completed,
-            tuple((seat.presence, seat.incarnation, seat.failures) for seat in observation.seats),
+            tuple((status.presence, status.incarnation, status.failures) for status in observation.workers),
             {w: low for w, low in enumerate(observation.low) if w >= len(before) or low is not before[w]},
             {w: said for w, said in observation.told.items() if said is not told.get(w)},
         )
@@ -114,7 +114,7 @@ class Received:
             seen.generation,
             tuple(self._low[w] for w in range(len(self._low))),
             seen.completed,
-            tuple(SeatView(*seat) for seat in seen.seats),
+            tuple(WorkerView(*status) for status in seen.workers),
             dict(self._told),
         )
 

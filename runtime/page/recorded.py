@@ -14,7 +14,7 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.explain.what_if import restart
 from monitor.web.app import Access
 from monitor.web.questions import Done, WrongQuestion
-from monitor.web.view import Observation, SeatView
+from monitor.web.view import Observation, WorkerView
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.records import key_of, record_of
 from recovery.errors import NoSolutionError
@@ -49,13 +49,13 @@ class RecordedJob:
         self.saved = saved
         self.layout: Layout = saved.layout
         decided = saved.decision.bounds if saved.decision is not None else None
-        self.available = Options(self.layout, saved.watermarks, decided)
+        self.options = Options(self.layout, saved.watermarks, decided)
         self.told: dict[int, tuple[float, Observed]] = {}
         self.newest = max((event.at for event in saved.events), default=0.0)
         for worker in range(self.layout.workers):
             recorder = WorkerRecorder(self.layout, worker)
             xis = _persisted(store, identity, self.layout, worker, recorder)
-            wrong = self.available.join(worker, xis)
+            wrong = self.options.join(worker, xis)
             if wrong is not None:
                 raise FalkirkError(wrong)
             self.told[worker] = self.newest, self._numbers(worker, recorder)
@@ -64,9 +64,9 @@ class RecordedJob:
         """The observation of a worker without its memory: the newest checkpoints, and what was logged."""
         table = np.zeros((len(ROWS), len(self.layout.processors)), dtype=np.int64)
         for p in range(len(self.layout.processors)):
-            flat = self.available.topology.flat(p, worker)
-            chain = self.available.chains[flat]
-            bound = max(chain[-1][0] if chain else (), self.available.low(flat))
+            flat = self.options.topology.flat(p, worker)
+            chain = self.options.chains[flat]
+            bound = max(chain[-1][0] if chain else (), self.options.low(flat))
             table[_AT["epoch"], p] = min(bound[0], END)
             table[_AT["inner"], p] = min(bound[1], END) if len(bound) > 1 else 0
         sender = {edge.edge: edge.source for edge in self.layout.edges}
@@ -83,19 +83,19 @@ class RecordedJob:
             at=self.newest or time.time(),
             phase="finished" if self.saved.finished else "not running",
             generation=decision.generation if decision is not None else 0,
-            low=self.available.watermarks,
+            low=self.options.watermarks,
             completed=tuple(
-                tuple(min(cuts[worker][0], NEVER) for cuts in self.available.last_cuts())
+                tuple(min(cuts[worker][0], NEVER) for cuts in self.options.last_cuts())
                 for worker in range(self.layout.workers)
             ),
-            seats=tuple(SeatView("not running", -1, 0) for _ in range(self.layout.workers)),
+            workers=tuple(WorkerView("not running", -1, 0) for _ in range(self.layout.workers)),
             told=dict(self.told),
         )
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
         """The rollback frontiers of a restart: nobody has any memory now, whoever is named."""
         try:
-            done(restart(self.available))
+            done(restart(self.options))
         except NoSolutionError as error:
             raise WrongQuestion(str(error), 409) from error
 

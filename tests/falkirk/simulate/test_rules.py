@@ -150,7 +150,7 @@ ROUNDS = {
     ),
     "everybody's F*": rule(
         "solve when F* of every processor is known",
-        Change(Coordinator, "_decide", "not self.seats.are(Presence.ALIVE, Presence.JOINED)", GONE),
+        Change(Coordinator, "_decide", "not self.workers.are(Presence.ALIVE, Presence.JOINED)", GONE),
     ),
     "catching up": rule(
         "a new process notes the last decision before it takes part",

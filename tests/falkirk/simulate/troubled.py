@@ -153,13 +153,13 @@ class TroubledWorld(World):
         if monitor is None:
             return
         if self._ends and (
-            self.finished or (self._ends > 1 and any(seat.released for seat in monitor.coordinator.seats))
+            self.finished or (self._ends > 1 and any(status.released for status in monitor.coordinator.workers))
         ):
             self._ends -= 1
             self.met["an end without a monitor"] += 1
             if self.finished:  # what comes then does not matter
                 late = [Heard(joined, joined.incarnation) for joined in self._joins.values()]
-                gone = Lost(0, monitor.coordinator.seats[0].incarnation, "it has ended")
+                gone = Lost(0, monitor.coordinator.workers[0].incarnation, "it has ended")
                 monitor.step(self.now, ProgramFailed(0, "a function has failed at last"), gone, *late)
             self._kill_monitor(0.0)
             return

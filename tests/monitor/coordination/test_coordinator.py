@@ -364,7 +364,7 @@ def test_who_joins_twice_without_having_been_lost_is_fenced() -> None:
     coordinator.hear(join(1, 1, 1), 1.0)
     effects = without_events(coordinator)
     assert effects == [Fence(1, 1, "it joined twice"), Respawn(1), Send(0, Drain(2, (0,)))]
-    assert coordinator.seats[1].presence is Presence.ABSENT
+    assert coordinator.workers[1].presence is Presence.ABSENT
 
 
 def test_what_keeps_nothing_goes_back_to_the_last_decision_under_a_new_monitor_too() -> None:
@@ -395,7 +395,7 @@ def test_a_process_that_was_lost_before_it_joined_is_known_when_it_joins_late() 
     coordinator.hear(join(0, 2, 1), 1.0)
     assert coordinator.take() == []
     coordinator.hear(join(0, 3, 1), 1.0)
-    assert coordinator.seats[0].presence is Presence.JOINED
+    assert coordinator.workers[0].presence is Presence.JOINED
 
 
 def test_the_loss_of_a_process_that_is_not_of_the_job_is_none() -> None:
@@ -413,7 +413,7 @@ def test_who_offers_what_cannot_be_is_fenced() -> None:
     assert isinstance(first, Fence)
     assert "what it offers cannot be" in first.reason
     assert (second, third) == (Respawn(0), Send(1, Drain(3, (1,))))
-    assert coordinator.seats[0].presence is Presence.ABSENT
+    assert coordinator.workers[0].presence is Presence.ABSENT
 
 
 def test_who_has_drained_and_says_what_cannot_be_is_fenced() -> None:

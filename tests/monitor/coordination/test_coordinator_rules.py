@@ -51,13 +51,13 @@ def of_earlier_generations() -> Any:
     write(coordinator)
     for message in late:
         coordinator.hear(message, 1.0)
-    found += [seat.restored for seat in coordinator.seats]
+    found += [status.restored for status in coordinator.workers]
     for worker in range(2):
         coordinator.hear(Restored(worker, 2), 1.0)
     coordinator.lost(0, 2, 1.0, "killed")
     for message in late:
         coordinator.hear(message, 1.0)
-    found += [seat.memory is None for seat in coordinator.seats]
+    found += [status.memory is None for status in coordinator.workers]
     return *found, list(coordinator.options.upto), [len(chain) for chain in coordinator.options.chains]
 
 
@@ -103,17 +103,17 @@ def released_before() -> Any:
 
 for _name, _changes in {
     "released in this generation": (
-        Change(Coordinator, "_begin", "seat.released = False", GONE),
-        Change(Coordinator, "_decide_for", "seat.restored = seat.released = False", "seat.restored = False"),
+        Change(Coordinator, "_begin", "status.released = False", GONE),
+        Change(Coordinator, "_decide_for", "status.restored = status.released = False", "status.restored = False"),
     ),
     "released after it was restored": (
         Change(
             Coordinator,
             "_on_released",
-            "self.phase not in ... or not seat.restored",
+            "self.phase not in ... or not status.restored",
             "False",
         ),
-        Change(Coordinator, "_decide_for", "seat.restored = seat.released = False", "seat.restored = False"),
+        Change(Coordinator, "_decide_for", "status.restored = status.released = False", "status.restored = False"),
     ),
 }.items():
     rule(_name, EARLIER, released_before, (JobPhase.RUNNING, JobPhase.CLOSING), *_changes)
@@ -131,32 +131,32 @@ def of_earlier_incarnations() -> Any:
     coordinator.hear(Completed(0, 2, ((3,),)), 1.0, 1)
     coordinator.lost(0, 1, 1.0, "killed")
     coordinator.hear(join(0, 1, 2), 1.0)
-    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.seats[0].presence))
+    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.workers[0].presence))
     coordinator.lost(0, 2, 2.0, "killed")
     coordinator.take()
     coordinator.hear(Completed(0, 2, ((3,),)), 2.0, 2)
     coordinator.hear(join(0, 2, 2), 2.0)
-    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.seats[0].presence))
-    found.append((coordinator.phase, coordinator.seats[0].presence, coordinator.seats[0].failures))
+    found.append((coordinator.phase, coordinator.options.upto[0], coordinator.workers[0].presence))
+    found.append((coordinator.phase, coordinator.workers[0].presence, coordinator.workers[0].failures))
     coordinator.lost(0, 2, 2.0, "killed")
-    found.append((coordinator.phase, coordinator.seats[0].presence, coordinator.seats[0].failures))
+    found.append((coordinator.phase, coordinator.workers[0].presence, coordinator.workers[0].failures))
     coordinator.hear(join(0, 4, 2, True), 2.0)
     fences = [effect.incarnation for effect in coordinator.take() if isinstance(effect, Fence)]
-    return found, fences, coordinator.seats[0].presence
+    return found, fences, coordinator.workers[0].presence
 
 
 INCARNATIONS = "writes and words of fenced incarnations are refused"
 for _name, _change in {
     "said by an old incarnation": Change(WorkerStatus, "counts", "incarnation in (None, self.incarnation)", GONE),
     "said by who was given up": Change(WorkerStatus, "counts", "self.presence is Presence.ALIVE", GONE),
-    "an old incarnation is lost": Change(Coordinator, "_on_lost", "self.seats[worker].has_lost(...)", GONE),
-    "an old incarnation joins": Change(Coordinator, "_on_join", "seat.has_lost(...)", "False"),
+    "an old incarnation is lost": Change(Coordinator, "_on_lost", "self.workers[worker].has_lost(...)", GONE),
+    "an old incarnation joins": Change(Coordinator, "_on_join", "status.has_lost(...)", "False"),
     "an old incarnation": Change(WorkerStatus, "has_lost", "incarnation < self.incarnation", GONE),
     "who was given up": Change(
         WorkerStatus, "has_lost", "incarnation == self.incarnation and self.presence is Presence.ABSENT", GONE
     ),
     "memory of one who was given up": Change(
-        Coordinator, "_on_join", "with_memory and seat.presence is not Presence.AWAITED", "False"
+        Coordinator, "_on_join", "with_memory and status.presence is not Presence.AWAITED", "False"
     ),
 }.items():
     rule(
@@ -183,7 +183,7 @@ def replaced() -> Any:
     coordinator.hear(join(0, 2, 1), 1.0)
     effects = coordinator.take()
     pauses = [effect.worker for effect in effects if isinstance(effect, Send) and isinstance(effect.message, Drain)]
-    return coordinator.seats[0].presence, pauses, any(isinstance(effect, Respawn) for effect in effects)
+    return coordinator.workers[0].presence, pauses, any(isinstance(effect, Respawn) for effect in effects)
 
 
 rule(
@@ -313,19 +313,19 @@ def missed() -> Any:
 
 DEADLINE = "every step has a deadline: a worker that misses it is fenced and counted as failed"
 for _name, _change in {
-    "deadline of the first processes": Change(Coordinator, "_on_began", "seat.must(...)", GONE),
-    "deadline of a replacement": Change(Coordinator, "_lose", "seat.must(...)", GONE),
-    "deadline of draining": Change(Coordinator, "_begin", "seat.must(...)", GONE),
+    "deadline of the first processes": Change(Coordinator, "_on_began", "status.must(...)", GONE),
+    "deadline of a replacement": Change(Coordinator, "_lose", "status.must(...)", GONE),
+    "deadline of draining": Change(Coordinator, "_begin", "status.must(...)", GONE),
     "deadline of restoring": Change(
         Coordinator,
         "_decide_for",
-        "seat.must(...)",
+        "status.must(...)",
         GONE,
     ),
     "deadline of catching up": Change(
         Coordinator,
         "_catch_up",
-        "seat.must(...)",
+        "status.must(...)",
         GONE,
     ),
     "deadlines are looked at": Change(Coordinator, "_on_ticked", "self._suspect(...)", GONE),
@@ -349,9 +349,9 @@ def in_time() -> Any:
 
 
 for _name, _change in {
-    "who has joined is in time": Change(Coordinator, "_on_join", "seat.due = None", GONE),
-    "who has drained is in time": Change(Coordinator, "_on_drained", "seat.due = None", GONE),
-    "who has restored is in time": Change(Coordinator, "_on_restored", "seat.due = None", GONE),
+    "who has joined is in time": Change(Coordinator, "_on_join", "status.due = None", GONE),
+    "who has drained is in time": Change(Coordinator, "_on_drained", "status.due = None", GONE),
+    "who has restored is in time": Change(Coordinator, "_on_restored", "status.due = None", GONE),
 }.items():
     rule(_name, DEADLINE, in_time, ([], [], JobPhase.RUNNING), _change)
 

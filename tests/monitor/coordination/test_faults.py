@@ -245,15 +245,15 @@ def _many_writes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _do_not_cut_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    def catch_up(self: Coordinator, seat: object) -> None:
+    def catch_up(self: Coordinator, status: object) -> None:
         """Whoever is behind may come as he is."""
 
     joined = Coordinator._on_join
 
-    def on_join(self: Coordinator, seat: object, join: object) -> None:
+    def on_join(self: Coordinator, status: object, join: object) -> None:
         generation, self.generation = self.generation, 0
         try:
-            joined(self, seat, join)  # type: ignore[arg-type]
+            joined(self, status, join)  # type: ignore[arg-type]
         finally:
             self.generation = max(generation, self.generation)
 
@@ -275,7 +275,7 @@ def _forget_w(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _do_not_wait_for_the_living(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drained(self: Coordinator, seat: object, message: object) -> None:
+    def drained(self: Coordinator, status: object, message: object) -> None:
         """Nobody is heard."""
 
     monkeypatch.setattr(Coordinator, "_on_drained", drained)

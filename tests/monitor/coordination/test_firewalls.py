@@ -41,12 +41,12 @@ def test_a_failure_behind_a_firewall_without_checkpoints_behind_it() -> None:
     """Count of worker 0 has saved nothing; what it needs is logged, so nobody before it goes back."""
     processors, edges = "read source, clean chain, count chain", "read>clean, clean|count"
     plan = layout(processors, edges)
-    available = Options(plan)
+    options = Options(plan)
     for worker in range(2):
         read, clean = (4,), (4,)
-        available.chains[available.topology.flat(0, worker)] = [(read, (read,))]
-        available.chains[available.topology.flat(1, worker)] = [(clean, ((0,),))]
-    assert available.decide({1: memory(4, plan)}) == (((4,), (4,), (0,)), (None, None, (4,)))
+        options.chains[options.topology.flat(0, worker)] = [(read, (read,))]
+        options.chains[options.topology.flat(1, worker)] = [(clean, ((0,),))]
+    assert options.decide({1: memory(4, plan)}) == (((4,), (4,), (0,)), (None, None, (4,)))
 
 
 def test_without_checkpoints_and_logs_everything_goes_back_together() -> None:

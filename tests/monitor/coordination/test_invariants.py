@@ -103,10 +103,10 @@ def no_deadlines(patch: pytest.MonkeyPatch) -> None:
 def memory_stays(patch: pytest.MonkeyPatch) -> None:
     decide_for = Coordinator._decide_for
 
-    def remembering(self: Coordinator, seat: WorkerStatus) -> None:
-        memory = seat.memory
-        decide_for(self, seat)
-        seat.memory = memory
+    def remembering(self: Coordinator, status: WorkerStatus) -> None:
+        memory = status.memory
+        decide_for(self, status)
+        status.memory = memory
 
     patch.setattr(Coordinator, "_decide_for", remembering)
 
@@ -114,8 +114,8 @@ def memory_stays(patch: pytest.MonkeyPatch) -> None:
 def runs_before_all_have_restored(patch: pytest.MonkeyPatch) -> None:
     restored = Coordinator._on_restored
 
-    def hasty(self: Coordinator, seat: WorkerStatus, message: Any) -> None:
-        restored(self, seat, message)
+    def hasty(self: Coordinator, status: WorkerStatus, message: Any) -> None:
+        restored(self, status, message)
         if self.phase is JobPhase.RESTORING:
             self._run()
 
@@ -125,9 +125,9 @@ def runs_before_all_have_restored(patch: pytest.MonkeyPatch) -> None:
 def done_too_early(patch: pytest.MonkeyPatch) -> None:
     completed = Coordinator._on_completed
 
-    def hasty(self: Coordinator, seat: WorkerStatus, message: Any) -> None:
-        completed(self, seat, message)
-        seat.released = True
+    def hasty(self: Coordinator, status: WorkerStatus, message: Any) -> None:
+        completed(self, status, message)
+        status.released = True
 
     patch.setattr(Coordinator, "_on_completed", hasty)
 

@@ -19,14 +19,14 @@ from tests.recovery.layouts import FIREWALL, LAYOUTS, LINE, LOOP, layout
 from tests.support.profile import tries
 
 
-def from_scratch(available: Options) -> list[Bound | None]:
-    topology = available.topology
+def from_scratch(options: Options) -> list[Bound | None]:
+    topology = options.topology
     return solve(
         topology.edges,
         [
-            CheckpointChain(available.chains[flat], topology.info(flat).depth)
+            CheckpointChain(options.chains[flat], topology.info(flat).depth)
             if topology.info(flat).chain
-            else AnyFrontier(available._completed[flat])
+            else AnyFrontier(options._completed[flat])
             for flat in range(topology.count)
         ],
     )
@@ -39,7 +39,7 @@ def test_low_watermarks_are_the_solution_from_scratch(name: str) -> None:
     for seed in range(tries(25)):
         random = Random(seed)
         plan = layout(*LAYOUTS[name], random.randrange(1, 4))
-        available = Options(plan)
+        options = Options(plan)
         workers, groups = range(plan.workers), range(len(plan.groups))
         epochs = [[0 for _ in groups] for _ in workers]
         cuts = [[0 for _ in groups] for _ in workers]
@@ -47,20 +47,20 @@ def test_low_watermarks_are_the_solution_from_scratch(name: str) -> None:
             worker, group = random.choice(workers), random.choice(groups)
             for each in epochs:
                 each[group] += random.randrange(3)
-            available.complete(worker, tuple((epoch,) for epoch in epochs[worker]))
+            options.complete(worker, tuple((epoch,) for epoch in epochs[worker]))
             at = min(each[group] for each in epochs)
             if cuts[worker][group] < at and random.random() < 0.6:
                 cuts[worker][group] = at
-                available.durable(worker, group, (at,), checkpoint(plan, group, (at,)))
+                options.durable(worker, group, (at,), checkpoint(plan, group, (at,)))
             if random.random() < 0.03:
-                decided = available.decide({})
-                available.cut(decided)
+                decided = options.decide({})
+                options.cut(decided)
                 for w, of in enumerate(decided):
                     bounds = [[of[p] for p in plan.members(group)] for group in groups]
                     epochs[w] = [min(bound[0] for bound in each if bound is not None) for each in bounds]
                     cuts[w] = list(epochs[w])
-            risen += available.raise_watermarks()
-            assert from_scratch(available) == available._low
+            risen += options.raise_watermarks()
+            assert from_scratch(options) == options._low
     assert risen > 50
 
 
@@ -86,11 +86,11 @@ def line() -> Options:
 
 
 def test_a_cut_counts_when_all_of_it_is_there() -> None:
-    available = line()
-    available.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
-    assert available.raise_watermarks()
-    assert available.watermarks == (((3,),) * 4,)
-    assert not available.raise_watermarks()
+    options = line()
+    options.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    assert options.raise_watermarks()
+    assert options.watermarks == (((3,),) * 4,)
+    assert not options.raise_watermarks()
 
 
 @pytest.mark.parametrize(
@@ -126,21 +126,21 @@ def test_a_cut_of_no_group_or_at_no_epoch_is_refused(group: int, at: Bound) -> N
 
 
 def test_who_has_a_later_checkpoint_already_is_left_out_of_a_cut() -> None:
-    available = line()
-    available.join(0, [Xi(0, (5,), ((5,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
-    available.durable(0, 0, (4,), [Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
-    assert [chain[-1][0] for chain in available.chains if chain] == [(5,), (4,), (4,)]
+    options = line()
+    options.join(0, [Xi(0, (5,), ((5,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    options.durable(0, 0, (4,), [Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
+    assert [chain[-1][0] for chain in options.chains if chain] == [(5,), (4,), (4,)]
     with pytest.raises(ReportError, match=r"too many or too few: .*'out'"):
-        available.durable(0, 0, (5,), [Xi(2, (5,), ((5,),))])
+        options.durable(0, 0, (5,), [Xi(2, (5,), ((5,),))])
 
 
 def test_whether_all_have_completed_what_was_persisted_before() -> None:
-    available = line()
-    assert not available.reached([[(3,)]])
-    available.complete(0, ((2,),))
-    assert not available.reached([[(3,)]])
-    available.complete(0, ((3,),))
-    assert available.reached([[(3,)]])
+    options = line()
+    assert not options.reached([[(3,)]])
+    options.complete(0, ((2,),))
+    assert not options.reached([[(3,)]])
+    options.complete(0, ((3,),))
+    assert options.reached([[(3,)]])
 
 
 def two_groups() -> Options:
@@ -149,59 +149,59 @@ def two_groups() -> Options:
 
 
 def test_all_groups_of_a_worker_count() -> None:
-    available = two_groups()
-    available.complete(0, ((3,), (2,)))
-    assert not available.reached([[(3,)], [(3,)]])
-    assert available.reached([[(3,)], [(2,)]])
+    options = two_groups()
+    options.complete(0, ((3,), (2,)))
+    assert not options.reached([[(3,)], [(3,)]])
+    assert options.reached([[(3,)], [(2,)]])
     with pytest.raises(ReportError, match="completed"):
-        available.complete(0, ((4,), (1,)))
-    assert available.minimum() == [(3,), (2,)]
+        options.complete(0, ((4,), (1,)))
+    assert options.minimum() == [(3,), (2,)]
 
 
 def test_the_last_cut_of_a_group_is_where_all_of_it_have_a_checkpoint() -> None:
     for ends in ((3, 5, 4), (5, 3, 4), (4, 5, 3)):
-        available = line()
-        available.join(0, [Xi(p, (end,), ((end,),) if p < 3 else ()) for p, end in zip((0, 2, 3), ends)])
-        assert available.last_cuts() == [[(3,)]]
+        options = line()
+        options.join(0, [Xi(p, (end,), ((end,),) if p < 3 else ()) for p, end in zip((0, 2, 3), ends)])
+        assert options.last_cuts() == [[(3,)]]
 
 
 def test_checkpoints_may_be_told_twice_but_not_go_back() -> None:
-    available = line()
+    options = line()
     three = [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())]
     two = [Xi(0, (2,), ((2,),)), Xi(2, (2,), ((2,),)), Xi(3, (2,), ())]
-    available.durable(0, 0, (3,), three)
-    available.durable(0, 0, (3,), three)
+    options.durable(0, 0, (3,), three)
+    options.durable(0, 0, (3,), three)
     with pytest.raises(ReportError, match=r"'read'.*worker 0"):
-        available.durable(0, 0, (2,), two)
+        options.durable(0, 0, (2,), two)
 
 
 def test_what_is_discarded_does_not_shrink() -> None:
-    available = line()
-    available.durable(0, 0, (3,), [Xi(0, (3,), ((9,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    options = line()
+    options.durable(0, 0, (3,), [Xi(0, (3,), ((9,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
     with pytest.raises(ReportError):
-        available.durable(0, 0, (4,), [Xi(0, (4,), ((4,),)), Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
+        options.durable(0, 0, (4,), [Xi(0, (4,), ((4,),)), Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
 
 
 def test_what_is_logged_is_not_discarded() -> None:
-    available = Options(layout(*FIREWALL, 1))
+    options = Options(layout(*FIREWALL, 1))
     with pytest.raises(ReportError, match="has to log"):
-        available.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(1, (3,), ((3,),))])
+        options.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(1, (3,), ((3,),))])
 
 
 @pytest.mark.parametrize("upto", [((2,),), ((4,), (4,)), (), ((NEVER + 1,),), ((4, 0),)])
 def test_completed_epochs_only_rise(upto: tuple[Bound, ...]) -> None:
-    available = line()
-    available.complete(0, ((3,),))
+    options = line()
+    options.complete(0, ((3,),))
     with pytest.raises(ReportError):
-        available.complete(0, upto)
+        options.complete(0, upto)
 
 
 def test_memory_must_fit_the_layout() -> None:
-    available = Options(layout(*LOOP, 1))
-    good = memory(0, available.layout)
-    available.memory(0, good)
+    options = Options(layout(*LOOP, 1))
+    good = memory(0, options.layout)
+    options.memory(0, good)
     with pytest.raises(ReportError):
-        available.memory(0, good[1:])
+        options.memory(0, good[1:])
     for held in [
         InMemory((0, 0), (0,), (), good[0].discards),
         InMemory((0,), (0,), ((0,),), good[0].discards),
@@ -211,20 +211,20 @@ def test_memory_must_fit_the_layout() -> None:
         InMemory((0,), (NEVER + 1,), (), good[0].discards),
     ]:
         with pytest.raises(ReportError):
-            available.memory(0, (held, *good[1:]))
+            options.memory(0, (held, *good[1:]))
     with pytest.raises(ReportError, match="the memory of 8 processors"):
-        available.memory(0, (*good, good[0]))
+        options.memory(0, (*good, good[0]))
     wrong = InMemory(good[1].upto, good[1].notified, ((-1,),), good[1].discards)
     with pytest.raises(ReportError, match="is no bound"):
-        available.memory(0, (good[0], wrong, *good[2:]))
+        options.memory(0, (good[0], wrong, *good[2:]))
 
 
 def test_who_has_completed_less_than_it_has_persisted_is_not_believed() -> None:
-    available = line()
-    available.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
-    available.raise_watermarks()
+    options = line()
+    options.durable(0, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())])
+    options.raise_watermarks()
     with pytest.raises(ReportError, match="less than it has persisted"):
-        available.memory(0, memory(0, available.layout))
+        options.memory(0, memory(0, options.layout))
 
 
 def test_a_store_that_lost_what_w_needs_is_named() -> None:
@@ -248,23 +248,23 @@ def test_a_store_with_checkpoints_above_what_w_needs_only_is_named() -> None:
 
 def test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that() -> None:
     """Memory at the same bound offers that much: W may rest on nothing that a round could not choose."""
-    available = line()
-    available.durable(0, 0, (3,), [Xi(0, (3,), ((1,),)), Xi(2, (3,), ((0,),)), Xi(3, (3,), ())])
-    assert available.chains[available.topology.flat(0, 0)] == [((3,), ((3,),))]
-    assert available.chains[available.topology.flat(2, 0)] == [((3,), ((3,),))]
-    available.durable(0, 0, (4,), [Xi(0, (4,), ((7,),)), Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
-    assert available.chains[available.topology.flat(0, 0)][-1] == ((4,), ((7,),))
+    options = line()
+    options.durable(0, 0, (3,), [Xi(0, (3,), ((1,),)), Xi(2, (3,), ((0,),)), Xi(3, (3,), ())])
+    assert options.chains[options.topology.flat(0, 0)] == [((3,), ((3,),))]
+    assert options.chains[options.topology.flat(2, 0)] == [((3,), ((3,),))]
+    options.durable(0, 0, (4,), [Xi(0, (4,), ((7,),)), Xi(2, (4,), ((4,),)), Xi(3, (4,), ())])
+    assert options.chains[options.topology.flat(0, 0)][-1] == ((4,), ((7,),))
 
 
 def test_after_a_decision_old_reports_of_what_stayed_prove_nothing() -> None:
     """An any-processor that stays at ⊤ had completed 8; what is before it goes back, and may send at 5 again."""
-    available = line()
-    available.complete(0, ((8,),))
-    assert available._completed[1] == (8,)
-    available.cut((((5,), None, None, None),))
-    assert available._completed[1] == (0,)
-    available.cut((((5,), (5,), None, None),))
-    assert available._completed[1] == (5,)
+    options = line()
+    options.complete(0, ((8,),))
+    assert options._completed[1] == (8,)
+    options.cut((((5,), None, None, None),))
+    assert options._completed[1] == (0,)
+    options.cut((((5,), (5,), None, None),))
+    assert options._completed[1] == (5,)
 
 
 def test_a_worker_whose_store_begins_after_the_watermark_is_not_the_one_that_lost_something() -> None:
@@ -274,8 +274,8 @@ def test_a_worker_whose_store_begins_after_the_watermark_is_not_the_one_that_los
         ((2,), "the store of worker 0"),
         ((), "the store of worker 0"),
     ):
-        available = Options(layout(*LINE, 1), (((3,),) * 4,))
+        options = Options(layout(*LINE, 1), (((3,),) * 4,))
         xis = [Xi(p, (end,), ((end,),) if p < 3 else ()) for p in (0, 2, 3) for end in ends]
-        wrong = available.join(0, xis)
+        wrong = options.join(0, xis)
         assert wrong is not None
         assert wrong.startswith(blamed), wrong

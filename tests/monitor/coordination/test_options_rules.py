@@ -32,10 +32,10 @@ def reports() -> list[str]:
     """Reports that no correct processor makes."""
     refused = []
     for second in ([Xi(0, (4,), ((2,),))], [Xi(0, (4,), ((4,),)), Xi(0, (5,), ((3,),))]):
-        available = Options(layout("read source, out any", "read>out", 1))
-        available.durable(0, 0, (3,), [Xi(0, (3,), ((6,),))])
+        options = Options(layout("read source, out any", "read>out", 1))
+        options.durable(0, 0, (3,), [Xi(0, (3,), ((6,),))])
         try:
-            available.join(0, [Xi(0, (3,), ((6,),)), *second])
+            options.join(0, [Xi(0, (3,), ((6,),)), *second])
         except ReportError as error:
             refused.append(type(error).__name__)
     return refused
@@ -57,10 +57,10 @@ rule(
 
 def reported() -> Any:
     """All failed; the source has persisted 4 and 6, and the stateless processor behind it had reported 4."""
-    available = Options(layout("read source, q any", "read>q", 1))
-    available.complete(0, ((4,),))
-    available.join(0, [Xi(0, (4,), ((4,),)), Xi(0, (6,), ((6,),))])
-    return available.decide({})
+    options = Options(layout("read source, q any", "read>q", 1))
+    options.complete(0, ((4,),))
+    options.join(0, [Xi(0, (4,), ((4,),)), Xi(0, (6,), ((6,),))])
+    return options.decide({})
 
 
 rule(
@@ -74,15 +74,15 @@ rule(
 
 def from_memory() -> Any:
     """A failed sender has logged up to 7; its living receiver has completed 5, and persisted nothing."""
-    available = Options(layout(*FIREWALL, 2))
-    available.join(1, [Xi(0, (7,), ((7,),)), Xi(1, (7,), ((0,),))])
+    options = Options(layout(*FIREWALL, 2))
+    options.join(1, [Xi(0, (7,), ((7,),)), Xi(1, (7,), ((0,),))])
     here = [
         InMemory((9,), (7,), (), ((7,),)),
         InMemory((9,), (7,), ((7,),), ((0,),)),
         InMemory((5,), (5,), ((8,),), ((5,),)),
         InMemory((5,), (5,), ((5,),), ()),
     ]
-    return available.decide({0: here})[0][2]
+    return options.decide({0: here})[0][2]
 
 
 rule(
@@ -95,9 +95,9 @@ rule(
 
 
 def stayed() -> Any:
-    available = Options(layout(*LINE, 1))
-    available.cut(((LIVE, LIVE, LIVE, LIVE),))
-    return available._completed[1]
+    options = Options(layout(*LINE, 1))
+    options.cut(((LIVE, LIVE, LIVE, LIVE),))
+    return options._completed[1]
 
 
 rule(
@@ -116,38 +116,38 @@ rule(
 
 def came_back() -> Any:
     """The receiver lives, but has its memory from its checkpoint at 5 on; the sender has failed, and has 2 and 4."""
-    available = Options(layout("a chain, b chain", "a=>b", 2))
+    options = Options(layout("a chain, b chain", "a=>b", 2))
     saved = [Xi(0, (2,), ((2,),)), Xi(0, (4,), ((4,),))]
-    available.join(1, [*saved, *(Xi(1, (epoch,), ()) for epoch in (2, 4))])
-    available.join(0, [*saved, Xi(0, (5,), ((5,),)), Xi(1, (2,), ()), Xi(1, (5,), ())])
+    options.join(1, [*saved, *(Xi(1, (epoch,), ()) for epoch in (2, 4))])
+    options.join(0, [*saved, Xi(0, (5,), ((5,),)), Xi(1, (2,), ()), Xi(1, (5,), ())])
     here = [
         InMemory((6,), (6,), (), ((6,),), since=(1,)),
         InMemory((6,), (6,), ((6,), (6,)), (), since=(5,)),
     ]
-    return available.decide({0: here})
+    return options.decide({0: here})
 
 
 def came_back_in_a_loop() -> Any:
     """The same, of two coordinates: memory from (5, 0) on serves no bound before it, be the iteration 0 or not."""
-    available = Options(layout("a chain2, b chain2", "a=>b", 2))
+    options = Options(layout("a chain2, b chain2", "a=>b", 2))
     saved = [Xi(0, (2, 0), ((2, 0),)), Xi(0, (4, 0), ((4, 0),))]
-    available.join(1, [*saved, *(Xi(1, (epoch, 0), ()) for epoch in (2, 4))])
-    available.join(0, [*saved, Xi(0, (5, 0), ((5, 0),)), Xi(1, (2, 0), ()), Xi(1, (5, 0), ())])
+    options.join(1, [*saved, *(Xi(1, (epoch, 0), ()) for epoch in (2, 4))])
+    options.join(0, [*saved, Xi(0, (5, 0), ((5, 0),)), Xi(1, (2, 0), ()), Xi(1, (5, 0), ())])
     here = [
         InMemory((6, 0), (6, 0), (), ((6, 0),), since=(1, 0)),
         InMemory((6, 0), (6, 0), ((6, 0), (6, 0)), (), since=(5, 0)),
     ]
-    return available.decide({0: here})
+    return options.decide({0: here})
 
 
 def came_back_without_keeping() -> Any:
     """What keeps nothing needs no checkpoint: alive, it goes to any bound that it has completed."""
-    available = Options(layout("a chain, q any", "a=>q", 2))
+    options = Options(layout("a chain, q any", "a=>q", 2))
     for worker in (0, 1):
-        available.join(worker, [Xi(0, (epoch,), ((epoch,),)) for epoch in (2, 4)])
+        options.join(worker, [Xi(0, (epoch,), ((epoch,),)) for epoch in (2, 4)])
     here = [InMemory((6,), (6,), (), ((6,),), since=(1,)), InMemory((6,), (6,), ((6,), (6,)), (), since=(5,))]
-    available.complete(1, ((4,),))
-    return available.decide({0: here})
+    options.complete(1, ((4,),))
+    return options.decide({0: here})
 
 
 BACK = "a live stateful processor offers its memory: what came back from its store, only from there on"
@@ -177,26 +177,26 @@ rule(
 
 def after_a_decision() -> Any:
     """Checkpoints at 3 and 5, all completed up to 8; the decision: a to 3, b and q stay, c to 5."""
-    available = Options(layout("a source, q any, b chain, c chain", "a|q, q|b, b|c", 1))
-    available.complete(0, ((8,), (8,), (8,), (8,)))
+    options = Options(layout("a source, q any, b chain, c chain", "a|q, q|b, b|c", 1))
+    options.complete(0, ((8,), (8,), (8,), (8,)))
     for group, p in ((0, 0), (2, 2), (3, 3)):
         for epoch in (3, 5):
             discards = () if p == 3 else ((0,),)
-            available.durable(0, group, (epoch,), [Xi(p, (epoch,), discards)])
-    available.raise_watermarks()
-    available = Options(available.layout)  # W is what it was at the start
+            options.durable(0, group, (epoch,), [Xi(p, (epoch,), discards)])
+    options.raise_watermarks()
+    options = Options(options.layout)  # W is what it was at the start
     for group, p in ((0, 0), (2, 2), (3, 3)):
         for epoch in (3, 5):
-            available.durable(0, group, (epoch,), [Xi(p, (epoch,), () if p == 3 else ((0,),))])
-    available.complete(0, ((8,), (8,), (8,), (8,)))
-    available.cut((((3,), LIVE, LIVE, (4,)),))
-    known = [[option[0][0] for option in chain] for chain in available.chains]
-    minimum = available.minimum()
-    available.raise_watermarks()
-    low = available.watermarks[0]
-    available.complete(0, ((4,), (4,), (4,), (4,)))
-    available.raise_watermarks()
-    return known, minimum, low, available.watermarks[0]
+            options.durable(0, group, (epoch,), [Xi(p, (epoch,), () if p == 3 else ((0,),))])
+    options.complete(0, ((8,), (8,), (8,), (8,)))
+    options.cut((((3,), LIVE, LIVE, (4,)),))
+    known = [[option[0][0] for option in chain] for chain in options.chains]
+    minimum = options.minimum()
+    options.raise_watermarks()
+    low = options.watermarks[0]
+    options.complete(0, ((4,), (4,), (4,), (4,)))
+    options.raise_watermarks()
+    return known, minimum, low, options.watermarks[0]
 
 
 CUT = "after a decision F*' = {f' ⊆ f(p)}: what lies outside belongs to a history that is no more"
@@ -217,16 +217,16 @@ for _name, _change in {
 
 def solved_before() -> Any:
     """W was being kept up to date when a decision made void what it may rise to next."""
-    available = Options(layout("a source, b chain", "a|b", 1))
-    available.durable(0, 0, (5,), [Xi(0, (5,), ((0,),))])
-    available.durable(0, 1, (3,), [Xi(1, (3,), ())])
-    available.raise_watermarks()
-    available.durable(0, 1, (7,), [Xi(1, (7,), ())])
-    available.raise_watermarks()
-    available.cut((((5,), (3,)),))
-    available.durable(0, 0, (9,), [Xi(0, (9,), ((0,),))])
-    available.raise_watermarks()
-    return available.watermarks
+    options = Options(layout("a source, b chain", "a|b", 1))
+    options.durable(0, 0, (5,), [Xi(0, (5,), ((0,),))])
+    options.durable(0, 1, (3,), [Xi(1, (3,), ())])
+    options.raise_watermarks()
+    options.durable(0, 1, (7,), [Xi(1, (7,), ())])
+    options.raise_watermarks()
+    options.cut((((5,), (3,)),))
+    options.durable(0, 0, (9,), [Xi(0, (9,), ((0,),))])
+    options.raise_watermarks()
+    return options.watermarks
 
 
 rule(
@@ -240,9 +240,9 @@ rule(
 
 def told_twice() -> Any:
     """Two checkpoints of one processor at one bound, with different D̄: which of them is the right one?"""
-    available = Options(layout("a source, b chain", "a>b", 1))
+    options = Options(layout("a source, b chain", "a>b", 1))
     try:
-        available.join(0, [Xi(0, (3,), ((3,),)), Xi(0, (3,), ((4,),))])
+        options.join(0, [Xi(0, (3,), ((3,),)), Xi(0, (3,), ((4,),))])
     except ReportError:
         return "refused"
     return "believed"
@@ -259,12 +259,12 @@ rule(
 
 def idle() -> Any:
     """All that is persisted reaches 5; what keeps nothing, and has nothing to do, stands in between."""
-    available = Options(layout("a chain, q any, b chain", "a|q, q|b", 1))
+    options = Options(layout("a chain, q any, b chain", "a|q, q|b", 1))
     for group, p in ((0, 0), (2, 2)):
-        available.durable(0, group, (5,), [Xi(p, (5,), ((0,),) if p == 0 else ())])
-    available.complete(0, ((6,), (6,), (6,)))
-    available.raise_watermarks()
-    return available.watermarks
+        options.durable(0, group, (5,), [Xi(p, (5,), ((0,),) if p == 0 else ())])
+    options.complete(0, ((6,), (6,), (6,)))
+    options.raise_watermarks()
+    return options.watermarks
 
 
 IDLE = "idle processors report completed frontiers too (one aggregate a worker), or W stalls"

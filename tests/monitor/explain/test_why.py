@@ -47,32 +47,32 @@ def built(
     layout: Layout, checkpoints: dict[int, list[int]], completed: dict[int, int], helped: tuple[Need, ...] = ()
 ) -> Options:
     """The knowledge of the monitor of such a job, when `helped` can do what they were asked for."""
-    available = Options(layout)
+    options = Options(layout)
     wishes = {need.flat: need.bound for need in helped}
-    for flat in range(available.topology.count):
-        info = available.topology.info(flat)
+    for flat in range(options.topology.count):
+        info = options.topology.info(flat)
         wish = wishes.get(flat)
         if info.chain:
             bounds = sorted({*(at_epoch(epoch, info.depth) for epoch in checkpoints[flat]), *([wish] if wish else [])})
-            ports = [layout.edges[index] for index in available.topology.outgoing[flat // layout.workers]]
-            available.chains[flat] = [
+            ports = [layout.edges[index] for index in options.topology.outgoing[flat // layout.workers]]
+            options.chains[flat] = [
                 (bound, tuple((0,) * len(bound) if e.logged else image(e.summary, bound) for e in ports))
                 for bound in bounds
             ]
         else:
-            available._completed[flat] = max(at_epoch(completed[flat], info.depth), wish or info.nothing)
-    available.raise_watermarks()
-    return available
+            options._completed[flat] = max(at_epoch(completed[flat], info.depth), wish or info.nothing)
+    options.raise_watermarks()
+    return options
 
 
 @given(jobs())
 def test_helping_all_culprits_raises_the_frontier_and_leaving_one_out_does_not(
     job: tuple[Layout, dict[int, list[int]], dict[int, int]],
 ) -> None:
-    available = built(*job)
-    for flat in range(available.topology.count):
-        why = why_rollback(available, flat)
-        assert why.low == available.low(flat)
+    options = built(*job)
+    for flat in range(options.topology.count):
+        why = why_rollback(options, flat)
+        assert why.low == options.low(flat)
         assert why.next is not None
         assert why.whole
         assert why.culprits, "a frontier that nothing holds back would have risen"
@@ -87,8 +87,8 @@ def test_the_words_name_the_constraint_and_the_culprit() -> None:
     second = ProcessorInfo("second", "map", "a.py:2", None, "Lazy", 1, True, 0, "operator")
     edge = EdgeInfo(0, 0, 1, 0, 0, False, False, 1, (0,), ())
     layout = Layout("two", "f", "[]", 1, (first, second), (edge,), (GroupInfo(None, 1.0),))
-    available = built(layout, {0: [2], 1: [2, 4]}, {})
-    answer = why_rollback(available, 1).as_json(available.topology)
+    options = built(layout, {0: [2], 1: [2, 4]}, {})
+    answer = why_rollback(options, 1).as_json(options.topology)
     assert answer["low"] == [2]
     assert answer["next"] == [4]
     assert answer["culprit"] == {"operator": 0, "worker": 0, "name": "first"}
@@ -103,11 +103,11 @@ def test_a_search_that_is_given_up_says_that_there_may_be_more(monkeypatch: pyte
     pairs = ((0, 2), (1, 2), (2, 3))
     edges = tuple(EdgeInfo(i, a, b, 0, 0, False, False, 1, (0,), ()) for i, (a, b) in enumerate(pairs))
     layout = Layout("many", "f", "[]", 1, infos, edges, (GroupInfo(None, 1.0),))
-    available = built(layout, {0: [2], 1: [2], 2: [2, 4], 3: [2, 4]}, {})
+    options = built(layout, {0: [2], 1: [2], 2: [2, 4], 3: [2, 4]}, {})
     found = {}
     for most in (20_000, 5, 1):
         monkeypatch.setattr(monitor.explain.why, "_MOST_EDGES", most)
-        found[most] = why_rollback(available, 3).as_json(available.topology)
+        found[most] = why_rollback(options, 3).as_json(options.topology)
     assert [len(answer["culprits"]) for answer in found.values()] == [2, 1, 0]
     assert [answer["whole"] for answer in found.values()] == [True, False, False]
     assert "given up" in found[1]["text"]

@@ -10,7 +10,7 @@ import numpy as np
 from monitor.coordination.options import Options
 from monitor.explain.what_if import restart
 from monitor.web.questions import Done
-from monitor.web.view import Observation, SeatView
+from monitor.web.view import Observation, WorkerView
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_epoch
 from recovery.protocol import ROWS, Observed
@@ -21,13 +21,13 @@ class StandingJob:
 
     def __init__(self, layout: Layout, seed: int = 7) -> None:
         self.layout = layout
-        self.available = Options(layout)
+        self.options = Options(layout)
         self.told: dict[int, tuple[float, Observed]] = {}
         self._random = np.random.default_rng(seed)
         self._tables = np.zeros((layout.workers, len(ROWS), len(layout.processors)), dtype=np.int64)
         self.at = 1000.0
         self.epoch = 0
-        self.low: tuple[tuple[Bound, ...], ...] = self.available.watermarks
+        self.low: tuple[tuple[Bound, ...], ...] = self.options.watermarks
 
     def step(self, seconds: float = 0.25) -> Observation:
         """A moment later."""
@@ -49,9 +49,9 @@ class StandingJob:
         return self.observe()
 
     def observe(self) -> Observation:
-        seats = tuple(SeatView("alive", worker, 0) for worker in range(self.layout.workers))
+        views = tuple(WorkerView("alive", worker, 0) for worker in range(self.layout.workers))
         completed: tuple[Any, ...] = tuple((self.epoch,) * len(self.layout.groups) for _ in range(self.layout.workers))
-        return Observation(self.at, "running", 1, self.low, completed, seats, dict(self.told))
+        return Observation(self.at, "running", 1, self.low, completed, views, dict(self.told))
 
     def what_if(self, failed: Sequence[str], done: Done) -> None:
-        done(restart(self.available))
+        done(restart(self.options))

@@ -182,7 +182,7 @@ def test_the_store_of_a_killed_job_shows_the_same_job(tmp_path: Path) -> None:
         job = RecordedJob(store)
     assert [info.name for info in job.layout.processors] == names
     assert not job.saved.finished
-    assert all(job.available.low(flat)[0] > 3 for flat in range(job.available.topology.count))
+    assert all(job.options.low(flat)[0] > 3 for flat in range(job.options.topology.count))
     answers: list[object] = []
     job.what_if(["worker:0"], answers.append)
     assert answers

@@ -130,14 +130,14 @@ def test_a_thousand_operators_on_64_workers_are_folded_and_still_update(tab: Tab
 def test_what_if_shows_what_the_solver_answers(tab: Tab) -> None:
     layout = example_layout("mixed_policies")
     job = StandingJob(layout)
-    for flat in range(job.available.topology.count):
-        info = job.available.topology.info(flat)
+    for flat in range(job.options.topology.count):
+        info = job.options.topology.info(flat)
         if info.chain:
-            ports = job.available.topology.outgoing[flat // layout.workers]
+            ports = job.options.topology.outgoing[flat // layout.workers]
             bound = at_epoch(5 + info.group, info.depth)
-            job.available.chains[flat] = [(bound, tuple((0,) if layout.edges[e].logged else bound for e in ports))]
+            job.options.chains[flat] = [(bound, tuple((0,) if layout.edges[e].logged else bound for e in ports))]
     for worker in range(layout.workers):
-        job.available.complete(worker, tuple((5 + group,) for group in range(len(layout.groups))))
+        job.options.complete(worker, tuple((5 + group,) for group in range(len(layout.groups))))
     with serving(job, moves=False) as url:
         answer = ask(url, "/api/whatif", {"failed": ["worker:1"]})
         least: dict[str, Any] = {}
