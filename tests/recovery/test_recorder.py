@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from recovery.metadata import Bound
-from recovery.recorder import LogEntry, WorkerRecorder, image, last_of
+from recovery.recorder import RESULT, LogEntry, WorkerRecorder, image, last_of
 from tests.recovery.layouts import layout
+from timely.data.codec import encode_batch
 from timely.data.messages import Message
+from timely.errors import OperatorError
 from timely.time import INF, Summary, Time
 
 FRONT, BACK = 0, 1
@@ -71,3 +74,48 @@ def test_numbers_within_a_worker_go_on_behind_those_of_its_log() -> None:
 def test_the_image_of_a_frontier_and_its_last_time(summary: Summary, bound: Bound, least: Bound, last: Time) -> None:
     assert image(summary, bound) == least
     assert last_of(summary, bound) == last
+
+
+def test_a_job_for_a_later_time_is_refused_where_it_is_started() -> None:
+    of = recorder("front|back")
+    of.started(BACK, (2,), (2,))
+    with pytest.raises(OperatorError, match=r"starts a job for \(3,\) in an event at \(2,\)"):
+        of.started(BACK, (2,), (3,))
+
+
+def test_what_an_any_processor_leaves_for_a_later_time_is_refused_where_it_is_left() -> None:
+    of = WorkerRecorder(layout("front any, back chain", "front>back"), 0)
+    for later in (
+        lambda: of.sent(FRONT, 0, (2,), (3,), [1]),
+        lambda: of.requested(FRONT, (2,), (3,)),
+        lambda: of.held(FRONT, (2,), (3,), 1),
+    ):
+        with pytest.raises(OperatorError, match="which nobody would remember"):
+            later()
+    with pytest.raises(OperatorError, match="could not find it again after a failure"):
+        of.held(BACK, (2,), (3,), 1)
+    of.sent(FRONT, 0, (2,), (2,), [1])
+    of.requested(FRONT, (2,), (2,))
+    of.held(FRONT, (2,), (2,), 1)
+
+
+def test_a_history_has_results_of_jobs_and_knows_what_was_kept_beside_state() -> None:
+    plan = layout("front source, back chain", "front=>back")
+    of = WorkerRecorder(replace(plan, processors=(plan.processors[0], replace(plan.processors[1], history=True))), 0)
+    keeps = [True, False]
+    of.beside[BACK] = lambda: keeps.pop(0)
+    of.delivered(BACK, 0, (1,), [5])
+    of.completed(BACK)
+    of.resulted(BACK, (1,), "found")
+    of.completed(BACK)
+    of.resulted(FRONT, (1,), "not kept")
+    of.completed(FRONT)
+    history = [(each.order, each.port, each.time, each.what, each.beside) for each in of.histories[BACK]]
+    assert history == [(1, 0, (1,), [5], True), (2, RESULT, (1,), "found", False)]
+
+
+def test_an_entry_of_the_log_gives_its_batch_back_however_it_was_kept() -> None:
+    header, parts = encode_batch([1, "two"])
+    whole = b"".join(bytes(part) for part in parts)
+    assert LogEntry(0, 1, 1, (1,), (1,), header, whole).content() == [1, "two"]
+    assert LogEntry(0, 0, 1, (1,), (1,), batch=[3]).content() == [3]

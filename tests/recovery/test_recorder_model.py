@@ -17,17 +17,19 @@ from tests.support.profile import tries
 from timely.data.messages import Message
 from timely.time import Time
 
-FRONT, MIDDLE, BACK = range(3)
+FRONT, MIDDLE, BACK, END = range(4)
 EPOCHS = 9
 
 
 def plan(workers: int) -> Layout:
-    """Front sends ahead to middle, which keeps its history and logs what it sends to back."""
-    found = layout("front chain, middle chain, back chain", "front=>middle, middle|back", workers)
+    """Front sends ahead to middle, which keeps its history; both middle and back log what they send, back to its own worker."""
+    edges = "front=>middle, middle|back, back|end, front>end"
+    found = layout("front chain, middle chain, back chain, end chain", edges, workers)
     infos = [structs.replace(info, finds_capabilities=True) for info in found.processors]
     infos[MIDDLE] = structs.replace(infos[MIDDLE], history=True)
-    ahead, logged = found.edges
-    return structs.replace(found, processors=tuple(infos), edges=(structs.replace(ahead, ahead=True), logged))
+    ahead, logged, local, plain = found.edges
+    ahead, local = structs.replace(ahead, ahead=True), structs.replace(local, spread=False)
+    return structs.replace(found, processors=tuple(infos), edges=(ahead, logged, local, plain))
 
 
 @dataclass
@@ -42,10 +44,13 @@ class Events:
     """Before this, everything has been received."""
     base: int = 0
     """It was rolled back to this last, and has acted on no more since than is said here."""
-    delivered: list[int] = field(default_factory=list)
+    delivered: dict[int, list[int]] = field(default_factory=dict)
+    """By input port."""
     records: list[tuple[int, int]] = field(default_factory=list)
-    sent: list[int] = field(default_factory=list)
-    """The greatest times that may have been sent and not logged."""
+    since: int = 0
+    """What lies before this is in the store only."""
+    sent: dict[int, list[int]] = field(default_factory=dict)
+    """By edge: the times that may have been sent."""
     requests: list[tuple[int, int]] = field(default_factory=list)
     holds: list[tuple[int, int, int]] = field(default_factory=list)
     notified: list[int] = field(default_factory=list)
@@ -70,35 +75,40 @@ class Model:
 
     def __init__(self, random: Random, workers: int) -> None:
         self.random, self.workers = random, workers
-        self.recorder = WorkerRecorder(plan(workers), 0)
-        self.of = [Events() for _ in range(3)]
+        self.layout = plan(workers)
+        self.recorder = WorkerRecorder(self.layout, 0)
+        self.of = [Events() for _ in self.layout.processors]
+        for number, edge in enumerate(self.layout.edges):
+            self.of[edge.source].sent[number] = []
+            self.of[edge.target].delivered[edge.target_port] = []
         self.logs: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         """By edge and receiver: (number, event, time)."""
-        self.numbers = Counter[tuple[int, int]]()
+        self.numbers: Counter[int] = Counter()
+        """Of messages to each receiver."""
         self.order = self.records = 0
 
     def bound(self, p: int) -> int:
         """A bound to which a processor may be rolled back."""
-        return self.random.randrange(self.of[p].low, EPOCHS + 1)
+        return self.random.randrange(self.of[p].low, EPOCHS)
 
     def step(self) -> None:
-        p = self.random.randrange(3)
+        p = self.random.randrange(4)
         events = self.of[p]
-        now = self.random.randrange(min(events.upto, EPOCHS - 1), EPOCHS)
+        now = self.random.randrange(max(events.upto, events.low), EPOCHS)
         later = now + self.random.randrange(4)
         match self.random.choices(
             ("deliver", "send", "request", "hold", "notify", "act", "take", "recall", "back", "restore", "collect"),
             (12, 14, 8, 10, 6, 3, 14, 3, 5, 3, 6),
         )[0]:
-            case "deliver" if p != FRONT:
-                count = self.random.randrange(3)
-                self.recorder.delivered(p, 0, (now,), [0] * count)
-                events.delivered.append(now)
+            case "deliver" if events.delivered:
+                count, port = self.random.randrange(3), self.random.choice(sorted(events.delivered))
+                self.recorder.delivered(p, port, (now,), [0] * count)
+                events.delivered[port].append(now)
                 events.records.append((now, count))
                 self.records += count
-                self.happens(p, 0, now)
-            case "send" if p != BACK:
-                self.send(p, now, later if p == FRONT else now)
+                self.happens(p, port, now)
+            case "send" if events.sent:
+                self.send(self.random.choice(sorted(events.sent)), now, later)
             case "request":
                 self.recorder.requested(p, (now,), (later,))
                 if later > now:
@@ -115,8 +125,8 @@ class Model:
             case "act":
                 self.recorder.acted(p, (now,))
                 events.acted.append(now)
-            case "take" if p != FRONT:
-                self.take(p, now, later if p == MIDDLE else now)
+            case "take" if p in (MIDDLE, BACK):
+                self.take(p, self.random.randrange(EPOCHS))
             case "recall":
                 self.recall()
             case "back":
@@ -135,26 +145,27 @@ class Model:
             self.order += 1
             self.of[p].happened.append((self.order, port, time))
 
-    def send(self, p: int, event: int, time: int) -> None:
-        self.recorder.sent(p, 0, (event,), (time,), [time])
-        if p == MIDDLE or time == event:
-            self.of[p].sent.append(time)
-        logged = p == MIDDLE or time != event
-        if self.workers == 1:
-            if logged:
-                self.numbers[p, 0] = self.numbers[0, 0] = self.numbers[1, 0] = self.numbers[p, 0] + 1
-                self.logs.setdefault((p, 0), []).append((self.numbers[p, 0], event, time))
-        else:
-            self.numbers[p, 1] += 1
-            self.recorder.shipped(1, Message(p, self.numbers[p, 1], (event,), (time,), b"", [b"a", b"b"]))
-            if logged:
-                self.logs.setdefault((p, 1), []).append((self.numbers[p, 1], event, time))
+    def send(self, number: int, event: int, time: int) -> None:
+        edge = self.layout.edges[number]
+        if not edge.resends:
+            time = event
+        logged = edge.logs((event,), (time,))
+        self.recorder.sent(edge.source, edge.port, (event,), (time,), [time])
+        if edge.logged or time == event:
+            self.of[edge.source].sent[number].append(time)
+        receiver = 0 if self.workers == 1 or not edge.spread else 1
+        if receiver == 1 and edge.resends:
+            message = Message(number, self.numbers[1] + 1, (event,), (time,), b"", [b"a", b"b"])
+            self.recorder.shipped(1, message)
+        if logged:
+            self.numbers[receiver] += 1
+            self.logs.setdefault((number, receiver), []).append((self.numbers[receiver], event, time))
 
-    def take(self, p: int, event: int, time: int) -> None:
-        """A message comes, perhaps once more."""
+    def take(self, p: int, time: int) -> None:
+        """A message comes, perhaps once more, or again from a sender that has failed."""
         events, number, sender = self.of[p], self.random.randrange(12), self.random.randrange(2)
         time = events.taken.get((sender, number), time)  # the same again
-        event = min(event, time)
+        event = time if p == BACK else self.random.randrange(time + 1)
         logged = p == BACK or event != time
         new = not logged or (time >= events.received and (sender, number) not in events.taken)
         assert self.recorder.taken(sender, Message(p - 1, number, (event,), (time,), b"", [])) == new
@@ -165,6 +176,7 @@ class Model:
         """An entry of the log of an earlier process of this worker."""
         for entries in [entries for entries in self.recorder.logs.values() if entries][:1]:
             entry = entries[0]
+            assert entry.number <= self.numbers[entry.receiver]
             self.recorder.recall(entry)
             self.logs[entry.edge, entry.receiver].append((entry.number, entry.event[0], entry.time[0]))
 
@@ -177,21 +189,25 @@ class Model:
             events.requests = [each for each in events.requests if each[0] < bound]
             events.holds = [each for each in events.holds if each[0] < bound]
             events.received = min(bound, events.received)
-            events.sent = [min(time, bound - 1) for time in events.sent] if bound else []
+            for number, times in events.sent.items():
+                events.sent[number] = [min(time, bound - 1) for time in times] if bound else []
+            events.since = min(bound, events.since)
         else:
             self.recorder.restored(p, (bound,), requests, holds)
             events.requests = [(event[0], time[0]) for event, time in requests]
             events.holds = [(-1, time[0], count) for time, count in holds]
             events.received = bound
-            events.sent = [bound - 1] if bound else []
+            events.sent = {number: [bound - 1] if bound else [] for number in events.sent}
+            events.since = bound
         events.base, events.notified, events.acted = bound, [], []
         events.upto = bound
-        events.delivered = [min(time, bound - 1) for time in events.delivered] if bound else []
+        for port, times in events.delivered.items():
+            events.delivered[port] = [min(time, bound - 1) for time in times] if bound else []
         events.records = [each for each in events.records if each[0] < bound]
         events.happened = [each for each in events.happened if each[2] < bound]
         events.taken = {number: time for number, time in events.taken.items() if time < bound}
         for (edge, receiver), entries in self.logs.items():
-            if edge == p:
+            if self.layout.edges[edge].source == p:
                 self.logs[edge, receiver] = [each for each in entries if each[1] < bound]
 
     # What must be true
@@ -200,18 +216,22 @@ class Model:
         recorder = self.recorder
         assert recorder.records == self.records
         for p, events in enumerate(self.of):
-            known = max((time + 1 for time in events.delivered), default=0)
-            assert recorder.delivered_bounds(p) == (((known,),) if p != FRONT else ())
+            delivered = [max((time + 1 for time in times), default=0) for _, times in sorted(events.delivered.items())]
+            assert recorder.delivered_bounds(p) == tuple((each,) for each in delivered)
             acted = max([events.base, *events.acted, *(time + 1 for time in events.notified)])
             assert recorder.notified_bound(p) == (acted,)
-            sent = max((time + 1 for time in events.sent), default=0) if p == FRONT else 0
-            assert recorder.sent_bounds(p) == (((sent,),) if p != BACK else ())
+            assert recorder.since[p] == (events.since,)
+            sent = [
+                0 if self.layout.edges[number].logged else max((time + 1 for time in times), default=0)
+                for number, times in sorted(events.sent.items())
+            ]
+            assert recorder.sent_bounds(p) == tuple((each,) for each in sent)
             counts: Counter[Time] = Counter()
             for time, count in events.records:
                 counts[time,] += count
             assert recorder.handled[p] == counts
             for bound in range(events.low, EPOCHS + 4):
-                discards: tuple[Bound, ...] = ((min(bound, sent),),) if p != BACK else ()
+                discards: tuple[Bound, ...] = tuple((min(bound, each),) for each in sent)
                 assert recorder.discards(p, (bound,)) == discards
                 assert recorder.requests(p, (bound,)) == events.requested_at(bound)
                 assert recorder.held_at(p, (bound,)) == events.held_at(bound)
@@ -226,7 +246,16 @@ class Model:
         }
         for entries in recorder.logs.values():
             for entry in entries:
-                assert entry.batch == [entry.time[0]] if self.workers == 1 else bytes(entry.payload) == b"ab"
+                assert entry.batch == [entry.time[0]] if entry.receiver == 0 else bytes(entry.payload) == b"ab"
+        self.check_room()
+
+    def check_room(self) -> None:
+        """Nothing is kept that only a rollback below what is safe would need."""
+        for p, events in enumerate(self.of):
+            memory = self.recorder._of[p]
+            assert all(time >= (events.low,) for _, time, *_ in (*memory.requests, *memory.holds))
+        for (number, _), known in self.recorder._taken.items():
+            assert all(time >= (self.of[self.layout.edges[number].target].low,) for time in known.values())
 
 
 @pytest.mark.parametrize("workers", [1, 2])
