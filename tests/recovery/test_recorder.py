@@ -37,6 +37,8 @@ def test_a_logged_edge_has_discarded_nothing() -> None:
     of.restored(FRONT, (3,), ())
     of.sent(FRONT, 0, (4,), (4,), [1])
     assert of.sent_bounds(FRONT) == of.discards(FRONT, (5,)) == ((0,),)
+    assert len(of.logged) == 1
+    assert not recorder("front>back").logged
 
 
 @pytest.mark.parametrize("parts", [[b"ab"], [b"a", b"b"], [b"", b"a", b"b"]])
