@@ -54,7 +54,7 @@ class Peer(msgspec.Struct, tag=True, frozen=True):
     worker: int
 
 
-class Leave(msgspec.Struct, tag=True, frozen=True):
+class Quit(msgspec.Struct, tag=True, frozen=True):
     """To a worker: the job is done for good, and nobody needs you any more."""
 
 
@@ -86,7 +86,7 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     """The secret that workers say first, where others might connect as well."""
 
 
-ToChild: TypeAlias = Begin | Go | Peer | Leave | Watch | Lost | ProgramFailed
+ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | ProgramFailed
 
 
 class Built(msgspec.Struct, tag=True, frozen=True):

@@ -68,9 +68,9 @@ class _Reader:
     wake: float = 0.0
     fileno: int | None = None
     positions: deque[Mark] = field(default_factory=deque)
-    """The position after each epoch that was read and is not settled."""
-    settled: Mark = Mark(-1, None)
-    """The same, for all epochs before those."""
+    """The position after each epoch that was read and may be read again."""
+    final: Mark = Mark(-1, None)
+    """The same, for the last of the epochs that will not be read again."""
     shift: int = 0
     """Added to the partition's epochs: one that cannot be read again begins anew in a new process, and the job does not."""
     acknowledged: Position = None
@@ -84,7 +84,7 @@ _MOST_WAITS = 1000
 class SourceDriver:
     """Reads this worker's partitions of one source. The partition that is furthest behind is read first.
 
-    Positions are acknowledged when their epochs are complete; with `rereads` only when `settle` says that they will not be
+    Positions are acknowledged when their epochs are complete; with `rereads` only when `acknowledge` says that they will not be
     read again, and `rewind` goes back to them. `files` is where a source may keep files of its own.
     """
 
@@ -151,7 +151,7 @@ class SourceDriver:
             return False
         oldest = self._oldest()
         if not self._rereads:
-            self.settle(oldest)
+            self.acknowledge(oldest)
         reader = self._next(oldest + limits.epochs)
         if reader is None:
             return False
@@ -234,20 +234,20 @@ class SourceDriver:
         self._worker.advance(node, (min(r.epoch for r in self._live),) if self._live else None)
         return True
 
-    def settle(self, oldest: int) -> None:
+    def acknowledge(self, oldest: int) -> None:
         """No epoch before `oldest` will be read again."""
         # With `rereads` the last epoch is read once more after a restart, to recognise it; but not when all is over.
         over = not self._rereads or oldest > INF
         for reader in self._readers:
             while reader.positions and reader.positions[0].epoch < oldest:
-                reader.settled = reader.positions.popleft()
-            safe = reader.settled.position if over else reader.settled.before
+                reader.final = reader.positions.popleft()
+            safe = reader.final.position if over else reader.final.before
             if safe != reader.acknowledged:
                 reader.acknowledged = safe
                 reader.partition.ack(safe)
 
     def _remember(self, reader: _Reader, chunk: Chunk) -> None:
-        last = reader.positions[-1] if reader.positions else reader.settled
+        last = reader.positions[-1] if reader.positions else reader.final
         same = last.epoch == chunk.epoch
         content = last.content if same else Content()
         if self._rereads and chunk.data is not None and len(chunk.data):
@@ -262,7 +262,7 @@ class SourceDriver:
         """The position of each partition after all epochs before `epoch`."""
         found = []
         for reader in self._readers:
-            mark = reader.settled
+            mark = reader.final
             for read in reader.positions:
                 if read.epoch >= epoch:
                     break
@@ -292,7 +292,7 @@ class SourceDriver:
                 place = positions.get(name, PartitionPosition(name, None, False))
                 at = place.position if self._rereadable else None  # of this process all, of others nothing
                 reader.positions.clear()
-                reader.settled = Mark(-1, at)
+                reader.final = Mark(-1, at)
                 if epoch is not None and place.fingerprint and self._rereadable:
                     self._recognise(reader, place)
                 if not self._rereadable:
@@ -348,7 +348,7 @@ class SourceDriver:
     def close(self) -> None:
         """Release the partitions; if the job is over, none of their input will be asked for again."""
         for reader in self._readers:
-            # With `rereads` a worker that is done may be needed again: what is safe was settled.
+            # With `rereads` a worker that is done may be needed again: what is safe was acknowledged.
             if self._worker.done and not self._rereads and reader.positions:
                 reader.partition.ack(reader.positions[-1].position)
                 reader.positions.clear()

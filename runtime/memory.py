@@ -110,7 +110,7 @@ class Cluster:
                 raise FalkirkError("no worker can do anything, but the job is not done:\n" + self.explain())
         raise FalkirkError(f"the job is not done after {limit} actions:\n{self.explain()}")
 
-    def settle(self) -> None:
+    def quiesce(self) -> None:
         """Deliver everything and work it off, until nothing moves."""
         while self._sweep():
             pass

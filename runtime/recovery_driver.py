@@ -271,7 +271,7 @@ class RecoveryDriver:
                 case Perform(requests):
                     self._session.carry_out(requests)
                 case Acknowledge(node, epoch):
-                    self._sources[node].settle(epoch)
+                    self._sources[node].acknowledge(epoch)
                 case Rewind(sources):
                     for source, (start, positions) in sources.items():
                         known = None if positions is None else _places(positions)

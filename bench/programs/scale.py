@@ -79,7 +79,7 @@ def talk(most: int) -> None:
             for session in cluster.sessions:
                 session.input("records").send(list(range(64)))
                 session.input("records").advance_to(epoch + 1)
-            cluster.settle()
+            cluster.quiesce()
         messages, updates = cluster.traffic.messages / epochs, cluster.traffic.updates / epochs
         report(messages, system="falkirk_messages", unit="messages/epoch", workers=workers)
         report(updates, system="falkirk_progress_updates", unit="updates/epoch", workers=workers)

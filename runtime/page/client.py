@@ -21,7 +21,17 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.web.questions import JobState, WrongQuestion, answer
 from monitor.web.view import Observation
 from runtime.control import cut, frame, put_out, take_in
-from runtime.page.protocol import FROM_PAGE, Answered, Asked, Looking, Sent, Serve, ToPage, encode, passed
+from runtime.page.protocol import (
+    FROM_PAGE,
+    DifferenceWriter,
+    Looking,
+    PageAnswer,
+    PageQuestion,
+    Passed,
+    Serve,
+    ToPage,
+    encode,
+)
 from timely.errors import ProtocolError
 
 MOST_EVENTS = 4000
@@ -82,7 +92,7 @@ class PageClient:
         """Events for the timeline."""
         events = list(events)
         self._events.extend(events)
-        self._tell(passed(events))
+        self._tell(Passed(tuple(events)))
 
     def publish(self, observation: Observation) -> None:
         """Something newer to show; left out if the page has not read what it was sent before."""
@@ -116,7 +126,7 @@ class PageClient:
         self._began = time.monotonic()
         self._buffer = bytearray()
         self._out = bytearray()
-        self._sent = Sent()
+        self._sent = DifferenceWriter()
         try:
             sock, theirs = socket.socketpair()
             with theirs:
@@ -132,7 +142,7 @@ class PageClient:
         self._sock = sock
         self._selector.register(sock, selectors.EVENT_READ, self._ready)
         self._tell(self._serve)
-        self._tell(passed(list(self._events)))
+        self._tell(Passed(tuple(self._events)))
 
     def _end(self) -> str:
         """Make sure that it has ended; how it did."""
@@ -202,13 +212,13 @@ class PageClient:
             match message:
                 case Looking():
                     self._looking = message
-                case Asked(number, question):
+                case PageQuestion(number, question):
                     answer(self._job, question, partial(self._reply, self._sock, number), self.publish)
 
     def _reply(self, asker: socket.socket, number: int, found: bytes | WrongQuestion) -> None:
         if self._sock is not asker:
             return  # it was asked by a page that is gone
         if isinstance(found, WrongQuestion):
-            self._tell(Answered(number, error=str(found), status=found.status))
+            self._tell(PageAnswer(number, error=str(found), status=found.status))
         else:
-            self._tell(Answered(number, found))
+            self._tell(PageAnswer(number, found))

@@ -14,11 +14,20 @@ import socket
 import sys
 from contextlib import suppress
 
-from monitor.coordination.supervision import TimelineEvent
 from monitor.web.app import Access
 from monitor.web.questions import Reply, WrongQuestion
 from runtime.control import cut, frame
-from runtime.page.protocol import TO_PAGE, Answered, Asked, Looking, Passed, Received, Seen, Serve, encode
+from runtime.page.protocol import (
+    TO_PAGE,
+    DifferenceReader,
+    Looking,
+    PageAnswer,
+    PageQuestion,
+    Passed,
+    Seen,
+    Serve,
+    encode,
+)
 from runtime.page.server import PageServer
 
 _CHUNK = 1 << 20
@@ -34,7 +43,7 @@ class PageProcess:
         self._listener = listener
         self._buffer = bytearray()
         self._server: PageServer | None = None
-        self._received = Received()
+        self._received = DifferenceReader()
         self._open: dict[int, Reply] = {}
         self._asked = 0
         self._looking = Looking(0, ())
@@ -52,9 +61,9 @@ class PageProcess:
             for question, reply in server.asked():
                 self._asked += 1
                 self._open[self._asked] = reply
-                self._tell(Asked(self._asked, question))
+                self._tell(PageQuestion(self._asked, question))
         if self._server is not None:
-            self._server.settle()
+            self._server.linger()
 
     def _read(self) -> bool:
         """Wait for either side; False if the monitor is gone."""
@@ -73,7 +82,7 @@ class PageProcess:
             self._obey(TO_PAGE.decode(message))
         return bool(data)
 
-    def _obey(self, message: Serve | Passed | Seen | Answered) -> None:
+    def _obey(self, message: Serve | Passed | Seen | PageAnswer) -> None:
         if isinstance(message, Serve):
             self._server = PageServer(self._listener, Access(message.token), message.title)
             self._server.know(message.layout)
@@ -81,15 +90,15 @@ class PageProcess:
         assert self._server is not None
         match message:
             case Passed(events):
-                self._server.happened([TimelineEvent(kind, at, data) for kind, at, data in events])
+                self._server.happened(events)
             case Seen():
                 self._server.publish(self._received.next(message))
-            case Answered(number, answer, error, status):
+            case PageAnswer(number, answer, error, status):
                 reply = self._open.pop(number, None)
                 if reply is not None:
                     reply(WrongQuestion(error, status) if error else answer)
 
-    def _tell(self, message: Looking | Asked) -> None:
+    def _tell(self, message: Looking | PageQuestion) -> None:
         with suppress(OSError):  # it is gone, which is read
             self._sock.sendall(frame(encode(message)))
 

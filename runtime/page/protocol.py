@@ -5,7 +5,7 @@ An observation goes as its differences from the one before, so that what costs i
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -27,9 +27,9 @@ class Serve(msgspec.Struct, tag=True, frozen=True):
 
 
 class Passed(msgspec.Struct, tag=True, frozen=True):
-    """To the page: events for the timeline, as (kind, at, data)."""
+    """To the page: events for the timeline."""
 
-    events: tuple[tuple[str, float, dict[str, Any]], ...]
+    events: tuple[TimelineEvent, ...]
 
 
 class Seen(msgspec.Struct, tag=True, frozen=True):
@@ -44,7 +44,7 @@ class Seen(msgspec.Struct, tag=True, frozen=True):
     told: dict[int, tuple[float, Observed]]
 
 
-class Answered(msgspec.Struct, tag=True, frozen=True):
+class PageAnswer(msgspec.Struct, tag=True, frozen=True):
     """To the page: the answer to a question, or why there is none, with HTTP's status."""
 
     number: int
@@ -60,22 +60,22 @@ class Looking(msgspec.Struct, tag=True, frozen=True):
     closely: tuple[int, ...]
 
 
-class Asked(msgspec.Struct, tag=True, frozen=True):
+class PageQuestion(msgspec.Struct, tag=True, frozen=True):
     """From the page: a question."""
 
     number: int
     question: Question
 
 
-ToPage: TypeAlias = Serve | Passed | Seen | Answered
-FromPage: TypeAlias = Looking | Asked
+ToPage: TypeAlias = Serve | Passed | Seen | PageAnswer
+FromPage: TypeAlias = Looking | PageQuestion
 
 TO_PAGE: Typed[ToPage] = Typed("what the monitor tells its page", ToPage)
 FROM_PAGE: Typed[FromPage] = Typed("what a page tells its monitor", FromPage)
 encode = msgspec.msgpack.Encoder().encode
 
 
-class Sent:
+class DifferenceWriter:
     """The observation that was sent last, for the differences of the next."""
 
     def __init__(self) -> None:
@@ -97,8 +97,8 @@ class Sent:
         )
 
 
-class Received:
-    """The other side of `Sent`: what did not differ stays the same object."""
+class DifferenceReader:
+    """The other side of `DifferenceWriter`: what did not differ stays the same object."""
 
     def __init__(self) -> None:
         self._low: dict[int, tuple[Bound, ...]] = {}
@@ -117,8 +117,3 @@ class Received:
             tuple(WorkerView(*status) for status in seen.workers),
             dict(self._told),
         )
-
-
-def passed(events: list[TimelineEvent]) -> Passed:
-    """The message that tells of `events`."""
-    return Passed(tuple((event.kind, event.at, event.data) for event in events))

@@ -25,7 +25,7 @@ from monitor.web.questions import JobState, Question, Reply, WrongQuestion, answ
 from monitor.web.view import Observation
 from recovery.layout import Layout
 
-_SETTLE_SECONDS = 0.1
+_LINGER_SECONDS = 0.1
 _PATIENCE_SECONDS = 15.0
 _MOST_ASKED = 4
 """Questions at a time: each costs whoever knows the job some of its time."""
@@ -83,12 +83,12 @@ class PageServer:
         """Events for the timeline."""
         self._call(self.hub.happened, tuple(events))
 
-    def settle(self) -> None:
+    def linger(self) -> None:
         """Wait a moment, so that open pages hear of what was published before this process is ended."""
         if self.viewers:
             passed = threading.Event()
-            self._call(self._loop.call_later, _SETTLE_SECONDS, passed.set)
-            passed.wait(3 * _SETTLE_SECONDS)
+            self._call(self._loop.call_later, _LINGER_SECONDS, passed.set)
+            passed.wait(3 * _LINGER_SECONDS)
 
     def asked(self) -> list[tuple[Question, Reply]]:
         """The questions that wait. A reply may be given at any time, in any thread."""

@@ -27,8 +27,8 @@ from runtime.control import (
     Control,
     FromChild,
     Go,
-    Leave,
     Peer,
+    Quit,
     Returned,
     ToChild,
     end_with,
@@ -113,7 +113,7 @@ def main() -> int:
             if not wait_readable([sock.fileno()], _SPARE_SECONDS):
                 warm_up()
             gc.freeze()  # hundreds of thousands of objects that stay: looking at them again and again takes 0.1 s each time
-        begin, *early = control.read(wait=True) or [Leave()]
+        begin, *early = control.read(wait=True) or [Quit()]
         if not isinstance(begin, Begin):
             return 0
         peers = dict(zip(begin.peers, control.files(len(begin.peers))))
@@ -192,7 +192,7 @@ class WorkerProcess:
             match message:
                 case Peer(worker) if isinstance(self._link, SocketLink):
                     self._link.replace(worker, self._control.files(1)[0])
-                case Leave():
+                case Quit():
                     self._ended = True
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from monitor.coordination.supervision import Note
-from runtime.control import Beat, CapturedBatch, FromChild, Leave, Over, Returned, Stats, Unable
+from runtime.control import Beat, CapturedBatch, FromChild, Over, Quit, Returned, Stats, Unable
 from runtime.host_limits import check_workers
 from runtime.inputs import Limits
 from runtime.job import Drive, OnStats, Result, explaining
@@ -174,7 +174,7 @@ class Job:
                 on_stats(self.stats)
         if self.over.reason is not None:
             raise (WorkerLost if self.over.lost else FalkirkError)(self.over.reason)
-        self.place.tell(Leave())
+        self.place.tell(Quit())
         deadline = time.monotonic() + _END_SECONDS
         while not self.place.left() and time.monotonic() < deadline:
             self.turn(_TICK_SECONDS)

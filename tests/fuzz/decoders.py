@@ -256,7 +256,7 @@ TO_CHILD: list[Any] = [
     control.Begin(1, 2, (0, 2)),
     control.Go(),
     control.Peer(1),
-    control.Leave(),
+    control.Quit(),
     control.Watch("store", 1, msgspec.msgpack.encode(small()), (0, 1), 0.5, control.Page("job", "secret"), b"token"),
     supervision.Lost(1, 2, "it died"),
     supervision.ProgramFailed(1, "it failed"),
@@ -278,11 +278,11 @@ FROM_CHILD: list[Any] = [
 _observed = protocol.Observed(0, 1, bytes(80), 5, 6, 7, (0.5,))
 TO_PAGE: list[Any] = [
     page.Serve("job", "secret", small()),
-    page.Passed((("failure", 1.5, {"worker": 1}),)),
+    page.Passed((supervision.TimelineEvent("failure", 1.5, {"worker": 1}),)),
     page.Seen(1.5, "runs", 1, ((3,), None), (("alive", 1, 0),), {0: ((3,),)}, {0: (1.0, _observed)}),
-    page.Answered(1, b"{}", "", 200),
+    page.PageAnswer(1, b"{}", "", 200),
 ]
-FROM_PAGE: list[Any] = [page.Looking(1, (2,)), page.Asked(1, WhatIf(("worker:1",)))]
+FROM_PAGE: list[Any] = [page.Looking(1, (2,)), page.PageQuestion(1, WhatIf(("worker:1",)))]
 TO_SPARK: list[Any] = [
     spark.Start({"spark.master": "local[*]"}, "folder"),
     spark.RunTask(1, "region", b"pickle", None, (spark.Frames("a", b"schema", ("f.parquet",)),), b"tables", "out", 100),

@@ -81,7 +81,7 @@ def test_going_back_in_memory_reads_the_same_again() -> None:
 def test_settled_epochs_are_not_needed_to_go_on() -> None:
     source, seen = driver(list(range(20)))
     read(source, 6)
-    source.settle(2)
+    source.acknowledge(2)
     go_back(source, 2)
     del seen[:]
     read(source, 50)

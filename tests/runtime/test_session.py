@@ -167,7 +167,7 @@ def test_empty_batches_do_not_stall_a_frontier(workers: int) -> None:
             session.input("frames").send(pl.DataFrame({"x": [1] if epoch % 2 else []}, schema={"x": pl.Int64}))
             for name in ("in", "frames"):
                 session.input(name).advance_to(epoch + 1)
-        cluster.settle()
+        cluster.quiesce()
         for session in cluster.sessions:
             assert session.probe(probe).frontier == ((epoch + 1,),)
             assert session.probe("columns").frontier == ((epoch + 1,),)
@@ -179,7 +179,7 @@ def test_the_worker_that_is_last_to_close_is_not_done_before_it_has_told_the_oth
     cluster = Cluster(flow, 2, None)
     first, last = cluster.sessions
     first.input("in").close()
-    cluster.settle()
+    cluster.quiesce()
     last.input("in").close()
     assert not last.done
     last.step()
@@ -278,7 +278,7 @@ class TestExplain:
             for frame in frames:
                 frame.messages.clear()  # only the progress arrives
             assert frames, pair
-        cluster.settle()
+        cluster.quiesce()
         holds = cluster.sessions[0].explain("end")
         assert {(h.what, h.time) for h in holds} >= {("message in flight", (0,))}
         assert any("'moved'" in h.where for h in holds)

@@ -131,7 +131,7 @@ def test_a_capability_holds_the_frontier_until_it_is_dropped(workers: int) -> No
     first.input("in").send([1])
     for session in cluster.sessions:
         session.input("in").advance_to(9)
-    cluster.settle()
+    cluster.quiesce()
     for session in cluster.sessions:
         assert session.probe(probe).frontier == ((3,),)
         assert session.probe(probe).done(2)
@@ -139,13 +139,13 @@ def test_a_capability_holds_the_frontier_until_it_is_dropped(workers: int) -> No
         assert not session.probe(probe).done(8)
     kept[0].downgrade((5,))
     second = kept[0].delayed((7,))
-    cluster.settle()
+    cluster.quiesce()
     assert [session.probe(probe).frontier for session in cluster.sessions] == [((5,),)] * workers
     kept[0].drop()
-    cluster.settle()
+    cluster.quiesce()
     assert [session.probe(probe).frontier for session in cluster.sessions] == [((7,),)] * workers
     second.drop()
-    cluster.settle()
+    cluster.quiesce()
     assert [session.probe(probe).frontier for session in cluster.sessions] == [((9,),)] * workers
     for session in cluster.sessions:
         session.input("in").close()
@@ -323,10 +323,10 @@ class TestJobs:
         cluster = Cluster(flow, workers, seed=1)
         for session in cluster.sessions:
             session.input("in").close() if session.index else session.input("in").send([1])
-        cluster.settle()
+        cluster.quiesce()
         cluster.sessions[0].input("in").close()
         while not all(session.done for session in cluster.sessions):
-            cluster.settle()
+            cluster.quiesce()
         assert seen == [((0,), [1]), ((3,), ["late"]), "complete"]
 
     def test_a_result_may_start_the_next_job(self) -> None:
@@ -375,7 +375,7 @@ class TestJobs:
         cluster.sessions[1].input("in").send([1])
         for session in cluster.sessions:
             session.input("in").close()
-        cluster.settle()
+        cluster.quiesce()
         assert [session.probe(probe).frontier for session in cluster.sessions] == [((0,),)] * 2
         assert not any(session.worker.done for session in cluster.sessions)
         release.set()

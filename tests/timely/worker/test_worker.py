@@ -200,7 +200,7 @@ def test_traffic_grows_with_what_changed_not_with_what_exists(workers: int) -> N
             cluster.sessions[0].input("in").send(list(range(20)))
             for session in cluster.sessions:
                 session.input("in").advance_to(epoch + 1)
-            cluster.settle()
+            cluster.quiesce()
         return cluster.traffic.updates
 
     assert updates(40) == updates(0)
