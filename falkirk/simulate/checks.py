@@ -246,6 +246,13 @@ class Checks:
                     if at_cut(at, layout.processors[p].depth) > closed.upto(p):
                         raise Violation(f"{who} is to cut processor {p} at {at}, which it has not said to be complete")
 
+    def connected_anew(self, process: Process) -> None:
+        """What the monitor before had said, and the process has not taken, is lost."""
+        if process.recovery is not None and (known := self._talks.get(process.owner)) is not None:
+            agent = process.recovery.agent
+            known.round = min(known.round, agent.round)
+            known.generation = agent.worker.generation if agent.alive else 0
+
     def watch(self, process: Process, driver: RecoveryDriver) -> None:
         """Look at every event of a worker from now on."""
         recorder, worker, index = driver.agent.recorder, driver.agent.worker, driver.agent.index

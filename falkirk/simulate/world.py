@@ -334,6 +334,7 @@ class World:
             if process is not None and process.session is not None:
                 process.disconnect()
                 process.heard.clear()
+                self.checks.connected_anew(process)
                 process.connected = process.anew = True
         self._tell(Began())
 

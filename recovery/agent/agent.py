@@ -40,7 +40,7 @@ from recovery.agent.events import (
 from recovery.agent.invariants import INVARIANTS
 from recovery.checkpoint.attributes import Attributes
 from recovery.checkpoint.checkpoints import Checkpoints, Draft, Positions
-from recovery.checkpoint.operator_memory import Beside
+from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.checkpoint.records import key_of, record_of
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
@@ -172,8 +172,8 @@ class Agent:
         self._begun = False
         self._worked = 0.0
         self._attributes = Attributes(layout, self.worker, self.recorder)
-        self._beside = Beside(layout, self.worker)
-        self.recorder.beside = self._beside.watched()
+        self._operator_memory = OperatorMemory(layout, self.worker)
+        self.recorder.beside = self._operator_memory.watched()
         self._busy_seconds = ITERATION_SECONDS if self.completion.within_epochs else HEARTBEAT_SECONDS
         self._load(segments)
 
@@ -356,7 +356,7 @@ class Agent:
         if self.alive:
             operator = self.worker.runtimes[p].operator
             # What is replayed begins with the state as it was saved last.
-            base = self.checkpoints.base(p, bound) if p in self._beside.of else bound
+            base = self.checkpoints.base(p, bound) if p in self._operator_memory.of else bound
             operator.on_watermark(to_frontier(base))
             if isinstance(operator, StagedEnd):
                 self.checkpoints.published.rise(p, bound)
@@ -440,7 +440,7 @@ class Agent:
             self.gathered.append(self._joining(alive=False, paused=False))
             return
         remembers = self.alive and self.index not in decision.failed
-        parts = self.worker, self.recorder, self.checkpoints, self._attributes, self._beside
+        parts = self.worker, self.recorder, self.checkpoints, self._attributes, self._operator_memory
         # Before anything is collected: what W released may have to be published again.
         orders = RollbackPlanner(self._plan, self.layout, *parts, remembers).orders(decision)
         for worker, bounds in enumerate(decision.watermarks):

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 import pyarrow as pa
 
-from recovery.checkpoint.output_positions import OutputBounds
+from recovery.checkpoint.published import PublishedBounds
 from recovery.checkpoint.records import (
     PUBLISHED,
     Applied,
@@ -135,7 +135,7 @@ class Checkpoints:
         self._retained: dict[Key, SavedCheckpoint] = {}
         self._retained_size = 0
         self._opening = Opening(layout)
-        self.published = OutputBounds(journal)
+        self.published = PublishedBounds(journal)
         self._sender = {edge.edge: edge.source for edge in layout.edges}
         self.generation = 0
         """Of the last decision that was applied."""

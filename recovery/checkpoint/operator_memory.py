@@ -236,7 +236,7 @@ def _of_class(kind: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
-class Beside:
+class OperatorMemory:
     """The user's operators with full histories on one worker: how they looked when they were made."""
 
     def __init__(self, layout: Layout, worker: Worker) -> None:

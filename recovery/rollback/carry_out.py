@@ -7,7 +7,7 @@ from typing import Any
 
 from recovery.checkpoint.attributes import Attributes
 from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.checkpoint.operator_memory import Beside
+from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.metadata import to_frontier
 from recovery.recorder import NOTIFICATION, RESULT, WorkerRecorder
 from recovery.rollback.orders import Replay, RollbackOrders
@@ -25,7 +25,7 @@ def carry_out(
     recorder: WorkerRecorder,
     checkpoints: Checkpoints,
     attributes: Attributes,
-    beside: Beside,
+    operator_memory: OperatorMemory,
 ) -> dict[int, Frame]:
     """Take a worker back; the frames with which it begins the generation, by receiver."""
     restored: dict[int, restoring.RestoredProcessor] = {}
@@ -33,7 +33,7 @@ def carry_out(
         recorder.restored(p, order.bound, order.requests if order.from_store else None, order.held)
         if order.from_store:
             checkpoints.came_back(p, order.bound)
-        operator = None if order.replay is None else replay(worker.runtimes[p], order.replay, beside)
+        operator = None if order.replay is None else replay(worker.runtimes[p], order.replay, operator_memory)
         restored[p] = restoring.RestoredProcessor(
             to_frontier(order.bound), order.runs, order.requests, order.held, operator, order.forgets
         )
@@ -62,7 +62,7 @@ class _Silent:
         """The result is in the history."""
 
 
-def replay(runtime: Runtime, order: Replay, beside: Beside) -> Operator:
+def replay(runtime: Runtime, order: Replay, operator_memory: OperatorMemory) -> Operator:
     """A new operator that has seen every event of a history once more, with what it sends thrown away.
 
     This needs no checkpoint code, only determinism: the same events in the same order lead to the same state (Isard and
@@ -71,8 +71,8 @@ def replay(runtime: Runtime, order: Replay, beside: Beside) -> Operator:
     """
     ctx, p = runtime.ctx, runtime.processor.index
     operator = build_operator(runtime.processor, [])
-    beside.made(p, operator)
-    looks = p in beside.of and operator.state is not None
+    operator_memory.made(p, operator)
+    looks = p in operator_memory.of and operator.state is not None
     if operator.state is not None:
         operator.state.restore(order.runs)
     if order.held:
@@ -90,6 +90,6 @@ def replay(runtime: Runtime, order: Replay, beside: Beside) -> Operator:
             operator.on_batch(ctx, event.port, event.time, event.what)
         ctx.out.clear()
         if looks:
-            event.beside = beside.keeps(p, operator)
+            event.beside = operator_memory.keeps(p, operator)
     ctx.engine = engine
     return operator

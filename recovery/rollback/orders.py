@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from recovery.checkpoint.attributes import Attributes
 from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.checkpoint.operator_memory import Beside
+from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.checkpoint.records import SourcePosition
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
@@ -86,7 +86,7 @@ class RollbackPlanner:
         recorder: WorkerRecorder,
         checkpoints: Checkpoints,
         attributes: Attributes,
-        beside: Beside,
+        operator_memory: OperatorMemory,
         remembers: bool,
     ) -> None:
         self._plan = plan
@@ -95,7 +95,7 @@ class RollbackPlanner:
         self._recorder = recorder
         self._checkpoints = checkpoints
         self._attributes = attributes
-        self._beside = beside
+        self._operator_memory = operator_memory
         self._remembers = remembers
 
     def orders(self, decision: Decision) -> RollbackOrders:
@@ -146,7 +146,7 @@ class RollbackPlanner:
             runs = tuple(self._checkpoints.runs(p, bound))  # what it came back with may be one run for many times
         info, state = self._layout.processors[p], self._worker.runtimes[p].operator.state
         again = None
-        if info.history and (not remembers or state is None or p in self._beside.of):
+        if info.history and (not remembers or state is None or p in self._operator_memory.of):
             again = self._replay(p, bound, runs)
         forgets = tuple(self._attributes.changed(p)) if remembers else ()
         return ProcessorOrder(bound, not remembers, requests, held, runs, again, forgets)

@@ -78,7 +78,7 @@ def test_going_back_in_memory_reads_the_same_again() -> None:
     assert seen == list(range(8, 20))
 
 
-def test_settled_epochs_are_not_needed_to_go_on() -> None:
+def test_acknowledged_epochs_are_not_needed_to_go_on() -> None:
     source, seen = driver(list(range(20)))
     read(source, 6)
     source.acknowledge(2)

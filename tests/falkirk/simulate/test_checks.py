@@ -11,7 +11,7 @@ from falkirk.simulate.outside import Contradiction, Outside, RecordingSink, Viol
 from falkirk.simulate.process import Killed, Process
 from falkirk.simulate.world import World
 from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks
-from recovery.checkpoint.output_positions import OutputBounds
+from recovery.checkpoint.published import PublishedBounds
 from recovery.metadata import NEVER
 from recovery.protocol import Completed, Cut, Decision, Drain, Drained, InMemory, Watermarks
 from tests.falkirk.simulate.programs import PROGRAMS
@@ -145,6 +145,21 @@ class TestTheTalkWithAProcess:
         checks.given_up(process, "nothing was heard of it")
         with pytest.raises(Violation, match="has drained its links in round 2"):
             checks.given_up(process, late)
+
+    def test_what_was_lost_with_a_monitor_was_not_heard(self) -> None:
+        world = job("tight", 1)
+        process = world._processes[0]
+        assert process is not None
+        assert process.recovery is not None
+        agent = process.recovery.agent
+        lost = (
+            Decision(agent.round + 1, ((None,) * len(agent.layout.processors),), (), ()),
+            Drain(agent.round + 2, (0,)),
+        )
+        for _ in range(2):
+            for message in lost:  # delivered, and not taken
+                world.checks.heard(process, message)
+            world.checks.connected_anew(process)
 
     def test_a_cut_is_at_what_is_complete(self) -> None:
         world = job("tight", 1)
@@ -339,7 +354,7 @@ class TestBrokenJobs:
         assert "new operator" in broken("logged_exchange", 3, range(60))
 
     def test_output_that_is_published_again_without_need_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(OutputBounds, "holds", lambda self, p, time: False)
+        monkeypatch.setattr(PublishedBounds, "holds", lambda self, p, time: False)
         assert "again, which it had done before it sealed" in broken("sinks", 2, range(40))
 
     def test_a_disk_that_loses_what_it_acknowledged_is_noticed(self) -> None:

@@ -51,7 +51,7 @@ def rollback(agent: Agent, remembers: bool = True) -> RollbackPlanner:
         agent.recorder,
         agent.checkpoints,
         agent._attributes,
-        agent._beside,
+        agent._operator_memory,
     )
     return RollbackPlanner(*parts, remembers)
 

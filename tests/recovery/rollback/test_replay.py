@@ -224,10 +224,10 @@ def test_every_program_comes_through_under_full_histories(name: str, monkeypatch
 
 
 CHANGES = {
-    "a living operator is replayed": Change(RollbackPlanner, "_restore", "p in self._beside.of", GONE),
+    "a living operator is replayed": Change(RollbackPlanner, "_restore", "p in self._operator_memory.of", GONE),
     "a snapshot only where it is all": Change(Checkpoints, "_replaces_history", "self._recorder.only_state(...)", GONE),
     "state is there as it was saved": Change(
-        Agent, "_let_go", "self.checkpoints.base(p, bound) if p in self._beside.of else bound", "bound"
+        Agent, "_let_go", "self.checkpoints.base(p, bound) if p in self._operator_memory.of else bound", "bound"
     ),
 }
 

@@ -13,7 +13,7 @@ from recovery.store.journal import Journal
 from timely.time import Time
 
 
-class OutputBounds:
+class PublishedBounds:
     """The published bounds, by processor; `journal` hears of them when it writes anyway."""
 
     def __init__(self, journal: Journal) -> None:
