@@ -104,6 +104,7 @@ def test_a_cut_counts_when_all_of_it_is_there() -> None:
         [Xi(0, (3,), ()), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],  # a port is missing
         [Xi(0, (3,), ((3, 1),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],  # another depth on a port
         [Xi(0, (3,), ((3,),)), Xi(9, (3,), ((3,),)), Xi(3, (3,), ())],  # unknown
+        [Xi(0, (3,), ((3,),)), Xi(4, (3,), ((3,),)), Xi(3, (3,), ())],  # unknown, just so
         [Xi(0, (-3,), ((3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],
         [Xi(0, (3,), ((-3,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],
         [Xi(0, (3,), ((NEVER + 1,),)), Xi(2, (3,), ((3,),)), Xi(3, (3,), ())],
@@ -141,6 +142,15 @@ def test_whether_all_have_completed_what_was_persisted_before() -> None:
     assert not options.reached([[(3,)]])
     options.complete(0, ((3,),))
     assert options.reached([[(3,)]])
+
+
+def test_what_a_worker_offers_when_it_joins_counts_for_w() -> None:
+    available = line()
+    available.complete(0, ((9,),))
+    assert not available.raise_watermarks()
+    available.join(0, [Xi(p, (3,), ((3,),) if p < 3 else ()) for p in (0, 2, 3)])
+    assert available.raise_watermarks()
+    assert available.watermarks == (((3,),) * 4,)
 
 
 def two_groups() -> Options:
