@@ -282,7 +282,7 @@ class WorkerRecorder:
             return True
         last = len(within) - 1 - within[::-1].index(True)
         pure = within.index(False) if False in within else len(within)
-        return not any(event.beside for event in events[max(min(pure - 1, last), 0) : last + 1])
+        return not any(event.beside for event in events[max(pure - 1, 0) : last + 1])
 
     def delivered_bounds(self, processor: int) -> tuple[Bound, ...]:
         """M̄(d, ⊤) of each in-edge."""

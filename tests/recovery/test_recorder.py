@@ -9,8 +9,9 @@ from recovery.metadata import Bound
 from recovery.recorder import RESULT, LogEntry, WorkerRecorder, image, last_of
 from tests.recovery.layouts import layout
 from timely.data.codec import encode_batch
+from timely.data.codec.batches import ARROW
 from timely.data.messages import Message
-from timely.errors import OperatorError
+from timely.errors import CodecError, OperatorError
 from timely.time import INF, Summary, Time
 
 FRONT, BACK = 0, 1
@@ -101,6 +102,14 @@ def test_what_an_any_processor_leaves_for_a_later_time_is_refused_where_it_is_le
     of.held(FRONT, (2,), (2,), 1)
 
 
+def test_an_any_processor_may_ask_for_a_later_iteration_of_an_epoch_that_is_cut_as_a_whole() -> None:
+    of = WorkerRecorder(layout("front any2, back chain2", "front>back"), 0)
+    of.requested(FRONT, (2, 0), (2, 3))
+    assert of.requests(FRONT, (2, 1)) == (((2, 0), (2, 3)),)
+    with pytest.raises(OperatorError, match="asked for a notification"):
+        of.requested(FRONT, (2, 0), (3, 0))
+
+
 def test_a_history_has_results_of_jobs_and_knows_what_was_kept_beside_state() -> None:
     plan = layout("front source, back chain", "front=>back")
     of = WorkerRecorder(replace(plan, processors=(plan.processors[0], replace(plan.processors[1], history=True))), 0)
@@ -119,5 +128,8 @@ def test_a_history_has_results_of_jobs_and_knows_what_was_kept_beside_state() ->
 def test_an_entry_of_the_log_gives_its_batch_back_however_it_was_kept() -> None:
     header, parts = encode_batch([1, "two"])
     whole = b"".join(bytes(part) for part in parts)
+    damaged = LogEntry(0, 1, 1, (1,), (1,), ARROW, b"no table")
+    with pytest.raises(CodecError):
+        damaged.message()  # whoever gets it would trust it
     assert LogEntry(0, 1, 1, (1,), (1,), header, whole).content() == [1, "two"]
     assert LogEntry(0, 0, 1, (1,), (1,), batch=[3]).content() == [3]

@@ -153,6 +153,19 @@ def test_what_a_worker_offers_when_it_joins_counts_for_w() -> None:
     assert available.watermarks == (((3,),) * 4,)
 
 
+def test_what_sends_nothing_does_not_go_back_either() -> None:
+    available = Options(layout("a chain, b chain", "a|b", 1))
+    available.durable(0, 1, (3,), [Xi(1, (3,), ())])
+    with pytest.raises(ReportError, match="a checkpoint at .* after one at"):
+        available.durable(0, 1, (2,), [Xi(1, (2,), ())])
+
+
+def test_the_beginning_is_no_checkpoint() -> None:
+    available = line()
+    assert available.join(0, [Xi(p, (0,), ((0,),) if p < 3 else ()) for p in (0, 2, 3)]) is None
+    assert not any(available.chains)
+
+
 def two_groups() -> Options:
     """Read and clean, and behind a firewall count and out."""
     return Options(layout(*FIREWALL, 1))
