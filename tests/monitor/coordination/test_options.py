@@ -156,7 +156,7 @@ def test_what_a_worker_offers_when_it_joins_counts_for_w() -> None:
 def test_what_sends_nothing_does_not_go_back_either() -> None:
     available = Options(layout("a chain, b chain", "a|b", 1))
     available.durable(0, 1, (3,), [Xi(1, (3,), ())])
-    with pytest.raises(ReportError, match="a checkpoint at .* after one at"):
+    with pytest.raises(ReportError, match="after one at"):
         available.durable(0, 1, (2,), [Xi(1, (2,), ())])
 
 
