@@ -55,10 +55,17 @@ COVERED: dict[str, tuple[str, ...]] = {
 
 _PROGRAM = "a pickle of the user's program, from the process that started this one; it may do anything anyway"
 _OWN_FILES = "Parquet that Spark wrote for this job, into its own folder"
+_OWN_SERVER = (
+    "orders and numbers between a process and the fork server that it has started, over sockets that nobody else has"
+)
 _MEMORY = "views of memory that this process has made itself"
 _TABLE = "the page's table of a worker's numbers, of which a wrong one is caught where views are made"
 
 NO_NEED: dict[str, str] = {
+    "runtime.processes.fork_server:ForkServer._obey": _OWN_SERVER,
+    "runtime.processes.fork_server:_ORDER": _OWN_SERVER,
+    "runtime.supervisor.forked:ForkServer.fork": _OWN_SERVER,
+    "runtime.supervisor.forked:Forked.wait": _OWN_SERVER,
     "falkirk.bench.data:records_of": "a file that the benchmark has just written",
     "falkirk.bench.harness:_figures": "the output of the benchmark's own programs",
     "falkirk.cli:falkirk_version": "pyproject.toml of this repository",
