@@ -171,16 +171,20 @@ Known = dict[str, tuple[bool, float, int, dict[Place, set[int]]]]
 
 
 def baseline(
-    probes: list[Probe], expected: dict[str, Any], known: Known, seconds: float
+    probes: list[Probe], expected: dict[str, Any], known: Known, seconds: float, cache: Path
 ) -> tuple[Any, Known, list[str]]:
-    """The results of each program; each probe's record, as far as there was time; the modules that all of it imports."""
+    """The results of each program; each probe's record, as far as there was time; the modules that all of it imports.
+
+    What is known is kept in `cache` now and then, so that a run that is cut short has not been for nothing.
+    """
     from falkirk.simulate.simulation import Simulation
 
     new = [probe for probe in probes if probe.name not in known]
     for name, build in programs().items():
         if name not in expected and any(probe.name.startswith(f"simulated {name} ") for probe in probes):
             expected[name] = Simulation(build, 1).expected
-    ends = time.monotonic() + seconds
+    kept = time.monotonic()
+    ends = kept + seconds
     signal.signal(signal.SIGPROF, _too_slow)
     files, lines = [str(ROOT / name) for name in FILES + MORE_FILES], Lines()
     for probe in new:
@@ -203,7 +207,16 @@ def baseline(
             for line in data.lines(path) or ():
                 lines.add(path, line, reached)
         known[probe.name] = passed, seconds_taken, probe.steps, reached
+        if time.monotonic() > kept + 20.0:
+            _keep(cache, expected, known)
+            kept = time.monotonic()
     return expected, known, [name for name in sys.modules if name.partition(".")[0] not in ("__main__", "__mp_main__")]
+
+
+def _keep(cache: Path, expected: dict[str, Any], known: Known) -> None:
+    written = cache.with_suffix(".written")
+    written.write_bytes(pickle.dumps((expected, known)))
+    written.replace(cache)
 
 
 def _too_slow(*_: Any) -> None:
@@ -235,11 +248,11 @@ class Search:
         before = pickle.loads(cache.read_bytes()) if cache.exists() else ({}, {})
         expected.update(before[0])
         gc.freeze()
-        found = forked(lambda: baseline(probes, expected, before[1], self.options.seconds), 24 * 3600.0)
+        found = forked(lambda: baseline(probes, expected, before[1], self.options.seconds, cache), 24 * 3600.0)
         if found is None:
             raise session.Interrupted("the tests cannot be run as they are")
         expected.update(found[0])
-        cache.write_bytes(pickle.dumps(found[:2]))
+        _keep(cache, *found[:2])
         known = {probe.name: found[1][probe.name] for probe in probes if probe.name in found[1]}
         print(
             f"{len(known)} of {len(probes)} tests and jobs are known, {sum(each[1] for each in known.values()):.0f} s"
