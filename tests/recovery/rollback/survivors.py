@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, TypeAlias
 
@@ -238,34 +239,29 @@ class Job:
         """The least time at which anything can still come, of every (worker, processor)."""
         operators, edges = self.program.operators, self.program.edges
         least = {(u, p): everything(o.depth) for u in range(self.workers) for p, o in enumerate(operators)}
-        out = dict(least)
-
-        def lower(at: tuple[int, int], time: Time) -> None:
-            least[at] = min(least[at], time)
-
         for (e, _, v), messages in self.flight.items():
             for message in messages:
-                lower((v, edges[e].target), message.time)
+                least[v, edges[e].target] = min(least[v, edges[e].target], message.time)
+        self.complete = out = dict(least)
         for u, process in enumerate(self.processes):
             for (e, _), queue in process.queues.items():
                 for message in queue:
-                    lower((u, edges[e].target), message.time)
+                    least[u, edges[e].target] = min(least[u, edges[e].target], message.time)
             if not process.over:
-                lower((u, 0), (len(process.ends),))
-        changed = True
-        while changed:
-            changed = False
-            for u, process in enumerate(self.processes):
-                for p in range(len(operators)):
-                    out[u, p] = min([least[u, p], *(t for t in process.state[p] if t not in process.fired[p])])
-            for e, u, v in self.physical:
-                edge = edges[e]
-                at = out[u, edge.source]
-                reached = everything(edge.summary.result_depth) if at == everything(len(at)) else edge.summary(at)
-                if reached < least[v, edge.target]:
-                    least[v, edge.target] = reached
-                    changed = True
-        self.complete = out
+                least[u, 0] = (len(process.ends),)
+            for p, fired in enumerate(process.fired):
+                out[u, p] = min([least[u, p], *(process.state[p].keys() - fired)])
+        heap = [(time, at) for at, time in out.items() if time[0] < everything(1)[0]]
+        heapify(heap)
+        while heap:
+            time, (u, p) = heappop(heap)
+            for e in self.out[p] if time == out[u, p] else ():
+                reached, target = edges[e].summary(time), edges[e].target
+                for v in range(self.workers) if edges[e].spread else (u,):
+                    least[v, target] = min(least[v, target], reached)
+                    if reached < out[v, target]:
+                        out[v, target] = reached
+                        heappush(heap, (reached, (v, target)))
         return least
 
     # ------------------------------------------------------------------------------------------ steps
@@ -413,7 +409,8 @@ class Job:
             discards.append(nothing(depth) if greatest is None else after(greatest))
         upto = self.upto(u, p)
         if self.random.random() < 0.3:  # it has not heard yet how far others are
-            upto = self.monitor.suppression.holds(u, p, max(process.acted[p], self.monitor.low[flat]))
+            known = min(max(process.acted[p], self.monitor.low[flat]), self.complete[u, p])
+            upto = self.monitor.suppression.holds(u, p, known)
         notified = self.monitor.suppression.holds(u, p, process.acted[p])
         floor = self.monitor.low[flat]
         return Live(upto, delivered, notified, tuple(discards), (False,) * len(discards), floor, kept)

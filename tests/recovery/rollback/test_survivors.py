@@ -107,6 +107,68 @@ rule(
 )
 
 
+rule(
+    "incomplete times",
+    "a survivor drops what is incomplete",
+    "loop",
+    0,
+    Change(Job, "restore", "t < bound", "True"),
+)
+rule(
+    "coverage after a restore",
+    "who came back from the store keeps nothing of before",
+    "later",
+    26,
+    Change(Job, "restore", "process.kept.forget((e, v), lost)", "pass"),
+)
+rule(
+    "delivered before a restore",
+    "M̄ of a processor that came back is its bound",
+    "later",
+    23,
+    Change(
+        Job, "restore", "{e: self.last(bound) for e in into} if dead else process.delivered[p]", "process.delivered[p]"
+    ),
+)
+rule(
+    "completed by who is ahead",
+    "a frontier that went back with others takes nothing from who is ahead",
+    "later",
+    18,
+    Change(Job, "upto", "self.monitor.suppression.holds(u, p, self.complete[u, p])", "self.complete[u, p]"),
+)
+
+
+rule(
+    "notified by who is ahead",
+    "who came back ahead has acted on what it came back with",
+    "clock",
+    33,
+    Change(
+        Job,
+        "live",
+        "notified = self.monitor.suppression.holds(u, p, process.acted[p])",
+        "notified = self.monitor.low[flat]",
+    ),
+)
+rule(
+    "between checkpoints",
+    "below what came back from the store there are checkpoints only",
+    "exchanges",
+    47,
+    Change(Job, "is_between", "below and all(each.bound != bound for each in self.options(flat))", "False"),
+)
+
+
+rule(
+    "logged ahead, and kept",
+    "messages for later times are as good as logged while their sender lives, whether a cut lies between or not",
+    "loop",
+    10,
+    Change(Job, "refill", "edge.info(kept=u != v)", "edge.info(kept=u != v and not edge.ahead)"),
+)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_without_the_rule_a_history_goes_wrong(name: str) -> None:
     RULES[name].check()
