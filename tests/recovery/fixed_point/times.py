@@ -311,7 +311,7 @@ class SequenceFrontier:
         >>> SequenceFrontier.of({"a": 2, "b": 0}) <= SequenceFrontier.of({"a": 2, "b": 4})
         True
         """
-        return all(mine <= theirs for _, mine, theirs in self._operator_memory(other))
+        return all(mine <= theirs for _, mine, theirs in self._beside(other))
 
     def __lt__(self, other: SequenceFrontier) -> bool:
         """True if this is a subset of `other` and not the same.
@@ -327,7 +327,7 @@ class SequenceFrontier:
         >>> SequenceFrontier.of({"a": 2, "b": 5}) & SequenceFrontier.of({"a": 3, "b": 1})
         SequenceFrontier.of({'a': 2, 'b': 1})
         """
-        return SequenceFrontier(tuple((edge, min(x, y)) for edge, x, y in self._operator_memory(other)))
+        return SequenceFrontier(tuple((edge, min(x, y)) for edge, x, y in self._beside(other)))
 
     def __or__(self, other: SequenceFrontier) -> SequenceFrontier:
         """The times in either.
@@ -335,7 +335,7 @@ class SequenceFrontier:
         >>> SequenceFrontier.of({"a": 2, "b": 5}) | SequenceFrontier.of({"a": 3, "b": 1})
         SequenceFrontier.of({'a': 3, 'b': 5})
         """
-        return SequenceFrontier(tuple((edge, max(x, y)) for edge, x, y in self._operator_memory(other)))
+        return SequenceFrontier(tuple((edge, max(x, y)) for edge, x, y in self._beside(other)))
 
     def _beside(self, other: SequenceFrontier) -> Iterator[tuple[Edge, int, int]]:
         """Every edge with its two counts."""
