@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from monitor.coordination.effects import Fail, Finished, Persist, Send
+from monitor.coordination.effects import Effect, Fail, Finished, Persist, Send
 from monitor.coordination.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, SavedJob
 from monitor.coordination.supervision import Fence, Respawn, TimelineEvent
 from monitor.coordination.workers import JobPhase, Presence
@@ -29,6 +29,7 @@ from tests.monitor.coordination.coordinators import (
     PLAN,
     join,
     memory,
+    respawned,
     running,
     settings,
     without_events,
@@ -179,6 +180,28 @@ def test_failing_again_and_again_without_progress_fails_the_job() -> None:
     (fail,) = [effect for effect in coordinator.take() if isinstance(effect, Fail)]
     assert fail.reason.startswith("worker 1 has failed 3 times")
     assert fail.reason.endswith("out of memory")
+    assert coordinator.phase is JobPhase.OVER
+
+
+def test_the_timeline_tells_what_a_round_has_cost() -> None:
+    coordinator = running()
+    respawned(coordinator, 2, at=5.0)
+    write(coordinator)
+    events: list[Effect] = []
+    for worker in range(2):
+        coordinator.hear(Restored(worker, 2), 7.0 + worker)
+        events += coordinator.take()
+    assert coordinator.decision is not None
+    rolled_back = sum(bound is not None for bounds in coordinator.decision.bounds for bound in bounds)
+    assert 0 < rolled_back <= 4
+    (restored,) = [each for each in events if isinstance(each, TimelineEvent) and each.kind == "restored"]
+    assert restored.data == {"generation": 2, "seconds": 3.0}
+
+
+def test_another_program_on_the_store_ends_the_job_before_it_begins() -> None:
+    coordinator = DrivenCoordinator(layout("read source, other chain", "read=>other"), SavedJob(PLAN), settings())
+    effects = without_events(coordinator)
+    assert [type(effect) for effect in effects] == [Fail]
     assert coordinator.phase is JobPhase.OVER
 
 
