@@ -127,8 +127,8 @@ class Forked:
             os.close(self._pidfd)
 
 
-class ForkServer:
-    """A fork server, as the process sees it that has started it.
+class ForkClient:
+    """Starts a fork server, and asks it for processes.
 
     Args:
         environment: in which it is started.
@@ -184,11 +184,11 @@ class ForkServer:
 
 
 _lock = threading.Lock()
-_kept: list[tuple[object, ForkServer]] = []
+_kept: list[tuple[object, ForkClient]] = []
 """The servers with the circumstances of their start, the last one used at the end."""
 _MOST_SERVERS = 2
 """Jobs with one worker and jobs with several give Polars other numbers of threads."""
-_leaving: list[ForkServer] = []
+_leaving: list[ForkClient] = []
 """Those that are asked for nothing more, until they have ended."""
 
 
@@ -222,10 +222,10 @@ def start(
     )
 
 
-def _server(environment: Mapping[str, str]) -> ForkServer:
+def _server(environment: Mapping[str, str]) -> ForkClient:
     """The server to be used, which is started if need be."""
     now = _circumstances(environment)
-    found = [each for each in _kept if each[0] == now and each[1].alive()] or [(now, ForkServer(environment))]
+    found = [each for each in _kept if each[0] == now and each[1].alive()] or [(now, ForkClient(environment))]
     others = [each for each in _kept if each[0] != now]
     _kept[:] = others[1 - _MOST_SERVERS :] + found
     for _, server in others[: 1 - _MOST_SERVERS]:

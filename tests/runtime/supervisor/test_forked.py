@@ -153,7 +153,7 @@ def test_a_server_that_died_is_replaced_and_its_processes_go_on() -> None:
 def test_a_server_that_dies_while_it_is_asked_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
     start("leave", "0").wait(60)
     kept = forked._kept[-1][1]
-    monkeypatch.setattr(forked.ForkServer, "alive", lambda _: True)  # it dies right after that question
+    monkeypatch.setattr(forked.ForkClient, "alive", lambda _: True)  # it dies right after that question
     kept._process.kill()
     kept._process.wait()
     process = forked.start(MODULE, ["leave", "4"], [], environment(1))
