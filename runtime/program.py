@@ -62,6 +62,10 @@ class Program:
             if error.filename is None:
                 raise FalkirkError(f"{path} is not a Python program: {error.msg}") from error
             raise
+        except ValueError as error:  # from Python 3.11.4 on a SyntaxError
+            if b"\0" not in path.read_bytes():
+                raise
+            raise FalkirkError(f"{path} is not a Python program: {error}") from error
         if self.name is not None:
             if not hasattr(module, self.name):
                 there = ", ".join(

@@ -88,7 +88,9 @@ class ForkServer:
     def _obey(self) -> bool:
         """Take one order. False: there will be no more."""
         try:
-            head, files, _, _ = socket.recv_fds(self._sock, _LENGTH.size, _MOST_FILES, socket.MSG_CMSG_CLOEXEC)
+            head, files, _, _ = socket.recv_fds(self._sock, _LENGTH.size, _MOST_FILES)
+            for file in files:
+                os.set_inheritable(file, False)  # as all files of Python's
             data = self._exactly(_LENGTH.unpack(head + self._exactly(_LENGTH.size - len(head)))[0])
         except (OSError, EOFError):
             return False

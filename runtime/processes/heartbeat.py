@@ -59,14 +59,14 @@ class Heartbeat:
         self._doing = doing
 
     def _beat(self) -> None:
-        while True:
-            time.sleep(self._seconds)
+        while True:  # the first at once: who has never been heard is given more time
             began = self._began
             busy = 0.0 if began is None else time.monotonic() - began
             try:
                 self._voice.tell(Beat(busy, self._doing() if busy > self._seconds else ""))
             except OSError:
                 return  # the supervisor is gone, and this process will be
+            time.sleep(self._seconds)
 
 
 def doing(node: Node | None) -> str:

@@ -161,7 +161,7 @@ class ForkClient:
                 raise ForkServerGone from error
         mine.settimeout(_ANSWER_SECONDS)
         try:
-            said, came, _, _ = socket.recv_fds(mine, NUMBER.size, 1, socket.MSG_CMSG_CLOEXEC)
+            said, came, _, _ = socket.recv_fds(mine, NUMBER.size, 1)
         except OSError:
             said, came = b"", []
         if len(said) < NUMBER.size:
@@ -172,6 +172,7 @@ class ForkClient:
         if pid < 0:
             mine.close()
             raise OSError(-pid, f"{os.strerror(-pid)}: no process for {module}")
+        os.set_inheritable(came[0], False)
         return Forked(pid, came[0], mine)
 
     def alive(self) -> bool:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import falkirk.cli
@@ -297,6 +297,7 @@ def runs_for_real(words: list[str]) -> bool:
 @pytest.mark.usefixtures("place")
 @settings(max_examples=settings().max_examples * 2)
 @given(words=commands.filter(lambda words: not runs_for_real(words)))
+@example(words=["run", "nul.py"])
 def test_odd_commands_are_done_or_refused_in_words(words: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         code, said = outcome(words, patch)
