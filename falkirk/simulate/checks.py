@@ -247,7 +247,7 @@ class Checks:
                         raise Violation(f"{who} is to cut processor {p} at {at}, which it has not said to be complete")
 
     def connected_anew(self, process: Process) -> None:
-        """What the monitor before had said, and the process has not taken, is lost."""
+        """Forget what the monitor before had said and the process has not taken: it is lost."""
         if process.recovery is not None and (known := self._talks.get(process.owner)) is not None:
             agent = process.recovery.agent
             known.round = min(known.round, agent.round)

@@ -362,7 +362,7 @@ class Agent:
                 self.checkpoints.published.rise(p, bound)
 
     def _perform(self) -> None:
-        """What operators ask for now, released output above all, goes before the segment that says that it is out."""
+        """Emit the effects of operators, released output above all, before the segment that says that it is out."""
         if self.worker.effects:
             self._effects.append(Perform(self.worker.take_effects()))
 

@@ -36,7 +36,7 @@ class Kept(Generic[M]):
 
 
 class KeptMessages(Generic[M]):
-    """What one worker keeps of what it sent.
+    """The messages that one worker has sent and keeps.
 
     Args:
         depths: of each edge on which messages are kept, the coordinates of their times.
@@ -90,7 +90,7 @@ class KeptMessages(Generic[M]):
                 self._retain(channel, [each for each in messages if each.event < bound])
 
     def wanted(self, channel: Channel, target: Bound) -> Iterator[Kept[M]]:
-        """What a receiver that comes back at `target` lacks, in the order of sending."""
+        """The messages that a receiver lacks which comes back at `target`, in the order of sending."""
         return (each for each in self._messages.get(channel, ()) if each.time >= target)
 
     def _retain(self, channel: Channel, messages: list[Kept[M]]) -> None:
@@ -105,7 +105,7 @@ class KeptMessages(Generic[M]):
 
 
 class Suppression:
-    """What receivers have, of what is done again: `[worker][processor]`, the bounds at which they came back last.
+    """The work done again that receivers have: `[worker][processor]`, the bounds at which they came back last.
 
     One that stays at ⊤ in a decision still has what it came back with in the one before. So the bounds are part of every
     decision, cumulative: a worker that comes back later was not there.

@@ -27,7 +27,7 @@ import msgspec
 PRELOADED = ("runtime.processes.worker", "runtime.processes.recovery", "runtime.processes.monitor")
 
 NUMBER = struct.Struct("<i")
-"""What is said of a process over its own connection: its id, with a file that stands for it, or less the number of an error;
+"""A message about a process, over its own connection: its id, with a file that stands for it, or less the number of an error;
 then its exit code."""
 
 _LENGTH = struct.Struct("<I")
@@ -91,8 +91,12 @@ class ForkServer:
             head, files, _, _ = socket.recv_fds(self._sock, _LENGTH.size, _MOST_FILES)
             for file in files:
                 os.set_inheritable(file, False)  # as all files of Python's
-            data = self._exactly(_LENGTH.unpack(head + self._exactly(_LENGTH.size - len(head)))[0])
-        except (OSError, EOFError):
+            head += self._sock.recv(_LENGTH.size - len(head), socket.MSG_WAITALL)
+            length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else 0
+            data = self._sock.recv(length, socket.MSG_WAITALL)
+        except OSError:
+            return False
+        if not data or len(data) < length:
             return False
         order = _ORDER.decode(data)
         news = socket.socket(fileno=files[0])
@@ -158,15 +162,6 @@ class ForkServer:
                 sys.stdout.flush()
                 sys.stderr.flush()
             os._exit(code)
-
-    def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
-            data = self._sock.recv(count - len(parts))
-            if not data:
-                raise EOFError
-            parts += data
-        return bytes(parts)
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ class Lead(Protocol):
 
     children: Children
     over: Over | None
-    """How the job has ended."""
+    """The end of the job."""
     error: FalkirkError | None
     """The error that ends it."""
 
@@ -126,7 +126,7 @@ class Job:
 
     @property
     def over(self) -> Over | None:
-        """How it has ended, once it has."""
+        """Its end, once it has come."""
         return self._lead.over
 
     @property
