@@ -15,6 +15,9 @@ from typing import Any, TypeAlias, cast
 import msgspec
 import pyarrow as pa
 
+from recovery.checkpoint import processor_checkpoints
+from recovery.checkpoint.applied import AppliedDecisions
+from recovery.checkpoint.processor_checkpoints import Key, ProcessorCheckpoints, SavedCheckpoint
 from recovery.checkpoint.published import PublishedBounds
 from recovery.checkpoint.records import (
     PUBLISHED,
@@ -32,16 +35,14 @@ from recovery.checkpoint.records import (
     save_batch,
     section,
 )
+from recovery.checkpoint.saved_events import SavedEvents
 from recovery.layout import Layout
-from recovery.metadata import Bound, Xi, at_cut, to_frontier
-from recovery.recorder import NOTIFICATION, HistoryEvent, LogEntry, WorkerRecorder
+from recovery.metadata import Bound, Xi, at_cut
+from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.segments import Section
-from timely.data.batch import Batch, concat, slice_
-from timely.data.codec import decode, decode_batch, encode
-from timely.errors import ProtocolError
-from timely.state.interface import Run, Scan, Scannable, State
-from timely.time import Time
+from timely.data.batch import Batch, concat
+from timely.state.interface import Run, State
 
 MOST_EVENTS = 1000
 """A full history of more events is replaced by the operator's `state`, if it keeps nothing else."""
@@ -52,41 +53,11 @@ PIECE_ROWS = 4096
 _RUN_ROWS = 4
 """A run counts for at least so many rows of a piece: it costs something, however small."""
 
-_MANY, _MOST = 64, 4096
-"""Number of checkpoints of small, and of large state that are replaced by one."""
-
-_SMALL = 1 << 16
-"""State of so many bytes is saved as a whole rather than in many small increments."""
-
-SCAN_PIECES = 16
-"""A cut saves so many pieces of a large state anew, or as much as is new, whichever is more."""
-
 RETAINED = 1 << 23
 """Bytes of small checkpoints that are kept in memory, to be carried to where small segments are joined."""
 
 Positions: TypeAlias = Mapping[int, tuple[SourcePosition, ...]]
 """The positions of the partitions of sources, by processor."""
-
-Key: TypeAlias = tuple[Any, ...]
-"""The key of a section of the journal: `recovery.checkpoint.records.key_of`."""
-
-
-@dataclass(slots=True)
-class SavedCheckpoint:
-    """One checkpoint of one processor."""
-
-    checkpoint: Checkpoint
-    key: Key
-    size: int
-    rows: int = 0
-    runs: list[tuple[Piece, Any]] = field(default_factory=list)
-    """Payloads read from the store, until they have been restored."""
-    sections: list[Section] = field(default_factory=list)
-    """The written content, while it is small."""
-
-    @property
-    def bound(self) -> Bound:
-        return self.checkpoint.xi.bound
 
 
 @dataclass(slots=True)
@@ -104,21 +75,6 @@ class Draft:
     """Taken from its state, and not yet in a piece."""
 
 
-@dataclass(slots=True)
-class _History:
-    """The checkpoints of one processor, ascending."""
-
-    saved: list[SavedCheckpoint] = field(default_factory=list)
-    since: Bound | None = None
-    """The bound at which it came back from the store; None once it can never go below that."""
-    scan: Scan | None = None
-    """A walk over its state, which is saved anew a little with each cut."""
-    scan_since: Bound = ()
-    """The cut with which that began."""
-    unwieldy: bool = False
-    """Its old checkpoints keep segments alive in which hardly anything else is."""
-
-
 class Checkpoints:
     """The persisted half of a worker."""
 
@@ -126,25 +82,25 @@ class Checkpoints:
         self._layout = layout
         self._recorder = recorder
         self._journal = journal
-        self._of = [_History() for _ in layout.processors]
-        self._log_keys: dict[Key, list[LogEntry]] = {}
-        self._event_keys: dict[Key, list[HistoryEvent]] = {}
-        self._applied: dict[int, Applied] = {}
-        self._applied_at: dict[int, int] = {}
-        """The segment from which on nothing is void by a decision."""
+        self._of = [ProcessorCheckpoints() for _ in layout.processors]
+        self._events = SavedEvents(layout, recorder, journal)
+        self._applied = AppliedDecisions(journal)
+        self.published = PublishedBounds(journal)
         self._retained: dict[Key, SavedCheckpoint] = {}
         self._retained_size = 0
         self._opening = Opening(layout)
-        self.published = PublishedBounds(journal)
         self._sender = {edge.edge: edge.source for edge in layout.edges}
-        self.generation = 0
-        """Of the last decision that was applied."""
         self.piece_rows = PIECE_ROWS
         """The wanted number of rows of the next piece of a cut: for the driver, which has a clock, to set."""
         self.most_events = MOST_EVENTS
         """For the simulation, whose histories are short."""
         self.saved_rows = 0
         """Rows of state that were saved so far."""
+
+    @property
+    def generation(self) -> int:
+        """Of the last decision that was applied."""
+        return self._applied.generation
 
     # Making cuts
 
@@ -158,7 +114,7 @@ class Checkpoints:
         for p in self._layout.members(group):
             info = self._layout.processors[p]
             bound = at_cut(at, info.depth)
-            if info.role == "source" and (not self._of[p].saved or self._of[p].saved[-1].bound < bound):
+            if info.role == "source" and self._of[p].lacks(bound):
                 found.append((p, int(bound[0])))
         return tuple(found)
 
@@ -177,7 +133,7 @@ class Checkpoints:
             known = self.at(p, bound)
             if known is not None:  # a new monitor asks again for what is on its way
                 draft.xis.append(known.xi)
-            elif not self._of[p].saved or self._of[p].saved[-1].bound < bound:
+            elif self._of[p].lacks(bound):
                 draft.xis.append(self._begin(p, bound, states(p), positions, draft))
         return draft
 
@@ -190,7 +146,7 @@ class Checkpoints:
         else:
             keeps = state is not None
             whole = info.role not in ("sink", "capture") and (
-                last is None or state is None or self._replaces(history, bound, state)
+                last is None or state is None or history.replaces(bound, state)
             )
         checkpoint = Checkpoint(
             xi=Xi(p, bound, self._recorder.discards(p, bound)),
@@ -208,7 +164,8 @@ class Checkpoints:
             assert state is not None
             if whole:
                 history.scan = None
-            pieces = self._pieces(history, state, bound, info.nothing if whole or last is None else last.bound)
+            after = info.nothing if whole or last is None else last.bound
+            pieces = history.new_runs(state, bound, after, lambda: self.piece_rows)
         draft.states.append((p, saved, pieces))
         return checkpoint.xi
 
@@ -216,49 +173,6 @@ class Checkpoints:
         base = self.base(p, bound)
         events = sum(event.time >= base for event in self._recorder.histories[p])
         return events > self.most_events and self._recorder.only_state(p, bound)
-
-    def _replaces(self, history: _History, bound: Bound, state: State) -> bool:
-        """True if all of a state is to be saved with this cut, in place of what is stored. Begins a scan where that is much."""
-        if history.scan is not None:
-            return False
-        count, rows, size = self._stored(history)
-        small = size <= 2 * _SMALL
-        if not history.unwieldy and count < (_MANY if small else _MOST) and (small or rows <= 2 * state.size().rows):
-            return False
-        history.unwieldy = False
-        if not small and isinstance(state, Scannable):
-            history.scan, history.scan_since = state.scan(to_frontier(bound)), bound
-        return history.scan is None
-
-    @staticmethod
-    def _stored(history: _History) -> tuple[int, int, int]:
-        """The parts of the last checkpoint's state: numbers of checkpoints, rows, and bytes."""
-        since = history.saved[-1].checkpoint.since
-        count = rows = size = 0
-        for saved in reversed(history.saved):
-            if saved.bound < since:
-                break
-            count += 1
-            rows += saved.rows
-            size += saved.size
-        return count, rows, size
-
-    def _pieces(self, history: _History, state: State, bound: Bound, after: Bound) -> Iterator[Run]:
-        """The runs that a cut saves of a state: new ones, and some of those to be saved anew."""
-        upto, new = to_frontier(bound), 0
-        for run in state.pieces(upto, to_frontier(after), self._rows):
-            new += len(run.batch)
-            yield run
-        if history.scan is not None:
-            left = max(new, SCAN_PIECES * self.piece_rows)
-            for run in history.scan.pieces(upto, self._rows):
-                yield run
-                left -= len(run.batch)
-                if left <= 0:
-                    break
-
-    def _rows(self) -> int:
-        return self.piece_rows
 
     def advance(self, draft: Draft) -> bool:
         """Make the next piece of a cut. True when all of it is in the journal."""
@@ -296,16 +210,12 @@ class Checkpoints:
         return runs
 
     def _end(self, p: int, saved: SavedCheckpoint, pieces: list[Section]) -> None:
-        history, since = self._of[p], saved.checkpoint.since
-        if history.scan is not None and history.scan.over:  # with what was written meanwhile, that is all
-            history.scan, since = None, history.scan_since
+        since = self._of[p].since_of(saved.checkpoint)
         saved.checkpoint = msgspec.structs.replace(saved.checkpoint, pieces=len(pieces), since=since)
         saved.sections = [section(saved.checkpoint), *pieces]
         self._write(saved)
         self._retain(saved)
-        self._save_logs(p, saved.bound)
-        if self._layout.processors[p].history:
-            self._save_events(p, saved.bound)
+        self._events.save(p, saved.bound, self.generation)
 
     def _write(self, saved: SavedCheckpoint) -> None:
         for each in saved.sections:
@@ -321,80 +231,19 @@ class Checkpoints:
         while self._retained_size > RETAINED:
             self._release(next(iter(self._retained)))
 
-    def _save_logs(self, p: int, bound: Bound) -> None:
-        edges = {edge.edge: edge for edge in self._layout.edges if edge.source == p}
-        for (index, receiver), entries in self._recorder.logs.items():
-            edge = edges.get(index)
-            if edge is None:
-                continue
-            fresh = [entry for entry in entries if not entry.durable and entry.event < bound]
-            if not edge.logged:  # the receiver never goes below `bound` then
-                fresh = [entry for entry in fresh if entry.time >= bound]
-            if fresh:
-                key = ("log", index, receiver, bound, self.generation)
-                self._log_keys[key] = fresh
-                self._add_log(key)
-
-    def _add_log(self, key: Key) -> None:
-        for entry in self._log_keys[key]:
-            if entry.batch is not None and not entry.header:
-                entry.header, entry.payload = save_batch(entry.batch)
-            entry.durable = True
-            what = (entry.edge, entry.receiver, entry.number, entry.event, entry.time, entry.header)
-            self._add(Logged(*what, key[-2], key[-1]), entry.payload)
-
-    def _save_events(self, p: int, bound: Bound) -> None:
-        fresh = [event for event in self._recorder.histories[p] if not event.durable and event.time < bound]
-        if fresh:
-            key = ("events", p, bound, self.generation)
-            self._event_keys[key] = fresh
-            self._add_events(key)
-
-    def _add_events(self, key: Key) -> None:
-        for event in self._event_keys[key]:
-            event.durable = True
-            header, payload = b"", b""
-            if event.port >= 0:
-                header, payload = save_batch(event.what)
-            elif event.port != NOTIFICATION:
-                payload = encode(event.what)
-            self._add(HistoryRecord(key[1], event.order, event.port, event.time, header, key[-2], key[-1]), payload)
-
-    def _add(self, record: Record, payload: Any = b"") -> Key:
-        key = key_of(record)
-        self._journal.add(key, section(record, payload))
-        return key
+    def _add(self, record: Record) -> None:
+        self._journal.add(key_of(record), section(record))
 
     # Decisions
 
     def apply(self, generation: int, bounds: Sequence[Bound | None]) -> None:
         """Note a decision in the journal, and let go of what it makes void."""
-        self.generation = self._journal.generation = generation
-        applied = Applied(generation, tuple(bounds))
-        self._applied[generation] = applied
-        self._applied_at[generation] = self._journal.next_number
-        self._add(applied)
-        self._cut_to(bounds)
-
-    def _cut_to(self, bounds: Sequence[Bound | None]) -> None:
+        self._applied.apply(generation, bounds)
         for p, bound in enumerate(bounds):
-            if bound is None:
-                continue
-            history = self._of[p]
-            while history.saved and history.saved[-1].bound > bound:
-                self._let_go(history.saved.pop())
-            history.scan = None  # it may have gone past what is kept
-            for key in [key for key in self._log_keys if self._sender[key[1]] == p]:
-                self._narrow(self._log_keys, key, [e for e in self._log_keys[key] if e.event < bound])
-            for key in [key for key in self._event_keys if key[1] == p]:
-                self._narrow(self._event_keys, key, [e for e in self._event_keys[key] if e.time < bound])
-
-    def _narrow(self, keys: dict[Key, list[Any]], key: Key, left: list[Any]) -> None:
-        """Only `left` of what was saved under `key` is of use."""
-        keys[key] = left
-        if not left:
-            del keys[key]
-            self._journal.dead(key)
+            if bound is not None:
+                for saved in self._of[p].cut_to(bound):
+                    self._let_go(saved)
+                self._events.cut_to(p, bound)
 
     def _let_go(self, saved: SavedCheckpoint) -> None:
         self._journal.dead(saved.key)
@@ -420,17 +269,14 @@ class Checkpoints:
         for record, _ in records:
             check_fit(record, self._layout, self._sender)
             if isinstance(record, Applied):
-                self._applied[record.generation] = record
-                self._applied_at[record.generation] = self._journal.next_number
-                self.generation = max(self.generation, record.generation)
+                self._applied.load(record)
             elif isinstance(record, Published):
                 self.published.load(record)
-        self._journal.generation = self.generation
         current: dict[Key, SavedCheckpoint] = {}
         for record, payload in records:
             key = key_of(record)
             match record:
-                case Checkpoint() if self._holds(record.xi.processor, record.generation, record.xi.bound):
+                case Checkpoint() if self._applied.holds(record.xi.processor, record.generation, record.xi.bound):
                     current[key] = SavedCheckpoint(record, key, 0)
                     self._of[record.xi.processor].saved.append(current[key])
                 case Piece() if key in current and any(
@@ -439,50 +285,20 @@ class Checkpoints:
                     current[key].runs.append((record, payload))
                     current[key].size += memoryview(payload).nbytes
                     current[key].rows += sum(rows for _, _, rows in record.runs)
-                case Logged() if self._keeps(self._sender[record.edge], record.generation, record.event):
-                    entry = LogEntry(
-                        record.edge, record.receiver, record.number, record.event, record.time, record.header, payload
-                    )
-                    entry.durable = True
-                    self._recorder.recall(entry)
-                    self._log_keys.setdefault(key, []).append(entry)
-                case HistoryRecord() if self._keeps(record.processor, record.generation, record.time):
-                    what = None
-                    if not contents:
-                        pass
-                    elif record.port >= 0:
-                        what = decode_batch(record.header, payload)
-                    elif record.port != NOTIFICATION:
-                        what = decode(payload)
-                    event = HistoryEvent(record.order, record.port, record.time, what, durable=True)
-                    self._recorder.histories[record.processor].append(event)
-                    self._recorder.order = max(self._recorder.order, record.order)
-                    self._event_keys.setdefault(key, []).append(event)
+                case Logged() if self._applied.keeps(self._sender[record.edge], record.generation, record.event):
+                    self._events.load_log(record, payload)
+                case HistoryRecord() if self._applied.keeps(record.processor, record.generation, record.time):
+                    self._events.load_event(record, payload, contents)
         for history in self._of:
             history.saved.sort(key=lambda saved: saved.bound)
-        for entries in self._recorder.logs.values():
-            entries.sort(key=lambda entry: entry.number)
-        for events in self._recorder.histories.values():
-            events.sort(key=lambda event: event.order)
-
-    def _holds(self, p: int, generation: int, bound: Bound) -> bool:
-        """True if no decision after `generation` has left `bound` out."""
-        return all(limit is None or bound <= limit for limit in self._limits(p, generation))
-
-    def _keeps(self, p: int, generation: int, event: Time) -> bool:
-        """The same of an event."""
-        return all(limit is None or event < limit for limit in self._limits(p, generation))
-
-    def _limits(self, p: int, generation: int) -> list[Bound | None]:
-        return [applied.bounds[p] for number, applied in self._applied.items() if number > generation]
+        self._events.sort()
 
     def live_keys(self) -> set[Key]:
         """The keys that are still of use, after `load`."""
         keys: set[Key] = {("opening",), PUBLISHED}
-        keys.update(("applied", generation) for generation in self._applied)
+        keys.update(self._applied.keys())
         keys.update(saved.key for saved in self.saved())
-        keys.update(key for key, entries in self._log_keys.items() if entries)
-        keys.update(key for key, events in self._event_keys.items() if events)
+        keys.update(self._events.keys())
         return keys
 
     def durable(self) -> tuple[Xi, ...]:
@@ -496,24 +312,12 @@ class Checkpoints:
 
     def at(self, p: int, bound: Bound) -> Checkpoint | None:
         """The checkpoint of processor `p` at `bound`; None for ∅ and where none was needed."""
-        found = self._saved_at(p, bound)
+        found = self._of[p].at(bound)
         return found.checkpoint if found is not None else None
-
-    def _saved_at(self, p: int, bound: Bound) -> SavedCheckpoint | None:
-        return next((saved for saved in reversed(self._of[p].saved) if saved.bound == bound), None)
 
     def runs(self, p: int, bound: Bound) -> list[Run]:
         """S(p, `bound`), from what was read of the store."""
-        found = self._saved_at(p, bound)
-        since = bound if found is None else found.checkpoint.since
-        return [
-            run
-            for saved in self._of[p].saved
-            if since <= saved.bound <= bound
-            for piece, payload in saved.runs
-            for run in _runs_of(piece, payload)
-            if not self.published.holds(p, run.time)
-        ]
+        return [run for run in self._of[p].runs(bound) if not self.published.holds(p, run.time)]
 
     def came_back(self, p: int, bound: Bound) -> None:
         """Processor `p` is restored from the store at `bound`."""
@@ -523,8 +327,7 @@ class Checkpoints:
         """Forget payloads that have been restored; processors that may have to go below that keep theirs."""
         for history in self._of:
             if history.since is None:
-                for saved in history.saved:
-                    saved.runs = []
+                history.forget_payloads()
 
     # Letting go
 
@@ -533,74 +336,58 @@ class Checkpoints:
         history, info = self._of[p], self._layout.processors[p]
         if history.since is not None and low >= history.since:
             history.since = None
-            for saved in history.saved:
-                saved.runs = []
+            history.forget_payloads()
         inside = [at for at, saved in enumerate(history.saved) if saved.bound <= low]
         if inside:
             first = inside[-1]
             if info.history:
-                first = self._collect_events(p, low, first)
+                first = self._collect_history(p, low, first)
             elif info.role not in ("sink", "capture"):
-                since = history.saved[first].checkpoint.since
-                first = next(at for at, saved in enumerate(history.saved) if saved.bound >= since)
-            for saved in history.saved[:first]:
+                first = history.index_of(history.saved[first].checkpoint.since)
+            for saved in history.drop_before(first):
                 self._let_go(saved)
-            del history.saved[:first]
 
-    def _collect_events(self, p: int, low: Bound, last: int) -> int:
+    def _collect_history(self, p: int, low: Bound, last: int) -> int:
         """Drop the events whose effects a saved state holds. The first checkpoint to keep, of those up to `last`."""
         base = self.base(p, low)
         if not any(base):
             return last
-        self._recorder.histories[p] = [event for event in self._recorder.histories[p] if event.time >= base]
-        for key in [key for key in self._event_keys if key[1] == p]:
-            self._narrow(self._event_keys, key, [event for event in self._event_keys[key] if event.time >= base])
-        return next(at for at, saved in enumerate(self._of[p].saved) if saved.bound == base)
+        self._events.collect_history(p, base)
+        return self._of[p].index_of(base)
 
     def base(self, p: int, bound: Bound) -> Bound:
         """The newest bound up to `bound` at which the state of a processor with a full history was saved; ∅ for none."""
-        wholes = [saved.bound for saved in self._of[p].saved if saved.checkpoint.whole and saved.bound <= bound]
-        return wholes[-1] if wholes else self._layout.processors[p].nothing
+        return self._of[p].base(bound) or self._layout.processors[p].nothing
 
     def collect_log(self, edge: int, receiver: int, low: Bound) -> None:
         """The processor behind a logged edge never goes below `low` on worker `receiver`."""
-        entries = self._recorder.logs.get((edge, receiver))
-        if not entries or not any(entry.time < low for entry in entries):
-            return
-        self._recorder.logs[edge, receiver] = [entry for entry in entries if entry.time >= low]
-        for key in [key for key in self._log_keys if key[1:3] == (edge, receiver)]:
-            self._narrow(self._log_keys, key, [entry for entry in self._log_keys[key] if entry.time >= low])
+        self._events.collect_log(edge, receiver, low)
 
     def forget_decisions(self) -> None:
         """A segment was written: decisions are of no use when everything that they made void is gone."""
-        for generation, at in list(self._applied_at.items()):
-            if generation < self.generation and self._journal.oldest >= at:
-                del self._applied[generation], self._applied_at[generation]
-                self._journal.dead(("applied", generation))
+        self._applied.forget()
 
     def carry(self) -> None:
         """Write again what keeps old segments of the journal alive."""
         keys = cast(list[Key], self._journal.carry())
-        crowded = bool(keys) and self._journal.size > 4 * self._journal.live + 2 * _SMALL
+        crowded = bool(keys) and self._journal.size > 4 * self._journal.live + 2 * processor_checkpoints.SMALL
         for key in keys:
             kind = key[0]
             if kind == "opening":
                 self._add(self._opening)
             elif key == PUBLISHED:
                 self.published.save(again=True)
-            elif kind == "applied" and key[1] in self._applied:
-                self._add(self._applied[key[1]])
-            elif key in self._log_keys:
-                self._add_log(key)
-            elif key in self._event_keys:
-                self._add_events(key)
+            elif kind == "applied":
+                self._applied.write_again(key[1])
             elif kind == "cut":
                 self._carry_cut(key, crowded)
+            else:
+                self._events.write_again(key)
 
     def _carry_cut(self, key: Any, crowded: bool) -> None:
         """State that is not at hand any more is saved anew, if what is not needed takes much more room than what is."""
         _, p, bound = key
-        saved = self._saved_at(p, bound)
+        saved = self._of[p].at(bound)
         if saved is None:
             self._journal.dead(key)
         elif saved.sections:
@@ -621,13 +408,3 @@ def _alike(one: Batch, other: Batch) -> bool:
         and one.schema.equals(other.schema, check_metadata=True)
         and not any(pa.types.is_dictionary(kind) for kind in one.schema.types)
     )
-
-
-def _runs_of(piece: Piece, payload: Any) -> Iterator[Run]:
-    batch = decode_batch(piece.header, payload)
-    if sum(rows for _, _, rows in piece.runs) != len(batch) or any(rows < 0 for _, _, rows in piece.runs):
-        raise ProtocolError(f"a piece of state in the journal of a worker has {len(batch)} rows, and says otherwise")
-    start = 0
-    for time, part, rows in piece.runs:
-        yield Run(time, batch if rows == len(batch) else slice_(batch, start, rows), part)
-        start += rows

@@ -15,7 +15,7 @@ from falkirk.simulate.faults import Rates
 from monitor.coordination.cuts import Cuts
 from monitor.coordination.options import Options
 from recovery.agent.completion import GroupInputs
-from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.saved_events import SavedEvents
 from recovery.layout import EdgeInfo, GroupInfo, Layout, lay_out
 from recovery.metadata import Bound
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
@@ -193,7 +193,7 @@ def test_iterations_before_a_failure_are_kept_and_nothing_is_lost() -> None:
 RULES: dict[str, tuple[str, tuple[Change | Instead, ...]]] = {
     "what goes round is persisted where it crosses a cut": (
         "wrong",
-        (Change(Checkpoints, "_save_logs", "if fresh: ...", "fresh and (not edge.feedback)"),),
+        (Change(SavedEvents, "_save_logs", "if fresh: ...", "fresh and (not edge.feedback)"),),
     ),
     "what goes round is sent again": (
         "wrong",

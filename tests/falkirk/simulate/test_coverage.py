@@ -33,7 +33,7 @@ class Counted:
         self._around(RollbackPlanner, "_restore", self._restored)
         self._around(RollbackPlanner, "_keeps", self._kept)
         self._around(WorkerRecorder, "taken", self._taken)
-        self._around(Checkpoints, "_collect_events", self._collected)
+        self._around(Checkpoints, "_collect_history", self._collected)
 
     def _around(self, owner: type, name: str, count: Callable[..., None]) -> None:
         inner = getattr(owner, name)

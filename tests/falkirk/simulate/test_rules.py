@@ -19,7 +19,10 @@ from monitor.coordination.options import Options
 from monitor.coordination.topology import Topology
 from recovery.agent.agent import Agent
 from recovery.agent.completion import GroupInputs
+from recovery.checkpoint.applied import AppliedDecisions
 from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.checkpoint.processor_checkpoints import ProcessorCheckpoints
+from recovery.checkpoint.saved_events import SavedEvents
 from recovery.fixed_point.solve import _Descent
 from recovery.layout import EdgeInfo
 from recovery.recorder import WorkerRecorder
@@ -158,15 +161,15 @@ ROUNDS = {
     ),
     "applied": rule(
         "journal records carry the generation: a worker writes down that a decision was applied",
-        Change(Checkpoints, "apply", "self._add(...)", GONE),
+        Change(AppliedDecisions, "apply", "self.write_again(...)", GONE),
     ),
     "void checkpoints": rule(
         "snapshots that are not ⊆ a later decision are ignored",
         Change(
-            Checkpoints,
-            "_cut_to",
-            "history.saved and history.saved[-1].bound > bound",
-            "False",
+            ProcessorCheckpoints,
+            "cut_to",
+            "saved.bound <= bound",
+            "True",
         ),
     ),
     "announced again": rule(
@@ -205,7 +208,7 @@ ROUNDS = {
     ),
     "log order in the store": rule(
         "log order stays",
-        Change(Checkpoints, "load", "entries.sort(key=lambda entry: entry.number)", "entries.reverse()"),
+        Change(SavedEvents, "sort", "entries.sort(key=lambda entry: entry.number)", "entries.reverse()"),
     ),
     "state": rule(
         "restore state",
@@ -213,11 +216,11 @@ ROUNDS = {
     ),
     "increments": rule(
         "runs are shared: a checkpoint rests on those before it",
-        Change(Checkpoints, "runs", "since <= saved.bound <= bound", "saved.bound == bound"),
+        Change(ProcessorCheckpoints, "runs", "since <= saved.bound <= bound", "saved.bound == bound"),
     ),
     "nothing later": rule(
         "restore state: none of later times",
-        Change(Checkpoints, "runs", "since <= saved.bound <= bound", "since <= saved.bound"),
+        Change(ProcessorCheckpoints, "runs", "since <= saved.bound <= bound", "since <= saved.bound"),
     ),
     "memory": rule(
         "restore state: a living processor drops what lies outside",
@@ -240,8 +243,8 @@ ROUNDS = {
     "history in order": rule(
         "`LogHistory` records batches as delivered",
         Change(
-            Checkpoints,
-            "load",
+            SavedEvents,
+            "sort",
             "event.order",
             "-event.order",
         ),
@@ -290,7 +293,7 @@ GARBAGE = {
     ),
     "log above W": rule(
         "L(e, ·) goes within W(dst(e)) only",
-        Change(Checkpoints, "collect_log", "[entry for entry in entries if entry.time >= low]", "[]"),
+        Change(SavedEvents, "collect_log", "[entry for entry in entries if entry.time >= low]", "[]"),
     ),
     "positions one epoch late": rule(
         "a source reports t only after t's end position is durable",

@@ -16,7 +16,7 @@ from falkirk.simulate.faults import KINDS
 from falkirk.simulate.outside import Result, same
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
-from recovery.checkpoint import checkpoints, pace
+from recovery.checkpoint import checkpoints, pace, processor_checkpoints
 from recovery.rollback.orders import RollbackPlanner
 from runtime.session import Session
 from tests.falkirk.simulate.often import often
@@ -185,7 +185,7 @@ def test_nothing_overtakes_what_is_sent_again() -> None:
 
 def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory holds one run for all times up to there, and sources know no earlier position: both come from the store."""
-    monkeypatch.setattr(checkpoints, "_SMALL", -1)  # save whole states often
+    monkeypatch.setattr(processor_checkpoints, "SMALL", -1)  # save whole states often
     below = 0
     restore = RollbackPlanner._restore
 
@@ -204,8 +204,8 @@ def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.
 
 
 def test_state_that_is_saved_anew_over_many_cuts_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "_SMALL", -1)
-    monkeypatch.setattr(checkpoints, "SCAN_PIECES", 1)
+    monkeypatch.setattr(processor_checkpoints, "SMALL", -1)
+    monkeypatch.setattr(processor_checkpoints, "SCAN_PIECES", 1)
     monkeypatch.setattr(pace, "PIECE_ROWS", 1)
     ended = 0
     end = checkpoints.Checkpoints._end

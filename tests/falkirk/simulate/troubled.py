@@ -24,7 +24,7 @@ from monitor.coordination import coordinator
 from monitor.coordination.events import Asked, Heard
 from monitor.coordination.supervision import Lost, ProgramFailed
 from monitor.coordination.workers import JobPhase
-from recovery.checkpoint import checkpoints, pace
+from recovery.checkpoint import checkpoints, pace, processor_checkpoints
 from recovery.metadata import Xi
 from recovery.policies import LogHistory
 from recovery.protocol import (
@@ -90,7 +90,7 @@ def small_histories() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coordinator, "ROUNDS", 20)
         patch.setattr(checkpoints, "MOST_EVENTS", 8)
-        patch.setattr(checkpoints, "_SMALL", 500)
+        patch.setattr(processor_checkpoints, "SMALL", 500)
         yield
 
 
@@ -98,8 +98,8 @@ def small_histories() -> Iterator[None]:
 def large_states() -> Iterator[None]:
     """Every state is as large as one that is saved anew over many cuts, in pieces, and little is kept in memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "_SMALL", -1)
-        patch.setattr(checkpoints, "SCAN_PIECES", 1)
+        patch.setattr(processor_checkpoints, "SMALL", -1)
+        patch.setattr(processor_checkpoints, "SCAN_PIECES", 1)
         patch.setattr(checkpoints, "RETAINED", 1_000)
         patch.setattr(pace, "PIECE_ROWS", 1)
         yield

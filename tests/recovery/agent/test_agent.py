@@ -14,7 +14,8 @@ from recovery.agent.agent import Agent, WorkerPhase
 from recovery.agent.completion import Completion, GroupInputs
 from recovery.agent.effects import SendFrame, Store
 from recovery.agent.events import Connected, Heard, PieceDue, Received, Stored, TurnEnded
-from recovery.checkpoint.checkpoints import PIECE_ROWS, Checkpoints
+from recovery.checkpoint.checkpoints import PIECE_ROWS
+from recovery.checkpoint.saved_events import SavedEvents
 from recovery.fixed_point.solve import LIVE
 from recovery.metadata import to_frontier
 from recovery.protocol import (
@@ -233,7 +234,7 @@ def collected() -> Any:
 
 LOGS = "L(e, ·) is collected within W(dst(e))"
 for _name, _change in {
-    "log collected": Change(Checkpoints, "collect_log", "[entry for entry in entries if entry.time >= low]", "entries"),
+    "log collected": Change(SavedEvents, "collect_log", "[entry for entry in entries if entry.time >= low]", "entries"),
     "log by the receiver's W": Change(Agent, "_raise", "edge.target", "edge.source"),
     "log by the receiver's worker": Change(
         Agent,

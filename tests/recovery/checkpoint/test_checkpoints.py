@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from falkirk.simulate.disk import SimulatedDisk
+from recovery.checkpoint.applied import AppliedDecisions
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.records import Applied, Checkpoint, HistoryRecord, Logged, key_of, record_of
 from recovery.metadata import Xi
@@ -91,30 +92,30 @@ for _name, _says, _change in (
     (
         "void checkpoints, read again",
         SNAPSHOTS,
-        Change(Checkpoints, "load", "self._holds(...)", "True"),
+        Change(Checkpoints, "load", "self._applied.holds(...)", "True"),
     ),
-    ("a checkpoint at the decision", SNAPSHOTS, Change(Checkpoints, "_holds", "bound <= limit", "bound < limit")),
+    ("a checkpoint at the decision", SNAPSHOTS, Change(AppliedDecisions, "holds", "bound <= limit", "bound < limit")),
     (
         "void log entries",
         EVENTS,
         Change(
             Checkpoints,
             "load",
-            "self._keeps(self._sender[record.edge], ...)",
+            "self._applied.keeps(self._sender[record.edge], ...)",
             "True",
         ),
     ),
     (
         "void events of histories",
         EVENTS,
-        Change(Checkpoints, "load", "self._keeps(record.processor, ...)", "True"),
+        Change(Checkpoints, "load", "self._applied.keeps(record.processor, ...)", "True"),
     ),
-    ("an event at the decision", EVENTS, Change(Checkpoints, "_keeps", "event < limit", "event <= limit")),
+    ("an event at the decision", EVENTS, Change(AppliedDecisions, "keeps", "event < limit", "event <= limit")),
     (
         "every later decision",
         "not only the last one",
         Change(
-            Checkpoints,
+            AppliedDecisions,
             "_limits",
             "number > generation",
             "number > generation and number == self.generation",
@@ -123,12 +124,12 @@ for _name, _says, _change in (
     (
         "no earlier decision",
         "journal records carry the generation",
-        Change(Checkpoints, "_limits", "number > generation", GONE),
+        Change(AppliedDecisions, "_limits", "number > generation", GONE),
     ),
     (
         "not its own decision",
         "journal records carry the generation",
-        Change(Checkpoints, "_limits", "number > generation", "number >= generation"),
+        Change(AppliedDecisions, "_limits", "number > generation", "number >= generation"),
     ),
 ):
     rule(_name, _says, read_again, READ, _change)
@@ -173,8 +174,8 @@ rule(
     decided_twice,
     [(3,)],
     Change(
-        Checkpoints,
-        "forget_decisions",
+        AppliedDecisions,
+        "forget",
         "self._journal.oldest >= at",
         GONE,
     ),
@@ -191,7 +192,7 @@ def forgotten() -> Any:
         checkpoints.apply(generation, (None, None))
         _write(disk, journal)
         checkpoints.forget_decisions()
-    return len(checkpoints._applied) < 4
+    return len(list(checkpoints._applied.keys())) < 4
 
 
 rule(
@@ -199,7 +200,7 @@ rule(
     "compaction of the journal: decisions go when all that they made void is gone",
     forgotten,
     True,
-    Change(Checkpoints, "forget_decisions", "del self._applied[generation], self._applied_at[generation]", "continue"),
+    Change(AppliedDecisions, "forget", "del self._records[generation], self._applied_at[generation]", "continue"),
 )
 
 
@@ -220,7 +221,8 @@ def remembered() -> Any:
     _, again = _checkpoints()
     read = [each for _, several in reading.read_all(disk, OWNER, STORE) for each in several]
     again.load([(record_of(each.head), each.payload) for each in read])
-    return sorted(checkpoints._applied), again.generation
+    keys = list(checkpoints._applied.keys())
+    return [generation for _, generation in keys], again.generation
 
 
 rule(
@@ -228,7 +230,7 @@ rule(
     "a decision is binding: who joins again says which one was the last",
     remembered,
     ([4], 4),
-    Change(Checkpoints, "forget_decisions", "generation < self.generation", "generation <= self.generation"),
+    Change(AppliedDecisions, "forget", "generation < self.generation", "generation <= self.generation"),
 )
 
 
@@ -303,7 +305,7 @@ def collected() -> Any:
 
 COLLECTED = "collect S(p, f') for f' ⊂ W(p): garbage goes, and what may be needed stays"
 for _name, _old, _new in (
-    ("garbage goes", "del history.saved[:first]", GONE),
+    ("garbage goes", "history.drop_before(first)", "history.saved[:first]"),
     ("garbage goes from the journal", "self._let_go(...)", GONE),
     ("what W rests on stays", "inside[-1]", "inside[-1] + 1"),
 ):

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from falkirk.simulate.disk import SimulatedDisk
-from recovery.checkpoint import checkpoints as module
+from recovery.checkpoint import processor_checkpoints as module
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.records import key_of, record_of
 from recovery.recorder import WorkerRecorder
@@ -140,7 +140,7 @@ class Job:
 @pytest.fixture
 def small_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scans from the smallest state on, a row or so with each cut."""
-    monkeypatch.setattr(module, "_SMALL", -1)
+    monkeypatch.setattr(module, "SMALL", -1)
     monkeypatch.setattr(module, "SCAN_PIECES", 1)
 
 
@@ -196,7 +196,7 @@ def test_cuts_of_a_large_state_write_what_is_new_and_a_little_more_and_what_is_s
     kind: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No cut writes all of it, though all that is stored is written anew several times."""
-    monkeypatch.setattr(module, "_SMALL", 1 << 10)
+    monkeypatch.setattr(module, "SMALL", 1 << 10)
     draw, job, keys, few = random.Random(5), Job(kind), 600, 20
     job.journal.small = 256
     job.checkpoints.piece_rows = 4
@@ -211,7 +211,7 @@ def test_cuts_of_a_large_state_write_what_is_new_and_a_little_more_and_what_is_s
         assert job.cut_rows <= few + max(few, module.SCAN_PIECES * 4) + 4
         scans += job.scanning and not scanned
         scanned = job.scanning
-        most = max(most, job.checkpoints._stored(job.checkpoints._of[COUNT])[1])
+        most = max(most, job.checkpoints._of[COUNT].stored()[1])
         if epoch % 100 == 0:
             assert job.stored(epoch + 1) == job.subject.read()
     assert scans >= 3

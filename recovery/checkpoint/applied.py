@@ -1,0 +1,68 @@
+"""The decisions that a worker has carried out, each told in its journal.
+
+A decision makes void what earlier generations wrote and lies outside of it. It is of use while something of that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from recovery.checkpoint.processor_checkpoints import Key
+from recovery.checkpoint.records import Applied, key_of, section
+from recovery.metadata import Bound
+from recovery.store.journal import Journal
+from timely.time import Time
+
+
+class AppliedDecisions:
+    """The decisions that may still make something void, by generation; the journal is told of each."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._records: dict[int, Applied] = {}
+        self._applied_at: dict[int, int] = {}
+        """The segment from which on nothing is void by a decision."""
+        self.generation = 0
+        """Of the last one."""
+
+    def keys(self) -> Iterator[Key]:
+        """The keys that are still of use."""
+        return (key_of(record) for record in self._records.values())
+
+    def apply(self, generation: int, bounds: Sequence[Bound | None]) -> None:
+        """Note a decision in the journal."""
+        self.generation = self._journal.generation = generation
+        self._note(Applied(generation, tuple(bounds)))
+        self.write_again(generation)
+
+    def load(self, record: Applied) -> None:
+        """Take over one that was read."""
+        self._note(record)
+        self.generation = self._journal.generation = max(self.generation, record.generation)
+
+    def _note(self, record: Applied) -> None:
+        self._records[record.generation] = record
+        self._applied_at[record.generation] = self._journal.next_number
+
+    def write_again(self, generation: int) -> None:
+        """Write the decision of `generation`, if it is of use."""
+        if (record := self._records.get(generation)) is not None:
+            self._journal.add(key_of(record), section(record))
+
+    def holds(self, p: int, generation: int, bound: Bound) -> bool:
+        """True if no decision after `generation` has left `bound` of processor `p` out."""
+        return all(limit is None or bound <= limit for limit in self._limits(p, generation))
+
+    def keeps(self, p: int, generation: int, event: Time) -> bool:
+        """The same of an event."""
+        return all(limit is None or event < limit for limit in self._limits(p, generation))
+
+    def _limits(self, p: int, generation: int) -> list[Bound | None]:
+        return [applied.bounds[p] for number, applied in self._records.items() if number > generation]
+
+    def forget(self) -> None:
+        """A segment was written: decisions are of no use when everything that they made void is gone."""
+        for generation, at in list(self._applied_at.items()):
+            if generation < self.generation and self._journal.oldest >= at:
+                del self._records[generation], self._applied_at[generation]
+                self._journal.dead(("applied", generation))

@@ -1,0 +1,168 @@
+"""The checkpoints of one processor, ascending, and what the next one saves of its state.
+
+A checkpoint adds what is new since the one before, until there are so many of them, or so much in them is overwritten, that all
+of the state is saved anew: at once if it is small, and a little with each cut (a *scan*) if it is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from recovery.checkpoint.records import Checkpoint, Piece
+from recovery.metadata import Bound, to_frontier
+from recovery.store.segments import Section
+from timely.data.batch import slice_
+from timely.data.codec import decode_batch
+from timely.errors import ProtocolError
+from timely.state.interface import Run, Scan, Scannable, State
+
+MANY, MOST = 64, 4096
+"""Number of checkpoints of small, and of large state that are replaced by one."""
+
+SMALL = 1 << 16
+"""State of so many bytes is saved as a whole rather than in many small increments."""
+
+SCAN_PIECES = 16
+"""A cut saves so many pieces of a large state anew, or as much as is new, whichever is more."""
+
+Key: TypeAlias = tuple[Any, ...]
+"""The key of a section of the journal: `recovery.checkpoint.records.key_of`."""
+
+
+@dataclass(slots=True)
+class SavedCheckpoint:
+    """One checkpoint of one processor."""
+
+    checkpoint: Checkpoint
+    key: Key
+    size: int
+    rows: int = 0
+    runs: list[tuple[Piece, Any]] = field(default_factory=list)
+    """Payloads read from the store, until they have been restored."""
+    sections: list[Section] = field(default_factory=list)
+    """The written content, while it is small."""
+
+    @property
+    def bound(self) -> Bound:
+        return self.checkpoint.xi.bound
+
+
+@dataclass(slots=True)
+class ProcessorCheckpoints:
+    """The checkpoints of one processor, ascending."""
+
+    saved: list[SavedCheckpoint] = field(default_factory=list)
+    since: Bound | None = None
+    """The bound at which it came back from the store; None once it can never go below that."""
+    scan: Scan | None = None
+    """A walk over its state, which is saved anew a little with each cut."""
+    scan_since: Bound = ()
+    """The cut with which that began."""
+    unwieldy: bool = False
+    """Its old checkpoints keep segments alive in which hardly anything else is."""
+
+    # Reading
+
+    def lacks(self, bound: Bound) -> bool:
+        """True if the newest checkpoint is below `bound`, or there is none."""
+        return not self.saved or self.saved[-1].bound < bound
+
+    def at(self, bound: Bound) -> SavedCheckpoint | None:
+        """The checkpoint at `bound`."""
+        return next((saved for saved in reversed(self.saved) if saved.bound == bound), None)
+
+    def base(self, bound: Bound) -> Bound | None:
+        """The newest bound up to `bound` at which all of the state was saved."""
+        return next((s.bound for s in reversed(self.saved) if s.checkpoint.whole and s.bound <= bound), None)
+
+    def runs(self, bound: Bound) -> Iterator[Run]:
+        """S(p, `bound`), from what was read of the store."""
+        found = self.at(bound)
+        since = bound if found is None else found.checkpoint.since
+        for saved in self.saved:
+            if since <= saved.bound <= bound:
+                for piece, payload in saved.runs:
+                    yield from _runs_of(piece, payload)
+
+    # What the next checkpoint saves
+
+    def replaces(self, bound: Bound, state: State) -> bool:
+        """True if all of a state is to be saved with this cut, in place of what is stored. Begins a scan where that is much."""
+        if self.scan is not None:
+            return False
+        count, rows, size = self.stored()
+        small = size <= 2 * SMALL
+        if not self.unwieldy and count < (MANY if small else MOST) and (small or rows <= 2 * state.size().rows):
+            return False
+        self.unwieldy = False
+        if not small and isinstance(state, Scannable):
+            self.scan, self.scan_since = state.scan(to_frontier(bound)), bound
+        return self.scan is None
+
+    def stored(self) -> tuple[int, int, int]:
+        """The parts of the last checkpoint's state: numbers of checkpoints, rows, and bytes."""
+        since = self.saved[-1].checkpoint.since
+        count = rows = size = 0
+        for saved in reversed(self.saved):
+            if saved.bound < since:
+                break
+            count += 1
+            rows += saved.rows
+            size += saved.size
+        return count, rows, size
+
+    def new_runs(self, state: State, bound: Bound, after: Bound, piece_rows: Callable[[], int]) -> Iterator[Run]:
+        """The runs that a cut at `bound` saves of a state: those since `after`, and some of those to be saved anew."""
+        upto, new = to_frontier(bound), 0
+        for run in state.pieces(upto, to_frontier(after), piece_rows):
+            new += len(run.batch)
+            yield run
+        if self.scan is not None:
+            left = max(new, SCAN_PIECES * piece_rows())
+            for run in self.scan.pieces(upto, piece_rows):
+                yield run
+                left -= len(run.batch)
+                if left <= 0:
+                    break
+
+    def since_of(self, checkpoint: Checkpoint) -> Bound:
+        """The `since` of a checkpoint that is made: that of the scan, where it is over with it."""
+        if self.scan is None or not self.scan.over:
+            return checkpoint.since
+        self.scan = None  # with what was written meanwhile, that is all
+        return self.scan_since
+
+    # Letting go
+
+    def cut_to(self, bound: Bound) -> list[SavedCheckpoint]:
+        """Drop the checkpoints above `bound`; they are returned."""
+        kept = [saved for saved in self.saved if saved.bound <= bound]
+        gone, self.saved = self.saved[len(kept) :], kept
+        self.scan = None  # it may have gone past what is kept
+        return gone
+
+    def drop_before(self, first: int) -> list[SavedCheckpoint]:
+        """Drop the first checkpoints; they are returned."""
+        gone, self.saved = self.saved[:first], self.saved[first:]
+        return gone
+
+    def index_of(self, bound: Bound) -> int:
+        """The place of the first checkpoint from `bound` on."""
+        return next(at for at, saved in enumerate(self.saved) if saved.bound >= bound)
+
+    def forget_payloads(self) -> None:
+        """Forget what was read from the store."""
+        for saved in self.saved:
+            saved.runs = []
+
+
+def _runs_of(piece: Piece, payload: Any) -> Iterator[Run]:
+    batch = decode_batch(piece.header, payload)
+    if sum(rows for _, _, rows in piece.runs) != len(batch) or any(rows < 0 for _, _, rows in piece.runs):
+        raise ProtocolError(f"a piece of state in the journal of a worker has {len(batch)} rows, and says otherwise")
+    start = 0
+    for time, part, rows in piece.runs:
+        yield Run(time, batch if rows == len(batch) else slice_(batch, start, rows), part)
+        start += rows

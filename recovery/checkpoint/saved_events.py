@@ -1,0 +1,152 @@
+"""The logged messages and the events of full histories that were saved: those of one processor and one cut under one key.
+
+They live in the recorder. Here is what of them is in the journal, to be written again, narrowed and let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from recovery.checkpoint.processor_checkpoints import Key
+from recovery.checkpoint.records import HistoryRecord, Logged, key_of, save_batch, section
+from recovery.layout import Layout
+from recovery.metadata import Bound
+from recovery.recorder import NOTIFICATION, HistoryEvent, LogEntry, WorkerRecorder
+from recovery.store.journal import Journal
+from timely.data.codec import decode, decode_batch, encode
+
+
+class SavedEvents:
+    """The persisted half of the logs and full histories of `recorder`."""
+
+    def __init__(self, layout: Layout, recorder: WorkerRecorder, journal: Journal) -> None:
+        self._layout = layout
+        self._recorder = recorder
+        self._journal = journal
+        self._logs: dict[Key, list[LogEntry]] = {}
+        self._histories: dict[Key, list[HistoryEvent]] = {}
+        self._edges = {edge.edge: edge for edge in layout.edges}
+
+    def keys(self) -> Iterator[Key]:
+        """The keys that are still of use."""
+        yield from (key for key, entries in self._logs.items() if entries)
+        yield from (key for key, events in self._histories.items() if events)
+
+    # Saving
+
+    def save(self, p: int, bound: Bound, generation: int) -> None:
+        """Write what processor `p` has logged and handled before the cut `bound`, as far as it is not in the journal."""
+        self._save_logs(p, bound, generation)
+        if self._layout.processors[p].history:
+            self._save_history(p, bound, generation)
+
+    def _save_logs(self, p: int, bound: Bound, generation: int) -> None:
+        for (index, receiver), entries in self._recorder.logs.items():
+            edge = self._edges[index]
+            if edge.source != p:
+                continue
+            fresh = [entry for entry in entries if not entry.durable and entry.event < bound]
+            if not edge.logged:  # the receiver never goes below `bound` then
+                fresh = [entry for entry in fresh if entry.time >= bound]
+            if fresh:
+                key = ("log", index, receiver, bound, generation)
+                self._logs[key] = fresh
+                self._write_log(key)
+
+    def _save_history(self, p: int, bound: Bound, generation: int) -> None:
+        fresh = [event for event in self._recorder.histories[p] if not event.durable and event.time < bound]
+        if fresh:
+            key = ("events", p, bound, generation)
+            self._histories[key] = fresh
+            self._write_history(key)
+
+    def write_again(self, key: Key) -> bool:
+        """Write what is left under `key`. False if nothing is known of it."""
+        if key in self._logs:
+            self._write_log(key)
+        elif key in self._histories:
+            self._write_history(key)
+        else:
+            return False
+        return True
+
+    def _write_log(self, key: Key) -> None:
+        for entry in self._logs[key]:
+            if entry.batch is not None and not entry.header:
+                entry.header, entry.payload = save_batch(entry.batch)
+            entry.durable = True
+            content = (entry.edge, entry.receiver, entry.number, entry.event, entry.time, entry.header)
+            self._journal.add(key, section(Logged(*content, key[-2], key[-1]), entry.payload))
+
+    def _write_history(self, key: Key) -> None:
+        for event in self._histories[key]:
+            event.durable = True
+            header, payload = b"", b""
+            if event.port >= 0:
+                header, payload = save_batch(event.what)
+            elif event.port != NOTIFICATION:
+                payload = encode(event.what)
+            record = HistoryRecord(key[1], event.order, event.port, event.time, header, key[-2], key[-1])
+            self._journal.add(key, section(record, payload))
+
+    # Restoring
+
+    def load_log(self, record: Logged, payload: Any) -> None:
+        """Take over a logged message that was read."""
+        entry = LogEntry(record.edge, record.receiver, record.number, record.event, record.time, record.header, payload)
+        entry.durable = True
+        self._recorder.recall(entry)
+        self._logs.setdefault(key_of(record), []).append(entry)
+
+    def load_event(self, record: HistoryRecord, payload: Any, contents: bool) -> None:
+        """Take over an event that was read; without `contents`, not what was delivered."""
+        content = None
+        if not contents:
+            pass
+        elif record.port >= 0:
+            content = decode_batch(record.header, payload)
+        elif record.port != NOTIFICATION:
+            content = decode(payload)
+        event = HistoryEvent(record.order, record.port, record.time, content, durable=True)
+        self._recorder.histories[record.processor].append(event)
+        self._recorder.order = max(self._recorder.order, record.order)
+        self._histories.setdefault(key_of(record), []).append(event)
+
+    def sort(self) -> None:
+        """Bring what was loaded into its order."""
+        for entries in self._recorder.logs.values():
+            entries.sort(key=lambda entry: entry.number)
+        for events in self._recorder.histories.values():
+            events.sort(key=lambda event: event.order)
+
+    # Letting go
+
+    def cut_to(self, p: int, bound: Bound) -> None:
+        """A decision has made void what processor `p` logged and handled from `bound` on."""
+        for key in [key for key in self._logs if self._edges[key[1]].source == p]:
+            self._narrow(self._logs, key, [entry for entry in self._logs[key] if entry.event < bound])
+        for key in [key for key in self._histories if key[1] == p]:
+            self._narrow(self._histories, key, [event for event in self._histories[key] if event.time < bound])
+
+    def collect_history(self, p: int, base: Bound) -> None:
+        """Drop the events whose effects the state that was saved at `base` holds."""
+        self._recorder.histories[p] = [event for event in self._recorder.histories[p] if event.time >= base]
+        for key in [key for key in self._histories if key[1] == p]:
+            self._narrow(self._histories, key, [event for event in self._histories[key] if event.time >= base])
+
+    def collect_log(self, edge: int, receiver: int, low: Bound) -> None:
+        """The processor behind a logged edge never goes below `low` on worker `receiver`."""
+        entries = self._recorder.logs.get((edge, receiver))
+        if not entries or not any(entry.time < low for entry in entries):
+            return
+        self._recorder.logs[edge, receiver] = [entry for entry in entries if entry.time >= low]
+        for key in [key for key in self._logs if key[1:3] == (edge, receiver)]:
+            self._narrow(self._logs, key, [entry for entry in self._logs[key] if entry.time >= low])
+
+    def _narrow(self, keys: dict[Key, list[Any]], key: Key, left: list[Any]) -> None:
+        """Only `left` of what was saved under `key` is of use."""
+        keys[key] = left
+        if not left:
+            del keys[key]
+            self._journal.dead(key)
