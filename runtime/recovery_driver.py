@@ -14,10 +14,10 @@ from recovery.agent.effects import (
     Effect,
     Fail,
     Perform,
+    Put,
     Report,
     Rewind,
     SendFrame,
-    Store,
 )
 from recovery.agent.events import (
     Connected,
@@ -264,7 +264,7 @@ class RecoveryDriver:
                     self._monitor.send(message)
                 case SendFrame(worker, frame):
                     self._session.send(worker, frame)
-                case Store(name, parts):
+                case Put(name, parts):
                     self._store.put(name, parts)
                 case Delete(name):
                     self._store.delete(name)

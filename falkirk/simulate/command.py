@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from falkirk.simulate.faults import KINDS
-from falkirk.simulate.simulation import Failure, Simulation, report
+from falkirk.simulate.simulation import Counterexample, Simulation, report
 from runtime.program import Program
 
 _LINE_SECONDS = 5.0
@@ -55,14 +55,14 @@ def simulate_command(
     return 1
 
 
-def _shortened(simulation: Simulation, failure: Failure) -> Failure:
+def _shortened(simulation: Simulation, failure: Counterexample) -> Counterexample:
     """The failure by as few faults as could be found. Ctrl-C ends the search, and the shortest so far counts."""
     print(
         "leaving out faults that are not needed for it (Ctrl-C: show what is found so far)", file=sys.stderr, flush=True
     )
     best, said = failure, time.monotonic()
 
-    def progress(shortest: Failure, tries: int) -> None:
+    def progress(shortest: Counterexample, tries: int) -> None:
         nonlocal best, said
         best = shortest
         if time.monotonic() - said >= _LINE_SECONDS:

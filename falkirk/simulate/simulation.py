@@ -24,7 +24,7 @@ TRIES = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Counterexample:
     """A run that failed: the error, the faults that were met until then, and what happened."""
 
     seed: int
@@ -36,7 +36,7 @@ class Failure:
     """The seed's own faults that are left; None: all of them."""
 
 
-Progress: TypeAlias = Callable[[Failure, int], None]
+Progress: TypeAlias = Callable[[Counterexample, int], None]
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class Simulation:
                 elsewhere.stop()
         return one.result
 
-    def run(self, seed: int, keep: Sequence[int] | None = None) -> Failure | None:
+    def run(self, seed: int, keep: Sequence[int] | None = None) -> Counterexample | None:
         """One run; None if all is well.
 
         Args:
@@ -158,15 +158,19 @@ class Simulation:
             return world, wrapped
         return world, None
 
-    def _run(self, seed: int, keep: tuple[int, ...] | None, script: Sequence[Fault] | None = None) -> Failure | None:
+    def _run(
+        self, seed: int, keep: tuple[int, ...] | None, script: Sequence[Fault] | None = None
+    ) -> Counterexample | None:
         world, error = self._once(seed, script)
         self.tally.add(world)
         if error is None:
             return None
         log = tuple(f"{at:8.3f} s  {kind}{_in_words(data)}" for at, kind, data in world.log)
-        return Failure(seed, self.workers, error, tuple(world.injector.happened), log, keep)
+        return Counterexample(seed, self.workers, error, tuple(world.injector.happened), log, keep)
 
-    def shrink(self, failure: Failure, tries: int = TRIES, progress: Progress = lambda failure, tries: None) -> Failure:
+    def shrink(
+        self, failure: Counterexample, tries: int = TRIES, progress: Progress = lambda failure, tries: None
+    ) -> Counterexample:
         """The same failure, or another one of the same seed, by fewer faults, and fewer workers if that is possible.
 
         Args:
@@ -205,7 +209,7 @@ def _in_words(data: dict[str, object]) -> str:
     return "".join(f", {name} {value}" for name, value in data.items())
 
 
-def report(failure: Failure, replay: str, most: int = 40) -> str:
+def report(failure: Counterexample, replay: str, most: int = 40) -> str:
     """A failure in words.
 
     Args:

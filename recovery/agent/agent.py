@@ -21,10 +21,10 @@ from recovery.agent.effects import (
     Effect,
     Fail,
     Perform,
+    Put,
     Report,
     Rewind,
     SendFrame,
-    Store,
 )
 from recovery.agent.events import (
     Connected,
@@ -544,7 +544,7 @@ class Agent:
         segment = self.journal.seal()
         if segment is not None:
             self.sealed, self.gathered = self.gathered, []
-            self._effects.append(Store(*segment))
+            self._effects.append(Put(*segment))
         elif not self.journal.gathered:  # what they tell of was durable before
             self._effects += map(Report, self.gathered)
             self.gathered = []

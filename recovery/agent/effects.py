@@ -29,7 +29,7 @@ class SendFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class Put:
     """Write a segment; `Stored` tells of it. There is never more than one under way."""
 
     name: str
@@ -45,7 +45,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Perform:
-    """Carry out what operators ask for: output that was released, above all. It comes before a `Store` that says so."""
+    """Carry out what operators ask for: output that was released, above all. It comes before a `Put` that says so."""
 
     effects: list[EngineEffect]
 
@@ -79,4 +79,4 @@ class Fail:
     reason: str
 
 
-Effect: TypeAlias = Report | SendFrame | Store | Delete | Perform | Rewind | Acknowledge | AskPositions | Fail
+Effect: TypeAlias = Report | SendFrame | Put | Delete | Perform | Rewind | Acknowledge | AskPositions | Fail

@@ -16,7 +16,7 @@ from falkirk import Dataflow, Iterable
 from falkirk.simulate.command import simulate_command
 from falkirk.simulate.faults import KINDS, kinds_of
 from falkirk.simulate.reference import SimulationFailed
-from falkirk.simulate.simulation import Failure, Simulation
+from falkirk.simulate.simulation import Counterexample, Simulation
 from runtime.program import Program
 from timely.errors import FalkirkError
 
@@ -173,7 +173,7 @@ def test_a_failing_seed_is_told_before_it_is_made_shorter(
     program = Program(str(folder / "app.py"), "forgetful")
     said = []
 
-    def shrink(self: Simulation, failure: Failure, **_: Any) -> Failure:
+    def shrink(self: Simulation, failure: Counterexample, **_: Any) -> Counterexample:
         said.append((failure, capsys.readouterr().err))
         raise KeyboardInterrupt  # whoever runs it is content with what it says by now
 

@@ -12,7 +12,7 @@ import pytest
 
 from recovery.agent.agent import Agent, WorkerPhase
 from recovery.agent.completion import Completion, GroupInputs
-from recovery.agent.effects import SendFrame, Store
+from recovery.agent.effects import Put, SendFrame
 from recovery.agent.events import Connected, Heard, PieceDue, Received, Stored, TurnEnded
 from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.saved_events import SavedEvents
@@ -357,7 +357,7 @@ def saved_and_drained() -> Any:
     tell(agent, PieceDue(PIECE_ROWS))
     begun = agent.saving
     effects = tell(agent, Heard(Drain(agent.round + 1, (0,))))
-    (segment,) = (effect for effect in effects if isinstance(effect, Store))
+    (segment,) = (effect for effect in effects if isinstance(effect, Put))
     said = reports(tell(agent, Stored(segment.name)))
     return begun, len(reports(effects)), [type(message).__name__ for message in said]
 
