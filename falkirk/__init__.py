@@ -19,7 +19,7 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
-    from libraries import spark
+    from libraries import differential, graph, spark
     from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
     from runtime.inputs import Limits
     from runtime.job import Result
@@ -124,6 +124,8 @@ __all__ = [
     "Window",
     "Writer",
     "agg",
+    "differential",
+    "graph",
     "register",
     "run",
     "spark",
@@ -187,6 +189,8 @@ _HOMES = {
     "Window": "timely.dataflow.windows",
     "Writer": "timely.io",
     "agg": "timely.operators.agg",
+    "differential": "libraries.differential",
+    "graph": "libraries.graph",
     "register": "timely.data.codec",
     "run": "falkirk.run_job",
     "spark": "libraries.spark",
@@ -194,13 +198,14 @@ _HOMES = {
 
 
 _NAMES_THERE = {"SessionWindow": "Session"}
+_MODULES = ("agg", "differential", "graph", "spark")
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
     home = import_module(_HOMES[name])
-    value = globals()[name] = home if name in ("agg", "spark") else getattr(home, _NAMES_THERE.get(name, name))
+    value = globals()[name] = home if name in _MODULES else getattr(home, _NAMES_THERE.get(name, name))
     return value
 
 

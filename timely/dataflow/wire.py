@@ -214,17 +214,18 @@ class Wire:
         notifies: bool = True,
         holds: bool = False,
         stateful: bool = True,
+        kind: str = "unary",
     ) -> Self:
         """A custom operator: `factory()` makes a `timely.operators.base.Operator` on each worker.
 
         `notifies` and `holds` declare that it may ask for notifications, and may retain capabilities or start jobs;
         `stateful=False`, that nothing it does at a time matters to what it does at later ones.
-        With several `outputs`, `output(n)` gives the streams of the other ports.
+        With several `outputs`, `output(n)` gives the streams of the other ports. `kind` is what it is called in the graph.
         """
         factory = _checked_factory(factory, "unary", name)
         return self._of(
             self._attach(
-                "unary",
+                kind,
                 name,
                 channel,
                 factory=factory,
@@ -248,12 +249,13 @@ class Wire:
         notifies: bool = True,
         holds: bool = False,
         stateful: bool = True,
+        kind: str = "binary",
     ) -> Self:
         """A custom operator with two inputs: this stream on port 0, `other` on port 1."""
         factory = _checked_factory(factory, "binary", name)
         self._same_scope(other, "binary")
         node = self.graph.add_node(
-            "binary",
+            kind,
             self.scope,
             name,
             factory=factory,

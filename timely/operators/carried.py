@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from timely.data.batch import Batch, head
+from timely.data.batch import Batch
 from timely.data.codec import encode_batch
 from timely.operators.base import Context, Operator
 from timely.operators.channels import Channel, Exchange
 from timely.operators.stateless import Stage, exchange_error
 from timely.time import Time
 
-_SAMPLE = 8
-
 
 def check_carried(what: str, site: object, channel: Channel, batch: Batch) -> None:
     """Route and encode the first records of `batch`. Raises what the exchange in front of `what` would raise."""
-    parts = [head(batch, _SAMPLE)]
+    parts = [channel.sample(batch)]
     try:
         if isinstance(channel, Exchange):
             parts = [part for part in replace(channel, combine=None).split(parts[0], 2) if part is not None]

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from timely.data.batch import Batch, is_columns
+from timely.data.batch import Batch, head, is_columns
 from timely.data.routing import partition_columns, partition_records
+
+_SAMPLE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,10 @@ class Channel:
     def describe(self) -> str:
         """Its text in the graph's fingerprint and drawings."""
         return "pipeline"
+
+    def sample(self, batch: Batch) -> Batch:
+        """A few records or rows of `batch`, to try whether they could travel."""
+        return head(batch, _SAMPLE)
 
 
 PIPELINE = Channel()

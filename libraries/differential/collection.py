@@ -1,0 +1,358 @@
+"""`Collection`: a multiset of records that changes, and the verbs that keep what follows from it up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from libraries.differential import reducers
+from libraries.differential.channel import BY_KEY
+from libraries.differential.operators import Consolidate, Join, Reduce
+from libraries.differential.reducers import Group, Reducer
+from libraries.differential.rows import NOTHING, Rows, as_pairs, made_rows, of_key, rows_of, split
+from timely.data.batch import Batch
+from timely.dataflow.dataflow import Loop
+from timely.dataflow.graph import Graph, Output, Scope
+from timely.dataflow.stream import Stream
+from timely.dataflow.wire import Capture, Probe, add_feedback, check_callable
+from timely.errors import GraphError, user_site
+from timely.io.interface import Sink
+
+LIMIT = 100_000
+"""Iterations after which a loop is taken not to end, unless it is told another number."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Collection:
+    """A multiset of records that changes, and its changes as a stream.
+
+    A record is anything that can be hashed. Keyed verbs take pairs (key, value); what is no pair is its own key, with the
+    value None.
+    """
+
+    stream: Stream
+
+    def __repr__(self) -> str:
+        return f"Collection({self.stream!r})"
+
+    @property
+    def scope(self) -> Scope:
+        """The loop that it is in, or the root scope."""
+        return self.stream.scope
+
+    # One record at a time
+
+    def map(self, function: Callable[[Any], Any], name: str | None = None) -> Collection:
+        """Each record replaced by `function(record)`."""
+        check_callable(function, "map")
+        return self._stage("map", name, lambda batch: [(function(record), by) for record, by in as_pairs(batch)])
+
+    def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Collection:
+        """The records for which `predicate(record)` is true."""
+        check_callable(predicate, "filter")
+        return self._stage("filter", name, lambda batch: [each for each in as_pairs(batch) if predicate(each[0])])
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Collection:
+        """Each record replaced by all that `function(record)` gives."""
+        check_callable(function, "flat_map")
+        return self._stage(
+            "flat_map", name, lambda batch: [(made, by) for record, by in as_pairs(batch) for made in function(record)]
+        )
+
+    def map_pairs(self, function: Callable[[Any, Any], Any], name: str | None = None) -> Collection:
+        """Each pair (key, value) replaced by `function(key, value)`, which gives a pair, or one value.
+
+        It works on single values and on arrays of integers alike.
+        """
+        check_callable(function, "map_pairs")
+
+        def apply(batch: Batch) -> Batch:
+            pairs, columns, _ = split(batch)
+            out: list[Any] = [(function(*_pair(record)), by) for record, by in pairs]
+            for rows in columns:
+                value = None if rows.value[0] == NOTHING else rows.value
+                out.append(made_rows(function(rows.key, value), rows.diff))
+            return out
+
+        return self._stage("map_pairs", name, apply)
+
+    def negate(self, name: str | None = None) -> Collection:
+        """Each record as often less as it is there."""
+
+        def apply(batch: Batch) -> Batch:
+            pairs, columns, _ = split(batch)
+            out: list[Any] = [(record, -by) for record, by in pairs]
+            out += [Rows(rows.key, rows.value, -rows.diff) for rows in columns]
+            return out
+
+        return self._stage("negate", name, apply)
+
+    # Several collections
+
+    def concat(self, *others: Collection) -> Collection:
+        """All records of this one and of `others`: those of outer scopes enter the innermost scope there is."""
+        collections = _together(self, *others)
+        return Collection(collections[0].stream.concat(*(each.stream for each in collections[1:])))
+
+    def minus(self, other: Collection) -> Collection:
+        """This one without the records of `other`, each as often as it is there."""
+        return self.concat(other.negate())
+
+    def join(
+        self,
+        other: Collection,
+        select: Callable[[Any, Any, Any], Any] | None = None,
+        columns: bool = False,
+        name: str | None = None,
+    ) -> Collection:
+        """The pairs of equal keys: `select(key, left, right)` of each, by default (key, (left, right)).
+
+        `columns` says that `select` works on arrays of integers as well as on single values; it then gives a pair or one value.
+        """
+        if select is not None:
+            check_callable(select, "join")
+        chosen = select or _both
+        left, right = _together(self, other)
+        return Collection(
+            left.stream.binary(
+                right.stream,
+                name or self.stream.graph.fresh_name("join"),
+                partial(Join, chosen, columns),
+                BY_KEY,
+                BY_KEY,
+                kind="join",
+            )
+        )
+
+    def semijoin(self, keys: Collection, name: str | None = None) -> Collection:
+        """The records whose key is in `keys`, as often as it is there: give it `distinct()` keys."""
+        return self.join(keys.map_pairs(_key_only), select=_left, columns=True, name=name)
+
+    def antijoin(self, keys: Collection, name: str | None = None) -> Collection:
+        """The records whose key is not in `keys`, which are distinct."""
+        return self.minus(self.semijoin(keys, name))
+
+    # Keyed verbs
+
+    def reduce(self, function: Callable[[Any, Group], Iterable[Any]], name: str | None = None) -> Collection:
+        """For each key pairs (key, value) of all values that `function(key, group)` gives.
+
+        The group lists the key's values, and how often each is there.
+        """
+        check_callable(function, "reduce")
+        return self._reduce("reduce", partial(reducers.Function, function), name)
+
+    def distinct(self, name: str | None = None) -> Collection:
+        """Each record once."""
+        return self._reduce("distinct", reducers.Distinct, name)
+
+    def count(self, name: str | None = None) -> Collection:
+        """Pairs of a key and the number of its records."""
+        return self._reduce("count", reducers.Count, name)
+
+    def sum(self, name: str | None = None) -> Collection:
+        """Pairs of a key and the sum of its values."""
+        return self._reduce("sum", reducers.Sum, name)
+
+    def min(self, name: str | None = None) -> Collection:
+        """Pairs of a key and its least value."""
+        return self._reduce("min", partial(reducers.Extreme, False), name)
+
+    def max(self, name: str | None = None) -> Collection:
+        """Pairs of a key and its greatest value."""
+        return self._reduce("max", partial(reducers.Extreme, True), name)
+
+    def top(self, count: int, greatest: bool = True, name: str | None = None) -> Collection:
+        """Pairs of a key and each of its `count` greatest values, or least ones."""
+        if not isinstance(count, int) or count < 1:
+            raise GraphError(f"{user_site()}: top takes a number of values from 1 up, not {count!r}")
+        return self._reduce("top", partial(reducers.Top, count, greatest), name)
+
+    def threshold(self, function: Callable[[int], int], name: str | None = None) -> Collection:
+        """Each record `function(n)` times, where it was there n times, which may be less than none."""
+        check_callable(function, "threshold")
+        return self._reduce("threshold", partial(reducers.Threshold, function), name)
+
+    def consolidate(self, name: str | None = None) -> Collection:
+        """The same, with the changes of each time summed up."""
+        return self._operator("consolidate", Consolidate, name)
+
+    # Loops
+
+    def enter(self, scope: Scope) -> Collection:
+        """The same in a scope inside its own; verbs on several collections do it where it is needed."""
+        inside = scope.path()
+        if self.scope not in inside:
+            raise GraphError(f"{user_site()}: {self!r} is in {self.scope}, which is not around {scope}: leave() first")
+        stream = self.stream
+        for each in inside[inside.index(self.scope) + 1 :]:
+            stream = stream.enter(each)
+        return Collection(stream)
+
+    def enter_at(self, scope: Scope, iteration: Callable[[Any, Any], Any]) -> Collection:
+        """The same in the scope of a loop, each record from iteration `iteration(key, value)` on.
+
+        That must be a function of the record alone, which works on single values and on arrays of integers alike.
+        """
+        check_callable(iteration, "enter_at")
+
+        def part(batch: Batch) -> Batch:
+            pairs, columns, _ = split(batch)
+            out: list[Any] = list(pairs)
+            for rows in columns:
+                at = np.broadcast_to(_iteration(iteration, rows), rows.key.shape)
+                for one in np.unique(at).tolist():
+                    here = at == one
+                    out.append(Rows(rows.key[here], rows.value[here], rows.diff[here]))
+            return out
+
+        def first(item: Any) -> int:
+            if type(item) is Rows:
+                return int(np.ravel(_iteration(iteration, item))[0])
+            return int(iteration(*_pair(item[0])))
+
+        return Collection(self._stage("by_iteration", None, part).stream.enter(scope, first))
+
+    def leave(self) -> Collection:
+        """What the collection comes to when the loop that it is in has come to rest."""
+        return Collection(self.stream.leave())
+
+    def iterate(
+        self, body: Callable[[Collection], Collection], limit: int = LIMIT, name: str | None = None
+    ) -> Collection:
+        """What comes of `body` when it is done again and again, beginning with this collection, until nothing changes.
+
+        Raises, when it runs, OperatorError if something still changes after `limit` iterations.
+        """
+        (result,) = iterate([self], lambda inner: [body(inner)], limit, name)
+        return result
+
+    # Outputs
+
+    def changes(self, name: str | None = None) -> Stream:
+        """The changes as a stream of pairs (record, difference), summed up at each time."""
+        return self.consolidate().stream._stage("changes", name, as_pairs)
+
+    def capture(self, name: str | None = None) -> Capture:
+        """Give the changes to whoever runs the dataflow: see `snapshot`."""
+        return self.changes().capture(name)
+
+    def probe(self, name: str | None = None) -> Probe:
+        """Watch the progress of the collection."""
+        return self.stream.probe(name)
+
+    def to(self, sink: Sink, name: str | None = None) -> None:
+        """Write the changes, pairs (record, difference), to `sink`."""
+        self.changes().to(sink, name)
+
+    # Parts
+
+    def _stage(self, kind: str, name: str | None, apply: Callable[[Any], Batch]) -> Collection:
+        return Collection(self.stream._stage(kind, name, apply))
+
+    def _operator(self, kind: str, factory: Callable[[], Any], name: str | None) -> Collection:
+        chosen = name or self.stream.graph.fresh_name(kind)
+        return Collection(self.stream.unary(chosen, factory, BY_KEY, kind=kind))
+
+    def _reduce(self, kind: str, reducer: Callable[[], Reducer], name: str | None) -> Collection:
+        return self._operator(kind, lambda: Reduce(reducer()), name)
+
+
+def iterate(
+    initial: Sequence[Collection],
+    body: Callable[..., Sequence[Collection]],
+    limit: int = LIMIT,
+    name: str | None = None,
+) -> list[Collection]:
+    """Several collections that go round one loop together: `body` is given one a collection, and gives as many again.
+
+    >>> from timely.dataflow.dataflow import Dataflow
+    >>> flow = Dataflow()
+    >>> evens = from_records(flow.input("numbers"))
+    >>> halves, steps = iterate([evens, evens], lambda a, b: [a.map(lambda n: n // 2).distinct(), b], limit=50)
+    """
+    check_callable(body, "iterate")
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise GraphError(f"{user_site()}: a loop's limit is a number of iterations from 1 up, not {limit!r}")
+    outer = _together(*initial)
+    graph = outer[0].stream.graph
+    scope = graph.add_scope(name, outer[0].scope)
+    begun = [each.enter(scope) for each in outer]
+    loops = [feedback(scope, graph, f"{scope.name}-feedback-{n}") for n in range(len(begun))]
+    found = body(*(each.concat(back) for each, (_, back) in zip(begun, loops, strict=True)))
+    if len(found) != len(begun) or not all(isinstance(each, Collection) and each.scope is scope for each in found):
+        raise GraphError(
+            f"{user_site()}: the body of iterate() must return as many collections as it was given, {len(begun)}, each made "
+            "from its arguments"
+        )
+    for start, result, (close, _) in zip(begun, found, loops, strict=True):
+        close(result.minus(start), limit)
+    return [each.leave() for each in found]
+
+
+def feedback(scope: Scope, graph: Graph, name: str) -> tuple[Callable[[Collection, int], None], Collection]:
+    """What goes round in `scope`: a function that says, once, what that is, and the collection that comes round."""
+    node = add_feedback(graph, scope, None, name)
+    back = Collection(Stream(graph, scope, (Output(node.index),)))
+
+    def close(again: Collection, limit: int) -> None:
+        checked = again._operator("consolidate", lambda: Consolidate(scope.name, limit), f"{name}-consolidate")
+        checked.stream.connect_loop(Loop(graph, node.index))
+
+    return close, back
+
+
+def from_records(stream: Stream, name: str | None = None) -> Collection:
+    """The collection to which each record of `stream` is added once."""
+    return Collection(stream._stage("inserted", name, lambda batch: [(record, 1) for record in batch]))
+
+
+def from_changes(stream: Stream) -> Collection:
+    """The collection that `stream` changes: pairs (record, difference), as `Input` sends and `changes` gives them."""
+    return Collection(stream)
+
+
+def from_columns(stream: Any, key: str, value: str | None = None, diff: str | None = None) -> Collection:
+    """The collection of integers, or of pairs of integers, in columns of a stream of columns."""
+
+    def apply(batch: Batch) -> Batch:
+        def column(name: str) -> Any:
+            return batch[name].to_numpy()  # type: ignore[call-overload]
+
+        return [rows_of(column(key), value and column(value), 1 if diff is None else column(diff))]
+
+    staged = stream._stage("from_columns", None, apply)
+    return Collection(Stream(staged.graph, staged.scope, staged.outputs))
+
+
+def _together(*collections: Collection) -> list[Collection]:
+    """The collections in the innermost of their scopes."""
+    for each in collections:
+        if not isinstance(each, Collection):
+            raise GraphError(f"{user_site()}: a collection is wanted here, not {type(each).__name__}")
+    innermost = max((each.scope for each in collections), key=lambda scope: scope.depth)
+    return [each.enter(innermost) for each in collections]
+
+
+def _iteration(function: Callable[[Any, Any], Any], rows: Rows) -> Any:
+    return function(rows.key, None if rows.value[0] == NOTHING else rows.value)
+
+
+def _pair(record: Any) -> tuple[Any, Any]:
+    return record if of_key(record)[1] else (record, None)
+
+
+def _both(key: Any, left: Any, right: Any) -> Any:
+    return key, (left, right)
+
+
+def _left(key: Any, left: Any, right: Any) -> Any:
+    return key if left is None else (key, left)
+
+
+def _key_only(key: Any, value: Any) -> Any:
+    return key

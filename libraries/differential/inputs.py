@@ -1,0 +1,107 @@
+"""Inputs that are fed by hand, and what came out, as of an epoch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from libraries.differential.collection import Collection, from_changes
+from libraries.differential.rows import as_pairs, rows_of
+from runtime.session import InputHandle, Session
+from timely.data.batch import Batch
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import naming_the_line
+from timely.time import Time, leq
+
+
+def input_of(flow: Dataflow, name: str) -> Collection:
+    """A collection that is changed by hand, through `Input(session, name)`."""
+    return from_changes(flow.input(name))
+
+
+class Input:
+    """Changes the collection `input_of(flow, name)`, at the input's epoch.
+
+    With `checked`, it knows what is there, and refuses to remove what is not; that costs a dictionary of all records.
+    Otherwise a record that was removed more often than it was inserted is an error of the first verb that cannot do with it.
+    """
+
+    def __init__(self, session: Session, name: str, checked: bool = False) -> None:
+        self._handle: InputHandle = session.input(name)
+        self._name = name
+        self._there: Counter[Any] | None = Counter() if checked else None
+        self._values: dict[Any, Any] = {}
+
+    @naming_the_line
+    def change(self, record: Any, by: int) -> None:
+        """Insert `record` so many times, or, if that is less than 0, remove it."""
+        if self._there is not None:
+            if self._there[record] + by < 0:
+                raise ValueError(
+                    f"input {self._name!r}: {record!r:.200} is there {self._there[record]} times and cannot be removed "
+                    f"{-by} times"
+                )
+            self._there[record] += by
+            if not self._there[record]:
+                del self._there[record]
+        self._handle.send([(record, by)])
+
+    def insert(self, record: Any) -> None:
+        """Insert `record` once."""
+        self.change(record, 1)
+
+    def remove(self, record: Any) -> None:
+        """Remove `record` once."""
+        self.change(record, -1)
+
+    def insert_all(self, records: Iterable[Any]) -> None:
+        """Insert each record once."""
+        for record in records:
+            self.change(record, 1)
+
+    @naming_the_line
+    def columns(self, key: Any, value: Any = None, diff: Any = 1) -> None:
+        """Insert integers, or pairs of integers, given as arrays; with `diff` -1 remove them."""
+        rows = rows_of(key, value, diff)
+        if not len(rows):
+            return
+        if self._there is None:
+            self._handle.send([rows])
+        else:
+            for record, by in rows.pairs():
+                self.change(record, by)
+
+    def upsert(self, key: Any, value: Any) -> None:
+        """Let `value` take the place of the value that `key` was given before by this method; None: there is none any more."""
+        before = self._values.get(key)
+        if before is not None:
+            self.change((key, before), -1)
+        if value is None:
+            self._values.pop(key, None)
+        else:
+            self._values[key] = value
+            self.change((key, value), 1)
+
+    def advance_to(self, epoch: int) -> None:
+        """Promise to make no more changes before `epoch`."""
+        self._handle.advance_to(epoch)
+
+    def close(self) -> None:
+        """Promise to make no more changes."""
+        self._handle.close()
+
+
+def snapshot(captured: Iterable[tuple[Time, Batch]], epoch: int | None = None) -> dict[Any, int]:
+    """The records of a captured collection, and how often each is there: after all that came, or after `epoch`.
+
+    >>> snapshot([((0,), [("a", 1)]), ((1,), [("a", -1), ("b", 2)])])
+    {'b': 2}
+    """
+    there: dict[Any, int] = {}
+    for time, batch in captured:
+        if epoch is None or leq(time, (epoch,)):
+            assert isinstance(batch, list)
+            for record, by in as_pairs(batch):
+                there[record] = there.get(record, 0) + by
+    return {record: times for record, times in there.items() if times}

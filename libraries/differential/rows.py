@@ -1,0 +1,174 @@
+"""Changes of a collection: single ones as pairs (record, difference), many as columns, and how columns are summed up.
+
+A batch of a differential stream is a list of both: `Rows` are columns that travel as one item. So a change of one record costs
+no column, a change of a million no object a record, and both may come at one time on one stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from timely.data.batch import Batch
+
+I64: TypeAlias = npt.NDArray[np.int64]
+
+NOTHING = -(1 << 63)
+"""The value of a record that is no pair: such a record is its own key."""
+
+LEAST = -(1 << 62)
+"""The least integer that is its own code; what lies below stands for a value in a store (`values`)."""
+
+FEW = 32
+"""So many changes are handled one by one, in Python; more are handled as columns."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Changes of many records: integer pairs (key, value), or integers, whose `value` is NOTHING; and their differences."""
+
+    key: I64
+    value: I64
+    diff: I64
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        return self.key.nbytes + self.value.nbytes + self.diff.nbytes
+
+    def head(self, count: int) -> Rows:
+        """The first `count` of them."""
+        return Rows(self.key[:count], self.value[:count], self.diff[:count])
+
+    def pairs(self) -> list[tuple[Any, int]]:
+        """The same as pairs (record, difference)."""
+        if len(self.value) and self.value[0] == NOTHING:
+            return list(zip(self.key.tolist(), self.diff.tolist(), strict=True))
+        records = zip(self.key.tolist(), self.value.tolist(), strict=True)
+        return list(zip(records, self.diff.tolist(), strict=True))
+
+
+def rows_of(key: Any, value: Any = None, diff: Any = 1) -> Rows:
+    """Rows of integers: arrays or sequences; without `value` the records are the keys. `diff` may be one number for all.
+
+    Raises:
+        ValueError: for columns of different lengths, and for integers below -2**62.
+    """
+    keys = np.ascontiguousarray(key, np.int64)
+    values = np.full(len(keys), NOTHING, np.int64) if value is None else np.ascontiguousarray(value, np.int64)
+    diffs = np.full(len(keys), diff, np.int64) if np.ndim(diff) == 0 else np.ascontiguousarray(diff, np.int64)
+    if not len(keys) == len(values) == len(diffs):
+        raise ValueError(f"columns of one length are wanted, not of {len(keys)}, {len(values)} and {len(diffs)}")
+    if len(keys) and (keys.min() < LEAST or (value is not None and values.min() < LEAST)):
+        raise ValueError("columns hold integers from -2**62 up; send others as records")
+    return Rows(keys, values, diffs)
+
+
+def made_rows(made: Any, diff: Any) -> Rows:
+    """Columns of what a function of columns has made: a pair of arrays, or one."""
+    key, value = made if isinstance(made, tuple) else (made, None)
+    key = np.broadcast_to(np.asarray(key, np.int64), diff.shape)
+    value = (
+        np.full(len(key), NOTHING, np.int64)
+        if value is None
+        else np.broadcast_to(np.asarray(value, np.int64), diff.shape)
+    )
+    return Rows(key, value, diff)
+
+
+def of_key(record: Any) -> tuple[Any, bool]:
+    """The key of a record, and whether the record is a pair: what is no pair is its own key."""
+    if type(record) is tuple and len(record) == 2:
+        return record[0], True
+    return record, False
+
+
+def split(batch: Batch) -> tuple[list[tuple[Any, int]], list[Rows], int]:
+    """The single changes of a batch, its columns, and the number of changes in all."""
+    assert isinstance(batch, list)
+    if not any(type(item) is Rows for item in batch):
+        return list(batch), [], len(batch)
+    pairs: list[tuple[Any, int]] = []
+    columns: list[Rows] = []
+    for item in batch:
+        if type(item) is Rows:
+            columns.append(item)
+        else:
+            pairs.append(item)
+    return pairs, columns, len(pairs) + sum(map(len, columns))
+
+
+def as_pairs(batch: Batch) -> list[tuple[Any, int]]:
+    """All changes of a batch as pairs (record, difference)."""
+    pairs, columns, _ = split(batch)
+    for each in columns:
+        pairs += each.pairs()
+    return pairs
+
+
+def summed(columns: Sequence[I64], diff: I64) -> tuple[list[I64], I64]:
+    """The rows in order of their columns, each once, with the sum of its differences; without those whose sum is 0.
+
+    Columns whose ranges fit are packed into one integer a row, together with the difference, and sorted as such: that is much
+    faster than sorting by several columns.
+    """
+    count = len(diff)
+    if count < 2:
+        keep = diff != 0
+        return [column[keep] for column in columns], diff[keep]
+    lows = [int(column.min()) for column in (*columns, diff)]
+    bits = [(int(column.max()) - low).bit_length() for column, low in zip((*columns, diff), lows, strict=True)]
+    if sum(bits) < 64:
+        return _packed(columns, diff, lows, bits)
+    order = np.lexsort(tuple(reversed(columns)))
+    columns = [column[order] for column in columns]
+    new = np.zeros(count, np.bool_)
+    new[0] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return _added(columns, diff[order], np.flatnonzero(new))
+
+
+def _packed(columns: Sequence[I64], diff: I64, lows: list[int], bits: list[int]) -> tuple[list[I64], I64]:
+    # Unsigned: 63 bits are as good as 64, and no sign bit gets in the way.
+    word = np.zeros(len(diff), np.uint64)
+    for column, low, width in zip((*columns, diff), lows, bits, strict=True):
+        if width:
+            word <<= np.uint64(width)
+            word |= (column - low).view(np.uint64)
+    word.sort()
+    record = word >> np.uint64(bits[-1])
+    new = np.empty(len(word), np.bool_)
+    new[0] = True
+    np.not_equal(record[1:], record[:-1], out=new[1:])
+    differences = (word & np.uint64((1 << bits[-1]) - 1)).view(np.int64) + lows[-1]
+    if not new.all():
+        starts = np.flatnonzero(new)
+        differences = np.add.reduceat(differences, starts)
+        record = record[starts]
+    if not differences.all():
+        keep = differences != 0
+        differences, record = differences[keep], record[keep]
+    found: list[I64] = []
+    for low, width in zip(reversed(lows[:-1]), reversed(bits[:-1]), strict=True):
+        found.append((record & np.uint64((1 << width) - 1)).view(np.int64) + low)
+        record = record >> np.uint64(width)
+    return found[::-1], differences
+
+
+def _added(columns: Sequence[I64], diff: I64, starts: npt.NDArray[np.intp]) -> tuple[list[I64], I64]:
+    sums = np.add.reduceat(diff, starts)
+    keep = sums != 0
+    return [column[starts[keep]] for column in columns], sums[keep]
+
+
+def joined(columns: Sequence[I64]) -> I64:
+    """Columns one after the other; a single one as it is."""
+    return columns[0] if len(columns) == 1 else np.concatenate(columns) if columns else np.zeros(0, np.int64)

@@ -1,0 +1,304 @@
+"""Traces: all changes that a collection has seen, as sorted immutable runs of columns, merged geometrically.
+
+A change is (key, value, time, difference); times are kept as numbers of a short list of times that each run has. What came last
+is kept in a dictionary by key, which is read by single keys at once, until it is long enough to become a run. Neighbouring runs
+merge while the older is not much larger than the newer: n changes lie in O(log n) runs, and each is copied O(log n)
+times in all. (O'Neil et al., *The Log-Structured Merge-Tree*, 1996.)
+
+*Compaction*: nobody goes back below a frontier f, so all that is still asked for lies at times outside f. Where all of these
+have a coordinate of at least m, a smaller one cannot be told from m - 1, and becomes it: changes of many epochs then meet at
+one time, and those that cancel go. The new time lies in f as the old one does, so what storage has and what it has not are as
+before.
+(After McSherry et al., *Differential dataflow*, CIDR 2013, whose representatives lie outside f.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from libraries.differential.rows import I64, joined, summed
+from timely.data.routing import shards_of
+from timely.state.interface import WHOLE, Run, StateSize
+from timely.state.interface import Rows as RowCount
+from timely.time import Frontier, Time, leq
+
+SHARD = "shard()"
+"""The column of a saved run that holds the shard of each row's key (uint16)."""
+
+_RECENT = 4096
+"""So many changes in the dictionary become a run."""
+
+_LONG = 16
+"""More changes of one key in the dictionary are summed up, when there are twice as many as there were after the last time."""
+
+_LARGE, _LARGER, _SMALLER = 1 << 16, 2, 8
+"""Runs of more rows merge while the older has less than twice as many; smaller ones, in which single keys are looked up, while
+it has less than eight times as many: there are fewer of them then."""
+
+Change = tuple[int, Time, int]
+"""One change of a key: value, time, difference."""
+
+
+class _Sorted:
+    """An immutable run: columns in order of key, value and time."""
+
+    def __init__(self, key: I64, value: I64, at: I64, diff: I64, times: Sequence[Time]) -> None:
+        self.key = key
+        self.value = value
+        self.at = at
+        self.diff = diff
+        self.times = tuple(times)
+        self._first = int(key[0]) if len(key) else 0
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @cached_property
+    def _index(self) -> tuple[I64, npt.NDArray[np.intp], bool]:
+        """The distinct keys, where each begins (and, behind the last one, the end), and whether they have no gaps."""
+        starts = np.flatnonzero(np.concatenate([[True], self.key[1:] != self.key[:-1]]))
+        keys = self.key[starts]
+        dense = int(keys[-1]) - int(keys[0]) + 1 == len(keys)
+        return keys, np.append(starts, len(self.key)), dense
+
+    def find(self, wanted: I64) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Where the rows of each wanted key begin and end."""
+        keys, starts, dense = self._index
+        at = np.clip(wanted - keys[0], 0, len(keys) - 1) if dense else keys.searchsorted(wanted)
+        np.minimum(at, len(keys) - 1, out=at)
+        begin = starts[at]
+        end = np.where(keys[at] == wanted, starts[at + 1], begin)
+        return begin, end
+
+    def of(self, key: int) -> list[Change]:
+        """The changes of one key."""
+        keys, starts, dense = self._index
+        at = key - self._first if dense else int(keys.searchsorted(key))
+        if not 0 <= at < len(keys) or keys[at] != key:
+            return []
+        start, end = starts[at], starts[at + 1]
+        times = self.times
+        if end - start == 1:
+            return [(int(self.value[start]), times[self.at[start]], int(self.diff[start]))]
+        rows = slice(start, end)
+        numbers = map(times.__getitem__, self.at[rows].tolist())
+        return list(zip(self.value[rows].tolist(), numbers, self.diff[rows].tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Changes of some keys: of which of them, the value, the number of the time in `times`, the difference. In no order."""
+
+    key: npt.NDArray[np.intp]
+    value: I64
+    at: I64
+    diff: I64
+    times: list[Time]
+
+    def until(self, time: Time) -> npt.NDArray[np.bool_]:
+        """The changes at `time` or before it."""
+        within = np.array([leq(each, time) for each in self.times], np.bool_)
+        return np.ones(len(self.at), np.bool_) if within.all() else within[self.at]
+
+
+class Trace:
+    """The changes of one collection, by key. A `State` (timely.state.interface); codes are those of the operator's values."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._runs: list[_Sorted] = []
+        self._recent: dict[int, list[Change]] = {}
+        self._count = 0
+        self._long: dict[int, int] = {}
+        self._least: Time | None = None
+        self._depth = 0
+
+    # Writing
+
+    def add(self, key: I64, value: I64, time: Time, diff: I64) -> None:
+        """Changes at `time`, in order of key and value, each once."""
+        if len(key):
+            self._depth = len(time)
+            self._push(_Sorted(key, value, np.zeros(len(key), np.int64), diff, (time,)))
+
+    def add_one(self, key: int, value: int, time: Time, diff: int) -> None:
+        """One change at `time`."""
+        self._depth = len(time)
+        changes = self._recent.get(key)
+        if changes is None:
+            self._recent[key] = [(value, time, diff)]
+        else:
+            changes.append((value, time, diff))
+            if len(changes) > self._long.get(key, _LONG):
+                before = len(changes)
+                changes[:] = self._short(changes)
+                self._count -= before - len(changes)
+                self._long[key] = max(_LONG, 2 * len(changes))
+        self._count += 1
+        if self._count >= _RECENT:
+            self._settle()
+
+    def _short(self, changes: list[Change]) -> list[Change]:
+        sums: dict[tuple[int, Time], int] = {}
+        for value, time, diff in changes:
+            place = (value, self._advanced(time))
+            sums[place] = sums.get(place, 0) + diff
+        return [(value, time, diff) for (value, time), diff in sums.items() if diff]
+
+    def _advanced(self, time: Time) -> Time:
+        least = self._least
+        return time if least is None else tuple(map(max, time, least))
+
+    def _settle(self) -> None:
+        """Make a run of what is in the dictionary."""
+        if not self._count:
+            return
+        numbers: dict[Time, int] = {}
+        key: list[int] = []
+        value: list[int] = []
+        at: list[int] = []
+        diff: list[int] = []
+        for each, changes in self._recent.items():
+            for one, time, by in changes:
+                key.append(each)
+                value.append(one)
+                at.append(numbers.setdefault(time, len(numbers)))
+                diff.append(by)
+        self._recent, self._long, self._count = {}, {}, 0
+        columns = [np.array(column, np.int64) for column in (key, value, at)]
+        self._push(self._sum(columns, np.array(diff, np.int64), list(numbers)))
+
+    def _push(self, run: _Sorted) -> None:
+        runs = self._runs
+        if len(run):
+            runs.append(run)
+        while len(runs) > 1 and len(runs[-2]) < (_LARGER if len(runs[-1]) > _LARGE else _SMALLER) * len(runs[-1]):
+            newer, older = runs.pop(), runs.pop()
+            merged = self._merged(older, newer)
+            if len(merged):
+                runs.append(merged)
+
+    def _merged(self, *runs: _Sorted) -> _Sorted:
+        times = [time for run in runs for time in run.times]
+        shifts = np.cumsum([0, *(len(run.times) for run in runs)])
+        columns = [
+            np.concatenate([run.key for run in runs]),
+            np.concatenate([run.value for run in runs]),
+            np.concatenate([run.at + shift for run, shift in zip(runs, shifts, strict=False)]),
+        ]
+        return self._sum(columns, np.concatenate([run.diff for run in runs]), times)
+
+    def _sum(self, columns: list[I64], diff: I64, times: Sequence[Time]) -> _Sorted:
+        numbers: dict[Time, int] = {}
+        renumbered = np.array([numbers.setdefault(self._advanced(time), len(numbers)) for time in times], np.int64)
+        columns[2] = renumbered[columns[2]]
+        (key, value, at), diff = summed(columns, diff)
+        return _Sorted(key, value, at, diff, tuple(numbers))
+
+    # Reading
+
+    def history(self, keys: I64) -> History:
+        """The changes of `keys`, which rise."""
+        self._settle()
+        found: list[tuple[npt.NDArray[np.intp], I64, I64, I64]] = []
+        times: list[Time] = []
+        for run in self._runs:
+            begin, end = run.find(keys)
+            counts = end - begin
+            total = int(counts.sum())
+            if not total:
+                continue
+            of = np.repeat(np.arange(len(keys)), counts)
+            rows = np.arange(total) + np.repeat(begin - (np.cumsum(counts) - counts), counts)
+            found.append((of, run.value[rows], run.at[rows] + len(times), run.diff[rows]))
+            times += run.times
+        of, value, at, diff = (joined([each[i] for each in found]) for i in range(4))
+        return History(of, value, at, diff, times)
+
+    def changes(self, key: int) -> list[Change]:
+        """The changes of one key."""
+        found = list(self._recent.get(key, ()))
+        for run in self._runs:
+            found += run.of(key)
+        return found
+
+    def __len__(self) -> int:
+        return self._count + sum(map(len, self._runs))
+
+    # The state
+
+    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
+        """The changes at times in `upto` and not in `after`, in one run."""
+        return list(self.pieces(upto, after, lambda: WHOLE))
+
+    def pieces(self, upto: Frontier, after: Frontier, rows: RowCount) -> Iterator[Run]:
+        """The same in runs of about `rows()` rows: the shard, key, value, difference and coordinates of each change."""
+        self._settle()
+        for run in list(self._runs):
+            wanted = [time in upto and time not in after for time in run.times]
+            if not any(wanted):
+                continue
+            last = max(time for time, want in zip(run.times, wanted, strict=True) if want)
+            lanes = np.array(run.times, np.int64)
+            chosen = np.flatnonzero(np.array(wanted)[run.at])
+            start = 0
+            while start < len(chosen):
+                piece = chosen[start : start + rows()]
+                start += len(piece)
+                yield Run(last, self._table(run, piece, lanes))
+
+    @staticmethod
+    def _table(run: _Sorted, rows: npt.NDArray[np.intp], lanes: I64) -> pa.Table:
+        key, at = run.key[rows], run.at[rows]
+        columns = {SHARD: shards_of(spread(key)), "key": key, "value": run.value[rows], "diff": run.diff[rows]}
+        columns |= {f"time{lane}": lanes[at, lane] for lane in range(lanes.shape[1])}
+        return pa.table(columns)
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Replace everything held by what `runs` hold."""
+        self._clear()
+        tables = [run.batch for run in runs]
+        if not tables:
+            return
+        whole = pa.concat_tables(tables)
+        names = [name for name in whole.column_names if name.startswith("time")]
+        self._depth = len(names)
+        lanes = [whole[name].to_numpy() for name in names]
+        times, at = np.unique(np.stack(lanes, axis=1), axis=0, return_inverse=True)
+        columns = [whole["key"].to_numpy(), whole["value"].to_numpy(), at.reshape(-1).astype(np.int64)]
+        self._push(self._sum(columns, whole["diff"].to_numpy(), list(map(tuple, times.tolist()))))
+
+    def keep(self, frontier: Frontier) -> None:
+        """Drop the changes at times outside `frontier`."""
+        self._settle()
+        kept = []
+        for run in self._runs:
+            inside = np.array([time in frontier for time in run.times], np.bool_)
+            if not inside.all():
+                rows = inside[run.at]
+                run = _Sorted(run.key[rows], run.value[rows], run.at[rows], run.diff[rows], run.times)
+            if len(run):
+                kept.append(run)
+        self._runs = kept
+
+    def compact(self, frontier: Frontier) -> None:
+        """Times inside `frontier` need not be told apart any more; they become one as runs merge."""
+        if frontier.antichain:
+            self._least = tuple(max(0, min(lane) - 1) for lane in zip(*frontier.antichain, strict=True))
+
+    def size(self) -> StateSize:
+        """The size of the trace."""
+        return StateSize(len(self), 32 * len(self), len(self._runs) + bool(self._count))
+
+
+def spread(codes: I64) -> npt.NDArray[np.uint64]:
+    """Hashes of codes, for the shards of what is saved; routing is by the keys themselves."""
+    return codes.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
