@@ -227,8 +227,6 @@ class Coordinator:
         self._lose([(status, reason)])
 
     def _on_ticked(self) -> None:
-        if self.phase is JobPhase.CLOSING:
-            return
         silence = self.settings.heartbeat_seconds if self.phase is JobPhase.RUNNING else None
         overdue = [(status, why) for status in self.workers if (why := status.overdue(self._now, silence)) is not None]
         if overdue:
@@ -277,7 +275,6 @@ class Coordinator:
                 status.incarnation = join.incarnation
             return
         if status.presence in (Presence.BEHIND, Presence.JOINED, Presence.ALIVE) and join.incarnation > known:
-            status.incarnation = join.incarnation
             self._lose([(status, "another process took its place")], respawn=False)
             if self.phase is JobPhase.OVER:
                 return
@@ -381,7 +378,6 @@ class Coordinator:
         self._event("round", {"round": number, "alive": list(who)})
         for status in alive:
             status.memory = None
-            status.released = False
             limit = self.settings.pause_seconds + (0 if status.restored else self.settings.restore_seconds)
             status.must("drain its links", self._now + limit)
             self._effects.append(Send(status.worker, Drain(number, who)))
@@ -541,7 +537,7 @@ class Coordinator:
 
         To a new monitor it says so once, right after it has joined; the others may not be there yet.
         """
-        if self.phase not in (JobPhase.ASSEMBLING, JobPhase.RESTORING, JobPhase.RUNNING) or not status.restored:
+        if not status.restored:
             return
         for info, bound in zip(self.layout.processors, self.low_watermarks[status.worker]):
             if bound != info.everything:

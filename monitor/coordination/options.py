@@ -231,11 +231,18 @@ class Options:
         return last
 
     def reached(self, cuts: Sequence[Sequence[Bound]]) -> bool:
-        """True if every worker has completed, in this generation, at least `cuts[group][worker]`."""
-        return all(
-            upto is not None and all(done >= at[worker] for done, at in zip(upto, cuts))
-            for worker, upto in enumerate(self.upto)
-        )
+        """True if every worker has completed, in this generation, at least `cuts[group][worker]`.
+
+        Groups that keep nothing have no cuts: those must have come as far as the furthest of the others.
+        """
+        keep = {info.group for info in self.layout.processors if info.chain}
+        for worker, upto in enumerate(self.upto):
+            furthest = max((at_cut(cuts[group][worker], 1) for group in keep), default=nothing(1))
+            if upto is None or not all(
+                done >= (cuts[group][worker] if group in keep else furthest) for group, done in enumerate(upto)
+            ):
+                return False
+        return True
 
     def raise_watermarks(self) -> bool:
         """Let W rise to the greatest solution of all that is persisted and reported. Whether it did.

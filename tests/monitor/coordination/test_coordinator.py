@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from monitor.coordination.effects import Effect, Fail, Finished, Persist, Send
-from monitor.coordination.records import KeptDecision, KeptLayout, KeptRounds, KeptWatermarks, SavedJob
+from monitor.coordination.records import KeptDecision, KeptEvent, KeptLayout, KeptRounds, KeptWatermarks, SavedJob
 from monitor.coordination.supervision import Fence, Respawn, TimelineEvent
 from monitor.coordination.workers import JobPhase, Presence
 from recovery.errors import NoSolutionError
@@ -96,6 +96,10 @@ def test_a_failure_while_a_decision_is_written_waits_for_it() -> None:
     assert (first.worker, first.message.generation, first.message.catch_up) == (0, 2, True)
     assert (second.worker, second.message.generation, second.message.catch_up) == (1, 2, False)
     assert third == Send(1, Drain(3, (1,)))
+    coordinator.hear(join(0, 3, 2), 2.0)
+    coordinator.hear(Drained(1, 3, memory()), 2.0)
+    write(coordinator)
+    assert coordinator.phase is JobPhase.RESTORING  # what had failed before is in this decision: no further round
 
 
 def test_drained_of_an_earlier_round_does_not_count() -> None:
@@ -178,6 +182,7 @@ def test_failing_again_and_again_without_progress_fails_the_job() -> None:
         coordinator.lost(1, incarnation, 1.0, "out of memory")
         coordinator.hear(join(1, incarnation + 1, 1), 1.0)
     (fail,) = [effect for effect in coordinator.take() if isinstance(effect, Fail)]
+    assert fail.lost
     assert fail.reason.startswith("worker 1 has failed 3 times")
     assert fail.reason.endswith("out of memory")
     assert coordinator.phase is JobPhase.OVER
@@ -257,6 +262,8 @@ def test_a_new_monitor_begins_a_round_if_anything_is_unlike(how: str) -> None:
     if how == "behind":
         assert effects[0] == Send(1, Decision(4, (GROUND, GROUND), (), (GROUND, GROUND)))
         assert effects[-1] == Send(1, Drain(5, alive))
+        coordinator.hear(Restored(1, 4), 0.0)  # all have now applied it, but some have paused since
+        assert coordinator.phase is JobPhase.GATHERING
 
 
 def test_a_survivor_that_was_given_up_is_fenced() -> None:
@@ -265,6 +272,8 @@ def test_a_survivor_that_was_given_up_is_fenced() -> None:
     coordinator.take()
     coordinator.hear(join(0, 3, 4, True), 0.0)
     assert without_events(coordinator) == [Fence(0, 3, "it was given up")]
+    coordinator.lost(0, 3, 1.0, "it was fenced")  # which is no further failure, and its replacement is on the way
+    assert coordinator.take() == []
 
 
 def test_a_worker_with_another_program_is_refused() -> None:
@@ -278,6 +287,7 @@ def test_a_worker_with_another_program_is_refused() -> None:
     assert isinstance(fail, Fail)
     assert "'clean' is new" in fail.reason
     assert refused.message.reason == fail.reason
+    assert not fail.lost
 
 
 def test_a_worker_that_is_not_of_the_job_is_refused() -> None:
@@ -318,6 +328,7 @@ def test_the_end() -> None:
     assert coordinator.phase is JobPhase.RUNNING  # what worker 0 said before it failed does not count
     coordinator.hear(Released(0), 1.0)
     assert coordinator.phase is JobPhase.CLOSING
+    coordinator.tick(1e9)  # who is done for good has no deadline
     coordinator.lost(1, 1, 1.0, "it has ended")
     while coordinator.phase is JobPhase.CLOSING:
         write(coordinator)
@@ -406,8 +417,10 @@ def test_who_is_behind_may_join_twice_for_that_is_what_it_is_told() -> None:
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = DrivenCoordinator(PLAN, saved, settings())
     coordinator.hear(join(0, 1, 2), 0.0)
+    assert coordinator.workers[0].presence is Presence.BEHIND
     coordinator.hear(join(0, 1, 4), 0.0)
     assert not any(isinstance(effect, Fence) for effect in coordinator.take())
+    assert (coordinator.workers[0].presence, coordinator.workers[0].failures) == (Presence.JOINED, 0)
 
 
 def test_a_process_that_was_lost_before_it_joined_is_known_when_it_joins_late() -> None:
@@ -417,6 +430,7 @@ def test_a_process_that_was_lost_before_it_joined_is_known_when_it_joins_late() 
     coordinator.take()
     coordinator.hear(join(0, 2, 1), 1.0)
     assert coordinator.take() == []
+    assert coordinator.workers[0].presence is Presence.ABSENT
     coordinator.hear(join(0, 3, 1), 1.0)
     assert coordinator.workers[0].presence is Presence.JOINED
 
@@ -506,3 +520,115 @@ def test_a_new_monitor_hears_at_once_that_everything_is_released() -> None:
     while coordinator.phase is JobPhase.ASSEMBLING:
         write(coordinator)
     assert coordinator.phase in (JobPhase.CLOSING, JobPhase.OVER)
+
+
+@pytest.mark.parametrize("how", ["refused", "replaced once too often"])
+def test_a_job_that_has_failed_tells_nobody_anything_more(how: str) -> None:
+    """Not even who is behind, and would have been told what was decided."""
+    if how == "refused":
+        saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+        coordinator = DrivenCoordinator(PLAN, saved, settings())
+        coordinator.hear(join(0, 1, 2, layout=layout(*FIREWALL)), 0.0)
+    else:
+        coordinator = running(attempts=1)
+        coordinator.hear(join(0, 2, 0), 0.0)
+    assert isinstance(without_events(coordinator)[-1], Fail)
+    assert coordinator.phase is JobPhase.OVER
+
+
+def test_a_failure_of_the_program_is_durable_before_it_ends_the_job() -> None:
+    coordinator = running()
+    coordinator.broke(1, "ZeroDivisionError in operator 'count'", 2.0)
+    told, persist = coordinator.take()
+    data = {"worker": 1, "text": "ZeroDivisionError in operator 'count'"}
+    assert told == TimelineEvent("error", 2.0, data)
+    assert isinstance(persist, Persist)
+    assert persist.records[-1] == KeptEvent("error", 2.0, data)
+    coordinator.stored(persist.ticket)
+    assert coordinator.take() == [Fail("ZeroDivisionError in operator 'count'")]
+
+
+def test_what_is_said_twice_in_a_round_counts_once() -> None:
+    coordinator = running()
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(Drained(1, 2, memory()), 1.0)
+    coordinator.take()
+    coordinator.hear(Drained(1, 2, ()), 1.0)
+    assert coordinator.take() == []
+
+
+def test_who_is_still_restoring_when_a_round_begins_has_the_time_for_both() -> None:
+    coordinator = running(join_seconds=1e6, pause_seconds=4.0, restore_seconds=6.0)
+    respawned(coordinator, 2)
+    write(coordinator)
+    coordinator.lost(0, 2, 100.0, "killed")
+    coordinator.take()
+    coordinator.tick(109.9)
+    assert without_events(coordinator) == []
+    coordinator.tick(110.0)
+    assert without_events(coordinator)[0] == Fence(1, 1, "it did not drain its links in time")
+
+
+def test_a_new_monitor_hears_of_a_cut_of_the_earlier_one_before_all_have_joined() -> None:
+    saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
+    write(coordinator)
+    coordinator.hear(join(0, 3, 4, True), 0.0)
+    coordinator.hear(Durable(0, 4, 0, (3,), xis(3)), 0.0)
+    coordinator.hear(join(1, 3, 4, True, durable=xis(3)), 0.0)
+    assert coordinator.phase is JobPhase.RUNNING
+    assert coordinator.options.watermarks == (((3,), (3,)),) * 2
+
+
+def test_what_keeps_nothing_lets_w_rise_when_it_comes_to_where_the_others_had_been_saved_before() -> None:
+    """At the end of input there may be no further cut that would do it."""
+    plan = layout("a source, q any, b chain", "a|q, q|b", 1)
+    saved = SavedJob(plan, None, KeptDecision(4, 2, ((None,) * 3,), ()))
+    coordinator = DrivenCoordinator(plan, saved, settings(awaited=[0]))
+    write(coordinator)
+    five = (Xi(0, (5,), ((0,),)), Xi(2, (5,), ()))
+    coordinator.hear(join(0, 3, 4, True, layout=plan, durable=five), 0.0)
+    assert coordinator.phase is JobPhase.RUNNING
+    assert coordinator.options.watermarks == (((5,), (0,), (0,)),)
+    coordinator.hear(Completed(0, 4, ((4,),) * 3), 1.0)
+    assert coordinator.options.watermarks == (((5,), (0,), (0,)),)
+    coordinator.hear(Completed(0, 4, ((5,),) * 3), 1.0)
+    assert coordinator.options.watermarks == (((5,), (5,), (5,)),)
+
+
+def test_the_next_cut_is_announced_when_the_last_one_is_there() -> None:
+    coordinator = running()
+    for epoch in (3, 5):
+        for worker in range(2):
+            coordinator.hear(Completed(worker, 1, ((epoch,),)), 1.0)
+    assert [effect for effect in without_events(coordinator) if isinstance(effect, Send)] == [
+        Send(worker, Cut(1, 0, (3,))) for worker in range(2)
+    ]
+    for worker in range(2):
+        coordinator.hear(Durable(worker, 1, 0, (3,), xis(3)), 1.0)
+    assert Send(1, Cut(1, 0, (5,))) in coordinator.take()
+
+
+def test_nothing_is_cut_while_the_job_goes_back() -> None:
+    coordinator = running()
+    coordinator.hear(Completed(0, 1, ((5,),)), 1.0)
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.take()
+    coordinator.hear(Completed(1, 1, ((5,),)), 1.0)
+    coordinator.tick(2.0)
+    assert coordinator.take() == []
+
+
+def test_a_process_that_has_restored_nothing_yet_has_no_memory_to_lose() -> None:
+    coordinator = DrivenCoordinator(PLAN, None, settings())
+    coordinator.take()
+    coordinator.hear(join(0, 1, 0, alive=True), 0.0)
+    assert coordinator.take() == []
+    assert coordinator.workers[0].presence is Presence.JOINED
+
+
+def test_the_process_that_failed_is_the_one_whose_place_was_taken() -> None:
+    coordinator = running()
+    coordinator.hear(join(0, 2, 1), 1.0)
+    (failure,) = [each for each in coordinator.take() if isinstance(each, TimelineEvent) and each.kind == "failure"]
+    assert failure.data == {"worker": 0, "incarnation": 1, "reason": "another process took its place"}

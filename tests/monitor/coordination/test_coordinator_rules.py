@@ -101,22 +101,13 @@ def released_before() -> Any:
     return early, coordinator.phase
 
 
-for _name, _changes in {
-    "released in this generation": (
-        Change(Coordinator, "_begin", "status.released = False", GONE),
-        Change(Coordinator, "_decide_for", "status.restored = status.released = False", "status.restored = False"),
+for _name, _change in {
+    "released in this generation": Change(
+        Coordinator, "_decide_for", "status.restored = status.released = False", "status.restored = False"
     ),
-    "released after it was restored": (
-        Change(
-            Coordinator,
-            "_on_released",
-            "self.phase not in ... or not status.restored",
-            "False",
-        ),
-        Change(Coordinator, "_decide_for", "status.restored = status.released = False", "status.restored = False"),
-    ),
+    "released after it was restored": Change(Coordinator, "_on_released", "not status.restored", "False"),
 }.items():
-    rule(_name, EARLIER, released_before, (JobPhase.RUNNING, JobPhase.CLOSING), *_changes)
+    rule(_name, EARLIER, released_before, (JobPhase.RUNNING, JobPhase.CLOSING), _change)
 
 
 def of_earlier_incarnations() -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import msgspec
 import pytest
 
 from monitor.coordination.commit import GroupCommit
-from monitor.coordination.cuts import Cuts
+from monitor.coordination.cuts import Cuts, cut_event
 from monitor.coordination.effects import Persist
 from monitor.coordination.handshake import layout_changes, refusal
 from monitor.coordination.records import (
@@ -23,10 +25,11 @@ from monitor.coordination.records import (
     slot,
 )
 from recovery.layout import GroupInfo
-from recovery.metadata import NEVER
+from recovery.metadata import NEVER, Bound, at_epoch, nothing
 from recovery.protocol import Join
 from tests.recovery.layouts import FIREWALL, LINE, layout
 from timely.errors import ProtocolError
+from timely.time import FINITE
 
 
 def test_a_cut_is_due_after_its_seconds_and_only_past_the_last() -> None:
@@ -74,6 +77,57 @@ def test_who_is_further_already_is_left_out() -> None:
     cuts = Cuts([GroupInfo(1, None)], [[(2,), (9,)]], 0.0)
     assert cuts.due([(4,)], 0.0) == [(0, (4,), [0])]
     assert cuts.durable(0, 0, (4,)) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cut_is_the_last_one_that_is_complete_and_the_next_waits_for_all_that_were_asked(seed: int) -> None:
+    """Of two workers, in a loop too: asked is who does not have the cut, once, and never less."""
+    random = Random(seed)
+    depth = 1 + seed % 2
+    last: list[Bound] = [nothing(depth), (*at_epoch(random.randrange(3), depth)[:-1], random.randrange(2))]
+    upto = nothing(depth)
+    cuts = Cuts([GroupInfo(1, 0.5, depth=depth)], [list(last)], 0.0)
+    asked: set[int] = set()
+    cut, announced, made = upto, 0.0, 0
+    for now in map(float, range(1, 60)):
+        more = random.choice([0, 0, 0, 1])
+        upto = at_epoch(upto[0] + 1, depth) if more else (*upto[:-1], upto[-1] + (random.randrange(2) or depth == 1))
+        found = cuts.due([upto], now)
+        if asked or upto <= min(last):
+            assert found == []
+        else:
+            within = upto[0] == min(last)[0]
+            cut, announced = upto if within else at_epoch(upto[0], depth), now
+            asked = {worker for worker, there in enumerate(last) if there < cut}
+            assert found == [(0, cut, sorted(asked))]
+            made += 1
+        assert cuts.outstanding == ([(0, cut)] if asked else [])
+        worker, late = random.randrange(2), random.choice([cut, cut, nothing(depth)])
+        if late == cut or random.random() < 0.3:  # it says it again, or was not asked, or means an earlier cut
+            counts = late == cut and worker in asked
+            last[worker] = max(last[worker], late)
+            asked -= {worker} if counts else set()
+            assert cuts.durable(0, worker, late) == (announced if counts and not asked else None)
+    assert made > 5
+
+
+@pytest.mark.parametrize(
+    ("cut", "data"),
+    [
+        ((4,), {"epoch": 4}),
+        ((4, 0), {"epoch": 4}),
+        ((4, 2), {"epoch": 4, "iteration": 2}),
+        ((4, 2, 0), {"epoch": 4, "iteration": 2}),
+        ((4, 0, 3), {"epoch": 4, "iteration": 0}),
+        ((FINITE - 1,), {"epoch": FINITE - 1}),
+        ((FINITE,), {"epoch": -1}),
+        ((NEVER, 0), {"epoch": -1}),
+    ],
+)
+def test_the_timeline_has_a_cut_within_an_epoch_with_its_iteration_and_the_end_as_an_epoch_before_all(
+    cut: Bound, data: dict[str, int]
+) -> None:
+    assert cut_event(7, cut) == {"group": 7, **data}
 
 
 def test_what_comes_during_a_write_goes_into_the_next_together() -> None:

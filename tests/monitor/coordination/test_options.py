@@ -133,6 +133,8 @@ def test_who_has_a_later_checkpoint_already_is_left_out_of_a_cut() -> None:
     assert [chain[-1][0] for chain in options.chains if chain] == [(5,), (4,), (4,)]
     with pytest.raises(ReportError, match=r"too many or too few: .*'out'"):
         options.durable(0, 0, (5,), [Xi(2, (5,), ((5,),))])
+    options.durable(0, 0, (5,), [Xi(2, (5,), ((5,),)), Xi(3, (5,), ())])  # who has just that one need not tell it again
+    assert [len(chain) for chain in options.chains] == [1, 0, 3, 3]
 
 
 def test_whether_all_have_completed_what_was_persisted_before() -> None:
@@ -142,6 +144,23 @@ def test_whether_all_have_completed_what_was_persisted_before() -> None:
     assert not options.reached([[(3,)]])
     options.complete(0, ((3,),))
     assert options.reached([[(3,)]])
+    two = Options(layout(*LINE, 2))
+    two.complete(0, ((3,),))
+    assert not two.reached([[(3,), (3,)]])
+    two.complete(1, ((2,),))
+    assert not two.reached([[(3,), (3,)]])
+    assert two.reached([[(3,), (2,)]])
+
+
+def test_a_group_that_keeps_nothing_must_come_as_far_as_the_furthest_of_those_that_do() -> None:
+    options = Options(layout("a source, q any, b chain", "a|q, q|b", 1))
+    for upto, there in (((4,), False), ((5,), True)):
+        options.complete(0, ((5,), upto, (5,)))
+        assert options.last_cuts()[1] == [(NEVER,)]
+        assert options.reached([[(3,)], [(NEVER,)], [(5,)]]) == there
+        assert (
+            options.reached([[(4, 1)], [(NEVER,)], [(4,)]]) == there
+        )  # in the midst of an epoch, all of it has entered
 
 
 def test_what_a_worker_offers_when_it_joins_counts_for_w() -> None:
@@ -158,6 +177,11 @@ def test_what_sends_nothing_does_not_go_back_either() -> None:
     available.durable(0, 1, (3,), [Xi(1, (3,), ())])
     with pytest.raises(ReportError, match="after one at"):
         available.durable(0, 1, (2,), [Xi(1, (2,), ())])
+
+
+def test_what_keeps_nothing_offers_no_checkpoint() -> None:
+    with pytest.raises(ReportError, match=r"'map'.*has none"):
+        line().join(0, [Xi(1, (3,), ((3,),))])
 
 
 def test_the_beginning_is_no_checkpoint() -> None:
@@ -194,6 +218,9 @@ def test_checkpoints_may_be_told_twice_but_not_go_back() -> None:
     two = [Xi(0, (2,), ((2,),)), Xi(2, (2,), ((2,),)), Xi(3, (2,), ())]
     options.durable(0, 0, (3,), three)
     options.durable(0, 0, (3,), three)
+    assert [len(chain) for chain in options.chains] == [1, 0, 1, 1]
+    with pytest.raises(ReportError, match="after one at"):
+        options.durable(0, 0, (3,), [Xi(0, (3,), ((4,),)), *three[1:]])
     with pytest.raises(ReportError, match=r"'read'.*worker 0"):
         options.durable(0, 0, (2,), two)
 
@@ -237,6 +264,10 @@ def test_memory_must_fit_the_layout() -> None:
             options.memory(0, (held, *good[1:]))
     with pytest.raises(ReportError, match="the memory of 8 processors"):
         options.memory(0, (*good, good[0]))
+    (inner, *_) = (p for p, info in enumerate(options.layout.processors) if info.depth == 2)
+    within = InMemory((3, -1), (3, 0), good[inner].delivered, good[inner].discards)
+    with pytest.raises(ReportError, match="is no bound"):
+        options.memory(0, (*good[:inner], within, *good[inner + 1 :]))
     wrong = InMemory(good[1].upto, good[1].notified, ((-1,),), good[1].discards)
     with pytest.raises(ReportError, match="is no bound"):
         options.memory(0, (good[0], wrong, *good[2:]))
