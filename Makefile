@@ -15,6 +15,7 @@ demo: .venv/.run ## run the demo
 	@$(VENV)/falkirk demo
 
 test: .venv/.dev ## check style and types, then run the tests
+	@$(VENV)/falkirk prepare >/dev/null 2>&1 &
 	@echo "Checking style" && $(VENV)/ruff check --quiet --output-format concise .
 	@$(VENV)/ruff format --quiet --check --output-format concise .
 	@echo "Checking types" && $(VENV)/mypy --no-error-summary

@@ -465,6 +465,14 @@ def doctor(
     _guarded(lambda: examine(folder), traceback=False)
 
 
+@app.command()
+def prepare() -> None:
+    """Record what Java loads for Spark, once on a machine, in a minute and 200 MB: Spark then starts in half the time."""
+    from falkirk.prepare_spark import prepare_spark
+
+    _guarded(prepare_spark, traceback=False)
+
+
 def main() -> None:
     """The entry point of the command `falkirk`."""
     signal.signal(signal.SIGINT, _stop_at_once)

@@ -22,6 +22,9 @@ settings.register_profile("soak", _base, max_examples=5_000)
 _found = (Phase.explicit, Phase.generate)
 settings.register_profile("mutation", _base, derandomize=True, max_examples=20, phases=_found, database=None)
 
+# A Spark of a test lives for a minute: Java's second compiler, and a collector with threads, cost more than they give there.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 settings.load_profile(os.environ.get("FALKIRK_TEST_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import timely
 from libraries.spark import cluster_meeting
+from libraries.spark.class_cache import options_to_use
 from libraries.spark.errors import SparkError
 from libraries.spark.java import find_java, home_for_spark
 from libraries.spark.session import SparkOptions, check_master, environment, open_session, settings
@@ -91,7 +92,8 @@ class SparkCluster:
         check_master(options.master)
         folder = self._resources.enter_context(closing(Scratch("spark"))).path
         made = settings(options, folder) | _BARRIER
-        variables = environment(options, home_for_spark(find_java(), folder))
+        java = find_java()
+        variables = environment(options, home_for_spark(java, folder), java_options=options_to_use(java))
         variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", variables["PYSPARK_PYTHON"])
         if _on_this_machine(options.master):
             made |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from libraries.spark.class_cache import options_to_use
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.java import find_java, home_for_spark
 from libraries.spark.protocol import (
@@ -268,7 +269,7 @@ class _SparkProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env=environment(options, home),
+                    env=environment(options, home, java_options=options_to_use(java)),
                     start_new_session=True,
                 )
         except OSError as error:

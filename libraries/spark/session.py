@@ -110,8 +110,10 @@ def settings(options: SparkOptions, folder: Path) -> dict[str, str]:
     return made | dict(options.config)
 
 
-def environment(options: SparkOptions, java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a process that Spark is to run in."""
+def environment(
+    options: SparkOptions, java_home: Path, environ: Mapping[str, str] = os.environ, java_options: str = ""
+) -> dict[str, str]:
+    """The environment of a process that Spark is to run in. `java_options` come before those that `environ` has."""
     made = dict(environ)
     if any(name.startswith(_STARTED_BY_EXECUTOR) for name in made):
         # A worker on a cluster: its pyspark belongs to the Spark that has started it.
@@ -122,6 +124,8 @@ def environment(options: SparkOptions, java_home: Path, environ: Mapping[str, st
     made["JAVA_HOME"] = str(java_home)
     made["PYSPARK_PYTHON"] = made["PYSPARK_DRIVER_PYTHON"] = sys.executable
     made["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    if java_options:
+        made["SPARK_SUBMIT_OPTS"] = f"{java_options} {made.get('SPARK_SUBMIT_OPTS', '')}".strip()
     if options.local:
         made["SPARK_LOCAL_IP"] = "127.0.0.1"
     return made

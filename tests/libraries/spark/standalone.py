@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyspark
 
+from libraries.spark.class_cache import options_to_use
 from libraries.spark.java import find_java, home_for_spark
 from libraries.spark.session import SparkOptions, environment
 
@@ -47,7 +48,10 @@ def _until(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> re.Matc
 @contextmanager
 def standalone_cluster(folder: Path, workers: int, cores: int = 1) -> Iterator[str]:
     """The address of its master, while it runs. Logs are in `folder`."""
-    variables = environment(SparkOptions(), home_for_spark(find_java(), folder))
+    java = find_java()
+    variables = environment(SparkOptions(), home_for_spark(java, folder))
+    # Master, workers and executors live as shortly as other Sparks of the tests do (tests/conftest.py).
+    variables["JDK_JAVA_OPTIONS"] = f"{os.environ['SPARK_SUBMIT_OPTS']} {options_to_use(java)}".strip()
     del variables["PYTHONPATH"]  # what the job needs must come with it
     variables |= {"SPARK_HOME": str(_HOME), "SPARK_LOCAL_DIRS": str(folder / "local"), "SPARK_DAEMON_MEMORY": "256m"}
     processes = []

@@ -1,0 +1,25 @@
+"""Starting Spark for a test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from libraries.spark.host import SparkHost
+
+_SECONDS = 180.0
+
+
+@contextmanager
+def started(host: SparkHost) -> Iterator[SparkHost]:
+    """Wait until Spark is there; stop it in the end."""
+    try:
+        host.warm()
+        deadline = time.monotonic() + _SECONDS
+        while host.pid is None:
+            assert time.monotonic() < deadline, "Spark did not start"
+            time.sleep(0.1)
+        yield host
+    finally:
+        host.stop()
