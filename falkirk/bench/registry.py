@@ -94,6 +94,41 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "components",
+        "connected components of so many random nodes and five times as many edges, from nothing to the answer",
+        "s",
+        200_000,  # nodes
+        (
+            Variant("falkirk", "components.py"),
+            Variant("numpy_label_propagation", "components.py", "numpy", workers=(1,)),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
+        "components_change",
+        "one edge comes or goes, half as many again as there are nodes, so that components split and merge (median)",
+        "ms",
+        80_000,  # nodes
+        (Variant("falkirk", "components.py", "change"),),
+        higher_is_better=False,
+    ),
+    Bench(
+        "reach",
+        "nodes reached from 10 roots, twice as many edges as nodes; a thousand edges replaced an epoch (median)",
+        "ms",
+        200_000,  # nodes
+        (Variant("falkirk", "reach.py"),),
+        higher_is_better=False,
+    ),
+    Bench(
+        "join",
+        "changes of 10,000 rows against so many that are arranged by 1,000,000 keys (median); the best loop of NumPy for that",
+        "ms",
+        5_000_000,  # rows
+        (Variant("falkirk", "join.py"), Variant("numpy_search", "join.py", "numpy", workers=(1,))),
+        higher_is_better=False,
+    ),
+    Bench(
         "scale",
         "cost of idle operators, and what workers say to each other",
         "us/epoch",

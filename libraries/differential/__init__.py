@@ -31,6 +31,7 @@ from libraries.differential.collection import (
     from_changes,
     from_columns,
     from_records,
+    grow,
     iterate,
 )
 from libraries.differential.inputs import Input, input_of, snapshot
@@ -44,6 +45,7 @@ __all__ = [
     "from_changes",
     "from_columns",
     "from_records",
+    "grow",
     "input_of",
     "iterate",
     "rows_of",

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from libraries.differential.pending import Pending
 from libraries.differential.reducers import Reducer
-from libraries.differential.rows import FEW, I64, NOTHING, Rows, as_pairs, joined, made_rows, split, summed
+from libraries.differential.rows import FEW, I64, NOTHING, Rows, as_pairs, distinct, joined, made_rows, split, summed
 from libraries.differential.trace import Change, History, Trace
 from libraries.differential.values import Values, are_integers
 from timely.data.batch import Batch
@@ -103,10 +103,12 @@ def _send_many(ctx: Context, values: Values, key: I64, value: I64, diff: I64) ->
         ctx.send(list(zip(records, diff.tolist(), strict=True)))
 
 
-def _distinct(rising: I64) -> I64:
+def _groups(rising: I64) -> tuple[I64, npt.NDArray[np.intp]]:
+    """The distinct numbers, and where each begins, with the end behind the last one."""
     new = np.ones(len(rising), np.bool_)
     np.not_equal(rising[1:], rising[:-1], out=new[1:])
-    return rising[new]
+    starts = np.flatnonzero(new)
+    return rising[starts], np.append(starts, len(rising))
 
 
 class _Pended(Operator):
@@ -123,15 +125,15 @@ class _Pended(Operator):
 
     def _later_many(self, ctx: Context, time: Time, keys: I64, history: History, rows: npt.NDArray[np.bool_]) -> None:
         """Leave the keys of the given rows of a history for the times at which these and `time` meet."""
-        if not rows.any():
-            return
-        of, at = history.key[rows], history.at[rows]
-        dues: dict[Time, list[int]] = {}
-        for number in np.unique(at).tolist():
-            dues.setdefault(join(history.times[number], time), []).append(number)
-        for due, numbers in dues.items():
-            self._pending.add(time, due, keys[np.unique(of[np.isin(at, numbers)])])
-            ctx.notify_at(due)
+        if rows.any():
+            for due, numbers in history.dues(time, history.at[rows]).items():
+                self._leave(ctx, time, due, keys, history.key[rows & numbers[history.at]])
+
+    def _leave(self, ctx: Context, time: Time, due: Time, keys: I64, which: npt.NDArray[np.intp]) -> None:
+        chosen = np.zeros(len(keys), np.bool_)
+        chosen[which] = True
+        self._pending.add(time, due, keys[chosen])
+        ctx.notify_at(due)
 
 
 _MANY = 16
@@ -249,19 +251,27 @@ class Reduce(_Pended):
     def _many(self, ctx: Context, time: Time, sums: Sums, pended: I64) -> None:
         key, value, diff = sums
         self._in.add(key, value, time, diff)
-        keys = _distinct(key)
+        keys, starts = _groups(key)
         if len(pended):
-            keys = np.union1d(keys, pended)
-        history = self._in.history(keys)
-        until = history.until(time)
-        self._later_many(ctx, time, keys, history, ~until)
-        of, value, diff = self._as_of(history, until)
-        of, value, times = self._outputs(keys, of, value, diff, time)
+            keys = distinct(np.concatenate([keys, pended]))
         before = self._out.history(keys)
-        until = before.until(time)
+        gave = self._as_of(before, before.until(time))
+        made = None
+        if (
+            not len(pended)
+            and self._in.all_until(time)
+            and diff.min(initial=1) > 0
+            and (self._reducer.on_codes or are_integers(value))
+        ):
+            # Nothing can be due later, and nothing has gone: what was given before may tell what is to be given now.
+            made = self._reducer.grown(gave, (np.repeat(np.arange(len(keys)), starts[1:] - starts[:-1]), value, diff))
+        if made is None:
+            history = self._in.history(keys)
+            until = history.until(time)
+            self._later_many(ctx, time, keys, history, ~until)
+            made = self._outputs(keys, *self._as_of(history, until), time)
         (of, value), diff = summed(
-            [joined([of, before.key[until]]), joined([value, before.value[until]])],
-            joined([times, -before.diff[until]]),
+            [joined([made[0], gave[0]]), joined([made[1], gave[1]])], joined([made[2], -gave[2]])
         )
         key = keys[of]
         self._out.add(key, value, time, diff)
@@ -402,7 +412,7 @@ class Join(_Pended):
         key, value, diff = new
         if not len(key) or not len(others):
             return
-        keys = _distinct(key)
+        keys, starts = _groups(key)
         history = others.history(keys)
         until = history.until(time)
         if until.all():
@@ -410,7 +420,6 @@ class Join(_Pended):
         else:
             self._later_many(ctx, time, keys, history, ~until)
             of, other, by = history.key[until], history.value[until], history.diff[until]
-        starts = np.append(np.searchsorted(key, keys), len(key))
         rows, theirs = _products(of, starts)
         one, two = (other[theirs], value[rows]) if turned else (value[rows], other[theirs])
         self._send(ctx, key[rows], one, two, diff[rows] * by[theirs])

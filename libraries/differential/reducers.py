@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from libraries.differential.rows import I64
+from libraries.differential.rows import I64, summed
 
 Group = list[tuple[Any, int]]
 """Values, and how often each is there."""
@@ -39,12 +39,20 @@ class Reducer:
         """The output of many keys, for integers."""
         raise NotImplementedError
 
+    def grown(self, before: Columns, new: Columns) -> Columns | None:
+        """The output of many keys from what it was before and what was inserted since; None if that does not tell it."""
+        return None
+
 
 def _starts(key: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     new = np.empty(len(key), np.bool_)
     new[:1] = True
     np.not_equal(key[1:], key[:-1], out=new[1:])
     return np.flatnonzero(new)
+
+
+def _ones(before: Columns, new: Columns) -> I64:
+    return np.ones(len(before[0]) + len(new[0]), np.int64)
 
 
 class Distinct(Reducer):
@@ -57,6 +65,10 @@ class Distinct(Reducer):
 
     def many(self, columns: Columns) -> Columns:
         key, value, times = columns
+        return key, value, np.ones_like(times)
+
+    def grown(self, before: Columns, new: Columns) -> Columns:
+        (key, value), times = summed([np.concatenate(pair) for pair in zip(before[:2], new[:2])], _ones(before, new))
         return key, value, np.ones_like(times)
 
 
@@ -107,6 +119,10 @@ class Extreme(Reducer):
         if self._greatest:
             at = np.append(at[1:], len(key)) - 1
         return key[at], value[at], np.ones(len(at), np.int64)
+
+    def grown(self, before: Columns, new: Columns) -> Columns:
+        (key, value), times = summed([np.concatenate(pair) for pair in zip(before[:2], new[:2])], _ones(before, new))
+        return self.many((key, value, times))
 
 
 class Top(Reducer):

@@ -1,8 +1,8 @@
 """Traces: all changes that a collection has seen, as sorted immutable runs of columns, merged geometrically.
 
 A change is (key, value, time, difference); times are kept as numbers of a short list of times that each run has. What came last
-is kept in a dictionary by key, which is read by single keys at once, until it is long enough to become a run. Neighbouring runs
-merge while the older is not much larger than the newer: n changes lie in O(log n) runs, and each is copied O(log n)
+is kept in columns that are not sorted, and by key in a dictionary, until it is enough for a run. Neighbouring runs merge while
+the older is less than twice as large as the newer: n changes lie in O(log n) runs, and each is copied O(log n)
 times in all. (O'Neil et al., *The Log-Structured Merge-Tree*, 1996.)
 
 *Compaction*: nobody goes back below a frontier f, so all that is still asked for lies at times outside f. Where all of these
@@ -26,20 +26,22 @@ from libraries.differential.rows import I64, joined, summed
 from timely.data.routing import shards_of
 from timely.state.interface import WHOLE, Run, StateSize
 from timely.state.interface import Rows as RowCount
-from timely.time import Frontier, Time, leq
+from timely.time import Frontier, Time, join, leq
 
 SHARD = "shard()"
 """The column of a saved run that holds the shard of each row's key (uint16)."""
 
-_RECENT = 4096
-"""So many changes in the dictionary become a run."""
+_RECENT = 8192
+"""So many changes become a run."""
+
+_SOME = 4096
+"""More changes at once are a run of their own."""
+
+_SINGLE = 256
+"""More changes in columns become a run rather than be put into the dictionary one by one."""
 
 _LONG = 16
-"""More changes of one key in the dictionary are summed up, when there are twice as many as there were after the last time."""
-
-_LARGE, _LARGER, _SMALLER = 1 << 16, 2, 8
-"""Runs of more rows merge while the older has less than twice as many; smaller ones, in which single keys are looked up, while
-it has less than eight times as many: there are fewer of them then."""
+"""More of the last changes of one key are summed up, when there are twice as many as there were after the last time."""
 
 Change = tuple[int, Time, int]
 """One change of a key: value, time, difference."""
@@ -106,6 +108,16 @@ class History:
         within = np.array([leq(each, time) for each in self.times], np.bool_)
         return np.ones(len(self.at), np.bool_) if within.all() else within[self.at]
 
+    def dues(self, time: Time, numbers: I64) -> dict[Time, npt.NDArray[np.bool_]]:
+        """The times at which the times of these numbers and `time` meet; for each, which numbers those are."""
+        there = np.zeros(len(self.times), np.bool_)
+        there[numbers] = True
+        found: dict[Time, npt.NDArray[np.bool_]] = {}
+        for number in np.flatnonzero(there).tolist():
+            due = join(self.times[number], time)
+            found.setdefault(due, np.zeros(len(self.times), np.bool_))[number] = True
+        return found
+
 
 class Trace:
     """The changes of one collection, by key. A `State` (timely.state.interface); codes are those of the operator's values."""
@@ -115,72 +127,85 @@ class Trace:
 
     def _clear(self) -> None:
         self._runs: list[_Sorted] = []
-        self._recent: dict[int, list[Change]] = {}
-        self._count = 0
-        self._long: dict[int, int] = {}
         self._least: Time | None = None
-        self._depth = 0
+        self._forget_recent()
+
+    def _forget_recent(self) -> None:
+        # What came last, twice: in columns, and by key; each is brought up to date when it is read.
+        self._columns: list[tuple[I64, I64, I64, I64]] = []
+        self._times: dict[Time, int] = {}
+        self._ones: list[tuple[int, int, int, int]] = []
+        self._by_key: dict[int, list[Change]] = {}
+        self._not_by_key: list[tuple[I64, I64, Time, I64]] = []
+        self._long: dict[int, int] = {}
+        self._count = 0
 
     # Writing
 
     def add(self, key: I64, value: I64, time: Time, diff: I64) -> None:
         """Changes at `time`, in order of key and value, each once."""
-        if len(key):
-            self._depth = len(time)
-            self._push(_Sorted(key, value, np.zeros(len(key), np.int64), diff, (time,)))
+        count = len(key)
+        if count > _SOME:
+            self._push(_Sorted(key, value, np.zeros(count, np.int64), diff, (time,)))
+        elif count:
+            at = np.full(count, self._times.setdefault(time, len(self._times)), np.int64)
+            self._columns.append((key, value, at, diff))
+            self._not_by_key.append((key, value, time, diff))
+            self._more(count)
 
     def add_one(self, key: int, value: int, time: Time, diff: int) -> None:
         """One change at `time`."""
-        self._depth = len(time)
-        changes = self._recent.get(key)
-        if changes is None:
-            self._recent[key] = [(value, time, diff)]
-        else:
-            changes.append((value, time, diff))
-            if len(changes) > self._long.get(key, _LONG):
-                before = len(changes)
-                changes[:] = self._short(changes)
-                self._count -= before - len(changes)
-                self._long[key] = max(_LONG, 2 * len(changes))
-        self._count += 1
+        self._ones.append((key, value, self._times.setdefault(time, len(self._times)), diff))
+        self._remember(key, (value, time, diff))
+        self._more(1)
+
+    def _more(self, count: int) -> None:
+        self._count += count
         if self._count >= _RECENT:
             self._settle()
 
-    def _short(self, changes: list[Change]) -> list[Change]:
-        sums: dict[tuple[int, Time], int] = {}
-        for value, time, diff in changes:
-            place = (value, self._advanced(time))
-            sums[place] = sums.get(place, 0) + diff
-        return [(value, time, diff) for (value, time), diff in sums.items() if diff]
+    def _remember(self, key: int, change: Change) -> None:
+        changes = self._by_key.get(key)
+        if changes is None:
+            self._by_key[key] = [change]
+            return
+        changes.append(change)
+        if len(changes) > self._long.get(key, _LONG):
+            sums: dict[tuple[int, Time], int] = {}
+            for value, time, diff in changes:
+                place = (value, self._advanced(time))
+                sums[place] = sums.get(place, 0) + diff
+            changes[:] = [(value, time, diff) for (value, time), diff in sums.items() if diff]
+            self._long[key] = max(_LONG, 2 * len(changes))
 
     def _advanced(self, time: Time) -> Time:
         least = self._least
         return time if least is None else tuple(map(max, time, least))
 
+    def _last(self) -> tuple[I64, I64, I64, I64]:
+        """What came last, in columns: key, value, number of the time, difference."""
+        if self._ones:
+            ones = np.array(self._ones, np.int64)
+            self._columns.append((ones[:, 0], ones[:, 1], ones[:, 2], ones[:, 3]))
+            self._ones = []
+        if len(self._columns) != 1:
+            key, value, at, diff = (joined([each[i] for each in self._columns]) for i in range(4))
+            self._columns = [(key, value, at, diff)]
+        return self._columns[0]
+
     def _settle(self) -> None:
-        """Make a run of what is in the dictionary."""
-        if not self._count:
-            return
-        numbers: dict[Time, int] = {}
-        key: list[int] = []
-        value: list[int] = []
-        at: list[int] = []
-        diff: list[int] = []
-        for each, changes in self._recent.items():
-            for one, time, by in changes:
-                key.append(each)
-                value.append(one)
-                at.append(numbers.setdefault(time, len(numbers)))
-                diff.append(by)
-        self._recent, self._long, self._count = {}, {}, 0
-        columns = [np.array(column, np.int64) for column in (key, value, at)]
-        self._push(self._sum(columns, np.array(diff, np.int64), list(numbers)))
+        """Make a run of what came last."""
+        if self._count:
+            key, value, at, diff = self._last()
+            times = list(self._times)
+            self._forget_recent()
+            self._push(self._sum([key, value, at], diff, times))
 
     def _push(self, run: _Sorted) -> None:
         runs = self._runs
         if len(run):
             runs.append(run)
-        while len(runs) > 1 and len(runs[-2]) < (_LARGER if len(runs[-1]) > _LARGE else _SMALLER) * len(runs[-1]):
+        while len(runs) > 1 and len(runs[-2]) < 2 * len(runs[-1]):
             newer, older = runs.pop(), runs.pop()
             merged = self._merged(older, newer)
             if len(merged):
@@ -200,14 +225,13 @@ class Trace:
         numbers: dict[Time, int] = {}
         renumbered = np.array([numbers.setdefault(self._advanced(time), len(numbers)) for time in times], np.int64)
         columns[2] = renumbered[columns[2]]
-        (key, value, at), diff = summed(columns, diff)
+        (key, value, at), diff = summed(columns, diff, runs=True)
         return _Sorted(key, value, at, diff, tuple(numbers))
 
     # Reading
 
     def history(self, keys: I64) -> History:
         """The changes of `keys`, which rise."""
-        self._settle()
         found: list[tuple[npt.NDArray[np.intp], I64, I64, I64]] = []
         times: list[Time] = []
         for run in self._runs:
@@ -220,15 +244,32 @@ class Trace:
             rows = np.arange(total) + np.repeat(begin - (np.cumsum(counts) - counts), counts)
             found.append((of, run.value[rows], run.at[rows] + len(times), run.diff[rows]))
             times += run.times
+        if self._count and len(keys):
+            key, value, at, diff = self._last()
+            of = np.minimum(keys.searchsorted(key), len(keys) - 1)
+            rows = np.flatnonzero(keys[of] == key)
+            found.append((of[rows], value[rows], at[rows] + len(times), diff[rows]))
+            times += self._times
         of, value, at, diff = (joined([each[i] for each in found]) for i in range(4))
         return History(of, value, at, diff, times)
 
     def changes(self, key: int) -> list[Change]:
         """The changes of one key."""
-        found = list(self._recent.get(key, ()))
+        if self._not_by_key:
+            if sum(len(each[0]) for each in self._not_by_key) > _SINGLE:
+                self._settle()
+            for keys, values, time, diffs in self._not_by_key:
+                for one, value, diff in zip(keys.tolist(), values.tolist(), diffs.tolist(), strict=True):
+                    self._remember(one, (value, time, diff))
+            self._not_by_key = []
+        found = list(self._by_key.get(key, ()))
         for run in self._runs:
             found += run.of(key)
         return found
+
+    def all_until(self, time: Time) -> bool:
+        """True if nothing has come at a time that is neither `time` nor before it."""
+        return all(leq(each, time) for times in (self._times, *(run.times for run in self._runs)) for each in times)
 
     def __len__(self) -> int:
         return self._count + sum(map(len, self._runs))
@@ -270,7 +311,6 @@ class Trace:
             return
         whole = pa.concat_tables(tables)
         names = [name for name in whole.column_names if name.startswith("time")]
-        self._depth = len(names)
         lanes = [whole[name].to_numpy() for name in names]
         times, at = np.unique(np.stack(lanes, axis=1), axis=0, return_inverse=True)
         columns = [whole["key"].to_numpy(), whole["value"].to_numpy(), at.reshape(-1).astype(np.int64)]

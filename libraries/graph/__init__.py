@@ -1,7 +1,26 @@
-"""Graph algorithms on collections of edges, kept up to date as edges come and go."""
+"""Graph algorithms on collections of edges, kept up to date as edges come and go.
+
+>>> from libraries import differential, graph
+>>> from timely.dataflow.dataflow import Dataflow
+>>> flow = Dataflow("parts")
+>>> parts = graph.components(differential.input_of(flow, "edges")).capture("parts")
+"""
 
 from __future__ import annotations
 
-from libraries.graph.components import components
+from libraries.graph.components import components, odd_components, strong_components
+from libraries.graph.density import k_core, triangles
+from libraries.graph.ranks import pagerank
+from libraries.graph.walks import distances, reach, shortest_paths
 
-__all__ = ["components"]
+__all__ = [
+    "components",
+    "distances",
+    "k_core",
+    "odd_components",
+    "pagerank",
+    "reach",
+    "shortest_paths",
+    "strong_components",
+    "triangles",
+]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from libraries.differential import Collection
-from libraries.differential.collection import LIMIT, feedback
+from libraries.differential.collection import LIMIT, feedback, grow
 
 _APART = 256
 """Iterations between the labels of one length and the next. More than most diameters; where it is not, only time is lost."""
@@ -31,6 +31,36 @@ def components(
     labels = both.join(known, lambda node, other, label: (other, label), columns=True).concat(own).min()
     close(labels, limit)
     return labels.leave()
+
+
+def strong_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
+    """Pairs (node, least node of its strongly connected component) for edges (from, to); nodes are integers from 0 up."""
+    nodes = edges.map_pairs(lambda a, b: a).concat(edges.map_pairs(lambda a, b: b)).distinct()
+
+    def turned(inner: Collection) -> Collection:
+        return inner.map_pairs(lambda a, b: (b, a))
+
+    return components(edges.distinct().iterate(lambda inner: _same(turned(_same(turned(inner)))), limit, name), nodes)
+
+
+def _same(edges: Collection) -> Collection:
+    """The edges whose ends are reached from one and the same least node."""
+    own = edges.map_pairs(lambda a, b: (b, b)).distinct()
+    least = grow(lambda known: edges.join(known, lambda a, b, label: (b, label), columns=True).concat(own).min(), edges)
+    begins = edges.join(least, lambda a, b, label: (b, (a, label)))
+    ends = begins.join(least, lambda b, begin, label: (begin[0], b) if begin[1] == label else None)
+    return ends.filter(lambda edge: edge is not None)
+
+
+def odd_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
+    """The nodes of components that are not bipartite: those with a closed walk of an odd number of edges.
+
+    In a graph with two copies of each node, in which each edge leads from one copy to the other, such a walk joins the copies.
+    """
+    cover = edges.map_pairs(lambda a, b: (2 * a, 2 * b + 1)).concat(edges.map_pairs(lambda a, b: (2 * a + 1, 2 * b)))
+    labels = components(cover, limit=limit, name=name)
+    copies = labels.map_pairs(lambda copy, label: (copy // 2, label)).distinct()
+    return copies.count().filter(lambda pair: pair[1] == 1).map_pairs(lambda node, _: node)
 
 
 def _length(label: Any) -> Any:

@@ -114,6 +114,7 @@ def handled(path: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operators, "FEW", path)
         patch.setattr(trace, "_RECENT", 5)
+        patch.setattr(trace, "_SOME", 3)
         patch.setattr(trace, "_LONG", 2)
         yield
 

@@ -12,6 +12,7 @@ from libraries.differential.rows import NOTHING, rows_of
 from libraries.differential.trace import Trace
 from runtime.session import Session
 from tests.libraries.differential.histories import path
+from tests.timely.operators.fake_context import FakeContext
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
 from timely.time import Frontier, Time
@@ -136,13 +137,14 @@ def test_a_long_history_of_one_key_is_not_read_again_and_again() -> None:
             given.upsert("key", epoch)
             given.advance_to(epoch + 1)
             session.step()
-            most = max(most, *(len(each) for each in reduce.traces))
+            (key,) = reduce.values.codes(["key"], (epoch,)).tolist()
+            most = max(most, *(len(each.changes(key)) for each in reduce.traces))
         given.close()
         session.run()
     assert most < 50
 
 
-def test_compaction_keeps_each_sum_that_can_still_be_asked_for() -> None:
+def test_compaction_keeps_each_sum_that_can_still_be_asked_for(path: int) -> None:
     """Many changes at times of two coordinates; merged and compacted, they come to the same at every later time."""
     trace = Trace()
     entries = [(k % 3, (k * 7) % 4, (k % 5, (k * 3) % 6), 1 - 2 * (k % 2)) for k in range(400)]
@@ -194,3 +196,31 @@ def test_a_stream_of_changes_is_a_stream(path: int) -> None:
     assert isinstance(changes, Stream)
     assert isinstance(differential.from_changes(changes), Collection)
     assert NOTHING < -(1 << 62)
+
+
+@pytest.mark.parametrize("how", ["restored", "rolled back"])
+def test_work_that_waits_for_a_later_time_outlives_a_checkpoint(path: int, how: str) -> None:
+    """At (1, 0) it was found that there is work at (1, 3), and then all of iteration 1 and what follows was lost."""
+    for make, ports, want in (
+        (lambda: operators.Reduce(reducers.Extreme(False)), (0, 0), [(("k", 5), -1)]),
+        (lambda: operators.Join(lambda key, a, b: (a, b), False), (0, 1), [((3, 5), 1)]),
+    ):
+        operator: Any = make()
+        ctx: Any = FakeContext()
+        for port, time, value in ((ports[0], (0, 3), 3), (ports[1], (1, 0), 5)):
+            ctx.time = time
+            operator.on_batch(ctx, port, time, [(("k", value), 1)])
+            operator.on_notify(ctx, time)
+        assert (1, 3) in ctx.asked
+        upto = Frontier.lexicographic((1, 0))
+        saved = operator.state.snapshot(upto, Frontier.empty(2))
+        if how == "restored":
+            operator = make()
+            operator.state.restore(saved)
+        else:
+            ctx.time = (1, 3)
+            operator.on_notify(ctx, (1, 3))
+            operator.state.keep(upto)
+        ctx.time, ctx.sent = (1, 3), []
+        operator.on_notify(ctx, (1, 3))
+        assert ctx.sent == [((1, 3), want)]

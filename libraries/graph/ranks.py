@@ -1,0 +1,27 @@
+"""PageRank."""
+
+from __future__ import annotations
+
+from libraries.differential import Collection
+from libraries.differential.collection import LIMIT, grow
+
+
+def pagerank(
+    edges: Collection, damping: float = 0.85, unit: float = 1e-6, limit: int = LIMIT, name: str | None = None
+) -> Collection:
+    """Pairs (node, rank), with ranks as numbers of `unit`: (1 - damping) and damping times what edges (from, to) bring.
+
+    A node shares its rank among its edges; that of a node without any goes nowhere, so divide by the sum where shares are
+    wanted. In whole units ranks only grow from nothing, and come to rest; they are too small by about a unit an edge.
+    """
+    base, parts = round((1 - damping) / unit), 1 << 16
+    factor = round(damping * parts)
+    nodes = edges.map_pairs(lambda a, b: a).concat(edges.map_pairs(lambda a, b: b)).distinct()
+    own = nodes.map_pairs(lambda node, _: (node, node * 0 + base))
+    degrees = edges.map_pairs(lambda a, b: (a, b)).count()
+
+    def step(ranks: Collection) -> Collection:
+        shares = ranks.join(degrees, lambda node, rank, degree: (node, rank * factor // (degree * parts)), columns=True)
+        return edges.join(shares, lambda a, b, share: (b, share), columns=True).concat(own).sum()
+
+    return grow(step, edges, limit, name)

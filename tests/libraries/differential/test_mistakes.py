@@ -1,0 +1,110 @@
+"""Bad input to collections: documented behaviour, or an error that names the verb, its line and the record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from libraries import differential
+from libraries.differential import Collection
+from runtime.session import Session
+from tests.libraries.differential.histories import path
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError, OperatorError
+
+__all__ = ["path"]
+
+
+def after(build: Callable[[Collection], Collection], *epochs: list[tuple[Any, int]]) -> dict[Any, int]:
+    """What a program holds after these changes."""
+    flow = Dataflow()
+    out = build(differential.input_of(flow, "in")).capture("out")
+    with Session(flow) as session:
+        given = differential.Input(session, "in")
+        for epoch, changes in enumerate(epochs):
+            for record, by in changes:
+                given.change(record, by)
+            given.advance_to(epoch + 1)
+        given.close()
+        session.run()
+        return differential.snapshot(session.captured(out))
+
+
+def test_a_loop_that_never_ends_is_named_with_what_changes(path: int) -> None:
+    def endless(numbers: Collection) -> Collection:
+        return numbers.iterate(lambda inner: inner.map(lambda n: n + 1), limit=20, name="counting")
+
+    with pytest.raises(
+        OperatorError, match=r"the loop 'counting' .* still changes after 20 iterations of epoch 0.*: .*22"
+    ):
+        after(endless, [(1, 1)])
+    assert after(lambda n: n.iterate(lambda inner: inner.map(lambda n: min(n + 1, 9)), limit=20), [(1, 1)]) == {9: 1}
+
+
+@pytest.mark.parametrize("verb", ["distinct", "count", "min", "max", "sum"])
+def test_more_removed_than_inserted_is_an_error_that_names_the_record(verb: str, path: int) -> None:
+    with pytest.raises(OperatorError, match=rf"{verb} .*test_mistakes.py.*\(1,\).*\('k', 2\) is there -1 times"):
+        after(lambda c: getattr(c, verb)(), [(("k", 1), 1)], [(("k", 2), -1)])
+
+
+def test_a_threshold_takes_any_number(path: int) -> None:
+    assert after(lambda c: c.threshold(lambda n: -n), [("k", -3)]) == {"k": 3}
+
+
+def test_a_checked_input_refuses_what_is_not_there() -> None:
+    flow = Dataflow()
+    differential.input_of(flow, "in").capture("out")
+    with Session(flow) as session:
+        given = differential.Input(session, "in", checked=True)
+        given.insert("a")
+        given.remove("a")
+        with pytest.raises(ValueError, match="'a' is there 0 times and cannot be removed 1 times"):
+            given.remove("a")
+        given.close()
+        session.run()
+
+
+def test_what_python_holds_equal_is_one_record_and_nan_equals_itself(path: int) -> None:
+    assert after(
+        lambda c: c.distinct(), [(1, 1), (1.0, 1), (True, 1), (None, 1), (math.nan, 1)], [(float("nan"), -1)]
+    ) == {
+        1: 1,
+        None: 1,
+    }
+    found = after(lambda c: c.min(), [(("k", math.nan), 1), (("k", 2.5), 1), (("k", 2), 1), ((None, 1), 1)])
+    assert found == {("k", 2): 1, (None, 1): 1}
+
+
+def test_integers_of_any_size_are_summed_exactly(path: int) -> None:
+    big = 1 << 62
+    assert after(lambda c: c.sum(), [((1, big), 3), ((1, -big), 1), ((2, 1 << 70), 1)]) == {
+        (1, 2 * big): 1,
+        (2, 1 << 70): 1,
+    }
+
+
+def test_what_cannot_be_hashed_is_no_key(path: int) -> None:
+    with pytest.raises(OperatorError, match=r"distinct .*test_mistakes.py.*\[1\] \(list\) cannot be a key"):
+        after(lambda c: c.distinct(), [(("k", [1]), 1)])
+
+
+def test_values_that_cannot_be_compared_are_an_error_of_the_verb(path: int) -> None:
+    with pytest.raises(OperatorError, match=r"max .*test_mistakes.py.*TypeError"):
+        after(lambda c: c.max(), [(("k", 1), 1), (("k", "a"), 1)])
+
+
+def test_a_body_must_give_what_it_made_of_its_argument() -> None:
+    with pytest.raises(GraphError, match="must return as many collections as it was given, 1"):
+        after(lambda c: c.iterate(lambda inner: c), [])
+    with pytest.raises(GraphError, match="limit is a number of iterations from 1 up, not 0"):
+        after(lambda c: c.iterate(lambda inner: inner, limit=0), [])
+    with pytest.raises(GraphError, match="a collection is wanted here, not Stream"):
+        after(lambda c: c.concat(c.stream), [])  # type: ignore[arg-type]
+
+
+def test_a_function_of_reduce_gives_values_in_a_list(path: int) -> None:
+    with pytest.raises(OperatorError, match="the function of reduce gives the values of a key, in a list, not 'ab'"):
+        after(lambda c: c.reduce(lambda key, group: "ab"), [(("k", 1), 1)])

@@ -1,0 +1,112 @@
+"""Graph algorithms against networkx, after every epoch of random histories of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libraries import graph
+from libraries.differential import Collection
+from tests.libraries.differential.histories import PATHS, Contents, check, contents, handled, run
+from tests.libraries.differential.test_histories import components, edges, histories, reachable, shortest
+
+some = settings(max_examples=settings.default.max_examples // 4)
+
+
+def directed(held: Contents) -> nx.DiGraph:
+    found = nx.DiGraph()
+    found.add_edges_from(held)
+    return found
+
+
+def simple(held: Contents) -> nx.Graph:
+    found = nx.Graph()
+    found.add_edges_from((a, b) for a, b in held if a != b)
+    return found
+
+
+def strong_parts(held: Contents) -> Contents:
+    return {(node, min(part)): 1 for part in nx.strongly_connected_components(directed(held)) for node in part}
+
+
+def odd(held: Contents) -> Contents:
+    found = nx.Graph()
+    found.add_edges_from(held)
+    parts = (found.subgraph(part) for part in nx.connected_components(found))
+    return {node: 1 for part in parts if not nx.is_bipartite(part) for node in part}
+
+
+def cliques(held: Contents) -> Contents:
+    return {tuple(sorted(each)): 1 for each in nx.enumerate_all_cliques(simple(held)) if len(each) == 3}
+
+
+def weighted(pairs: Collection, roots: Collection) -> Collection:
+    """Each edge (a, b) with the weight a + 2 b."""
+    return graph.shortest_paths(pairs.map(lambda edge: (edge[0], (edge[1], edge[0] + 2 * edge[1]))), roots)
+
+
+def least_weights(held: Contents, roots: Contents) -> Contents:
+    found = nx.DiGraph()
+    found.add_nodes_from(roots)
+    found.add_weighted_edges_from((a, b, a + 2 * b) for a, b in held)
+    return dict.fromkeys(nx.multi_source_dijkstra_path_length(found, set(roots)).items(), 1) if roots else {}
+
+
+OF_EDGES: dict[str, tuple[Callable[[Collection], Collection], Callable[[Contents], Contents]]] = {
+    "components": (graph.components, components),
+    "strong_components": (graph.strong_components, strong_parts),
+    "odd_components": (graph.odd_components, odd),
+    "k_core": (lambda e: graph.k_core(e, 2), lambda held: dict.fromkeys(nx.k_core(simple(held), 2), 1)),
+    "triangles": (graph.triangles, cliques),
+}
+
+OF_ROOTS: dict[str, tuple[Callable[..., Collection], Callable[..., Contents]]] = {
+    "reach": (graph.reach, reachable),
+    "distances": (graph.distances, shortest),
+    "shortest_paths": (weighted, least_weights),
+}
+
+runs = {"path": st.sampled_from(PATHS), "workers": st.integers(1, 3), "seed": st.integers(0, 1000)}
+
+
+@pytest.mark.parametrize("name", OF_EDGES)
+@some
+@given(epochs=histories("e", edges), **runs)
+def test_what_edges_say_is_what_networkx_says(name: str, epochs: list[Any], path: int, workers: int, seed: int) -> None:
+    check(*OF_EDGES[name], ["e"], epochs, path, workers, seed)
+
+
+@pytest.mark.parametrize("name", OF_ROOTS)
+@some
+@given(epochs=histories("e", edges), roots=st.lists(st.integers(0, 6), min_size=1, max_size=3), **runs)
+def test_walks_from_roots_are_those_of_networkx(
+    name: str, epochs: list[Any], roots: list[int], path: int, workers: int, seed: int
+) -> None:
+    for number, root in enumerate(roots[: len(epochs)]):
+        epochs[number] += [("r", root, 1)]
+    check(*OF_ROOTS[name], ["e", "r"], epochs, path, workers, seed)
+
+
+@pytest.mark.parametrize(("path", "workers"), [(PATHS[0], 1), (PATHS[2], 2)])
+def test_ranks_are_those_of_networkx_to_a_unit_an_edge(path: int, workers: int) -> None:
+    """Every node has an edge to 0, and 0 to all, so that no rank goes nowhere."""
+    unit, chance = 1e-4, Random(7)
+    first = [("e", edge, 1) for node in range(7) for edge in ((node, 0), (0, node))]
+    more = [("e", (chance.randrange(7), chance.randrange(7)), 1) for _ in range(12)]
+    epochs = [first, more, [(name, edge, -1) for name, edge, _ in more[:6]]]
+    with handled(path):
+        given = run(lambda e: graph.pagerank(e, unit=unit), ["e"], epochs, workers)
+    for got, held in zip(given, contents(epochs, "e"), strict=True):
+        found = nx.DiGraph()
+        found.add_weighted_edges_from((a, b, times) for (a, b), times in held.items())
+        want = nx.pagerank(found, tol=1e-12, max_iter=1000)
+        ranks = {node: rank * unit for node, rank in got}
+        assert ranks.keys() == want.keys()
+        for node, rank in ranks.items():
+            assert rank == pytest.approx(want[node] * len(want), abs=100 * unit)
