@@ -254,6 +254,8 @@ class Reduce(_Pended):
         keys, starts = _groups(key)
         if len(pended):
             keys = distinct(np.concatenate([keys, pended]))
+        if not len(keys):
+            return  # all that came cancels
         before = self._out.history(keys)
         gave = self._as_of(before, before.until(time))
         made = None
