@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from monitor.coordination.effects import Effect, Fail, Finished, Persist, Send
+from monitor.coordination.effects import Answered, Effect, Fail, Finished, Persist, Send
 from monitor.coordination.records import KeptDecision, KeptEvent, KeptLayout, KeptRounds, KeptWatermarks, SavedJob
 from monitor.coordination.supervision import Fence, Respawn, TimelineEvent
 from monitor.coordination.workers import JobPhase, Presence
+from monitor.explain.what_if import PATIENCE_SECONDS
 from recovery.errors import NoSolutionError
 from recovery.layout import GroupInfo
 from recovery.metadata import NEVER, Xi
@@ -19,6 +20,7 @@ from recovery.protocol import (
     Drain,
     Drained,
     Durable,
+    Observed,
     Refused,
     Released,
     Restored,
@@ -227,14 +229,15 @@ def test_progress_forgives_failures() -> None:
     assert coordinator.phase is JobPhase.RUNNING
 
 
-def test_all_workers_of_a_new_monitor_go_on_without_a_round() -> None:
+@pytest.mark.parametrize("generation", [1, 4])
+def test_all_workers_of_a_new_monitor_go_on_without_a_round(generation: int) -> None:
     low = ((3,), (3,))
-    saved = SavedJob(PLAN, (low, low), KeptDecision(4, 2, (GROUND, GROUND), ()))
+    saved = SavedJob(PLAN, (low, low), KeptDecision(generation, generation // 2, (GROUND, GROUND), ()))
     coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
-    assert write(coordinator).records == (KeptRounds(1004),)
+    assert write(coordinator).records == (KeptRounds(1000 + generation),)
     for worker in range(2):
         assert coordinator.phase is JobPhase.ASSEMBLING
-        coordinator.hear(join(worker, 3, 4, True, durable=xis(3)), 0.0)
+        coordinator.hear(join(worker, 3, generation, True, durable=xis(3)), 0.0)
     assert coordinator.phase is JobPhase.RUNNING
     everything = tuple((p, w, (3,)) for w in range(2) for p in range(2))
     assert without_events(coordinator) == [Send(w, Watermarks(everything)) for w in range(2)]
@@ -632,3 +635,38 @@ def test_the_process_that_failed_is_the_one_whose_place_was_taken() -> None:
     coordinator.hear(join(0, 2, 1), 1.0)
     (failure,) = [each for each in coordinator.take() if isinstance(each, TimelineEvent) and each.kind == "failure"]
     assert failure.data == {"worker": 0, "incarnation": 1, "reason": "another process took its place"}
+
+
+def test_numbers_of_rounds_are_reserved_before_they_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitor.coordination.coordinator.ROUNDS", 4)
+    coordinator = running(attempts=1000)
+    reserved = []
+    for incarnation in range(1, 20):
+        coordinator.lost(0, incarnation, 1.0, "killed")
+        coordinator.hear(join(0, incarnation + 1, 1), 1.0)
+        reserved += [
+            record.last
+            for effect in coordinator.take()
+            if isinstance(effect, Persist) and coordinator.stored(effect.ticket) is None
+            for record in effect.records
+            if isinstance(record, KeptRounds)
+        ]
+    assert coordinator.round == 20
+    assert reserved == list(range(7, 24, 3))  # not each time, and four more at once
+
+
+def test_a_question_that_nobody_answers_is_given_up() -> None:
+    coordinator = running()
+    coordinator.ask(7, [(0, 1)], 1.0)
+    coordinator.take()
+    coordinator.tick(1.0 + PATIENCE_SECONDS)
+    (answered,) = coordinator.take()
+    assert isinstance(answered, Answered)
+    assert "busy" in str(answered.answer)
+
+
+def test_what_a_worker_shows_to_who_looks_is_no_affair_of_the_coordinator() -> None:
+    coordinator = running()
+    coordinator.hear(Observed(0, 1, b"", 0, 0, None), 1.0)
+    assert coordinator.take() == []
+    assert coordinator.phase is JobPhase.RUNNING

@@ -130,6 +130,7 @@ def test_slow_cuts_are_told_when_the_user_hears_of_them() -> None:
         slow = [data for kind, _, data in timeline(effects) if kind == "slow"]
         notes = [effect for effect in effects if isinstance(effect, Note)]
         assert len(notes) == len(slow) == (epoch == OFTEN)
+        assert all("take 3.0 s" in note.text for note in notes)
         assert not slow or slow == [{"group": 0, "epoch": epoch, "worker": 1, "seconds": 3.0}]
 
 
