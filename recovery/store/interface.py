@@ -63,7 +63,6 @@ class AlreadyThere(StoreError):
         super().__init__(
             f"the store already has {name}: another process took over from this one, or two jobs write to one store"
         )
-        self.name = name
 
 
 class NotThere(StoreError):
@@ -71,7 +70,6 @@ class NotThere(StoreError):
 
     def __init__(self, name: str, where: str = "the store") -> None:
         super().__init__(f"{where} has no {name}")
-        self.name = name
 
 
 class StoreCorrupt(StoreError):
@@ -112,7 +110,6 @@ class StoreVersion(StoreError):
         super().__init__(
             f"{name} is in format {found}, and this version reads format {known}; {advice}, or another store"
         )
-        self.name = name
 
 
 class StoreFull(StoreError):

@@ -16,7 +16,7 @@ import recovery.rollback.queues
 import recovery.store.reading
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.store import identity, reading, segments
-from recovery.store.interface import AlreadyThere, StoreError
+from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError, StoreVersion, whose
 from recovery.store.journal import Journal
 from recovery.store.segments import FORMAT, Section, SegmentMeta, encode_segment, segment_name
 from tests.recovery.jobs import quiet
@@ -236,3 +236,25 @@ for _name, _change in {
 @pytest.mark.parametrize("name", RULES)
 def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
     RULES[name].check()
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("store", "what says which store this is"),
+        ("monitor/00", "part of the monitor's journal"),
+        ("worker-003/00", "part of the journal of worker 3, which has its checkpoints and logs"),
+        ("worker-x/00", "part of the journal of worker-x"),
+        ("12/00", "part of the journal of 12"),
+        ("other/00", "part of the journal of other"),
+    ],
+)
+def test_an_error_says_whose_the_damaged_blob_is_and_what_to_do(name: str, owner: str) -> None:
+    assert whose(name).startswith(owner)
+    assert f"It is {whose(name)}; restore it from a copy of the store" in str(StoreCorrupt(name, 7, "bits differ"))
+    assert str(StoreCorrupt(name, 7, "bits differ", "do this")).endswith("; do this")
+
+
+def test_a_store_of_another_format_says_which_version_to_use() -> None:
+    assert "use the newer version" in str(StoreVersion("a", 3, 2))
+    assert "use the version of falkirk that wrote it" in str(StoreVersion("a", 2, 3))
