@@ -16,7 +16,8 @@ import recovery.rollback.queues
 import recovery.store.reading
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.store import identity, reading, segments
-from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError, StoreVersion, whose
+from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError, StoreVersion
+from recovery.store.interface import whose as whose_blob
 from recovery.store.journal import Journal
 from recovery.store.segments import FORMAT, Section, SegmentMeta, encode_segment, segment_name
 from tests.recovery.jobs import quiet
@@ -250,8 +251,8 @@ def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
     ],
 )
 def test_an_error_says_whose_the_damaged_blob_is_and_what_to_do(name: str, owner: str) -> None:
-    assert whose(name).startswith(owner)
-    assert f"It is {whose(name)}; restore it from a copy of the store" in str(StoreCorrupt(name, 7, "bits differ"))
+    assert whose_blob(name).startswith(owner)
+    assert f"It is {whose_blob(name)}; restore it from a copy of the store" in str(StoreCorrupt(name, 7, "bits differ"))
     assert str(StoreCorrupt(name, 7, "bits differ", "do this")).endswith("; do this")
 
 
