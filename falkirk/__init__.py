@@ -19,7 +19,7 @@ from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
-    from libraries import differential, graph, spark
+    from libraries import differential, graph, lindi, spark
     from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
     from runtime.inputs import Limits
     from runtime.job import Result
@@ -126,6 +126,7 @@ __all__ = [
     "agg",
     "differential",
     "graph",
+    "lindi",
     "register",
     "run",
     "spark",
@@ -191,6 +192,7 @@ _HOMES = {
     "agg": "timely.operators.agg",
     "differential": "libraries.differential",
     "graph": "libraries.graph",
+    "lindi": "libraries.lindi",
     "register": "timely.data.codec",
     "run": "falkirk.run_job",
     "spark": "libraries.spark",
@@ -198,7 +200,7 @@ _HOMES = {
 
 
 _NAMES_THERE = {"SessionWindow": "Session"}
-_MODULES = ("agg", "differential", "graph", "spark")
+_MODULES = ("agg", "differential", "graph", "lindi", "spark")
 
 
 def __getattr__(name: str) -> Any:

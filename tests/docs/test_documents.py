@@ -40,7 +40,14 @@ def blocks_of(page: Path) -> list[tuple[str, str | None]]:
 @pytest.mark.parametrize(
     "page",
     [
-        *("docs/tutorial.md", "docs/engine.md", "docs/recovery.md", "docs/differential.md", "README.md"),
+        *(
+            "docs/tutorial.md",
+            "docs/engine.md",
+            "docs/recovery.md",
+            "docs/differential.md",
+            "docs/lindi.md",
+            "README.md",
+        ),
         pytest.param("docs/spark.md", marks=pytest.mark.spark),
     ],
 )

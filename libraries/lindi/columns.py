@@ -1,0 +1,98 @@
+"""Queries over columns, by Polars' expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import polars as pl
+
+from libraries.lindi.query import Base
+from timely.data.batch import Batch, as_polars
+from timely.dataflow.columns import Columns, columns_of
+from timely.errors import GraphError, user_site
+from timely.operators.channels import Exchange
+
+_ALL = "all()"
+"""A column that brings all rows to one worker."""
+
+
+def _by(*keys: str) -> Exchange:
+    return Exchange(columns=keys, prepare=columns_of)
+
+
+class Table(Base[Columns]):
+    """A query over columns: each verb is of the rows that come at one time. Within a time rows have no order."""
+
+    def where(self, *predicates: Any, name: str | None = None) -> Table:
+        """The rows for which all `predicates` are true."""
+        return Table(self.stream.filter(*predicates, name=name))
+
+    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Table:
+        """Polars' `select`, batch by batch."""
+        return Table(self.stream.select(*exprs, name=name, **named))
+
+    def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Table:
+        """Polars' `with_columns`, batch by batch."""
+        return Table(self.stream.with_columns(*exprs, name=name, **named))
+
+    def aggregate(self, *keys: str, name: str | None = None, **named: pl.Expr) -> Table:
+        """Polars' `group_by(*keys).agg(**named)` of all rows; without keys one row of all."""
+        if not named or not all(isinstance(each, pl.Expr) for each in named.values()):
+            raise GraphError(f"{user_site()}: aggregate takes Polars expressions by name: aggregate('key', n=pl.len())")
+        if keys:
+            return self._rows(
+                "aggregate", name, keys, lambda frame: frame.group_by(keys, maintain_order=True).agg(**named)
+            )
+        return self._rows("aggregate", name, (), lambda frame: frame.select(**named))
+
+    def distinct(self, *keys: str, name: str | None = None) -> Table:
+        """Each row once, for tables whose columns `keys` tell which rows can be equal."""
+        if not keys:
+            raise GraphError(
+                f"{user_site()}: distinct of columns takes the names of those that bring equal rows together"
+            )
+        return self._rows("distinct", name, keys, lambda frame: frame.unique(maintain_order=True))
+
+    def join(
+        self, other: Table, *on: str, how: Literal["inner", "left", "semi", "anti"] = "inner", name: str | None = None
+    ) -> Table:
+        """Polars' `join` on the columns `on`. Where no row of `other` came, "left" has no columns of it."""
+        if not on:
+            raise GraphError(f"{user_site()}: join takes the names of the columns on which rows meet")
+
+        def meet(left: Batch | None, right: Batch | None) -> Batch:
+            if left is None:
+                return []
+            if right is None:
+                return [] if how in ("inner", "semi") else left
+            return as_polars(left).join(as_polars(right), on=list(on), how=how)
+
+        return self._both("join", name, other, (_by(*on), _by(*on)), meet)
+
+    def order_by(self, *columns: str, descending: bool = False, name: str | None = None) -> Table:
+        """The rows in order of `columns`, at one worker, as one batch a time."""
+        return self._rows("order_by", name, (), lambda frame: frame.sort(columns, descending=descending))
+
+    def top(self, count: int, by: str, least: bool = False, name: str | None = None) -> Table:
+        """The `count` rows with the greatest values of the column `by`, or with the least, in order."""
+        return self._rows("top", name, (), lambda frame: frame.sort(by, descending=not least).head(count), early=True)
+
+    def _rows(
+        self,
+        kind: str,
+        name: str | None,
+        keys: tuple[str, ...],
+        function: Callable[[pl.DataFrame], pl.DataFrame],
+        early: bool = False,
+    ) -> Table:
+        """`function` of all rows of a time, or of those with equal keys; `early`: of each batch before it travels as well."""
+
+        def apply(batch: Batch) -> Batch:
+            return function(as_polars(batch))
+
+        if keys:
+            return self._each_time(kind, name, _by(*keys), apply)
+        marked = self.with_columns(pl.lit(0).alias(_ALL))
+        channel = Exchange(columns=(_ALL,), prepare=columns_of, combine=apply if early else None)
+        return marked._each_time(kind, name, channel, lambda batch: function(as_polars(batch).drop(_ALL)))

@@ -1,0 +1,83 @@
+"""The base of queries: a stream, and what does not care whether it holds records or columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
+
+from libraries.lindi.operators import EachTime, EachTimeFunction
+from recovery.policies import Batch as BatchPolicy
+from timely.dataflow.wire import Capture, Probe, Wire, check_callable
+from timely.errors import GraphError, user_site
+from timely.io.interface import Sink
+from timely.operators.channels import Exchange
+
+W = TypeVar("W", bound=Wire)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Base(Generic[W]):
+    """A query: a stream whose every time stands by itself."""
+
+    stream: W
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.stream!r})"
+
+    def concat(self, *others: Self) -> Self:
+        """All that this query and `others` give."""
+        return replace(self, stream=self.stream.concat(*(each.stream for each in others)))
+
+    def iterate(self, body: Callable[[Self], Self], limit: int | None = None, name: str | None = None) -> Self:
+        """What comes out of `body` in all rounds: what it gives goes round again, until it gives nothing, or `limit` times."""
+        check_callable(body, "iterate")
+        return replace(
+            self, stream=self.stream.iterate(lambda inner: body(replace(self, stream=inner)).stream, limit, name)
+        )
+
+    def logged(self) -> Self:
+        """The same, whose output is logged: a failure behind it makes nothing of this step, or in front of it, work again."""
+        return replace(self, stream=self.stream.policy(BatchPolicy(log_outputs=True)))
+
+    def capture(self, name: str | None = None) -> Capture:
+        """Give every batch, with its time, to whoever runs the dataflow."""
+        return self.stream.capture(name)
+
+    def probe(self, name: str | None = None) -> Probe:
+        """Watch the progress of the query."""
+        return self.stream.probe(name)
+
+    def to(self, sink: Sink, name: str | None = None) -> None:
+        """Write what the query gives to `sink`, epoch by epoch."""
+        self.stream.to(sink, name)
+
+    def _each_time(self, kind: str, name: str | None, channel: Exchange, function: EachTimeFunction) -> Self:
+        return replace(
+            self,
+            stream=self.stream.unary(
+                name or self.stream.graph.fresh_name(kind),
+                partial(EachTime, 1, function),
+                channel,
+                stateful=False,
+                kind=kind,
+            ),
+        )
+
+    def _both(
+        self, kind: str, name: str | None, other: Any, channels: tuple[Exchange, Exchange], function: EachTimeFunction
+    ) -> Self:
+        if type(other) is not type(self):
+            raise GraphError(f"{user_site()}: {kind} takes another {type(self).__name__}, not {type(other).__name__}")
+        return replace(
+            self,
+            stream=self.stream.binary(
+                other.stream,
+                name or self.stream.graph.fresh_name(kind),
+                partial(EachTime, 2, function),
+                *channels,
+                stateful=False,
+                kind=kind,
+            ),
+        )

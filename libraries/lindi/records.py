@@ -1,0 +1,194 @@
+"""Queries over records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial, reduce
+from heapq import nlargest, nsmallest
+from typing import Any
+
+from libraries.lindi.query import Base
+from timely.data.batch import Batch
+from timely.dataflow.stream import Stream, records_of
+from timely.dataflow.wire import check_callable
+from timely.errors import GraphError, user_site
+from timely.operators.channels import Exchange
+from timely.operators.keyed import grouped
+
+Key = Callable[[Any], Any]
+
+
+def _itself(record: Any) -> Any:
+    return record
+
+
+def _one_place(record: Any) -> int:
+    return 0
+
+
+def _by(key: Key, combine: Callable[[Batch], Batch] | None = None) -> Exchange:
+    return Exchange(key=key, prepare=records_of, combine=combine)
+
+
+class Query(Base[Stream]):
+    """A query over records: each verb is of what comes at one time. Within a time records have no order."""
+
+    def where(self, predicate: Callable[[Any], Any], name: str | None = None) -> Query:
+        """The records for which `predicate(record)` is true."""
+        return Query(self.stream.filter(predicate, name))
+
+    def select(self, function: Callable[[Any], Any], name: str | None = None) -> Query:
+        """Each record replaced by `function(record)`."""
+        return Query(self.stream.map(function, name))
+
+    def select_many(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Query:
+        """Each record replaced by all that `function(record)` gives."""
+        return Query(self.stream.flat_map(function, name))
+
+    def group_by(self, key: Key) -> Groups:
+        """The records of one `key(record)` together; then say what of them."""
+        check_callable(key, "group_by")
+        return Groups(self, key)
+
+    def distinct(self, name: str | None = None) -> Query:
+        """Each record once."""
+        return self._each_time("distinct", name, _by(_itself, _unique), _unique)
+
+    def union(self, other: Query, name: str | None = None) -> Query:
+        """Each record of this query or of `other` once."""
+        return self.concat(other).distinct(name)
+
+    def intersect(self, other: Query, name: str | None = None) -> Query:
+        """Each record of this query that `other` gives, too, once."""
+        return self._both("intersect", name, other, (_by(_itself), _by(_itself)), _common)
+
+    def without(self, other: Query, name: str | None = None) -> Query:
+        """Each record of this query that `other` does not give, once."""
+        return self._both("without", name, other, (_by(_itself), _by(_itself)), _left_over)
+
+    def join(
+        self,
+        other: Query,
+        key: Key,
+        other_key: Key,
+        select: Callable[[Any, Any], Any] | None = None,
+        name: str | None = None,
+    ) -> Query:
+        """`select(mine, theirs)` of each two records with equal keys; by default the pair of them."""
+        for function in (key, other_key, *([select] if select else [])):
+            check_callable(function, "join")
+
+        def meet(left: list[Any] | None, right: list[Any] | None) -> Batch:
+            theirs = grouped([[(other_key(record), record) for record in right or ()]])
+            mine = grouped([[(key(record), record) for record in left or ()]])
+            pairs = ((a, b) for found, many in mine.items() if found in theirs for a in many for b in theirs[found])
+            return [select(a, b) for a, b in pairs] if select else list(pairs)
+
+        return self._both("join", name, other, (_by(key), _by(other_key)), meet)
+
+    def order_by(self, key: Key = _itself, descending: bool = False, name: str | None = None) -> Query:
+        """The records in order of `key(record)`, at one worker, as one batch a time."""
+        check_callable(key, "order_by")
+        return self._each_time(
+            "order_by", name, _by(_one_place), lambda batch: sorted(batch or (), key=key, reverse=descending)
+        )
+
+    def top(self, count: int, key: Key = _itself, least: bool = False, name: str | None = None) -> Query:
+        """The `count` records with the greatest `key(record)`, or with the least, in order."""
+        check_callable(key, "top")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise GraphError(f"{user_site()}: top takes a number of records from 1 up, not {count!r}")
+        choose: Callable[[Batch], Batch] = partial(nsmallest if least else nlargest, count, key=key)
+        return self._each_time("top", name, _by(_one_place, choose), choose)
+
+    def count(self, name: str | None = None) -> Query:
+        """The number of records, at each time at which there are any."""
+        ones = self.select(lambda record: 1)
+        return ones.sum(name)
+
+    def sum(self, name: str | None = None) -> Query:
+        """The sum of the records."""
+        return self.aggregate(lambda a, b: a + b, name)
+
+    def min(self, key: Key = _itself, name: str | None = None) -> Query:
+        """A record with the least `key(record)`."""
+        return self.top(1, key, least=True, name=name)
+
+    def max(self, key: Key = _itself, name: str | None = None) -> Query:
+        """A record with the greatest `key(record)`."""
+        return self.top(1, key, name=name)
+
+    def aggregate(self, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
+        """One record of all, by `combine(a, b)`, which must be associative and commutative."""
+        check_callable(combine, "aggregate")
+
+        def whole(batch: Batch) -> Batch:
+            return [reduce(combine, records_of(batch))]
+
+        return self._each_time("aggregate", name, _by(_one_place, whole), whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The records of a query by key: each verb gives pairs of a key and what it comes to."""
+
+    query: Query
+    key: Key
+
+    def select(self, function: Callable[[Any, list[Any]], Any], name: str | None = None) -> Query:
+        """`function(key, records)` of each group."""
+        check_callable(function, "select")
+        return self._of_groups("group_by", lambda key, records: function(key, records), name)
+
+    def count(self, name: str | None = None) -> Query:
+        """The number of records."""
+        return self.aggregate(lambda record: 1, lambda a, b: a + b, name)
+
+    def sum(self, of: Key = _itself, name: str | None = None) -> Query:
+        """The sum of `of(record)`."""
+        return self.aggregate(of, lambda a, b: a + b, name)
+
+    def min(self, of: Key = _itself, name: str | None = None) -> Query:
+        """The least `of(record)`."""
+        return self.aggregate(of, min, name)
+
+    def max(self, of: Key = _itself, name: str | None = None) -> Query:
+        """The greatest `of(record)`."""
+        return self.aggregate(of, max, name)
+
+    def aggregate(self, of: Key, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
+        """One value of all `of(record)`, by `combine(a, b)`, which must be associative and commutative."""
+        check_callable(of, "aggregate")
+        check_callable(combine, "aggregate")
+        key = self.key
+        pairs = self.query.select(lambda record: (key(record), of(record)))
+
+        def whole(batch: Batch) -> Batch:
+            return [(key, reduce(combine, values)) for key, values in grouped([records_of(batch)]).items()]
+
+        return pairs._each_time("aggregate", name, Exchange(prepare=records_of, combine=whole), whole)
+
+    def _of_groups(self, kind: str, function: Callable[[Any, list[Any]], Any], name: str | None) -> Query:
+        key = self.key
+
+        def groups(batch: Batch) -> Batch:
+            pairs = [(key(record), record) for record in records_of(batch)]
+            return [function(found, records) for found, records in grouped([pairs]).items()]
+
+        return self.query._each_time(kind, name, _by(key), groups)
+
+
+def _unique(batch: Batch) -> Batch:
+    return list(dict.fromkeys(records_of(batch)))
+
+
+def _common(left: list[Any] | None, right: list[Any] | None) -> Batch:
+    theirs = Counter(right or ())
+    return [record for record in dict.fromkeys(left or ()) if record in theirs]
+
+
+def _left_over(left: list[Any] | None, right: list[Any] | None) -> Batch:
+    theirs = Counter(right or ())
+    return [record for record in dict.fromkeys(left or ()) if record not in theirs]

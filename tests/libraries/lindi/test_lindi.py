@@ -1,0 +1,188 @@
+"""Lindi's queries give at each time what Python and Polars give for its records; they keep nothing between times."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from falkirk.simulate.simulation import Simulation, report
+from libraries import lindi
+from runtime.memory import Cluster
+from tests.support.profile import tries
+from timely.data.batch import as_polars
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError, OperatorError
+from timely.io import Iterable
+
+some = settings(max_examples=settings.default.max_examples // 5)
+epochs = st.lists(st.tuples(*[st.lists(st.integers(-3, 9), max_size=8)] * 2), min_size=1, max_size=3)
+
+
+def feed(cluster: Cluster, name: str, batches: list[list[Any]]) -> None:
+    """Deal the records of each epoch out to the workers; they may be columns."""
+    for epoch, batch in enumerate(batches):
+        for i, session in enumerate(cluster.sessions):
+            if part := batch[i :: len(cluster.sessions)]:
+                session.input(name).send(pl.DataFrame(part, orient="row") if isinstance(part[0], dict) else part)
+            session.input(name).advance_to(epoch + 1)
+        cluster.step()
+    for session in cluster.sessions:
+        session.input(name).close()
+
+
+QUERIES: dict[
+    str, tuple[Callable[[lindi.Query, lindi.Query], lindi.Query], Callable[[list[int], list[int]], list[Any]]]
+] = {
+    "where": (lambda a, b: a.where(lambda n: n > 2), lambda a, b: [n for n in a if n > 2]),
+    "select": (lambda a, b: a.select(lambda n: n * 2), lambda a, b: [n * 2 for n in a]),
+    "select_many": (lambda a, b: a.select_many(range), lambda a, b: [m for n in a for m in range(n)]),
+    "concat": (lambda a, b: a.concat(b), lambda a, b: a + b),
+    "distinct": (lambda a, b: a.distinct(), lambda a, b: list(set(a))),
+    "union": (lambda a, b: a.union(b), lambda a, b: list({*a, *b})),
+    "intersect": (lambda a, b: a.intersect(b), lambda a, b: list({*a} & {*b})),
+    "without": (lambda a, b: a.without(b), lambda a, b: list({*a} - {*b})),
+    "join": (
+        lambda a, b: a.join(b, lambda n: n % 3, lambda n: n % 3, lambda x, y: (x, y)),
+        lambda a, b: [(x, y) for x in a for y in b if x % 3 == y % 3],
+    ),
+    "top": (lambda a, b: a.top(2), lambda a, b: sorted(a)[-2:]),
+    "least": (lambda a, b: a.top(3, abs, least=True).select(abs), lambda a, b: sorted(map(abs, a))[:3]),
+    "count": (lambda a, b: a.count(), lambda a, b: [len(a)] if a else []),
+    "sum": (lambda a, b: a.sum(), lambda a, b: [sum(a)] if a else []),
+    "min": (lambda a, b: a.min(), lambda a, b: [min(a)] if a else []),
+    "max": (lambda a, b: a.max(), lambda a, b: [max(a)] if a else []),
+    "groups": (
+        lambda a, b: a.group_by(lambda n: n % 3).select(lambda key, found: (key, sorted(found))),
+        lambda a, b: [(key, sorted(n for n in a if n % 3 == key)) for key in {n % 3 for n in a}],
+    ),
+    "counts": (lambda a, b: a.group_by(lambda n: n % 3).count(), lambda a, b: list(Counter(n % 3 for n in a).items())),
+    "sums": (
+        lambda a, b: a.group_by(lambda n: n % 3).sum(),
+        lambda a, b: [(key, sum(n for n in a if n % 3 == key)) for key in {n % 3 for n in a}],
+    ),
+    "greatest": (
+        lambda a, b: a.group_by(lambda n: n % 3).max(lambda n: -n),
+        lambda a, b: [(key, max(-n for n in a if n % 3 == key)) for key in {n % 3 for n in a}],
+    ),
+    "rounds": (
+        lambda a, b: a.iterate(lambda inner: inner.where(lambda n: n > 0).select(lambda n: n // 2).distinct()),
+        lambda a, b: _halved(a),
+    ),
+}
+
+
+def _halved(numbers: list[int]) -> list[int]:
+    found: list[int] = []
+    while numbers := list({n // 2 for n in numbers if n > 0}):
+        found += numbers
+    return found
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@some
+@given(fed=epochs, workers=st.integers(1, 3))
+def test_a_query_of_each_time_is_what_python_says(name: str, fed: list[Any], workers: int) -> None:
+    build, oracle = QUERIES[name]
+    flow = Dataflow()
+    out = build(lindi.Query(flow.input("a")), lindi.Query(flow.input("b"))).capture("out")
+    cluster = Cluster(flow, workers)
+    for number, each in enumerate("ab"):
+        feed(cluster, each, [epoch[number] for epoch in fed])
+    cluster.run()
+    found: dict[int, list[Any]] = defaultdict(list)
+    for (epoch,), batch in cluster.captured(out):
+        found[epoch] += batch
+    for epoch, (a, b) in enumerate(fed):
+        assert sorted(found[epoch]) == sorted(oracle(a, b))
+
+
+def test_what_is_ordered_comes_in_order() -> None:
+    flow = Dataflow()
+    out = lindi.Query(flow.input("a")).order_by(abs, descending=True).capture("out")
+    cluster = Cluster(flow, 3)
+    feed(cluster, "a", [[3, -7, 5, 1], [2]])
+    cluster.run()
+    assert sorted(cluster.captured(out)) == [((0,), [-7, 5, 3, 1]), ((1,), [2])]
+
+
+TABLES: dict[str, tuple[Callable[[lindi.Table, lindi.Table], lindi.Table], Callable[..., pl.DataFrame]]] = {
+    "where": (lambda a, b: a.where(pl.col("n") > 2), lambda a, b: a.filter(pl.col("n") > 2)),
+    "aggregate": (
+        lambda a, b: a.aggregate("k", n=pl.col("n").sum(), rows=pl.len()),
+        lambda a, b: a.group_by("k").agg(n=pl.col("n").sum(), rows=pl.len()),
+    ),
+    "whole": (lambda a, b: a.aggregate(n=pl.col("n").median()), lambda a, b: a.select(n=pl.col("n").median())),
+    "distinct": (lambda a, b: a.distinct("k"), lambda a, b: a.unique()),
+    "join": (lambda a, b: a.join(b, "k"), lambda a, b: a.join(b, on="k")),
+    "anti": (lambda a, b: a.join(b, "k", how="anti"), lambda a, b: a.join(b, on="k", how="anti")),
+    "top": (lambda a, b: a.select("n").top(3, "n"), lambda a, b: a.select("n").sort("n", descending=True).head(3)),
+    "order_by": (lambda a, b: a.order_by("k", "n"), lambda a, b: a.sort("k", "n")),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_query_over_columns_is_what_polars_says(name: str, workers: int) -> None:
+    build, oracle = TABLES[name]
+    flow = Dataflow()
+    tables = (lindi.Table(flow.input(each).to_columns({"k": int, "n": int})) for each in "ab")
+    out = build(*tables).capture("out")
+    cluster = Cluster(flow, workers)
+    fed = [[[{"k": n % m, "n": n * n % 11} for n in range(20 + m)] for m in (4, 3)] for _ in range(2)]
+    for each, batches in zip("ab", fed, strict=True):
+        feed(cluster, each, batches)
+    cluster.run()
+    for epoch in range(2):
+        found = pl.concat([as_polars(batch) for time, batch in cluster.captured(out) if time == (epoch,)])
+        want = oracle(*(pl.DataFrame(batches[epoch]) for batches in fed))
+        assert_frame_equal(found, want, check_row_order=name in ("top", "order_by"))
+
+
+def test_a_query_is_stateless_and_has_nothing_in_a_checkpoint() -> None:
+    flow = Dataflow()
+    query = lindi.Query(flow.input("in")).group_by(lambda n: n % 5).count().top(2)
+    query.concat(query.distinct()).order_by().capture("out")
+    kinds = {node.kind: node.stateful for node in flow.graph.nodes}
+    assert not any(stateful for kind, stateful in kinds.items() if kind not in ("capture",)), kinds
+
+
+def firewalled() -> Dataflow:
+    """A stateless front whose last step is logged, and running totals behind it."""
+    flow = Dataflow("firewalled")
+    numbers = [(i * 37) % 23 for i in range(60)]
+    source = flow.source("in", Iterable(partitioned=[numbers, numbers[::-1]], batch=3, epoch_every=6))
+    counts = lindi.Query(source).group_by(lambda n: n % 5).count().logged()
+    counts.stream.keyed().sum(name="totals").records().capture("out")
+    return flow
+
+
+def test_a_logged_query_brings_its_output_through_failures() -> None:
+    simulated = {workers: Simulation(firewalled, workers) for workers in (1, 2, 3)}
+    for seed in range(tries(9)):
+        each = simulated[1 + seed % 3]
+        failure = each.run(seed)
+        if failure is not None:
+            pytest.fail(report(each.shrink(failure), f"firewalled, seed {seed}"), pytrace=False)
+
+
+def test_mistakes_are_told_at_their_line() -> None:
+    flow = Dataflow()
+    query, table = lindi.Query(flow.input("a")), lindi.Table(flow.columns("b", Iterable([{"k": 1}])))
+    with pytest.raises(GraphError, match=r"test_lindi.py.* join takes another Query, not Table"):
+        query.join(table, abs, abs)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="top takes a number of records from 1 up, not 0"):
+        query.top(0)
+    with pytest.raises(GraphError, match="aggregate takes Polars expressions by name"):
+        table.aggregate("k", n=3)  # type: ignore[arg-type]
+    query.group_by(lambda n: 1 // n).count().capture("out")
+    cluster = Cluster(flow, 1)
+    cluster.sessions[0].input("a").send([1, 0])
+    with pytest.raises(OperatorError, match=r"test_lindi.py.*ZeroDivisionError"):
+        cluster.run()
