@@ -23,7 +23,7 @@ from timely.data.batch import Batch
 from timely.errors import OperatorError
 from timely.operators.base import Context, Operator
 from timely.state import Parts, TimedBatches
-from timely.time import Time, join, leq
+from timely.time import Frontier, Time, join, leq
 
 Few = dict[tuple[int, int], int]
 """Few changes: (key, value), as codes → difference."""
@@ -111,12 +111,26 @@ def _groups(rising: I64) -> tuple[I64, npt.NDArray[np.intp]]:
     return rising[starts], np.append(starts, len(rising))
 
 
+_COLLECT = 4096
+"""So many values in a store, and twice as many as were needed the last time: those that nothing names are dropped."""
+
+
 class _Pended(Operator):
-    """The work that events find for later times."""
+    """The work that events find for later times, and the values of what is kept."""
+
+    traces: tuple[Trace, Trace]
+    transient = ("_collect",)
 
     def __init__(self) -> None:
         self.values = Values()
         self._pending = Pending()
+        self._collect = _COLLECT
+
+    def on_watermark(self, frontier: Frontier) -> None:
+        super().on_watermark(frontier)
+        if len(self.values) >= self._collect:
+            self.values.forget_others(joined([each.named() for each in (*self.traces, self._pending)]))
+            self._collect = max(_COLLECT, 2 * len(self.values))
 
     def _later(self, ctx: Context, found: dict[Time, set[int]]) -> None:
         for due, keys in found.items():

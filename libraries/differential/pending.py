@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from libraries.differential.rows import I64, distinct, joined
+from libraries.differential.rows import I64, LEAST, distinct, joined
 from libraries.differential.trace import SHARD, spread
 from timely.data.routing import shards_of
 from timely.state.interface import Rows, Run, StateSize
@@ -37,6 +37,11 @@ class Pending:
         if found is None:
             return np.zeros(0, np.int64)
         return distinct(joined([keys for columns in found.values() for keys in columns]))
+
+    def named(self) -> I64:
+        """The codes in it that stand for values in a store."""
+        keys = joined([keys for found in self._due.values() for columns in found.values() for keys in columns])
+        return distinct(keys[keys < LEAST])
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
         """What events in `upto` and none in `after` have found, for times outside `upto`."""

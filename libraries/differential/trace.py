@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from libraries.differential.rows import I64, joined, summed
+from libraries.differential.rows import I64, LEAST, distinct, joined, summed
 from timely.data.routing import shards_of
 from timely.state.interface import WHOLE, Run, StateSize
 from timely.state.interface import Rows as RowCount
@@ -266,6 +266,13 @@ class Trace:
         for run in self._runs:
             found += run.of(key)
         return found
+
+    def named(self) -> I64:
+        """The codes in it that stand for values in a store."""
+        columns = [column for run in self._runs for column in (run.key, run.value)]
+        if self._count:
+            columns += self._last()[:2]
+        return distinct(joined([column[column < LEAST] for column in columns]))
 
     def all_until(self, time: Time) -> bool:
         """True if nothing has come at a time that is neither `time` nor before it."""

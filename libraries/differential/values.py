@@ -28,8 +28,8 @@ _NUMBERS = (float, np.floating, np.integer, Decimal, Fraction)
 class Values:
     """The store of one operator: value ↔ code. A `State` (timely.state.interface) whose runs hold (code, value).
 
-    Each value has the least time at which it was needed, so that a checkpoint has all that its rows name. What a rollback makes
-    needless stays: a code stands for its value for ever.
+    Each value has the least time at which it was needed, so that a checkpoint has all that its rows name. A code never stands
+    for another value.
     """
 
     def __init__(self) -> None:
@@ -93,6 +93,17 @@ class Values:
         held = self._values
         return [code if code >= LEAST else held[code] for code in codes.tolist()]
 
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def forget_others(self, codes: I64) -> None:
+        """Nothing names any values but those of `codes`. A value that comes again gets another code."""
+        for code in self._values.keys() - codes.tolist():
+            value = self._values.pop(code)
+            del self._times[code]
+            if self._codes.get(value) == code:
+                del self._codes[value]
+
     # The state
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
@@ -116,13 +127,12 @@ class Values:
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold."""
         self._clear()
-        for run in runs:
-            assert isinstance(run.batch, list)
-            for code, value in run.batch:
-                self._values[code] = value = _plain(value)
-                self._codes[value] = code
-                self._times[code] = min(run.time, self._times.get(code, run.time))
-                self._next = max(self._next, code + 1)
+        entries = [(code, value, run.time) for run in runs for code, value in run.batch]
+        for code, value, time in sorted(entries, key=lambda entry: entry[0]):  # of two codes the later one is in use
+            self._values[code] = value = _plain(value)
+            self._codes[value] = code
+            self._times[code] = min(time, self._times.get(code, time))
+            self._next = code + 1
 
     def keep(self, frontier: Frontier) -> None:
         """Nothing: values that nothing names do no harm."""

@@ -113,6 +113,7 @@ def handled(path: int) -> Iterator[None]:
     """Few changes are so many at most, and runs are short."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operators, "FEW", path)
+        patch.setattr(operators, "_COLLECT", 4)
         patch.setattr(trace, "_RECENT", 5)
         patch.setattr(trace, "_SOME", 3)
         patch.setattr(trace, "_LONG", 2)

@@ -144,6 +144,28 @@ def test_a_long_history_of_one_key_is_not_read_again_and_again() -> None:
     assert most < 50
 
 
+def test_values_and_changes_that_are_gone_take_no_room() -> None:
+    """Texts that come and go: what is kept is flat."""
+    flow = Dataflow()
+    texts = differential.input_of(flow, "texts")
+    texts.count().join(texts.max()).capture("out")
+    with Session(flow) as session:
+        given = differential.Input(session, "texts")
+        sizes = []
+        for epoch in range(60):
+            for n in range(300):
+                given.insert((f"{epoch}-{n}", f"value {epoch}"))
+                if epoch:
+                    given.remove((f"{epoch - 1}-{n}", f"value {epoch - 1}"))
+            given.advance_to(epoch + 1)
+            session.step()
+            sizes.append(max(r.operator.state.size().rows for r in session.worker.runtimes if r.operator.state))
+        given.close()
+        session.run()
+    assert max(sizes[30:]) <= 1.1 * max(sizes[:30])
+    assert max(sizes) < 30_000
+
+
 def test_compaction_keeps_each_sum_that_can_still_be_asked_for(path: int) -> None:
     """Many changes at times of two coordinates; merged and compacted, they come to the same at every later time."""
     trace = Trace()

@@ -135,7 +135,7 @@ def test_a_query_over_columns_is_what_polars_says(name: str, workers: int) -> No
     tables = (lindi.Table(flow.input(each).to_columns({"k": int, "n": int})) for each in "ab")
     out = build(*tables).capture("out")
     cluster = Cluster(flow, workers)
-    fed = [[[{"k": n % m, "n": n * n % 11} for n in range(20 + m)] for m in (4, 3)] for _ in range(2)]
+    fed = [[[{"k": n % keys, "n": n * n % 11} for n in range(20 + epoch)] for epoch in (0, 1)] for keys in (4, 3)]
     for each, batches in zip("ab", fed, strict=True):
         feed(cluster, each, batches)
     cluster.run()
