@@ -64,7 +64,7 @@ SPARK = spark.SparkOptions(
     memory="1g",
     config=(
         # Java that lives for a minute: its second compiler would cost more than it gives.
-        ("spark.driver.extraJavaOptions", "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+        ("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
         ("spark.sql.adaptive.enabled", "false"),
         ("spark.sql.codegen.wholeStage", "false"),
         # There are more routes than the 128 groups from which on Spark sorts all rows rather than hash them.

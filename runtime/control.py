@@ -22,7 +22,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from monitor.coordination.supervision import Fence, Lost, Note, ProgramFailed, Respawn, TimelineEvent
+from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from runtime.scratch import OWNER
 from timely.data.codec.typed import Typed
 from timely.errors import FalkirkError, told
@@ -86,7 +86,7 @@ class Watch(msgspec.Struct, tag=True, frozen=True):
     """The secret that workers say first, where others might connect as well."""
 
 
-ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | ProgramFailed
+ToChild: TypeAlias = Begin | Go | Peer | Quit | Watch | Lost | Noted | ProgramFailed
 
 
 class Built(msgspec.Struct, tag=True, frozen=True):

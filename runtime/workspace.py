@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,14 +25,22 @@ class Workspace:
         path: the folder; None for a temporary one, made when it is first asked for and removed by `close`, or with this.
         durable: whether it outlives the job's processes, because it belongs to a store.
         refused: why there is none.
+        note: told what the user should know of a job, from any thread; by default it is printed on standard error.
     """
 
-    def __init__(self, path: Path | None = None, durable: bool = False, refused: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        durable: bool = False,
+        refused: str | None = None,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
         self._path = path
         self._remove: weakref.finalize[..., Workspace] | None = None
         self._refused = refused
         self._making = threading.Lock()  # jobs ask from threads of their own
         self.durable = durable
+        self.note = note or (lambda text: print(f"note: {text}", file=sys.stderr))
 
     @property
     def path(self) -> Path:
@@ -97,3 +107,7 @@ class RunningJob:
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
         """Say how far the job is."""
         self.said = what, done, total
+
+    def note(self, text: str) -> None:
+        """Tell the user something, once."""
+        self._workspace.note(f"{self.operator}: {text}")

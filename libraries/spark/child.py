@@ -70,7 +70,7 @@ class SparkChild:
             self._tasks = Tasks(spark)
             self._queries = Queries(spark, lambda number, batches: self.tell(RunProgress(number, batches, 0)))
         except Exception as error:
-            self._give_up(told(error))
+            self._give_up(told(error), again=not hopeless(error))
             return
         self.tell(Ready(java, spark.version))
         self._java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
@@ -134,9 +134,9 @@ class SparkChild:
         how = f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
         self._give_up(f"Spark's Java process {how}")
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str, again: bool = True) -> None:
         """Say that nothing goes on here, and wait to be ended: who hears it reads what was printed, then takes it away."""
-        self.tell(RunFailed(-1, why, again=True))
+        self.tell(RunFailed(-1, why, again))
         time.sleep(_HEARD_SECONDS)
         self.leave(1)
 

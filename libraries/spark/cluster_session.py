@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import threading
@@ -91,14 +92,13 @@ class SparkCluster:
             raise SparkError("this process has a Spark session already: give that (on=session), or stop it first")
         check_master(options.master)
         folder = self._resources.enter_context(closing(Scratch("spark"))).path
-        made = settings(options, folder) | _BARRIER
+        made = _BARRIER | settings(options, folder)
         java = find_java()
         variables = environment(options, home_for_spark(java, folder), java_options=options_to_use(java))
         variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", variables["PYSPARK_PYTHON"])
         if _on_this_machine(options.master):
-            made |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            made = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | made
             variables["SPARK_LOCAL_IP"] = "127.0.0.1"
-        made |= dict(options.config)
         with _variables(variables):
             session = _opened(options, made)
         self._resources.callback(session.stop)
@@ -122,7 +122,7 @@ def _opened(options: SparkOptions, made: dict[str, str]) -> SparkSession:
     thread.join(options.start_limit)
     if found:
         return found[0]
-    why = f"nothing came within {options.start_limit:g} s"
+    why = f"nothing came within {options.start_limit or math.inf:g} s"
     if errors:
         why = " ".join((said_by_java(errors[0]) or f"{type(errors[0]).__name__}: {errors[0]}").split())
     raise SparkError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import math
 import os
 import re
 import shutil
@@ -48,6 +49,10 @@ _LOOK_SECONDS = 0.1
 _CANCEL_SECONDS = 8.0
 _LAST_LINES = 6
 _TELLING = re.compile(r"OutOfMemory|[Ee]xception|[Ee]rror|ERROR|Terminating")
+_REFUSAL = re.compile(r'^(Exception in thread "main"|Error: )', re.MULTILINE)
+_NOISE = re.compile(r"WARN|[Pp]y4[Jj]|ERROR:root|During handling|ConnectionResetError|BrokenPipeError")
+"""Lines that tell only that Java is gone."""
+
 _MOST_ATTEMPTS = 20
 """Attempts at a run, those counted that ended because another run had Spark killed."""
 
@@ -100,6 +105,7 @@ class SparkHost:
         task: RunTask,
         report: Callable[[str, int, int], None] = lambda what, done, total: None,
         stopped: Callable[[], bool] = lambda: False,
+        note: Callable[[str], None] = lambda text: None,
     ) -> Files:
         """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
 
@@ -107,6 +113,7 @@ class SparkHost:
             task: what to do. Its number is given here, and each attempt has an output folder of its own.
             report: told how far it is: (what, tasks done, tasks known).
             stopped: whether the result is not wanted any more.
+            note: told why an attempt has failed that is followed by another one.
 
         Raises:
             SparkError: for what trying again does not help, or did not help.
@@ -125,6 +132,7 @@ class SparkHost:
             shutil.rmtree(attempt.output, ignore_errors=True)
             if len(reasons) > self._options.retries:
                 break
+            note(f"an attempt at the run has failed, and another one follows: {last}")
         raise SparkError(f"Spark has failed {_times(len(reasons))} on what was asked of it. The last time: {last}")
 
     def stop(self) -> None:
@@ -226,14 +234,15 @@ class SparkHost:
         """Spark, once it has started, or has failed to."""
         again = f", attempt {failed + 1}" if failed else ""
         process = self._there()
-        deadline = time.monotonic() + self._options.start_limit
+        limit = self._options.start_limit
+        deadline = time.monotonic() + limit if limit is not None else math.inf
         while not process.up.wait(_LOOK_SECONDS):
             report(f"Spark starts{again}", 0, 0)
             if stopped():
                 raise Given("the run is not wanted any more")
             if time.monotonic() > deadline:
                 process.kill("it did not start in time")
-                raise SparkLost(f"Spark did not start within {self._options.start_limit:g} s{process.last_words()}")
+                raise SparkLost(f"Spark did not start within {limit:g} s{process.last_words()}")
         return process
 
 
@@ -322,8 +331,15 @@ class _SparkProcess:
             lines = self._log.read_text(errors="replace").splitlines()
         except OSError:
             return ""
-        kept = [line for line in lines if _TELLING.search(line) and "WARN" not in line][-_LAST_LINES:]
+        kept = [line for line in lines if _TELLING.search(line) and not _NOISE.search(line)][-_LAST_LINES:]
         return ". It printed:\n  " + "\n  ".join(kept) if kept else ""
+
+    def _refused(self) -> bool:
+        """True if Java said why it did not start Spark: settings that it does not take. One that was killed says nothing."""
+        try:
+            return _REFUSAL.search(self._log.read_text(errors="replace")) is not None
+        except OSError:
+            return False
 
     def _listen(self) -> None:
         while (data := receive_bytes(self._control)) is not None:
@@ -340,8 +356,10 @@ class _SparkProcess:
                 case RunFailed(number) if number >= 0:
                     self._over(number, None, message)
                 case RunFailed():
-                    text = message.text if self.ready is not None else f"Spark did not start: {message.text}"
-                    self._end(RunFailed(-1, f"{text}{self.last_words()}", message.again))
+                    text, again = message.text, message.again
+                    if self.ready is None:
+                        text, again = f"Spark did not start: {text}", again and not self._refused()
+                    self._end(RunFailed(-1, f"{text}{self.last_words()}", again))
         self._process.wait()
         code = self._process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"

@@ -54,7 +54,7 @@ class SparkRunner:
             output=output,
             rows=FILE_ROWS,
         )
-        return self.host.run(task, context.report, lambda: context.stopped)
+        return self.host.run(task, context.report, lambda: context.stopped, context.note)
 
 
 def pack(what: Any, called: str) -> bytes:

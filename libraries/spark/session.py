@@ -32,6 +32,9 @@ _OF_EXECUTORS = (
 )
 """Variables that executors set for their Python processes, and that would mislead a Spark that these start."""
 
+_JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
+"""A heap that is full otherwise leaves Spark alive and of no use; so it ends, and is started anew."""
+
 _CONNECT_SECONDS = 3.0
 
 
@@ -44,10 +47,12 @@ class SparkOptions:
             the folder in which the job keeps its files.
         memory: the heap of Spark's driver, which does all the work where the master is local, for example "2g". By default
             half of the memory, at most 4 GB.
-        config: settings of Spark, by name; they win over those made here. They go with the session, not with a region.
+        config: settings of Spark, by name; they win over those made here, and options for Java are added to those made
+            here. They go with the session, not with a region.
         limit: seconds that one run of a region may take; one that takes longer counts as hanging.
         retries: how often a run that failed is tried again.
-        start_limit: seconds that Spark may take to start.
+        start_limit: seconds that Spark may take to start; one that takes longer is ended, and begun anew. None, the default:
+            as long as its process lives.
         nice: by how much the priority of Spark's process is lowered, so that the streaming regions stay quick.
     """
 
@@ -56,7 +61,7 @@ class SparkOptions:
     config: tuple[tuple[str, str], ...] = ()
     limit: float = 3600.0
     retries: int = 2
-    start_limit: float = 120.0
+    start_limit: float | None = None
     nice: int = 10
 
     def __post_init__(self) -> None:
@@ -66,7 +71,7 @@ class SparkOptions:
             raise SparkError(
                 at_line(f'memory={self.memory!r}: give the heap of Spark as a number and a unit, as in "2g" or "900m"')
             )
-        if not (self.limit > 0 and self.start_limit > 0 and self.retries >= 0):
+        if not (self.limit > 0 and (self.start_limit is None or self.start_limit > 0) and self.retries >= 0):
             raise SparkError(at_line("limit and start_limit are positive numbers of seconds, and retries is 0 or more"))
 
     @property
@@ -84,9 +89,8 @@ def settings(options: SparkOptions, folder: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": options.memory or f"{min(_MOST_HEAP, _memory() // 2) >> 20}m",
-        # A heap that is full otherwise leaves Spark alive and of no use; so it ends, and is started anew.
-        "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
-        "spark.executor.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+        "spark.driver.extraJavaOptions": f'{_JAVA_OPTIONS} -XX:-UsePerfData "-Djava.io.tmpdir={_made(folder / "tmp")}"',
+        "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
         "spark.scheduler.mode": "FAIR",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -107,7 +111,16 @@ def settings(options: SparkOptions, folder: Path) -> dict[str, str]:
             # From this many files on Spark has a job of many tasks look at them: here it is quicker to look at them oneself.
             "spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 20),
         }
-    return made | dict(options.config)
+    wanted = dict(options.config)
+    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+        if name in wanted:  # Java lets the last one of two options win
+            wanted[name] = f"{made[name]} {wanted[name]}"
+    return made | wanted
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def environment(

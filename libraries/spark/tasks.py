@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
+import re
 import threading
 import traceback
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from pyspark.errors.exceptions.captured import (
     CapturedException,
     IllegalArgumentException,
     ParseException,
+    PythonException,
     UnsupportedOperationException,
 )
 from pyspark.sql import DataFrame, SparkSession
@@ -28,6 +31,19 @@ from libraries.spark.schemas import read_schema
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
 """Errors of a query that come again the next time."""
+
+_USELESS_STATES = ("0A", "21", "22", "23", "38", "39", "42")
+"""Classes of SQLSTATE that blame the query, its data, or a function of the user's; others blame files, memory, the network."""
+
+_USELESS_CLASSES = (
+    "ClassNotFoundException",
+    "NoClassDefFoundError",
+    "IllegalArgumentException",
+    "NumberFormatException",
+)
+"""Java's own errors for settings and names that are wrong."""
+
+_RAISED = re.compile(r"^(\w+): ", re.MULTILINE)
 
 _MOST_TEXT = 2000
 
@@ -150,9 +166,36 @@ def told(error: BaseException) -> str:
 
 
 def hopeless(error: BaseException) -> bool:
-    """True if what failed would fail again: then it was refused before any work was done."""
-    refused = isinstance(error, PySparkException) and not isinstance(error, CapturedException)
-    return refused or isinstance(error, _USELESS)
+    """True if what failed would fail again: it was refused before any work was done, or the query or its data are to blame."""
+    if isinstance(error, PySparkException) and not isinstance(error, CapturedException):
+        return error.getCondition() != "JAVA_GATEWAY_EXITED"  # it may have been killed: what it printed tells (host)
+    if isinstance(error, _USELESS) or _java_class(error).endswith(_USELESS_CLASSES):
+        return True
+    return _sql_state(error).startswith(_USELESS_STATES) and not _may_pass(error)
+
+
+def _sql_state(error: BaseException) -> str:
+    """The SQLSTATE of an error, also of one that pyspark hands through as Java's; empty for one without."""
+    source: Any = getattr(error, "java_exception", error)
+    try:
+        return str(source.getSqlState() or "")
+    except Exception:  # it has none, or Java is gone
+        return ""
+
+
+def _java_class(error: BaseException) -> str:
+    """The class of the exception that pyspark hands through as Java's; empty for another error."""
+    try:
+        return str(error.java_exception.getClass().getName())  # type: ignore[attr-defined]
+    except Exception:  # there is none, or Java is gone
+        return ""
+
+
+def _may_pass(error: BaseException) -> bool:
+    """True if a function of the user's failed for want of memory, or of something outside: a file, the network."""
+    kinds = _RAISED.findall(str(error)) if isinstance(error, PythonException) else []
+    kind = getattr(builtins, kinds[-1], None) if kinds else None
+    return isinstance(kind, type) and issubclass(kind, OSError | MemoryError)
 
 
 def _users(file: str) -> bool:

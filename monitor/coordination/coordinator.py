@@ -34,7 +34,7 @@ from monitor.coordination.records import (
     SavedJob,
     Value,
 )
-from monitor.coordination.supervision import Fence, Lost, Note, ProgramFailed, Respawn, TimelineEvent
+from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus, WorkerTable
 from monitor.explain.what_if import OpenQuestions
 from recovery.errors import NoSolutionError, ReportError
@@ -169,6 +169,8 @@ class Coordinator:
             case ProgramFailed(worker, text):
                 self._event("error", {"worker": worker, "text": text})
                 self.commit.add(KeptEvent("error", self._now, {"worker": worker, "text": text}))
+            case Noted(worker, text):
+                self._event("note", {"worker": worker, "text": text})
             case Began():
                 self._on_began()
 

@@ -25,6 +25,13 @@ class ProgramFailed(msgspec.Struct, tag=True, frozen=True):
     text: str
 
 
+class Noted(msgspec.Struct, tag=True, frozen=True):
+    """Event: a worker has told the user something that belongs on the timeline."""
+
+    worker: int
+    text: str
+
+
 class Respawn(msgspec.Struct, tag=True, frozen=True):
     """Effect: start a process for this worker, once an earlier one is surely dead. Its incarnation must be a higher number."""
 

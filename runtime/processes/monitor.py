@@ -22,7 +22,7 @@ from monitor.coordination.coordinator import Coordinator, Settings
 from monitor.coordination.effects import Answered, Fail, Finished, Persist, Send
 from monitor.coordination.events import Began, Event, Heard, Stored, Ticked
 from monitor.coordination.records import KeptEvent
-from monitor.coordination.supervision import Fence, Lost, Note, ProgramFailed, Respawn, TimelineEvent
+from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from recovery.layout import Layout
 from recovery.protocol import Observed, ToMonitor, Watermarks
 from recovery.store.identity import store_id
@@ -132,7 +132,7 @@ class MonitorProcess:
         due = greeting = 0.0
         while not self._control.ended:
             for message in said:
-                if isinstance(message, Lost | ProgramFailed):
+                if isinstance(message, Lost | Noted | ProgramFailed):
                     self._events.append(message)
             self._step()
             ready = self._selector.select(max(0.0, due - time.monotonic()) if not self._over else None)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from monitor.coordination.supervision import Note
 from runtime.control import (
     TO_CHILD,
     Begin,
@@ -166,7 +167,7 @@ class WorkerProcess:
             task.limits,
             worker,
             on_capture=_capturing(plan, channel.tell),
-            workspace=Workspace(task.files, durable=recovery is not None),
+            workspace=Workspace(task.files, durable=recovery is not None, note=lambda text: channel.tell(Note(text))),
             job=task.job,
             recovery=driver,
         )

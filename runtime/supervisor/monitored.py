@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.msgpack import encode
 
-from monitor.coordination.supervision import Fence, Lost, ProgramFailed, Respawn, TimelineEvent
+from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from recovery.layout import lay_out
 from runtime.control import FROM_CHILD, PAGE_SOCKET, Control, FromChild, Over, Page, Unable, Watch
 from runtime.inputs import Limits
@@ -109,6 +109,8 @@ class Monitored:
                     self._on_event(kind, at, data)
             case Over():
                 self.over = self.over or message
+            case Note(text) if child.worker >= 0 and self._monitor is not None:
+                self._monitor.tell(Noted(child.worker, text))
             case Unable() if child is self._monitor and not message.known:
                 self._note_failure(message)
             case Unable() if self.error is None:

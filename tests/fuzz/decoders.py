@@ -260,6 +260,7 @@ TO_CHILD: list[Any] = [
     control.Watch("store", 1, msgspec.msgpack.encode(small()), (0, 1), 0.5, control.Page("job", "secret"), b"token"),
     supervision.Lost(1, 2, "it died"),
     supervision.ProgramFailed(1, "it failed"),
+    supervision.Noted(1, "it is tried again"),
 ]
 FROM_CHILD: list[Any] = [
     supervision.Respawn(1),

@@ -68,6 +68,9 @@ class JobContext(Protocol):
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
         """Say how far the job is, for whoever watches."""
 
+    def note(self, text: str) -> None:
+        """Tell the user something, once: on the console, and among the events of a job with a store."""
+
 
 class Engine(Protocol):
     """The worker, as the contexts of its operators see it."""

@@ -9,6 +9,7 @@ const KINDS = {
   failure: (event) => `worker ${event.worker} failed: ${event.reason}`,
   failed: (event) => `the job failed: ${event.reason}`,
   error: (event) => event.text,
+  note: (event) => `worker ${event.worker}: ${event.text}`,
   round: (event) => `round ${event.round} of rollback begins, ${some(event.alive.length, "worker")} alive`,
   decided: (event) => `generation ${event.generation}: ${some(event.rolled_back, "processor")} to be restored`,
   restored: (event) => `all is restored, ${seconds(event.seconds)} after the failure`,

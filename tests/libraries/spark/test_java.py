@@ -10,7 +10,7 @@ import pytest
 
 from libraries.spark.errors import SparkError
 from libraries.spark.java import examine, find_java, home_for_spark, look_for_java
-from libraries.spark.session import SparkOptions, environment
+from libraries.spark.session import SparkOptions, environment, settings
 
 _BUNDLED = {"FALKIRK_JAVA": "bundled"}
 
@@ -107,3 +107,13 @@ def test_spark_that_a_worker_on_a_cluster_starts_is_the_one_of_its_executor_and_
     there = environment(SparkOptions(), tmp_path, user | executor)
     assert there["SPARK_HOME"] == "/opt/spark"
     assert there.keys() - here.keys() == {"SPARK_HOME"}
+
+
+def test_java_options_of_the_users_are_added_and_nothing_goes_to_the_systems_temporary_folder(tmp_path: Path) -> None:
+    config = (("spark.driver.extraJavaOptions", "-Dmine=1"), ("spark.executor.extraJavaOptions", "-Dmine=2"))
+    made = settings(SparkOptions(config=config), tmp_path)
+    driver, executor = made["spark.driver.extraJavaOptions"], made["spark.executor.extraJavaOptions"]
+    assert driver.startswith("-XX:+ExitOnOutOfMemoryError")
+    assert f'"-Djava.io.tmpdir={tmp_path}/tmp"' in driver
+    assert driver.endswith(" -Dmine=1")
+    assert executor == "-XX:+ExitOnOutOfMemoryError -Dmine=2"

@@ -198,16 +198,28 @@ def test_heap_that_overflows_ends_java_and_after_all_retries_is_an_error_that_sa
     assert flaky.calls == 2
 
 
-@pytest.mark.soak
-def test_task_that_fails_is_tried_again_and_then_an_error_with_its_own_words(tmp_path: Path) -> None:
-    def broken(df: Any) -> Any:
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import LongType
+def _divides(df: Any) -> Any:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import LongType
 
-        return df.select(F.udf(lambda k: 1 // (k - k), LongType())("k").alias("q"))
+    return df.select(F.udf(lambda k: 1 // (k - k), LongType())("k").alias("q"))
 
-    with pytest.raises(FalkirkError, match=r"(?s)'history' .*failed 2 times.*ZeroDivisionError"):
-        run(region([frame(10)], broken))
+
+def _opens_nothing(df: Any) -> Any:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import LongType
+
+    return df.select(F.udf(lambda k: len(open(f"/nowhere/{k}").read()), LongType())("k").alias("q"))
+
+
+def test_function_that_misses_a_file_is_tried_again_with_a_note_of_the_reason(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(FalkirkError, match=r"(?s)'history' .*failed 2 times.*FileNotFoundError"):
+        run(region([frame(10)], _opens_nothing))
+    noted = [line for line in capfd.readouterr().err.splitlines() if line.startswith("note: history: ")]
+    assert len(noted) == 1
+    assert "another one follows" in noted[0]
 
 
 # What is refused
@@ -221,6 +233,8 @@ def test_task_that_fails_is_tried_again_and_then_an_error_with_its_own_words(tmp
         (lambda df: df.nix, "nix"),
         (lambda df: {}["thing"], "KeyError.*test_spark.py"),
         ("selekt k from input", "PARSE_SYNTAX_ERROR"),
+        ("select 1 / (k - k) as q from input", "DIVIDE_BY_ZERO"),
+        (_divides, "ZeroDivisionError"),
         ("select k, v as k from input", "column 'k' comes out twice"),
         ("select interval '1' month as i from input", "column 'i' is of type interval month.*cast it"),
     ],
@@ -250,10 +264,21 @@ def test_master_that_does_not_answer_or_java_that_is_not_there_is_an_error_in_se
 
 
 @pytest.mark.soak
-def test_setting_that_spark_refuses_is_an_error_that_says_which() -> None:
-    options = spark.SparkOptions(memory="1g", nice=0, retries=0, config=(("spark.sql.shuffle.partitions", "many"),))
-    with pytest.raises(FalkirkError, match=r"(?s)spark\.sql\.shuffle\.partitions"):
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("spark.sql.shuffle.partitions", "many", r"spark\.sql\.shuffle\.partitions"),
+        ("spark.serializer", "no.such.Class", "ClassNotFoundException: no.such.Class"),
+        ("spark.executor.memory", "much", "Executor memory must be a positive number"),
+    ],
+)
+def test_setting_that_spark_refuses_is_an_error_that_says_which_and_is_not_tried_again(
+    name: str, value: str, said: str
+) -> None:
+    options = spark.SparkOptions(master="local[1]", memory="512m", nice=0, config=((name, value),))
+    with pytest.raises(FalkirkError, match=f"(?s){said}"):
         run(region([frame(10)], totals, options))
+    assert host_of(options).starts == 1
     host_of(options).stop()
 
 

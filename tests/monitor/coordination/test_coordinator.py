@@ -7,7 +7,7 @@ import pytest
 
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Persist, Send
 from monitor.coordination.records import KeptDecision, KeptEvent, KeptLayout, KeptRounds, KeptWatermarks, SavedJob
-from monitor.coordination.supervision import Fence, Respawn, TimelineEvent
+from monitor.coordination.supervision import Fence, Noted, Respawn, TimelineEvent
 from monitor.coordination.workers import JobPhase, Presence
 from monitor.explain.what_if import PATIENCE_SECONDS
 from recovery.errors import NoSolutionError
@@ -670,3 +670,9 @@ def test_what_a_worker_shows_to_who_looks_is_no_affair_of_the_coordinator() -> N
     coordinator.hear(Observed(0, 1, b"", 0, 0, None), 1.0)
     assert coordinator.take() == []
     assert coordinator.phase is JobPhase.RUNNING
+
+
+def test_what_a_worker_tells_the_user_is_on_the_timeline() -> None:
+    coordinator = running()
+    coordinator.happens(Noted(1, "a run of Spark is tried again"), 3.0)
+    assert coordinator.take() == [TimelineEvent("note", 3.0, {"worker": 1, "text": "a run of Spark is tried again"})]
