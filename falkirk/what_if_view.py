@@ -130,7 +130,7 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
     kept = sum(bound is None for of in to.values() for bound in of.values())
     console.print(f"{kept:,} of {len(answer['processors']):,} processors keep everything.")
     messages, size = (sum(each[what] for each in answer["resent"]) for what in ("messages", "bytes"))
-    console.print(f"{messages:,} logged messages ({size / 1e6:,.1f} MB) would be sent again.")
+    console.print(f"{messages:,} messages ({size / 1e6:,.1f} MB) would be sent again.")
     redone = answer["redone"]
     if redone is not None:
         console.print(

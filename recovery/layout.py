@@ -54,6 +54,8 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     """The names of the scopes around it, the outermost first, without the root."""
     finds_capabilities: bool = False
     """It hears after a rollback which capabilities it holds, or comes to hold them again by replay."""
+    repeats: bool = False
+    """Done again, it sends at each time what it sent there before, given the same."""
 
     @property
     def nothing(self) -> Bound:
@@ -80,6 +82,8 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     append: tuple[int, ...]
     ahead: bool = False
     """Messages for later times than their event's are logged, if a cut lies between: nobody sends them again."""
+    kept: bool = False
+    """What goes to other workers and is not logged stays in their sender's memory (`recovery.kept`)."""
 
     @property
     def resends(self) -> bool:
@@ -165,9 +169,10 @@ def lay_out(plan: Plan) -> Layout:
         for edge in edges
     )
     logging = {edge.source for edge in edges if edge.resends}
+    repeats = _repeating(plan, edges)
     processors = tuple(
-        _info(processor, policies[processor.index], group_of[processor.index], processor.index in logging)
-        for processor in plan.processors
+        _info(processor, policies[p], group_of[p], p in logging, p in repeats)
+        for p, processor in enumerate(plan.processors)
     )
     groups = tuple(
         _group([policies[index] for index in group if processors[index].chain], depth)
@@ -213,6 +218,7 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                     add=shift.add,
                     append=shift.append,
                     ahead=processor.node.ahead and not isinstance(policy, Ephemeral),
+                    kept=route.edge.channel != PIPELINE and plan.workers > 1 and not isinstance(policy, Ephemeral),
                 )
 
 
@@ -227,7 +233,7 @@ def _logged(graph: Graph, edge: Edge, policy: Policy) -> bool:
     return own and target.policy is not source.policy
 
 
-def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> ProcessorInfo:
+def _info(processor: Processor, policy: Policy, group: int, logs: bool, repeats: bool) -> ProcessorInfo:
     node = processor.node
     role = _role(node)
     if node.kind == "input":
@@ -263,7 +269,25 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool) -> Proce
         scope=tuple(scope.name for scope in node.scope.path()[1:]),
         finds_capabilities=operator is not None
         and (type(operator).on_restore is not Operator.on_restore or (history and operator.state is None)),
+        repeats=repeats,
     )
+
+
+def _repeating(plan: Plan, edges: Iterable[EdgeInfo]) -> set[int]:
+    """The processors that send the same when they do a time again.
+
+    What one declares of an operator holds for the function by which its records find their worker, too: so its senders do not.
+    """
+    repeats = {processor.index for processor in plan.processors if all(map(_repeats, processor.nodes))}
+    declared = {p.index for p in plan.processors if any(node.nondeterministic is not None for node in p.nodes)}
+    return repeats - {edge.source for edge in edges if edge.spread and edge.target in declared}
+
+
+def _repeats(node: Node) -> bool:
+    """True if what is done again is the same. A source has to say so; of jobs outside the worker nobody knows."""
+    if node.nondeterministic is not None or node.holds:
+        return False
+    return node.source is None or bool(getattr(node.source, "repeats", False))
 
 
 def _role(node: Node) -> str:

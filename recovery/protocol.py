@@ -54,6 +54,8 @@ class InMemory(msgspec.Struct, frozen=True, array_like=True):
     discards: tuple[Bound, ...]
     since: Bound = ()
     """It came back from its store at this bound, and can go below it only to its checkpoints."""
+    kept: tuple[tuple[Bound, ...], ...] = ()
+    """Of each kept out-edge, in that order, and each worker: the bound from which on all that was sent there is in memory."""
 
 
 class Join(msgspec.Struct, tag=True, frozen=True):
@@ -224,6 +226,7 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
     """The rollback frontiers of `generation`: `bounds[worker][processor]`, LIVE for ⊤. Binding.
 
     `failed` are the workers that had no memory of their own in this round. `watermarks[worker][processor]` is W.
+    `held` are the bounds at which processors came back last, in this round or an earlier one: they have all before these.
     With `catch_up` it is an earlier round's, to be noted in the worker's store before it joins again.
     """
 
@@ -232,6 +235,7 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
     failed: tuple[int, ...]
     watermarks: tuple[tuple[Bound, ...], ...]
     catch_up: bool = False
+    held: tuple[tuple[Bound, ...], ...] = ()
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from recovery.kept import KeptMessages
 from recovery.layout import Layout
 from recovery.metadata import Bound, after, everything, inverse, nothing, project
 from timely.data.batch import Batch
@@ -22,6 +23,9 @@ from timely.time import INF, Summary, Time
 
 NOTIFICATION = -1
 RESULT = -2
+
+KEPT_BYTES = 128 << 20
+"""Bytes that may be kept of what was sent to other workers, where nothing else is said."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,12 @@ class LogEntry:
     payload: Any = b""
     batch: Batch | None = None
     durable: bool = False
+
+    @classmethod
+    def of(cls, message: Message, receiver: int) -> LogEntry:
+        """The entry of a message to another worker."""
+        payload = message.payload[0] if len(message.payload) == 1 else b"".join(message.payload)
+        return cls(message.edge, receiver, message.number, message.event, message.time, message.header, payload)
 
     def message(self) -> Message:
         """The message to send again. Whoever gets it trusts this process, and this process does not trust the store.
@@ -88,6 +98,10 @@ class WorkerRecorder:
         self._incoming = layout.incoming()
         self._edges = {edge.edge: edge for edge in layout.edges}
         self.logged = frozenset(edge.edge for edge in layout.edges if edge.resends)
+        self.shipping = frozenset(edge.edge for edge in layout.edges if edge.resends or edge.kept)
+        depths = {edge.edge: edge.summary.result_depth for edge in layout.edges if edge.kept}
+        self.shipments: KeptMessages[Message] = KeptMessages(depths, KEPT_BYTES)
+        """What was sent to other workers and is logged nowhere."""
         self._reach: dict[tuple[int, int], bool] = {}
         """Outputs where not all is logged, unless they change times unlogged: whether what goes to later times is."""
         self.logs: dict[tuple[int, int], list[LogEntry]] = {}
@@ -207,13 +221,12 @@ class WorkerRecorder:
             self.histories[processor][-1].beside = keeps()
 
     def shipped(self, receiver: int, message: Message) -> None:
-        """A message on a logged edge leaves for another worker."""
-        if not self._edges[message.edge].logs(message.event, message.time):
-            return
-        payload = message.payload[0] if len(message.payload) == 1 else b"".join(message.payload)
-        self.logs.setdefault((message.edge, receiver), []).append(
-            LogEntry(message.edge, receiver, message.number, message.event, message.time, message.header, payload)
-        )
+        """A message on an edge that is logged or kept leaves for another worker."""
+        edge, event, time = message.edge, message.event, message.time
+        if self._edges[edge].logs(event, time):
+            self.logs.setdefault((edge, receiver), []).append(LogEntry.of(message, receiver))
+        else:
+            self.shipments.keep((edge, receiver), event, time, message.nbytes, message)
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
         """A batch on a logged edge stays within this worker."""
@@ -297,6 +310,12 @@ class WorkerRecorder:
             for edge, greatest in self._sent(processor)
         )
 
+    def kept_bounds(self, processor: int) -> tuple[tuple[Bound, ...], ...]:
+        """Of each kept out-edge, and each worker: the bound from which on all that was sent there is in memory, or in a log."""
+        edges = [self._layout.edges[e] for e in self._outgoing[processor]]
+        workers = range(self._layout.workers)
+        return tuple(tuple(self.shipments.coverage((e.edge, w)) for w in workers) for e in edges if e.kept)
+
     def discards(self, processor: int, bound: Bound) -> tuple[Bound, ...]:
         """D̄(e, f) of each out-edge for f = `bound`."""
         result = []
@@ -332,8 +351,8 @@ class WorkerRecorder:
         self.since[processor] = bound if requests is not None else min(bound, self.since[processor])
         self._received[processor] = bound if requests is not None else min(bound, self._received[processor])
         self._notified[processor], self._acted[processor] = (), bound  # its frontier is complete, and no more than that
-        last = _last(bound)
-        memory.delivered = [min(time, last) if last is not None else () for time in memory.delivered]
+        last = _last(bound) or ()
+        memory.delivered = [min(time, last) if requests is None else last for time in memory.delivered]
         if requests is not None:
             memory.requests = list(requests)
             memory.holds = [((), time, count) for time, count in held]
@@ -348,6 +367,10 @@ class WorkerRecorder:
             for (index, receiver), entries in self.logs.items():
                 if index == edge.edge:
                     self.logs[index, receiver] = [entry for entry in entries if entry.event < bound]
+            if edge.kept:
+                self.shipments.undo(edge.edge, bound)
+                for receiver in range(self._layout.workers) if requests is not None else ():
+                    self.shipments.forget((edge.edge, receiver), image(edge.discarding, bound))
         for e in self._incoming[processor]:
             edge = self._layout.edges[e]
             for (index, _), known in self._taken.items():

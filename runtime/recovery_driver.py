@@ -108,6 +108,7 @@ class RecoveryDriver:
         self.paused = self.pressed = False
         self._session = session
         self._worker = agent.worker
+        agent.recorder.shipments.budget = session.limits.bytes // 2
         self._monitor = monitor
         self._store = store
         self._clock = clock

@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +70,7 @@ class _Steady(Epochs):
 class _SteadySource:
     keys: int
     folder: Path
+    repeats: ClassVar[bool] = True
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         return [_Steady(name=f"part-{worker}", keys=self.keys, folder=self.folder)]

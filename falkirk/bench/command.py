@@ -84,14 +84,16 @@ def _plan(
     if folder is not None:
         size = data_sets.records_of(folder)
     found: dict[str, bool] = {}
-    counts = (workers,) if workers is not None else (1, 2)
+    usual = {1, 2}
+    own = {count for variant in bench.variants for count in variant.workers or ()}
+    counts = (workers,) if workers is not None else tuple(sorted(usual | own))
     for count in counts:
         for variant in bench.variants:
             if variant.once and count != counts[0]:
                 continue
             if variant.package is not None and not peers:
                 continue
-            if variant.workers is not None and count not in variant.workers:
+            if count not in (variant.workers or (usual if workers is None else counts)):
                 continue
             if variant.package is None:
                 tasks.append(harness.BenchTask(variant, count, size, folder, harness.current_python()))

@@ -184,6 +184,14 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "survivors",
+        "records handled again after kill -9 of a worker, of those since the last cut; so many an epoch and worker; no logs",
+        "share",
+        200,  # records
+        tuple(Variant(part, "survivors.py", part, workers=(2, 3, 8)) for part in ("counts", "stages", "join")),
+        higher_is_better=False,
+    ),
+    Bench(
         "cuts",
         "95th percentile of the time between cuts where 0.5 s is asked; to W, restoring after a kill, peak memory",
         "s",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from falkirk.simulate.again import Sends
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.outside import Violation
 from falkirk.simulate.process import Process
 from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks, Record
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut
-from recovery.protocol import LIVE, Completed, Cut, Decision, Drain, Drained, ToMonitor, ToWorker, Watermarks
+from recovery.protocol import LIVE, Completed, Cut, Decision, Drain, Drained, InMemory, ToMonitor, ToWorker, Watermarks
 from recovery.store.interface import Buffer
 from runtime.recovery_driver import RecoveryDriver
 from timely.data.batch import Batch
@@ -32,12 +33,21 @@ class Closed:
         layout: of the job.
         worker: whose process it is.
         decisions: all that were sent, by generation, rising.
+        sends: of this worker.
     """
 
-    def __init__(self, layout: Layout, worker: int, decisions: Mapping[int, Sequence[Sequence[Bound | None]]]) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        worker: int,
+        decisions: Mapping[int, Sequence[Sequence[Bound | None]]],
+        sends: Sends,
+    ) -> None:
         self._layout = layout
         self._worker = worker
         self._decisions = decisions
+        self._sends: Sends | None = sends
+        """None: another process has taken the place of this one."""
         self._generation = 0
         self._said: list[Bound] = [info.nothing for info in layout.processors]
         self._notified: list[tuple[Time, ...]] = [()] * len(layout.processors)
@@ -50,6 +60,8 @@ class Closed:
         for number in [number for number in self._decisions if self._generation < number <= generation]:
             for p, bound in enumerate(self._decisions[number][self._worker]):
                 if bound is not None:
+                    if self._sends is not None:
+                        self._sends.taken_back(p, bound, self._said[p])
                     self._said[p] = bound
                     self._notified[p] = ()  # within the bound that says nothing new, and outside it holds no more
         self._generation = generation
@@ -69,6 +81,20 @@ class Closed:
 
     def _say(self, processor: int, bound: Bound) -> None:
         self._said[processor] = max(bound, self._said[processor])
+        if self._sends is not None:
+            self._sends.complete(processor, self._said[processor])
+
+    def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
+        """An event sends a batch."""
+        if self._sends is not None:
+            self._sends.sent(processor, port, event, time, batch)
+
+    def lost(self) -> None:
+        """Another process has taken the place of this one: all that it has done may be done again."""
+        assert self._sends is not None
+        for p, info in enumerate(self._layout.processors):
+            self._sends.taken_back(p, info.nothing, self._said[p])
+        self._sends = None
 
     def said(self, processor: int, time: Time) -> bool:
         """True if the process has said that `time` is complete."""
@@ -103,10 +129,12 @@ class Checks:
     - Who has failed does not stay as it is. Who lives hears each number of a round or decision once, from any monitor,
       is drained only if it has memory, is not given up for what it has done, never goes forward, and makes no cut at what it
       has not said to be complete.
+    - Who lives drops no epoch that all of its worker has completed, where everything is known again and all messages are kept.
     - The job has ended in the monitor's journal before it ends.
     - A processor that stays as it is keeps its operator; one that goes back handles nothing inside of what it goes back to.
     - Nothing comes to a processor at a time of which it was notified, or that its worker has said to be complete there, in this
       generation or in one before it that it was not taken back by.
+    - What is done again is the same as before, where it is declared to be.
     - An epoch that a process had published before it sealed a segment is not published again by those who read that segment.
     - The store holds no more than a constant times what is live.
     """
@@ -117,10 +145,17 @@ class Checks:
         self.decisions: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self.survivors = 0
         """Processors that stayed as they were, in all decisions."""
+        self.spared = 0
+        """Workers that had to keep what they had, and something of which others lost."""
         self._finished = False
         """The monitor's journal says that the job has ended."""
+        self._memory: dict[int, tuple[int, tuple[InMemory, ...], Layout]] = {}
+        """The memory that each worker told of last, with the round in which it did."""
         self._talks: dict[tuple[int, int], Talk] = {}
         self._closed: dict[tuple[int, int], Closed] = {}
+        self._sends: dict[int, Sends] = {}
+        self._newest: dict[int, Closed] = {}
+        """Of each worker, those of its newest process."""
         self._durable: dict[int, tuple[tuple[Bound | None, ...], ...]] = {}
         self._durable_low: dict[tuple[int, int], Bound] = {}
         self._sizes = 0
@@ -148,6 +183,8 @@ class Checks:
 
     def _kept(self, decision: KeptDecision) -> None:
         number = decision.generation
+        if number not in self._durable:
+            self._spare(decision)
         if self._durable.setdefault(number, decision.bounds) != decision.bounds:
             raise Violation(
                 f"decision {number} was {self._durable[number]} in the journal, and is now {decision.bounds}"
@@ -157,6 +194,36 @@ class Checks:
         for worker in decision.failed:
             if LIVE in decision.bounds[worker]:
                 raise Violation(f"decision {number} lets worker {worker} stay as it is, which has failed")
+
+    def _spare(self, decision: KeptDecision) -> None:
+        """Survivors keep what they have."""
+        number, bounds = decision.generation, decision.bounds
+        gone = min((bound[0] for worker in decision.failed for bound in bounds[worker] if bound is not None), default=0)
+        for worker, (round_number, memory, layout) in self._memory.items():
+            if round_number != number or not decision.failed or not self._keeps_all(worker, memory, layout, gone):
+                continue
+            complete = min(held.upto[0] for held in memory)
+            stays = min((bound[0] for bound in bounds[worker] if bound is not None), default=complete)
+            self.spared += complete > gone
+            if stays < complete:
+                raise Violation(
+                    f"decision {number} takes worker {worker} to epoch {stays}, which lives and had completed {complete}: "
+                    f"{decision.bounds[worker]}, where the others come back at {gone}"
+                )
+
+    def _keeps_all(self, worker: int, memory: Sequence[InMemory], layout: Layout, gone: int) -> bool:
+        """True if nothing but a lack of messages in memory could make a living worker drop what is complete."""
+        if not all(info.repeats for info in layout.processors) or any(e.spread and not e.kept for e in layout.edges):
+            return False
+        if any(held.since[0] > gone for held in memory):
+            return False  # it came back from its store, and does not have what it sent before
+        for p, out in enumerate(layout.outgoing()):
+            edges = [layout.edges[index] for index in out if layout.edges[index].kept]
+            for edge, coverage in zip(edges, memory[p].kept):
+                for receiver, bound in enumerate(coverage):
+                    if any(bound) and bound > max(self.low.get((receiver, edge.target), ()), memory[p].since):
+                        return False  # there was no room for all
+        return True
 
     def finished(self) -> None:
         """The monitor says that the job has ended."""
@@ -208,6 +275,8 @@ class Checks:
         """The monitor hears a process."""
         if isinstance(message, Drained):
             self._talks.setdefault(process.owner, Talk()).answered = message.round
+            if process.recovery is not None:
+                self._memory[process.worker] = message.round, message.memory, process.recovery.agent.layout
 
     def given_up(self, process: Process, reason: str) -> None:
         """The monitor gives up a process."""
@@ -259,8 +328,11 @@ class Checks:
         delivered, notified = recorder.delivered, recorder.notified
         layout, link = driver.agent.layout, driver._monitor
         names = [f"{info.name!r} of worker {index}" for info in layout.processors]
-        closed = self._closed[process.owner] = Closed(layout, index, self.decisions)
-        send = link.send
+        sends = self._sends.setdefault(index, Sends(layout, index))
+        if (before := self._newest.get(index)) is not None:
+            before.lost()
+        closed = self._closed[process.owner] = self._newest[index] = Closed(layout, index, self.decisions, sends)
+        send, sent = link.send, recorder.sent
 
         def on_delivered(processor: int, port: int, time: Time, batch: Batch) -> None:
             closed.at(worker.generation)
@@ -270,6 +342,11 @@ class Checks:
             if closed.said(processor, time):
                 raise Violation(f"{names[processor]} gets a batch at {time}, and has said that this is complete")
             delivered(processor, port, time, batch)
+
+        def on_sent(processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
+            closed.at(worker.generation)
+            closed.sent(processor, port, event, time, batch)
+            sent(processor, port, event, time, batch)
 
         def on_notified(processor: int, time: Time) -> None:
             closed.at(worker.generation)
@@ -285,6 +362,7 @@ class Checks:
             send(message)
 
         recorder.delivered = on_delivered  # type: ignore[method-assign]
+        recorder.sent = on_sent  # type: ignore[method-assign]
         recorder.notified = on_notified  # type: ignore[method-assign]
         link.send = on_send  # type: ignore[method-assign]
 
@@ -370,3 +448,7 @@ class Checks:
         logged += sum(key[0] == "log" for key in agent.checkpoints.live_keys())
         if logged:
             raise Violation(f"worker {agent.index} is done, and still keeps {logged} logged messages")
+        if agent.recorder.shipments.size:
+            raise Violation(
+                f"worker {agent.index} is done, and still keeps {agent.recorder.shipments.size} bytes that it sent"
+            )

@@ -258,6 +258,7 @@ class WatchedSource:
     rereadable = True
 
     def __init__(self, outside: Outside, source: Source, name: str) -> None:
+        self.repeats = getattr(source, "repeats", False)
         self._outside = outside
         self._source = source
         self._name = name

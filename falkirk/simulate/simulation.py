@@ -48,6 +48,8 @@ class Tally:
     rounds: int = 0
     survivors: int = 0
     """Processors that stayed as they were while others went back."""
+    spared: int = 0
+    """Workers that kept epochs that others lost."""
     repeated: int = 0
     """Outputs that were published again, as the same."""
     faults: Counter[str] = field(default_factory=Counter)
@@ -58,6 +60,7 @@ class Tally:
         self.steps += world.steps
         self.rounds += sum(kind == "decided" for _, kind, _ in world.log)
         self.survivors += world.checks.survivors
+        self.spared += world.checks.spared
         self.repeated += world.outside.repeated
         self.faults.update(fault.what for fault in world.injector.happened)
 

@@ -37,6 +37,7 @@ from monitor.coordination.supervision import Fence, Lost, Respawn, TimelineEvent
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
 from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message
+from recovery.recorder import KEPT_BYTES
 from recovery.store.interface import AlreadyThere, StoreCorrupt, StoreError
 from recovery.store.reading import take_over
 from recovery.store.segments import segment_name
@@ -95,6 +96,7 @@ class World:
         self._attend_seconds = ATTEND_SECONDS if seed % 8 == 7 else 0.0  # the less often, the fewer orders of events
         self._events = {3: 1, 5: 20}.get(seed % 8, TURN)
         self._most_events = {4: 3, 6: 12}.get(seed % 8, MOST_EVENTS)
+        self._kept_bytes = {1: 0, 2: 400, 5: 2_000}.get(seed % 8, KEPT_BYTES)
         self._small = self._random.choice((256, 2048, 1 << 16))
         self._hurry = self._random.choice((1.0, 0.1, 0.01))
         disk = Random(f"disk {seed}")
@@ -250,6 +252,7 @@ class World:
             self._kill(process, "killed at I/O")
             return
         assert process.recovery is not None
+        agent.recorder.shipments.budget = self._kept_bytes
         process.session._outputs._pool = SimulatedPool(process)  # type: ignore[assignment]
         self.checks.watch(process, process.recovery)
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []

@@ -412,7 +412,8 @@ class Coordinator:
             self._fail(str(error))
             return
         failed = tuple(status.worker for status in self.workers if status.presence is Presence.JOINED)
-        decision = KeptDecision(self.round, self.generation, bounds, failed)
+        held = self.options.held(bounds, self.decision.held if self.decision is not None else ())
+        decision = KeptDecision(self.round, self.generation, bounds, failed, held)
         self.phase = JobPhase.DECIDING
         self._again = False
         self._deciding = {status.worker for status in self.workers}
@@ -452,7 +453,9 @@ class Coordinator:
     def _last_decision(self, catch_up: bool) -> Decision:
         decision = self.decision
         assert decision is not None
-        return Decision(decision.generation, decision.bounds, decision.failed, self.low_watermarks, catch_up)
+        return Decision(
+            decision.generation, decision.bounds, decision.failed, self.low_watermarks, catch_up, decision.held
+        )
 
     def _on_restored(self, status: WorkerStatus, message: Restored) -> None:
         if message.generation != self.generation or status.restored:

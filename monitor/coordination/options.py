@@ -17,6 +17,7 @@ from monitor.coordination.topology import Topology
 from recovery.errors import NoSolutionError, ReportError
 from recovery.fixed_point.incremental import Report, WatermarkSolver
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, Restorable, solve
+from recovery.kept import Suppression
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, cut_within, everything, nothing
 from recovery.protocol import InMemory
@@ -184,6 +185,12 @@ class Options:
                 _check_bound(self.topology.name(flat), bound, info.depth)
             for index, bound in zip(out, held.discards):
                 _check_bound(self.topology.name(flat), bound, self.layout.edges[index].summary.result_depth)
+            edges = [self.layout.edges[index] for index in out if self.layout.edges[index].kept]
+            if [len(bounds) for bounds in held.kept] != [self.layout.workers] * len(edges):
+                raise ReportError(f"{self.topology.name(flat)}: the messages that it keeps do not fit its edges")
+            for edge, bounds in zip(edges, held.kept):
+                for bound in bounds:
+                    _check_bound(self.topology.name(flat), bound, edge.summary.result_depth)
             if held.upto < self._low[flat]:
                 raise ReportError(
                     f"{self.topology.name(flat)}: it has completed {held.upto}, less than it has persisted"
@@ -288,13 +295,15 @@ class Options:
                 delivered = {index: held.delivered[place] for index, place in self.topology.incoming[flat]}
                 logs = self.topology.logs[processor]
                 low = self._low[flat]
-                processors.append(Live(held.upto, delivered, held.notified, held.discards, logs, low))
+                kept = {index: held.kept[place][to] for index, place, to in self.topology.kept[flat]}
+                processors.append(Live(held.upto, delivered, held.notified, held.discards, logs, low, kept))
             elif info.chain:
                 processors.append(CheckpointChain(self._options(flat), info.depth))
             else:
                 processors.append(AnyFrontier(self._completed[flat]))
+        repeats = self.topology.repeats if memory else None  # what nobody has seen may be done otherwise
         while True:
-            bounds = self._solve(processors)
+            bounds = self._solve(processors, repeats)
             stuck = [
                 flat
                 for flat, bound in enumerate(bounds)
@@ -315,9 +324,20 @@ class Options:
             and all(option[0] != bound for option in self._options(flat))
         )
 
-    def _solve(self, processors: Sequence[Restorable]) -> list[Bound | None]:
+    def held(
+        self, decided: Sequence[Sequence[Bound | None]], before: Sequence[Sequence[Bound]]
+    ) -> tuple[tuple[Bound, ...], ...]:
+        """The bounds before which processors have all that others send, after a decision; () where nothing is kept."""
+        if self.topology.repeats is None:
+            return ()
+        nothing_held = [[info.nothing for info in self.layout.processors]] * self.layout.workers
+        suppression = Suppression(before or nothing_held)
+        suppression.decided(decided)
+        return tuple(map(tuple, suppression.bounds))
+
+    def _solve(self, processors: Sequence[Restorable], repeats: Sequence[Bound] | None) -> list[Bound | None]:
         try:
-            return solve(self.topology.edges, processors, self._low)
+            return solve(self.topology.edges, processors, self._low, repeats)
         except NoSolutionError as error:  # the solver knows numbers only
             name = self.topology.name
             raise NoSolutionError(

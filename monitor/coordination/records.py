@@ -46,6 +46,7 @@ class KeptDecision(msgspec.Struct, tag="decision", frozen=True):
     previous: int
     bounds: tuple[tuple[Bound | None, ...], ...]
     failed: tuple[int, ...]
+    held: tuple[tuple[Bound, ...], ...] = ()
 
 
 class KeptRounds(msgspec.Struct, tag="rounds", frozen=True):

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from recovery.fixed_point.solve import PhysicalEdge
 from recovery.layout import Layout, ProcessorInfo
+from recovery.metadata import Bound
 
 T = TypeVar("T")
 
@@ -21,6 +22,8 @@ class Topology:
     Attributes:
         edges: the physical ones.
         incoming: for each flat index, (index in `edges`, number of the in-edge within the layout's order).
+        kept: for each flat index, (index in `edges`, number of the out-edge among those that are kept, receiving worker).
+        repeats: how far each processor does the same again; None where nothing is kept.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -32,15 +35,24 @@ class Topology:
         self.count = len(layout.processors) * self.workers
         self.edges: list[PhysicalEdge] = []
         self.incoming: list[list[tuple[int, int]]] = [[] for _ in range(self.count)]
+        self.kept: list[list[tuple[int, int, int]]] = [[] for _ in range(self.count)]
+        ports_kept = [[index for index in ports if layout.edges[index].kept] for ports in self.outgoing]
         for index, edge in enumerate(layout.edges):
             summary, discarding = edge.summary, edge.discarding
             port = self.outgoing[edge.source].index(index)
             place = into[edge.target].index(index)
             for w in range(self.workers):
                 for v in range(self.workers) if edge.spread else (w,):
-                    target = self.flat(edge.target, v)
+                    source, target = self.flat(edge.source, w), self.flat(edge.target, v)
+                    kept = edge.kept and v != w
+                    if kept:
+                        self.kept[source].append((len(self.edges), ports_kept[edge.source].index(index), v))
                     self.incoming[target].append((len(self.edges), place))
-                    self.edges.append(PhysicalEdge(self.flat(edge.source, w), target, summary, port, discarding))
+                    self.edges.append(PhysicalEdge(source, target, summary, port, discarding, kept))
+        self.repeats: list[Bound] | None = None
+        if any(self.kept):
+            infos = [self.info(flat) for flat in range(self.count)]
+            self.repeats = [info.everything if info.repeats else info.nothing for info in infos]
 
     @cached_property
     def leaving(self) -> list[list[int]]:

@@ -344,8 +344,11 @@ class Agent:
                 continue
             self.low[worker][p] = bound
             for edge in self.layout.edges:
-                if edge.resends and edge.target == p and (edge.spread or worker == self.index):
-                    self.checkpoints.collect_log(edge.edge, worker, bound)
+                if edge.target == p and (edge.spread or worker == self.index):
+                    if edge.resends:
+                        self.checkpoints.collect_log(edge.edge, worker, bound)
+                    if edge.kept:
+                        self.recorder.shipments.forget((edge.edge, worker), bound)
             if worker == self.index:
                 self._let_go(p, bound)
 
@@ -422,6 +425,7 @@ class Agent:
                 self.recorder.delivered_bounds(p),
                 self.recorder.sent_bounds(p),
                 self.recorder.since[p],
+                self.recorder.kept_bounds(p),
             )
             for p in range(len(self.layout.processors))
         )

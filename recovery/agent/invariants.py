@@ -105,6 +105,21 @@ def logs_are_collected(agent: Agent) -> str | None:
     return None
 
 
+def kept_messages_are_collected(agent: Agent) -> str | None:
+    """What was sent to other workers is kept while they can go back before it, and no longer; and there is a budget."""
+    shipments = agent.recorder.shipments
+    if shipments.size > shipments.budget:
+        return f"it keeps {shipments.size} bytes that it sent, where {shipments.budget} may be"
+    for edge in agent.layout.edges if agent.alive else ():
+        for receiver in range(agent.layout.workers) if edge.kept else ():
+            low, coverage = agent.low[receiver][edge.target], shipments.coverage((edge.edge, receiver))
+            if receiver != agent.index and coverage < low:
+                return (
+                    f"it keeps what it sent on edge {edge.edge} to worker {receiver} from {coverage} on, and W is {low}"
+                )
+    return None
+
+
 def who_is_done_needs_nothing(agent: Agent) -> str | None:
     """A worker is done for good when W holds everything, on all workers, and nothing waits."""
     if agent.phase.name == "RELEASED":
@@ -126,5 +141,6 @@ INVARIANTS = (
     what_came_back_is_complete,
     watermarks_can_be_restored,
     logs_are_collected,
+    kept_messages_are_collected,
     who_is_done_needs_nothing,
 )

@@ -41,7 +41,14 @@ def carry_out(
     frames = restoring.rewind(
         worker,
         restoring.Orders(
-            orders.generation, restored, orders.stays, orders.inputs, orders.local, orders.remote, orders.fresh
+            orders.generation,
+            restored,
+            orders.stays,
+            orders.inputs,
+            orders.local,
+            orders.remote,
+            orders.fresh,
+            orders.has,
         ),
     )
     attributes.look()

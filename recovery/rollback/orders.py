@@ -18,12 +18,13 @@ from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
 from recovery.protocol import Decision
 from recovery.recorder import HistoryEvent, WorkerRecorder
-from recovery.rollback.queues import stays, wanted
+from recovery.rollback.queues import as_sent, stays, wanted
 from timely.data.messages import Message
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
 from timely.state.interface import Run
 from timely.time import Frontier, Time
+from timely.worker.outbox import Has
 from timely.worker.restoring import Keeps, ResentBatch
 from timely.worker.worker import Worker
 
@@ -69,6 +70,8 @@ class RollbackOrders:
     """Sources, by node, that go on elsewhere."""
     local: Sequence[ResentBatch]
     remote: Sequence[tuple[int, Message]]
+    has: Has | None
+    """True of what other workers have already."""
 
 
 class RollbackPlanner:
@@ -132,6 +135,7 @@ class RollbackPlanner:
             sources=sources,
             local=local,
             remote=remote,
+            has=self._has(decision),
         )
 
     def _restore(self, p: int, bound: Bound, remembers: bool) -> ProcessorOrder:
@@ -177,23 +181,41 @@ class RollbackPlanner:
 
     def _keeps(self, decision: Decision, remembers: bool) -> Keeps:
         ends = {edge.edge: edge for edge in self._layout.edges}
-        mine = decision.bounds[self._worker.index]
+        here = self._worker.index
+        mine = decision.bounds[here]
 
         def keeps(index: int, sender: int, event: Time, time: Time) -> bool:
-            edge = ends[index]
+            lives = sender not in decision.failed
+            edge = as_sent(ends[index], sender, here, lives)
             source, target = decision.bounds[sender][edge.source], mine[edge.target]
-            return remembers and stays(edge, source, target, sender not in decision.failed, event, time)
+            return remembers and stays(edge, source, target, lives, event, time)
 
         return keeps
 
+    def _has(self, decision: Decision) -> Has | None:
+        """Of what this worker does again, others have what lies before the bounds at which they came back last."""
+        bounds = {
+            (worker, edge.edge): held[edge.target]
+            for worker, held in enumerate(decision.held)
+            for edge in self._layout.edges
+            if edge.kept and worker != self._worker.index and any(held[edge.target])
+        }
+
+        def has(worker: int, edge: int, time: Time) -> bool:
+            bound = bounds.get((worker, edge))
+            return bound is not None and time < bound
+
+        return has if bounds else None
+
     def _resend(self, decision: Decision, remembers: bool) -> tuple[list[ResentBatch], list[tuple[int, Message]]]:
-        """Q'(e): the logged messages that their receivers need again."""
+        """Q'(e): the messages that their receivers need again."""
+        has = self._has(decision)
         local: list[ResentBatch] = []
         remote: list[tuple[int, Message]] = []
         logs = wanted(self._layout, self._recorder, self._worker.index, decision.bounds, lambda _: remembers)
         for entry in logs:
             if entry.receiver == self._worker.index:
                 local.append(ResentBatch(entry.edge, entry.event, entry.time, entry.content()))
-            else:
+            elif has is None or not has(entry.receiver, entry.edge, entry.time):
                 remote.append((entry.receiver, entry.message()))
         return local, remote

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+
+from msgspec.structs import replace
 
 from recovery.layout import EdgeInfo, Layout
 from recovery.metadata import Bound
@@ -19,6 +22,11 @@ from recovery.protocol import AskCost, Cost, Redone, Resent
 from recovery.recorder import LogEntry, WorkerRecorder
 from timely.data.batch import nbytes
 from timely.time import Time
+
+
+def as_sent(edge: EdgeInfo, sender: int, receiver: int, lives: bool) -> EdgeInfo:
+    """An edge between two workers as a rollback sees it: what a living sender keeps is as good as logged."""
+    return replace(edge, logged=True) if edge.kept and sender != receiver and lives else edge
 
 
 def owed(source: Bound | None, target: Bound | None, event: Time, time: Time) -> bool:
@@ -52,15 +60,22 @@ def wanted(
     bounds: Sequence[Sequence[Bound | None]],
     remembers: Callable[[int], bool],
 ) -> Iterator[LogEntry]:
-    """Of the logs of worker `index`, the messages that their receivers need again when `bounds[worker][processor]` is decided.
+    """Of what worker `index` has logged or keeps, the messages that their receivers need again when
+    `bounds[worker][processor]` is decided.
 
     `remembers(processor)`: it has its memory, so all that it has sent has arrived, or waits there.
     """
     ends = {edge.edge: edge for edge in layout.edges}
-    for (number, receiver), entries in recorder.logs.items():
-        edge = ends[number]
-        source, target = bounds[index][edge.source], bounds[receiver][edge.target]
-        lives = remembers(edge.source)
+    kept = [(edge.edge, receiver) for edge in layout.edges if edge.kept for receiver in range(layout.workers)]
+    for number, receiver in dict.fromkeys([*recorder.logs, *kept]):
+        source, target = bounds[index][ends[number].source], bounds[receiver][ends[number].target]
+        lives = remembers(ends[number].source)
+        edge = as_sent(ends[number], index, receiver, lives)
+        entries = recorder.logs.get((number, receiver), [])
+        if lives and target is not None:
+            shipments = recorder.shipments.wanted((number, receiver), target)
+            unlogged = (LogEntry.of(each.message, receiver) for each in shipments)
+            entries = list(merge(entries, unlogged, key=lambda entry: entry.number))
         for entry in entries:
             if goes_again(edge, source, target, lives, entry.event, entry.time):
                 yield entry

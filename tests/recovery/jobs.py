@@ -15,7 +15,16 @@ from recovery.agent.events import Event
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
 from recovery.protocol import ToMonitor
 from runtime.memory import Cluster
-from tests.falkirk.simulate.programs import Gathering, Holds, InOrder, fed_loop, long_loop, two_loops
+from tests.falkirk.simulate.programs import (
+    Gathering,
+    Holds,
+    InOrder,
+    fed_loop,
+    long_loop,
+    order_ahead,
+    two_loops,
+    unsteady_key,
+)
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
 from timely.io import Iterable
@@ -144,6 +153,25 @@ def tight() -> Dataflow:
     return flow
 
 
+def keeping() -> Dataflow:
+    """Two exchanges between totals, cut seldom: only what workers keep in memory spares them work."""
+    flow = Dataflow("keeping")
+    with flow.region("all", policy=Lazy(every=6)):
+        counts = _numbers(flow).key_by(lambda x: x).count(name="first").records()
+        counts.key_by(lambda pair: pair[1] % 4).count(name="second").records().capture("out")
+    return flow
+
+
+def by_chance() -> Dataflow:
+    """Records go to other workers when they are sent again, which is declared; what is counted in the end stays the same."""
+    flow = Dataflow("by chance")
+    with flow.region("all", policy=Lazy(every=6)):
+        somewhere = _numbers(flow).exchange(by=unsteady_key()).nondeterministic("they go anywhere")
+        somewhere = somewhere.distinct(over="time", name="each")
+        somewhere.map(lambda x: x % 2).exchange(by=lambda x: 0).distinct(name="once").capture("out")
+    return flow
+
+
 def logs() -> Dataflow:
     """A front that logs and is cut often, and two stages behind it that are cut seldom."""
     flow = Dataflow("logs")
@@ -220,5 +248,19 @@ def holding() -> Dataflow:
 
 RULE_PROGRAMS = {
     each.__name__: each
-    for each in (tight, logs, stateless, ahead, rounds, ordered, holding, long_loop, fed_loop, two_loops)
+    for each in (
+        tight,
+        keeping,
+        by_chance,
+        logs,
+        stateless,
+        ahead,
+        rounds,
+        ordered,
+        holding,
+        long_loop,
+        fed_loop,
+        two_loops,
+        order_ahead,
+    )
 }

@@ -19,10 +19,12 @@ def layout(
     workers: int = 2,
     groups: GroupInfo = GroupInfo(1, None),  # noqa: B008  # frozen
     policies: Sequence[str] = (),
+    kept: bool = False,
 ) -> Layout:
     """`processors`: "a source, b any, c chain2": names with any or chain (or a role), and the depth if it is not 1.
 
-    `edges`: "a>b, b=>c, b|c, d>back>e": local, spread, logged (and spread), and with a shift of time.
+    `edges`: "a>b, b=>c, b|c, d>back>e": local, spread, logged (and spread), and with a shift of time. `kept`: of all that are
+    spread; then every processor repeats as well.
     """
     infos = []
     for text in processors.split(","):
@@ -42,7 +44,8 @@ def layout(
         into = sum(edge.target == ends[1] for edge in found)
         found.append(
             EdgeInfo(
-                ends[0], port, ends[1], into, len(found), spread, logged, summary.depth, summary.add, summary.append
+                *(ends[0], port, ends[1], into, len(found), spread, logged, summary.depth, summary.add, summary.append),
+                kept=kept and spread,
             )
         )
     together: nx.Graph[int] = nx.Graph()
@@ -58,6 +61,7 @@ def layout(
             info.chain,
             of[index],
             info.role,
+            repeats=kept,
         )
         for index, info in enumerate(infos)
     ]

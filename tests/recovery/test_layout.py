@@ -289,3 +289,77 @@ def test_input_that_is_fed_by_hand_is_refused() -> None:
     flow = Dataflow()
     flow.input("typed").capture(); line = here()  # noqa: E702  # fmt: skip
     refused(flow, line, "input 'typed'", "fed by hand", "flow.source(")
+
+
+# Kept messages
+
+
+def kept(layout: Layout) -> set[tuple[str, str]]:
+    names = [info.name for info in layout.processors]
+    return {(names[edge.source], names[edge.target]) for edge in layout.edges if edge.kept}
+
+
+def two_ways() -> Dataflow:
+    flow = Dataflow()
+    with flow.region("front", policy=Ephemeral()):
+        front = words(flow).exchange(by=len, name="free")
+    front.key_by(len, name="by").count(name="count").records().capture("out")
+    return flow
+
+
+def test_what_goes_to_other_workers_is_kept_but_not_of_who_promised_nothing() -> None:
+    assert kept(laid_out(two_ways())) == {("ones-1", "count")}
+    assert kept(laid_out(two_ways(), workers=1)) == set()
+
+
+def repeating(layout: Layout) -> dict[str, bool]:
+    return {info.name: info.repeats for info in layout.processors}
+
+
+class Unsure:
+    """A source that does not say how its epochs are cut."""
+
+    def partitions(self, worker: int, workers: int) -> list[Any]:
+        return []
+
+
+def test_what_nobody_vouches_for_does_not_repeat() -> None:
+    flow = Dataflow()
+    stream = words(flow)
+    stream.unary("plain", Remembers).probe()
+    stream.unary("declared", Remembers).nondeterministic("it rolls dice").probe()
+    stream.unary("jobs", Remembers, holds=True).probe()
+    chain = stream.map(str, name="first").nondeterministic("it asks a service").map(str, name="second")
+    chain.capture("chain")
+    routed = stream.map(str, name="sender").exchange(by=id, name="anywhere").nondeterministic("ids differ")
+    routed.capture("routed out")
+    with flow.region("region", nondeterministic="order matters"):
+        stream.unary("inside", Remembers).probe()
+    flow.source("unsure", Unsure()).capture("unsure out")
+    assert repeating(laid_out(flow)) == {
+        "in": True,
+        "plain": True,
+        "declared": False,
+        "jobs": False,
+        "second": False,
+        "chain": True,
+        "sender": False,
+        "anywhere": False,
+        "routed out": True,
+        "inside": False,
+        "unsure": False,
+        "unsure out": True,
+    }
+
+
+@pytest.mark.parametrize("reason", ["", None, 3])
+def test_a_reason_is_a_text(reason: Any) -> None:
+    stream = words(Dataflow())
+    with pytest.raises(GraphError, match=r"test_layout.py:\d+: a reason is a text"):
+        stream.map(str).nondeterministic(reason)
+
+
+def test_what_comes_from_several_operators_is_declared_one_by_one() -> None:
+    stream = words(Dataflow())
+    with pytest.raises(GraphError, match=r"nondeterministic\(\) of Stream\(.*several operators"):
+        stream.map(str).concat(stream).nondeterministic("chance")

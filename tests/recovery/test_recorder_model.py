@@ -198,6 +198,7 @@ class Model:
             events.holds = [(-1, time[0], count) for time, count in holds]
             events.received = bound
             events.sent = {number: [bound - 1] if bound else [] for number in events.sent}
+            events.delivered = {port: [bound - 1] if bound else [] for port in events.delivered}
             events.since = bound
         events.base, events.notified, events.acted = bound, [], []
         events.upto = bound

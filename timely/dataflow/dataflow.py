@@ -11,7 +11,7 @@ from timely.dataflow.columns import Columns
 from timely.dataflow.draw import mermaid
 from timely.dataflow.graph import Graph, Output, Region, Scope
 from timely.dataflow.stream import Stream, view
-from timely.dataflow.wire import add_feedback
+from timely.dataflow.wire import add_feedback, check_reason
 from timely.errors import GraphError, user_site
 from timely.io.interface import Source
 
@@ -69,9 +69,15 @@ class Dataflow:
         return Loop(self.graph, node.index), Stream(self.graph, scope, (Output(node.index),))
 
     @contextmanager
-    def region(self, name: str, policy: object = None) -> Iterator[Region]:
-        """Put the operators that are added inside into one region, with one fault-tolerance policy."""
-        region = Region(name, policy)
+    def region(self, name: str, policy: object = None, nondeterministic: str | None = None) -> Iterator[Region]:
+        """Put the operators that are added inside into one region, with one fault-tolerance policy.
+
+        `nondeterministic`: the reason why they may send something else when they do a time again. Then whoever is behind them
+        does that time again too.
+        """
+        if nondeterministic is not None:
+            check_reason(nondeterministic)
+        region = Region(name, policy, nondeterministic)
         self.graph.enter_region(region)
         try:
             yield region

@@ -43,6 +43,8 @@ class Region:
 
     name: str
     policy: object = None
+    nondeterministic: str | None = None
+    """The reason why what is in it is so; see `Node`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Node:
     notifies: bool = False
     holds: bool = False
     ahead: bool = False
+    nondeterministic: str | None = None
+    """The reason why it may send something else at a time that is done again; None: it does not."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} ({self.site})"
@@ -109,7 +113,7 @@ class Edge:
 
 @dataclass(slots=True)
 class Graph:
-    """The graph under construction. Only ever grows; nodes may be given another policy."""
+    """The graph under construction. Only ever grows; nodes may be given another policy, and be declared nondeterministic."""
 
     name: str
     nodes: list[Node] = field(default_factory=list)
@@ -152,17 +156,18 @@ class Graph:
         traits.setdefault("shift", Summary.identity(scope.depth))
         region = self._region_stack[-1] if self._region_stack else None
         traits.setdefault("policy", region.policy if region else None)
+        traits.setdefault("nondeterministic", region.nondeterministic if region else None)
         node = Node(len(self.nodes), name, kind, scope, site, region=region, **traits)
         self.nodes.append(node)
         self._names[name] = node
         return node
 
-    def give_policy(self, first: int, last: int, policy: object) -> None:
-        """Let the nodes from `first` to `last` have `policy`: those that have what `last` has now, in its region."""
+    def change(self, first: int, last: int, **traits: Any) -> None:
+        """Give the nodes from `first` to `last` other traits: those that have the policy that `last` has now, in its region."""
         before = self.nodes[last]
         for node in self.nodes[first : last + 1]:
             if node.region is before.region and node.policy is before.policy:
-                self.nodes[node.index] = self._names[node.name] = replace(node, policy=policy)
+                self.nodes[node.index] = self._names[node.name] = replace(node, **traits)
 
     def add_edge(self, source: Output, target: Input, channel: Channel = PIPELINE) -> Edge:
         """A new edge."""

@@ -34,6 +34,12 @@ def check_callable(function: object, verb: str) -> None:
         raise GraphError(f"{user_site()}: {verb} takes a function, not {shown(function, 80)} ({kind}){hint}")
 
 
+def check_reason(reason: str) -> None:
+    """Refuse what is no reason, at the line where it was given."""
+    if not isinstance(reason, str) or not reason:
+        raise GraphError(f"{user_site()}: a reason is a text of one character or more, not {reason!r}")
+
+
 def _checked_factory(factory: Factory, verb: str, name: str) -> Factory:
     """`factory`, which must make operators; when it does not, the error says whose factory it was."""
     site = user_site()
@@ -190,15 +196,28 @@ class Wire:
         verbs put in front of their operator, as `count` does, stay as they are. The engine carries policies and does not
         look into them.
         """
+        own = copy(policy)  # operators with one and the same object belong together: nothing is logged between them
+        self._change("policy", policy=own)
+        return self
+
+    def nondeterministic(self, reason: str) -> Self:
+        """Declare that the operator whose output this is may send something else when it does a time again, and why.
+
+        Then whoever is behind it does that time again too. Regions take such a reason as well.
+        """
+        check_reason(reason)
+        self._change("nondeterministic", nondeterministic=reason)
+        return self
+
+    def _change(self, verb: str, **traits: Any) -> None:
+        """Change the operator whose output this is."""
         if len(self.outputs) != 1:
             raise GraphError(
-                f"{user_site()}: policy() of {self}, which come from several operators: give each of them its own before "
+                f"{user_site()}: {verb}() of {self}, which come from several operators: give each of them its own before "
                 "concat, or put them into a region"
             )
         last = self.outputs[0].node
-        own = copy(policy)  # operators with one and the same object belong together: nothing is logged between them
-        self.graph.give_policy(last if self.first is None else self.first, last, own)
-        return self
+        self.graph.change(last if self.first is None else self.first, last, **traits)
 
     def broadcast(self, name: str | None = None) -> Self:
         """Every batch on every worker."""

@@ -1,7 +1,8 @@
 """Sources and sinks. They do I/O, and only the runtime calls them.
 
-The contract is in `interface`. Every source says whether it is `rereadable`; every sink whether it is
-`exactly_once`, and its docstring why.
+The contract is in `interface`. Every source says whether it is `rereadable`, and whether it `repeats`: puts
+the same into an epoch that is read again, whoever reads it when. Every sink says
+whether it is `exactly_once`, and its docstring why.
 
 Enters: files, sockets, databases, objects of the program. Leaves: chunks with positions; files, rows, lines.
 """

@@ -19,6 +19,7 @@ class Batches:
     """
 
     rereadable: ClassVar[bool] = True
+    repeats: ClassVar[bool] = True
 
     def __init__(self, batches: Sequence[Batch], *, per_epoch: int | None = 1) -> None:
         if not isinstance(batches, Sequence):

@@ -27,6 +27,7 @@ class FileSource(ABC):
     """
 
     rereadable: ClassVar[bool] = True
+    repeats: ClassVar[bool] = True
     suffixes: ClassVar[tuple[str, ...]]
 
     def __init__(

@@ -25,6 +25,7 @@ class Iterable:
     """
 
     rereadable: ClassVar[bool] = True
+    repeats: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -27,6 +27,7 @@ class Rate:
     """
 
     rereadable: ClassVar[bool] = True
+    repeats: ClassVar[bool] = True
 
     def __init__(
         self,

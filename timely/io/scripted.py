@@ -45,6 +45,7 @@ class Scripted:
     """
 
     rereadable: ClassVar[bool] = True
+    repeats: ClassVar[bool] = True
 
     def __init__(self, script: Sequence[Any], *, batch: int = 1, epoch_every: int | None = 1) -> None:
         self._script = tuple(script)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from timely.data.batch import Batch, concat
 from timely.data.codec import decode_batch, encode_batch
 from timely.data.messages import Frame, Message, Update
@@ -18,6 +20,9 @@ _GENERATION_BITS = 40
 Slot = tuple[int, Time, Time]
 """The key by which batches merge into one message: (edge, event time, time)."""
 
+Has = Callable[[int, int, Time], bool]
+"""True if a worker needs no message of an edge at a time, because it has them: of (worker, edge, time)."""
+
 
 class Outbox:
     """The sending half of one worker."""
@@ -31,6 +36,7 @@ class Outbox:
         self._numbers: dict[tuple[int, int], int] = {}
         self._first = 0
         self._pressed = False
+        self._has: Has | None = None
 
     def split(self, route: Route, batch: Batch) -> list[Batch | None]:
         """The part of `batch` for each worker; a key function that raises is reported as its operator's error."""
@@ -42,13 +48,16 @@ class Outbox:
             raise self._blame(route.edge.index, error, batch) from error
 
     def add(self, worker: int, route: Route, event: Time, time: Time, batch: Batch) -> bool:
-        """Take a batch for `worker`. True when it begins a message of its own, False when it joined one that waits."""
+        """Take a batch for `worker`. True when it begins a message that will be sent.
+
+        False when it joined one that waits, or when `worker` has it already: then it is made, and the recorder hears of it.
+        """
         waiting = self._waiting[worker]
         slot = (route.edge.index, event, time)
         batches = waiting.get(slot)
         if batches is None:
             waiting[slot] = [batch]
-            return True
+            return self._has is None or not self._has(worker, route.edge.index, time)
         batches.append(batch)
         return False
 
@@ -60,13 +69,20 @@ class Outbox:
         for worker, waiting in self._waiting.items():
             if waiting or everyone or self._again:
                 messages = self._again.pop(worker, [])
-                messages += [self._encode(worker, slot, batches) for slot, batches in waiting.items()]
+                made = [self._encode(worker, slot, batches) for slot, batches in waiting.items()]
+                if (has := self._has) is not None:
+                    made = [message for message in made if not has(worker, message.edge, message.time)]
+                messages += made
                 waiting.clear()
                 frames[worker] = Frame(self._index, generation, messages, progress, pressed)
         return frames
 
-    def begin(self, generation: int) -> None:
-        """A new generation: forget what waits. Numbers go on beyond all that were ever given out before."""
+    def begin(self, generation: int, has: Has | None = None) -> None:
+        """A new generation: forget what waits. Numbers go on beyond all that were ever given out before.
+
+        `has`: whether a worker has all messages of an edge at a time already.
+        """
+        self._has = has
         for waiting in self._waiting.values():
             waiting.clear()
         self._again.clear()
@@ -88,7 +104,7 @@ class Outbox:
         number = self._numbers.get((edge, worker), self._first) + 1
         self._numbers[edge, worker] = number
         message = Message(edge, number, event, time, header, payload)
-        if self._recorder is not None and edge in self._recorder.logged:
+        if self._recorder is not None and edge in self._recorder.shipping:
             self._recorder.shipped(worker, message)
         return message
 

@@ -20,8 +20,11 @@ class Recorder(Protocol):
 
     @property
     def logged(self) -> Container[int]:
-        """The edges of the graph of whose messages some are kept to be sent again: `shipped`, `kept` and `taken` are called for
-        these."""
+        """The edges of the graph of whose messages some are logged: `kept` and `taken` are called for these."""
+
+    @property
+    def shipping(self) -> Container[int]:
+        """The edges of the graph for whose messages to other workers `shipped` is called."""
 
     def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
         """A batch is about to be handled."""
@@ -48,7 +51,7 @@ class Recorder(Protocol):
         """An event of an operator that keeps state is over: its state may have changed."""
 
     def shipped(self, receiver: int, message: Message) -> None:
-        """A message on a logged edge is on its way to another worker."""
+        """A message to another worker is made, on one of the edges of `shipping`."""
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
         """A batch on a logged edge waits in a queue of this worker itself."""

@@ -21,6 +21,7 @@ from timely.progress.line import tracker_for
 from timely.progress.tracker import order_key
 from timely.state.interface import Run
 from timely.time import FINITE, Frontier, Time, leq
+from timely.worker.outbox import Has
 from timely.worker.processor import Letter, Runtime, build_operator
 from timely.worker.recorder import Recorder
 from timely.worker.worker import NOTIFY, Worker
@@ -73,11 +74,13 @@ class Orders:
     """Logged messages to be sent again: (receiving worker, message)."""
     fresh: frozenset[int] = field(default_factory=frozenset)
     """Processors in `restored` whose operators must be made anew, because they keep more than their state says."""
+    has: Has | None = None
+    """True of what other workers have already: it is done again here, and not sent."""
 
 
 def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
     """Carry out `orders`; the frames with which this worker begins the generation, one for every other worker."""
-    _begin(worker, orders.generation)
+    _begin(worker, orders.generation, orders.has)
     for runtime in worker.runtimes:
         restored = orders.restored.get(runtime.processor.index)
         if restored is not None:
@@ -148,7 +151,7 @@ def resume(worker: Worker) -> None:
         worker._blocked[watch] = still
 
 
-def _begin(worker: Worker, generation: int) -> None:
+def _begin(worker: Worker, generation: int, has: Has | None) -> None:
     """Forget everything that waits and all progress; what processors hold is theirs, and is queued again."""
     topology = worker.plan.topology
     worker.generation = generation
@@ -160,7 +163,7 @@ def _begin(worker: Worker, generation: int) -> None:
     worker._ready = []
     worker._blocked = [[] for _ in topology.watches]
     worker._outside = [None] * len(topology.watches)
-    worker._outbox.begin(generation)
+    worker._outbox.begin(generation, has)
     worker._probed = {node.index: ((0,) * node.scope.depth,) for node in worker.plan.graph.of_kind("probe")}
 
 

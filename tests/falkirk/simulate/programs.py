@@ -474,19 +474,20 @@ class _Blocks(Gathering):
             ctx.send(sorted(records))
 
 
-def _unsteady() -> Callable[[Any], int]:
+def unsteady_key() -> Callable[[Any], int]:
     """Some records go to one worker, the next ones to another: never the same ones when something is done again."""
     asked = count()
     return lambda _: next(asked) // 4 % 7
 
 
 _UNSTEADY_EPOCHS = 24
+_UNSTEADY = "another worker gets them"
 
 
 def _restless(flow: Dataflow) -> Stream:
     """Few records an epoch, from a front that sends them elsewhere whenever it is done again."""
     numbers = [i * i for i in range(2 * _UNSTEADY_EPOCHS)]
-    with flow.region("front", policy=Ephemeral()):
+    with flow.region("front", policy=Ephemeral(), nondeterministic=_UNSTEADY):
         return flow.source("in", Iterable(numbers, batch=1, epoch_every=2)).map(lambda n: n)
 
 
@@ -495,7 +496,7 @@ def unsteady() -> Dataflow:
     flow = Dataflow("unsteady")
     front = _restless(flow)
     with flow.region("middle", policy=Lazy(every=1, log_outputs=True)):
-        each = front.exchange(by=_unsteady()).unary("each", _Ticks)
+        each = front.exchange(by=unsteady_key()).unary("each", _Ticks)
     each.exchange(by=lambda n: n % 5).key_by(lambda n: n % 3).count(name="count").records().capture("out")
     return flow
 
@@ -505,7 +506,7 @@ def unsteady_blocks() -> Dataflow:
     flow = Dataflow("unsteady blocks")
     front = _restless(flow)
     with flow.region("middle", policy=Lazy(every=3, log_outputs=True)):
-        blocks = front.exchange(by=_unsteady()).unary("blocks", _Blocks)
+        blocks = front.exchange(by=unsteady_key()).unary("blocks", _Blocks)
     blocks.key_by(lambda n: n % 3).count(name="count").records().capture("out")
     return flow
 
@@ -518,7 +519,7 @@ def unsteady_loop() -> Dataflow:
 
     def rounds(inner: Stream) -> Stream:
         less = inner.map(lambda n: n - 4).filter(lambda n: n > 0)
-        return less.exchange(by=_unsteady()).unary("gather", _Words)
+        return less.exchange(by=unsteady_key()).nondeterministic(_UNSTEADY).unary("gather", _Words)
 
     with flow.region("loop", policy=Lazy(every=2)):
         found = source.iterate(rounds, name="down")

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from falkirk.simulate.again import Sends
 from falkirk.simulate.checks import Checks, Closed
 from falkirk.simulate.outside import Contradiction, Outside, RecordingSink, Violation, WatchedSource, same
 from falkirk.simulate.process import Killed, Process
 from falkirk.simulate.world import World
 from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks
 from recovery.checkpoint.published import PublishedBounds
+from recovery.layout import Layout
 from recovery.metadata import NEVER
 from recovery.protocol import Completed, Cut, Decision, Drain, Drained, InMemory, Watermarks
 from tests.falkirk.simulate.programs import PROGRAMS
@@ -31,6 +34,10 @@ class Nothing:
 def decision(generation: int, *bounds: Any, low: int = 0) -> Decision:
     marks = tuple((low,) for _ in bounds)
     return Decision(generation, (tuple(bounds),), (), (marks,))
+
+
+def closed_of(plan: Layout, decisions: dict[int, Any]) -> Closed:
+    return Closed(plan, 0, decisions, Sends(plan, 0))
 
 
 def decided(checks: Checks, message: Decision) -> None:
@@ -104,7 +111,7 @@ class TestTheTalkWithAProcess:
         """Of a process that has said that epochs before 4 are complete."""
         process = Process(0, 1)
         checks = Checks()
-        closed = checks._closed[process.owner] = Closed(layout("a chain, b chain", "a>b", 1), 0, {})
+        closed = checks._closed[process.owner] = closed_of(layout("a chain, b chain", "a>b", 1), {})
         closed.heard(Completed(0, 0, ((4,),)))
         return checks, process
 
@@ -178,7 +185,7 @@ class TestWhatIsComplete:
 
     @staticmethod
     def closed(decisions: dict[int, Any]) -> Closed:
-        return Closed(layout("a chain, i chain2", "a>in>i", 1), 0, decisions)
+        return closed_of(layout("a chain, i chain2", "a>in>i", 1), decisions)
 
     def test_nothing_comes_at_a_time_of_which_it_was_notified(self) -> None:
         closed = self.closed({})
@@ -337,8 +344,8 @@ class TestBrokenJobs:
 
         begin = restoring._begin
 
-        def forget(worker: Any, generation: int) -> None:
-            begin(worker, generation)
+        def forget(worker: Any, generation: int, *rest: Any) -> None:
+            begin(worker, generation, *rest)
             for runtime in worker.runtimes:
                 if runtime.operator.state is not None and generation > 1:
                     again = restoring.build_operator(runtime.processor, worker.effects, worker.staged)
@@ -384,3 +391,47 @@ def test_floats_may_differ_in_their_last_digits() -> None:
     assert same([{"k": float("nan")}], [{"k": float("nan")}])
     assert not same([1], [1.0000001])
     assert not same([(1,)], [[1]])
+
+
+class TestWhatIsDoneAgain:
+    """Of a source that repeats, an operator that does not, and one behind that."""
+
+    @staticmethod
+    def sends(*, declared: bool = False) -> Sends:
+        plan = layout("read source, dice any, out any", "read=>dice, dice=>out", 2, kept=True)
+        infos = [replace(info, repeats=not (declared and info.name == "dice")) for info in plan.processors]
+        return Sends(replace(plan, processors=tuple(infos)), 0)
+
+    @staticmethod
+    def done_twice(sends: Sends, processor: int, first: list[Any], second: list[Any], complete: int = 4) -> None:
+        sends.sent(processor, 0, (3,), (3,), first)
+        sends.taken_back(processor, (2,), (complete,))
+        for record in reversed(second):
+            sends.sent(processor, 0, (3,), (3,), [record])
+        sends.complete(processor, (4,))
+
+    def test_it_is_the_same_in_any_order_and_any_batches(self) -> None:
+        self.done_twice(self.sends(), 1, [1, 2, 2], [2, 1, 2])
+
+    @pytest.mark.parametrize("second", [[1, 2], [1, 2, 3], [1, 2, 2, 2], []])
+    def test_otherwise_the_operator_is_named(self, second: list[Any]) -> None:
+        with pytest.raises(
+            Violation, match=r"operator 'dice' of worker 0 \(app.py:1\) sent \[1, 2, 2\].*nondeterministic"
+        ):
+            self.done_twice(self.sends(), 1, [1, 2, 2], second)
+
+    def test_what_was_not_complete_may_have_been_something_else(self) -> None:
+        self.done_twice(self.sends(), 1, [1, 2], [1, 2, 2], complete=3)
+
+    def test_nobody_asks_what_is_behind_a_declared_nondeterminism(self) -> None:
+        for processor in (1, 2):
+            self.done_twice(self.sends(declared=True), processor, [1], [2])
+        with pytest.raises(Violation):
+            self.done_twice(self.sends(declared=True), 0, [1], [2])
+
+    def test_what_is_kept_is_not_done_again(self) -> None:
+        sends = self.sends()
+        sends.sent(1, 0, (3,), (3,), [1])
+        sends.taken_back(1, (0,), (4,))
+        sends.taken_back(1, (4,), (0,))
+        sends.complete(1, (9,))

@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 
+import recovery.layout
 import recovery.rollback.orders
 import recovery.rollback.queues
 from falkirk.simulate.faults import Rates
@@ -31,6 +32,7 @@ from recovery.rollback.queues import from_log, goes_again, owed
 from tests.recovery.jobs import Faults, expected, simulated
 from tests.support.mutation import GONE, Change, Instead, changed
 from timely.worker import restoring
+from timely.worker.outbox import Outbox
 from timely.worker.worker import Worker
 
 FAULTS = {
@@ -323,7 +325,64 @@ GARBAGE = {
     ),
 }
 
-RULES = FRONTIERS | ROUNDS | GARBAGE
+SURVIVORS = {
+    "kept in memory": rule(
+        "what is sent to other workers is kept by its sender",
+        Change(WorkerRecorder, "shipped", "self.shipments.keep(...)", GONE),
+    ),
+    "as good as logged": rule(
+        "a receiver that goes back gets what a living sender keeps",
+        Change(recovery.rollback.queues, "as_sent", "edge.kept and sender != receiver and lives", "False"),
+    ),
+    "suppressed": rule(
+        "what is done again is sent only where it is lacking",
+        Change(RollbackPlanner, "_has", "bound is not None and time < bound", "False"),
+    ),
+    "suppressed is kept": rule(
+        "what is done again is kept in any case",
+        Change(
+            Outbox,
+            "take",
+            "[self._encode(worker, slot, batches) for slot, batches in waiting.items()]",
+            "[self._encode(worker, slot, batches) for slot, batches in waiting.items() "
+            "if not (self._has and self._has(worker, slot[0], slot[2]))]",
+        ),
+    ),
+    "not counted": rule(
+        "what is suppressed is no message in flight",
+        Change(Outbox, "add", "self._has is None or not self._has(worker, route.edge.index, time)", "True"),
+    ),
+    "undone": rule(
+        "who goes back forgets what later events sent",
+        Change(WorkerRecorder, "restored", "self.shipments.undo(edge.edge, bound)", GONE),
+    ),
+    "coverage begins at D̄": rule(
+        "who came back from its store keeps nothing of before",
+        Change(
+            WorkerRecorder,
+            "restored",
+            "self.shipments.forget((edge.edge, receiver), image(edge.discarding, bound))",
+            GONE,
+        ),
+    ),
+    "coverage": rule(
+        "D̄ of a living sender is what it does not keep",
+        Change(
+            WorkerRecorder, "kept_bounds", "self.shipments.coverage((e.edge, w))", "nothing(e.summary.result_depth)"
+        ),
+    ),
+    "M̄ from the store": rule(
+        "M̄ of a processor that came from its store is its bound",
+        Change(WorkerRecorder, "restored", "min(time, last) if requests is None else last", "min(time, last)"),
+    ),
+    "behind nondeterminism": rule(
+        "behind a declared nondeterminism nobody is ahead",
+        Instead(recovery.layout, "_repeats", lambda node: True),
+        Change(recovery.layout, "_repeating", "edge.spread and edge.target in declared", "False"),
+    ),
+}
+
+RULES = FRONTIERS | ROUNDS | GARBAGE | SURVIVORS
 
 
 RUNS: dict[str, Run] = {
@@ -373,6 +432,16 @@ RUNS: dict[str, Run] = {
     "capabilities": ("holding", 2, "kill", 0),
     "capabilities in the store": ("holding", 2, "kill", 0),
     "seed of a capability": ("holding", 2, "kill", 0),
+    "kept in memory": ("keeping", 2, "io", 328),
+    "as good as logged": ("keeping", 2, "kill", 498),
+    "suppressed": ("keeping", 2, "kill", 437),
+    "suppressed is kept": ("keeping", 3, "slow", 487),
+    "not counted": ("keeping", 2, "monitor", 968),
+    "undone": ("keeping", 3, "monitor", 936),
+    "coverage begins at D̄": ("logs", 3, "both", 669),
+    "coverage": ("keeping", 3, "both", 857),
+    "M̄ from the store": ("ahead", 3, "slow", 528),
+    "behind nondeterminism": ("by_chance", 2, "kill", 158),
 }
 """The program and the seeds that show the loss of each rule soonest."""
 

@@ -277,6 +277,39 @@ rule(
 )
 
 
+def survivors() -> Any:
+    """Worker 0 has failed, and comes back at 3; worker 1 has completed 6. It keeps all that it sent, or only what came late."""
+    found: list[Any] = []
+    for kept in ((0,), (5,)):
+        options = Options(layout("read source, count chain", "read=>count", 2, kept=True))
+        for worker in range(2):
+            options.durable(worker, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(1, (3,), ())])
+        here = [InMemory((6,), (6,), (), ((7,),), kept=((kept, (0,)),)), InMemory((6,), (6,), ((7,),), ())]
+        decided = options.decide({1: here})
+        found += [decided[1], options.held(decided, ())[1]]
+        found.append(options.held(((LIVE, LIVE), (LIVE, LIVE)), options.held(decided, ()))[1])
+    options = Options(layout("read source, count chain", "read=>count", 2, kept=True))
+    refused = 0
+    for wrong in ((), (((0,),),), (((0,), (0, 0)),)):
+        try:
+            options.memory(0, [InMemory((0,), (0,), (), ((0,),), kept=wrong), InMemory((0,), (0,), ((0,),), ())])
+        except ReportError:
+            refused += 1
+    return [*found, refused]
+
+
+SPARED = [*[((6,), (6,))] * 3, *[((3,), (3,))] * 3, 3]
+for _name, _change in (
+    (
+        "kept messages count",
+        Change(Options, "decide", "held.kept[place][to]", "(9,)"),
+    ),
+    ("what is done again is the same", Change(Options, "decide", "self.topology.repeats if memory else None", "None")),
+    ("bounds of suppression stay", Change(Options, "held", "before or nothing_held", "nothing_held")),
+):
+    rule(_name, "survivors keep what they have", survivors, SPARED, _change)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
     RULES[name].check()

@@ -65,6 +65,11 @@ def keeps_logs(agent: Agent) -> None:
     agent.low[0][edge.target] = (2,)
 
 
+def keeps_messages(agent: Agent) -> None:
+    edge = next(edge for edge in agent.layout.edges if edge.kept)
+    agent.low[1][edge.target] = (1_000,)
+
+
 def ends_too_early(agent: Agent) -> None:
     agent.phase = WorkerPhase.RELEASED
 
@@ -80,6 +85,7 @@ BROKEN: dict[str, Callable[[Agent], None]] = {
     "what_came_back_is_complete": forgets_what_was_complete,
     "watermarks_can_be_restored": collects_too_much,
     "logs_are_collected": keeps_logs,
+    "kept_messages_are_collected": keeps_messages,
     "who_is_done_needs_nothing": ends_too_early,
 }
 

@@ -15,10 +15,10 @@ from random import Random
 from typing import Any, TypeAlias
 
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
+from recovery.kept import KeptMessages, Suppression
 from recovery.layout import EdgeInfo
 from recovery.metadata import Bound, after, at_epoch, everything, nothing
 from recovery.recorder import image
-from recovery.rollback.kept import KeptMessages, Suppression
 from recovery.rollback.queues import goes_again, stays
 from timely.time import Summary, Time
 

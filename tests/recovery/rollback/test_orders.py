@@ -26,6 +26,7 @@ from recovery.rollback.orders import RollbackPlanner
 from recovery.rollback.queues import stays
 from tests.recovery.jobs import agent_of, job, named, tell
 from tests.support.mutation import GONE, Change, Instead, Rules
+from timely.data.messages import Message
 from timely.io.memory import rows_of
 from timely.time import Frontier
 
@@ -89,15 +90,17 @@ TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]
 
 
 def keeps() -> Any:
-    """The batches that stay in a queue of worker 1, of worker 0's (and last: its and its own, on a logged edge)."""
+    """The batches that stay in a queue of worker 1: of worker 0's, who keeps them, of its own, and of both on a logged edge."""
     agent = agent_of(job("tight", 2), 1)
     edge = next(edge for edge in agent.layout.edges if edge.spread)
     source, target = (agent.layout.processors[p].name for p in (edge.source, edge.target))
     found = []
-    for bounds in ({}, {target + "_1": (2,)}, {source + "_0": (2,)}, {source + "_0": (3,), target + "_1": (2,)}):
-        for failed in ((), (0,)):
-            keep = rollback(agent)._keeps(decision(agent, 2, failed, **bounds), True)
-            found.append([(e[0], t[0]) for e, t in TIMES if keep(edge.edge, 0, e, t)])
+    for sender in (0, 1):
+        back = f"{source}_{sender}"
+        for bounds in ({}, {target + "_1": (2,)}, {back: (2,)}, {back: (3,), target + "_1": (2,)}):
+            for failed in ((), (sender,)):
+                keep = rollback(agent)._keeps(decision(agent, 2, failed, **bounds), True)
+                found.append([(e[0], t[0]) for e, t in TIMES if keep(edge.edge, sender, e, t)])
     logs = agent_of(job("ordered", 2), 1)
     logged = next(edge for edge in logs.layout.edges if edge.spread and edge.logged)
     bounds = {logs.layout.processors[logged.target].name + "_1": (2,)}
@@ -110,6 +113,10 @@ def keeps() -> Any:
 KEEPS = "keep an undelivered message iff both ends lived, τ ∈ f(src), and (f(dst) = ⊤ or t ∉ f(dst))"
 ALL = [(e[0], t[0]) for e, t in TIMES]
 KEPT = [
+    *(ALL, []),
+    *([], []),
+    *([(e, t) for e, t in ALL if e < 2], []),
+    *([], []),
     *(ALL, []),
     *([(e, t) for e, t in ALL if t >= 2], []),
     *([(e, t) for e, t in ALL if e < 2], []),
@@ -192,6 +199,58 @@ for _name, _says, _change in (
     ),
 ):
     rule(_name, _says, resent, RESENT, _change)
+
+
+def held_back() -> Any:
+    """The log that worker 0 has of an earlier process. Worker 1 stays, and since an earlier round has what comes before 2."""
+    agent = agent_of(job("ordered", 2), 0)
+    edge = next(edge for edge in agent.layout.edges if edge.spread and edge.logged)
+    agent.recorder.logs = {
+        (edge.edge, 1): [LogEntry(edge.edge, 1, n, e, t, b"", b"") for n, (e, t) in enumerate(TIMES)]
+    }
+    held = tuple(((2,),) * len(agent.layout.processors) for _ in range(2))
+    made = msgspec.structs.replace(decision(agent, 2, (0,)), held=held)
+    _, remote = rollback(agent, False)._resend(made, False)
+    return [(m.event[0], m.time[0]) for _, m in remote]
+
+
+rule(
+    "asked when sent again",
+    "what is done again, or comes from a log, is sent only where it is lacking",
+    held_back,
+    [(e, t) for e, t in ALL if t >= 2],
+    Change(RollbackPlanner, "_resend", "has is None or not has(entry.receiver, entry.edge, entry.time)", "True"),
+)
+
+
+def one_order() -> Any:
+    """What worker 0 sends again on an edge of which it logs what is for later times, and keeps the rest in memory."""
+    agent = agent_of(job("order_ahead", 2), 0)
+    edge = next(edge for edge in agent.layout.edges if edge.spread and edge.ahead and not edge.logged)
+    agent.recorder = WorkerRecorder(agent.layout, 0)
+    for n, (e, t) in enumerate(TIMES):
+        agent.recorder.shipped(1, Message(edge.edge, n, e, t, b"", [b""]))
+    back = {
+        agent.layout.processors[edge.target].name + "_1": (1,),
+        agent.layout.processors[edge.source].name + "_0": (3,),
+    }
+    _, remote = rollback(agent)._resend(decision(agent, 2, **back), True)
+    return [(m.event[0], m.time[0]) for _, m in remote if m.edge == edge.edge]
+
+
+rule(
+    "in one order",
+    "each edge in the order of sending, from its log and from memory",
+    one_order,
+    [(e, t) for e, t in ALL if e < 3 and t >= 1],
+    Change(
+        recovery.rollback.queues,
+        "wanted",
+        "list(merge(entries, unlogged, key=lambda entry: entry.number))",
+        "[*unlogged, *entries]",
+    ),
+    Change(recovery.rollback.queues, "as_sent", "edge.kept and sender != receiver and lives", "False"),
+)
 
 
 @pytest.mark.parametrize("name", RULES)

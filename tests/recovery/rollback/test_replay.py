@@ -234,7 +234,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_without_the_rule_something_is_lost(name: str) -> None:
-    assert changed([CHANGES[name]], lambda: any(run(seed, 4) for seed in (1, 4, 7, 9)))
+    assert changed([CHANGES[name]], lambda: any(run(seed, 4) for seed in (1, 4, 7, 9, 46, 49)))
 
 
 def test_more_than_a_thousand_events_are_no_reason_to_lose_attributes() -> None:
@@ -382,6 +382,7 @@ def test_what_a_class_or_the_program_around_remembers_is_an_error_rather_than_a_
             flow = Dataflow("shares")
             numbers = flow.source("in", Iterable(range(60), batch=2, epoch_every=3))
             kept = numbers.exchange(by=lambda n: n % 3).unary("totals", lambda: made({"list": 0}, True))
+            kept = kept.nondeterministic("what it remembers elsewhere outlives it")
             kept.policy(LogHistory(every=2)).capture("out")
             return flow
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from recovery.rollback.kept import KeptMessages, Suppression
+from recovery.kept import KeptMessages, Suppression
 from tests.recovery.rollback.survivors import PROGRAMS, UNLIMITED, Job, check
 from tests.support.mutation import Change, Rules
 

@@ -130,7 +130,7 @@ for _name, _says, _change in (
     (
         "merged by the time",
         "sends merge only for equal (τ, t)",
-        Change(Outbox, "add", "time", "event"),
+        Change(Outbox, "add", "(route.edge.index, event, time)", "(route.edge.index, event, event)"),
     ),
     ("logged as sent", NUMBERS, Change(Outbox, "_encode", "self._recorder.shipped(...)", GONE)),
 ):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 from typing import Generic, TypeAlias, TypeVar
 
 from recovery.metadata import Bound, after, nothing
@@ -32,7 +31,6 @@ class Kept(Generic[M]):
     time: Time
     size: int
     message: M
-    gone: bool = False
 
 
 class KeptMessages(Generic[M]):
@@ -50,28 +48,33 @@ class KeptMessages(Generic[M]):
 
     def __init__(self, depths: Mapping[int, int], budget: int) -> None:
         self._depths = depths
-        self._budget = budget
+        self.budget = budget
         self._messages: dict[Channel, list[Kept[M]]] = {}
         self._coverage: dict[Channel, Bound] = {}
-        self._oldest: list[tuple[Time, int, Channel, Kept[M]]] = []
-        """A heap of all that is kept, and of some that is gone."""
-        self._count = 0
         self.size = 0
         """Bytes that are kept; never more than the budget."""
 
     def keep(self, channel: Channel, event: Time, time: Time, size: int, message: M) -> None:
         """Keep a message, in the order of sending. If it is too old to be covered, it is not kept."""
-        if time < self.coverage(channel):
+        coverage = self._coverage.get(channel)
+        if coverage is not None and time < coverage:
             return
-        kept = Kept(event, time, size, message)
-        self._messages.setdefault(channel, []).append(kept)
-        self._count += 1
-        heappush(self._oldest, (time, self._count, channel, kept))
+        self._messages.setdefault(channel, []).append(Kept(event, time, size, message))
         self.size += size
-        while self.size > self._budget:
-            oldest, _, at, least = heappop(self._oldest)
-            if not least.gone:
-                self.forget(at, after(oldest))
+        if self.size > self.budget:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Let the oldest times go, until some room is left: so that this is not done for each message."""
+        excess = self.size - self.budget * 3 // 4
+        for time, size in sorted((each.time, each.size) for messages in self._messages.values() for each in messages):
+            if excess <= 0:
+                break
+            excess, last = excess - size, time
+        for channel, messages in self._messages.items():
+            old = [each.time for each in messages if each.time <= last]
+            if old:
+                self.forget(channel, after(max(old)))
 
     def coverage(self, channel: Channel) -> Bound:
         """The bound from which on everything that was sent is kept."""
@@ -94,14 +97,8 @@ class KeptMessages(Generic[M]):
         return (each for each in self._messages.get(channel, ()) if each.time >= target)
 
     def _retain(self, channel: Channel, messages: list[Kept[M]]) -> None:
-        stay = set(map(id, messages))
-        for each in self._messages.get(channel, ()):
-            if id(each) not in stay:
-                each.gone = True
-                self.size -= each.size
+        self.size += sum(each.size for each in messages) - sum(each.size for each in self._messages.get(channel, ()))
         self._messages[channel] = messages
-        if len(self._oldest) > 64 and len(self._oldest) > 2 * sum(map(len, self._messages.values())):
-            self._oldest = sorted(each for each in self._oldest if not each[3].gone)
 
 
 class Suppression:

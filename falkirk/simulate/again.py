@@ -1,0 +1,66 @@
+"""Work that is done again: at each time it gives what it gave before, or survivors must not keep what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import networkx as nx
+
+from falkirk.simulate.outside import Violation, order_of, shown
+from recovery.layout import Layout
+from recovery.metadata import Bound
+from timely.data.batch import Batch
+from timely.io.memory import rows_of
+from timely.time import Time
+
+Key = tuple[int, int, Time, Time]
+"""What an event sent at a time: (processor, output port, event, time)."""
+
+
+class Sends:
+    """Everything that the processors of one worker have sent, in any of its processes, as far as it should be repeated.
+
+    Compared are records, not batches, of events that are complete; and only of operators that repeat, as all before them do.
+    """
+
+    def __init__(self, layout: Layout, worker: int) -> None:
+        edges: nx.DiGraph[int] = nx.DiGraph((edge.source, edge.target) for edge in layout.edges)
+        edges.add_nodes_from(range(len(layout.processors)))
+        others = {p for p, info in enumerate(layout.processors) if not info.repeats}
+        behind = {p for other in others for p in nx.descendants(edges, other)}
+        self._watched = set(range(len(layout.processors))) - others - behind
+        self._layout = layout
+        self._worker = worker
+        self._now: dict[Key, list[Batch]] = {}
+        self._before: dict[Key, list[Batch]] = {}
+        """Of events that were complete and are done again."""
+
+    def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
+        """An event sends a batch."""
+        if processor in self._watched:
+            self._now.setdefault((processor, port, event, time), []).append(batch)
+
+    def taken_back(self, processor: int, bound: Bound, complete: Bound) -> None:
+        """A processor goes back to `bound`; what came before `complete` was complete there."""
+        for key in [key for key in self._now if key[0] == processor and key[2] >= bound]:
+            batches = self._now.pop(key)
+            if key[2] < complete:
+                self._before.setdefault(key, batches)
+        for key in [key for key in self._before if key[0] == processor and key[2] < bound]:
+            del self._before[key]  # it is not done again
+
+    def complete(self, processor: int, upto: Bound) -> None:
+        """Everything before `upto` is complete at a processor: compare. Raises Violation."""
+        for key in [key for key in self._before if key[0] == processor and key[2] < upto]:
+            before, now = _rows(self._before.pop(key)), _rows(self._now.get(key, []))
+            if list(map(order_of, before)) != list(map(order_of, now)):
+                info = self._layout.processors[processor]
+                raise Violation(
+                    f"{info.kind} {info.name!r} of worker {self._worker} ({info.site}) sent {shown(before)} at {key[3]}, and "
+                    f"{shown(now)} when it did this again. If it cannot help that, declare why: by .nondeterministic(reason), "
+                    "or in its region"
+                )
+
+
+def _rows(batches: Iterable[Batch]) -> list[object]:
+    return sorted((row for batch in batches for row in rows_of(batch)), key=order_of)
