@@ -213,18 +213,20 @@ class SparkHost:
         task = msgspec.structs.replace(task, number=next(self._numbers))
         waiting = _Waiting()
         process.begin(task, waiting)
-        deadline = time.monotonic() + self._options.limit
+        deadline, before = time.monotonic() + self._options.limit, (0, 0)
         while not waiting.over.wait(_LOOK_SECONDS):
+            if (waiting.done, waiting.total) != before:
+                deadline, before = time.monotonic() + self._options.limit, (waiting.done, waiting.total)
             report(f"Spark{again}: task", waiting.done, waiting.total)
             if stopped():
                 process.tell(Cancel(task.number))
                 raise Given("the run is not wanted any more")
             if time.monotonic() > deadline:
                 process.forget(task.number)
-                process.kill("a run took too long")
+                process.kill("a run did not get on")
                 raise SparkLost(
-                    f"it took longer than limit={self._options.limit:g} s, which counts as hanging; give a larger limit if "
-                    "it needs more"
+                    f"none of its tasks was done within limit={self._options.limit:g} s, which counts as hanging; "
+                    "give a larger limit if a task needs more"
                 )
         return process.outcome(waiting)
 

@@ -49,7 +49,7 @@ class SparkOptions:
             half of the memory, at most 4 GB.
         config: settings of Spark, by name; they win over those made here, and options for Java are added to those made
             here. They go with the session, not with a region.
-        limit: seconds that one run of a region may take; one that takes longer counts as hanging.
+        limit: seconds in which a run of a region must get on by a task at least; one that does not counts as hanging.
         retries: how often a run that failed is tried again.
         start_limit: seconds that Spark may take to start; one that takes longer is ended, and begun anew. None, the default:
             as long as its process lives.

@@ -222,6 +222,21 @@ def test_function_that_misses_a_file_is_tried_again_with_a_note_of_the_reason(
     assert "another one follows" in noted[0]
 
 
+def _slow(df: Any) -> Any:
+    def wait(batches: Any) -> Any:
+        time.sleep(7.0)
+        yield from batches
+
+    return df.repartition(4).mapInArrow(wait, df.schema)
+
+
+@pytest.mark.soak
+def test_run_that_gets_on_may_take_longer_than_the_limit() -> None:
+    options = spark.SparkOptions(master="local[1]", memory="1g", nice=0, retries=0, limit=20)
+    assert frames_of(run(region([frame(10)], _slow, options)))[0].height == 10
+    host_of(options).stop()
+
+
 # What is refused
 
 
