@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 import coverage
@@ -124,7 +124,7 @@ def forked(do: Callable[[], Any], seconds: float) -> Any:
             os.dup2(null, 1)
             os.dup2(null, 2)
             size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY, size + _MEMORY))
+            resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY, resource.RLIM_INFINITY))
             os.setpgid(0, 0)
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: whoever ends the search ends this
             found = pickle.dumps(do())
@@ -188,45 +188,44 @@ def baseline(
             expected[name] = Simulation(build, 1).expected
     kept = time.monotonic()
     ends = kept + seconds
-    signal.signal(signal.SIGPROF, _too_slow)
-    files, lines = [str(ROOT / name) for name in FILES + MORE_FILES], Lines()
+    lines, imported = Lines(), set[str]()
     for probe in new:
         if time.monotonic() >= ends:
             break
-        traced = coverage.Coverage(data_file=None, config_file=False, include=files)
-        traced._warn_no_data = False
-        began = time.process_time()
-        signal.setitimer(signal.ITIMER_PROF, 2 * _SLOW, 1.0)  # again and again: a simulated job survives an exception
-        traced.start()
-        try:
-            passed = probe.run()
-        except BaseException:
-            passed = False
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        traced.stop()
-        seconds_taken = time.process_time() - began
-        data, reached = traced.get_data(), dict[Place, set[int]]()
-        for path in data.measured_files():
-            for line in data.lines(path) or ():
-                lines.add(path, line, reached)
-        known[probe.name] = passed, seconds_taken, probe.steps, reached
+        found = forked(lambda probe=probe: _traced(probe, lines), 60.0 * _SLOW)  # apart: one that is ended leaves ruins
+        known[probe.name], more = found if found is not None else ((False, 2 * _SLOW, 0, {}), ())
+        imported.update(more)
         if time.monotonic() > kept + 20.0:
             _keep(cache, expected, known)
             kept = time.monotonic()
-    return expected, known, [name for name in sys.modules if name.partition(".")[0] not in ("__main__", "__mp_main__")]
+    return expected, known, [*sys.modules, *imported]
+
+
+def _traced(probe: Probe, lines: Lines) -> tuple[tuple[bool, float, int, dict[Place, set[int]]], list[str]]:
+    """A probe's record, and the modules that are there then. Ends the process if that takes long."""
+    resource.setrlimit(resource.RLIMIT_CPU, (round(2 * _SLOW), round(2 * _SLOW)))
+    files = [str(ROOT / name) for name in FILES + MORE_FILES]
+    traced = coverage.Coverage(data_file=None, config_file=False, include=files)
+    traced._warn_no_data = False
+    began = time.process_time()
+    traced.start()
+    try:
+        passed = probe.run()
+    except BaseException:
+        passed = False
+    traced.stop()
+    seconds = time.process_time() - began
+    data, reached = traced.get_data(), dict[Place, set[int]]()
+    for path in data.measured_files():
+        for line in data.lines(path) or ():
+            lines.add(path, line, reached)
+    return (passed, seconds, probe.steps, reached), list(sys.modules)
 
 
 def _keep(cache: Path, expected: dict[str, Any], known: Known) -> None:
     written = cache.with_suffix(".written")
     written.write_bytes(pickle.dumps((expected, known)))
     written.replace(cache)
-
-
-def _too_slow(_: int, frame: FrameType | None) -> None:
-    if frame is not None and "coverage" in Path(frame.f_code.co_filename).parts:  # it may hold its lock
-        signal.setitimer(signal.ITIMER_PROF, 0.01)
-        return
-    raise TimeoutError
 
 
 class Search:
