@@ -269,6 +269,17 @@ def test_a_new_monitor_begins_a_round_if_anything_is_unlike(how: str) -> None:
         assert coordinator.phase is JobPhase.GATHERING
 
 
+def test_who_has_joined_a_new_monitor_and_died_before_the_others_came_is_not_there() -> None:
+    saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
+    coordinator = DrivenCoordinator(PLAN, saved, settings(awaited=[0, 1]))
+    write(coordinator)
+    coordinator.hear(join(0, 3, 4, True), 0.0)
+    coordinator.lost(0, 3, 0.0, "killed")
+    coordinator.hear(join(1, 3, 4, True), 0.0)
+    assert coordinator.phase is JobPhase.GATHERING
+    assert Send(1, Drain(5, (1,))) in coordinator.take()
+
+
 def test_a_survivor_that_was_given_up_is_fenced() -> None:
     saved = SavedJob(PLAN, None, KeptDecision(4, 2, (GROUND, GROUND), ()))
     coordinator = DrivenCoordinator(PLAN, saved, settings())

@@ -207,6 +207,24 @@ def test_another_policy_operator_or_log_is_named() -> None:
     assert layout_changes(before, unlogged) == ["the edge from 'clean' to 'count' is no longer logged"]
 
 
+def test_what_the_outline_does_not_tell_is_named_too() -> None:
+    """Two layouts of one program, as its outline has it, may be fused, ordered or numbered in another way."""
+    before = layout("read source, a chain, b chain", "read>a, read>b")
+    other = layout("read source, b chain, a chain", "read>a, read>b")
+    fewer = layout("read source, a chain", "read>a")
+    assert layout_changes(before, msgspec.structs.replace(other, outline=before.outline)) == [
+        "its operators are in another order"
+    ]
+    gone = "operator 'b' is gone, or is fused with others in another way"
+    new = "operator 'b' is new, or is fused with others in another way"
+    assert layout_changes(before, msgspec.structs.replace(fewer, outline=before.outline)) == [gone]
+    assert layout_changes(fewer, msgspec.structs.replace(before, outline=fewer.outline)) == [new]
+    (line,) = layout_changes(before, msgspec.structs.replace(before, fingerprint="7"))
+    assert "fingerprint" in line
+    changed = msgspec.structs.replace(before, outline=before.outline.replace('"Lazy"', '"LogHistory"'))
+    assert any("LogHistory" in line for line in layout_changes(before, changed))
+
+
 def test_stores_that_do_not_belong_together_are_refused() -> None:
     plan = layout(*LINE)
     decision = KeptDecision(4, 2, ((),), ())

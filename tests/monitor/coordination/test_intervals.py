@@ -38,6 +38,19 @@ def test_groups_have_intervals_of_their_own() -> None:
     assert intervals.contained(low, 3.0) == [Safe(0, (4,), 1.0, None), Safe(1, (3,), 2.0, None)]
 
 
+def test_who_is_behind_in_another_group_holds_no_cut_of_this_one_back() -> None:
+    plan = layout(*FIREWALL, groups=EVERY)
+    intervals = Intervals(plan)
+    intervals.announced(1, (3,), 1.0)
+    for worker in range(2):
+        low = [[(9,) if info.group == 1 else (0,) for info in plan.processors] for _ in range(2)]
+        (behind,) = (p for p, info in enumerate(plan.processors) if info.chain and info.group == 1)
+        low[worker][behind] = (2,)
+        assert intervals.contained(low, 2.0) == []
+        low[worker][behind] = (3,)
+    assert intervals.contained(low, 3.0) == [Safe(1, (3,), 2.0, None)]
+
+
 def test_a_note_comes_when_the_interval_is_missed_again_and_again_but_not_all_the_time() -> None:
     intervals = Intervals(layout(*LINE, groups=EVERY))
     assert intervals.durable(0, 1, 3.0, 0.0) is None
@@ -54,6 +67,13 @@ def test_the_note_says_what_where_and_what_to_do() -> None:
         "much more is done again after a failure, and exactly-once output waits so long. Ask for fewer (every='5s'), use more "
         "workers or a faster disk for the store, or keep less state"
     )
+
+
+def test_the_note_names_a_source_where_nothing_else_keeps_state() -> None:
+    for processors, name in (("a source, q any", "'a'"), ("q any, r any", "a group without state")):
+        intervals = Intervals(layout(processors, "a>q" if "a " in processors else "q>r", groups=EVERY))
+        notes = [intervals.durable(0, 1, 3.2, float(n)) for n in range(3)]
+        assert str(notes[-1]).startswith(f"checkpoints of {name} should be made every 0.5 s")
 
 
 def test_where_no_seconds_were_asked_for_none_are_missed() -> None:

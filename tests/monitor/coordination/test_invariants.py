@@ -10,7 +10,7 @@ import pytest
 from monitor.coordination.coordinator import Coordinator
 from monitor.coordination.cuts import Cuts
 from monitor.coordination.events import Asked, Ticked
-from monitor.coordination.invariants import INVARIANTS
+from monitor.coordination.invariants import INVARIANTS, options_ascend
 from monitor.coordination.options import Options
 from monitor.coordination.workers import JobPhase, WorkerStatus
 from recovery.metadata import at_epoch
@@ -168,6 +168,17 @@ def test_without_its_rule_an_invariant_is_broken_and_no_other(name: str, monkeyp
         life(DrivenCoordinator(PLAN, None, settings()))
     assert speak == [name]
     assert "the story, as far back as it is known" in str(raised.value)
+
+
+def test_two_checkpoints_at_one_bound_are_no_chain() -> None:
+    coordinator = running()
+    chain = coordinator.options.chains[0]
+    chain += [((3,), ((3,),)), ((4,), ((4,),))]
+    assert options_ascend(coordinator) is None
+    for wrong in (((4,), ((4,),)), ((5,), ((3,),))):
+        chain.append(wrong)
+        assert "then" in str(options_ascend(coordinator))
+        chain.pop()
 
 
 def test_an_internal_error_tells_the_story(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,7 +238,13 @@ def test_names_of_what_fails() -> None:
     names = [info.name for info in of.processors]
     assert targets(of, ["worker:1"]) == tuple((p, 1) for p in range(len(names)))
     assert targets(of, [f"{names[1]}@0", names[2]]) == ((1, 0), (2, 0), (2, 1))
-    for wrong, says in (("worker:2", "0 to 1"), ("nobody", names[0]), ("worker:x", "0 to 1")):
+    for wrong, says in (
+        ("worker:2", "0 to 1"),
+        ("nobody", names[0]),
+        ("worker:x", "0 to 1"),
+        (f"{names[1]}@2", "0 to 1"),
+        ("1", names[0]),
+    ):
         with pytest.raises(FalkirkError, match=says):
             targets(of, [wrong])
 
