@@ -9,12 +9,15 @@ from collections import defaultdict
 from typing import Any
 
 import msgspec
+import polars as pl
+import pyarrow as pa
 import pytest
 
 from falkirk.simulate.disk import SimulatedDisk
 from recovery.checkpoint.applied import AppliedDecisions
-from recovery.checkpoint.checkpoints import Checkpoints
-from recovery.checkpoint.records import Applied, Checkpoint, HistoryRecord, Logged, key_of, record_of
+from recovery.checkpoint.checkpoints import Checkpoints, _alike
+from recovery.checkpoint.processor_checkpoints import SavedCheckpoint
+from recovery.checkpoint.records import Applied, Checkpoint, HistoryRecord, Logged, Piece, key_of, record_of, save_batch
 from recovery.metadata import Xi
 from recovery.recorder import NOTIFICATION, LogEntry, WorkerRecorder
 from recovery.store import reading
@@ -315,3 +318,83 @@ for _name, _old, _new in (
 @pytest.mark.parametrize("name", RULES)
 def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
     RULES[name].check()
+
+
+def _cut(checkpoints: Checkpoints, group: int, epoch: int, state: KeyedState) -> tuple[Xi, ...]:
+    """A whole cut, written into the journal."""
+    draft = checkpoints.cut(group, (epoch,), lambda p: state, {})  # type: ignore[arg-type]
+    while not checkpoints.advance(draft):
+        pass
+    return tuple(draft.xis)
+
+
+def test_a_cut_that_is_asked_for_again_is_told_again_and_not_made_again() -> None:
+    _, checkpoints = _reopened(memory_disk())
+    first = _cut(checkpoints, 1, 3, KeyedState())
+    assert [xi.bound for xi in first] == [(3,)]
+    assert _cut(checkpoints, 1, 3, KeyedState()) == first
+    _cut(checkpoints, 1, 5, KeyedState())
+    assert _cut(checkpoints, 1, 3, KeyedState()) == first
+    assert _cut(checkpoints, 1, 4, KeyedState()) == ()  # a later one is there
+    assert [saved.bound for saved in checkpoints.saved()] == [(3,), (5,)]
+
+
+def test_only_what_the_store_has_is_durable() -> None:
+    disk = memory_disk()
+    journal, checkpoints = _reopened(disk)
+    xis = _cut(checkpoints, 1, 3, KeyedState())
+    assert checkpoints.durable() == ()
+    _write(disk, journal)
+    assert checkpoints.durable() == xis
+
+
+def test_written_content_is_kept_within_a_bound_and_let_go_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recovery.checkpoint.checkpoints.RETAINED", 100)
+    _, checkpoints = _checkpoints()
+    made = []
+    for bound in range(1, 20):
+        saved = SavedCheckpoint(_saved(1, bound, 1), ("cut", 1, (bound,)), 30, sections=[section("x", 1)])
+        made.append(saved)
+        checkpoints._retain(saved)
+        if bound % 5 == 0:
+            checkpoints._release(saved.key)
+            checkpoints._release(saved.key)
+        assert checkpoints._retained_size == sum(each.size for each in checkpoints._retained.values()) <= 100
+        assert [each for each in made if each.sections] == list(checkpoints._retained.values())
+    assert [each.bound[0] for each in checkpoints._retained.values()] == [17, 18, 19]
+    large = SavedCheckpoint(_saved(1, 30, 1), ("cut", 1, (30,)), checkpoints._journal.small, sections=[section("x", 1)])
+    checkpoints._retain(large)
+    assert not large.sections
+    assert large.key not in checkpoints._retained
+
+
+def test_what_was_read_is_kept_until_w_is_where_it_was_restored() -> None:
+    _, checkpoints = _checkpoints()
+    header, payload = save_batch(["row"])
+    state = Piece(1, (3,), (((1,), 0, 1),), header)
+    checkpoint = msgspec.structs.replace(_saved(1, 3, 1), since=(3,), pieces=1)
+    checkpoints.load([(_saved(1, 5, 1), b""), (checkpoint, b""), (state, payload)])
+    assert [saved.bound for saved in checkpoints.saved()] == [(3,), (5,)]
+    checkpoints.came_back(1, (3,))
+    for low in (2, 3):
+        checkpoints.forget_payloads()
+        assert [list(run.batch) for run in checkpoints.runs(1, (3,))] == [["row"]]
+        checkpoints.collect(1, (low,))
+    assert checkpoints.runs(1, (3,)) == []
+
+
+def test_batches_that_can_be_one_and_be_told_apart_again() -> None:
+    plain, other = pa.table({"a": [1]}), pa.table({"b": [1]})
+    coded = pa.table({"a": pa.array(["x"]).dictionary_encode()})
+    marked = plain.replace_schema_metadata({"of": "another"})
+    assert _alike([1], ["two"])
+    assert _alike(plain, pa.table({"a": [2, 3]}))
+    for one, two in (
+        (plain, [1]),
+        ([1], plain),
+        (plain, other),
+        (plain, marked),
+        (coded, coded),
+        (plain, pl.DataFrame()),
+    ):
+        assert not _alike(one, two)
