@@ -30,8 +30,8 @@ class SavedEvents:
 
     def keys(self) -> Iterator[Key]:
         """The keys that are still of use."""
-        yield from (key for key, entries in self._logs.items() if entries)
-        yield from (key for key, events in self._histories.items() if events)
+        yield from self._logs
+        yield from self._histories
 
     # Saving
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from recovery.checkpoint.processor_checkpoints import MANY, MOST, SMALL, ProcessorCheckpoints, SavedCheckpoint
+from recovery.checkpoint.processor_checkpoints import (
+    MANY,
+    MOST,
+    SCAN_PIECES,
+    SMALL,
+    ProcessorCheckpoints,
+    SavedCheckpoint,
+)
 from recovery.checkpoint.records import Checkpoint, Piece, save_batch
 from recovery.metadata import Bound, Xi
 from timely.errors import ProtocolError
+from timely.state.interface import Run
 from timely.time import Frontier
 
 
@@ -109,6 +118,50 @@ def test_what_keeps_old_segments_alive_is_saved_anew_once() -> None:
     known.unwieldy = True
     assert known.replaces((9,), _State(10))  # type: ignore[arg-type]
     assert not known.replaces((9,), _State(10))  # type: ignore[arg-type]
+
+
+class _Walk:
+    """A walk that gives runs of 10 rows, `left` of them."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    @property
+    def over(self) -> bool:
+        return self.left == 0
+
+    def pieces(self, upto: Frontier, rows: Any) -> Iterator[Run]:
+        while self.left:
+            self.left -= 1
+            yield Run((0,), [0] * 10)
+
+
+class _Fresh(_State):
+    """State with two runs that are new."""
+
+    def pieces(self, upto: Frontier, after: Frontier, rows: Any) -> Iterator[Run]:
+        yield from (Run((1,), [1] * self.rows), Run((2,), [2] * self.rows))
+
+
+@pytest.mark.parametrize(
+    ("fresh", "walked"), [(0, SCAN_PIECES), (7, SCAN_PIECES), (80, SCAN_PIECES), (200, 40), (201, 41)]
+)
+def test_a_cut_saves_as_much_anew_as_is_new_or_a_few_pieces(fresh: int, walked: int) -> None:
+    known = ProcessorCheckpoints(scan=_Walk(50), scan_since=(7,))  # type: ignore[arg-type]
+    runs = list(known.new_runs(_Fresh(fresh), (9,), (8,), lambda: 10))  # type: ignore[arg-type]
+    assert [len(run.batch) for run in runs] == [fresh, fresh, *[10] * walked]
+    known.scan = None
+    assert len(list(known.new_runs(_Fresh(fresh), (9,), (8,), lambda: 10))) == 2  # type: ignore[arg-type]
+
+
+def test_the_state_begins_where_a_walk_began_once_that_is_over() -> None:
+    made = saved(9, 2).checkpoint
+    known = ProcessorCheckpoints(scan=_Walk(1), scan_since=(7,))  # type: ignore[arg-type]
+    assert known.since_of(made) == (2,)
+    assert known.scan is not None
+    known.scan.left = 0  # type: ignore[attr-defined]
+    assert known.since_of(made) == (7,)
+    assert known.since_of(made) == (2,)
 
 
 def piece(*rows: int) -> Piece:
