@@ -288,7 +288,7 @@ def epoch_text(bound: Bound) -> str:
         return "nothing"
     if bound[0] >= NEVER:
         return "everything"
-    return f"all before epoch {bound[0]}" if not any(bound[1:]) else f"all before {time_text(bound)}"
+    return f"all before {time_text(bound if any(bound[1:]) else bound[:1])}"
 
 
 def time_text(time: Time) -> str:

@@ -243,7 +243,9 @@ def test_names_of_what_fails() -> None:
         ("nobody", names[0]),
         ("worker:x", "0 to 1"),
         (f"{names[1]}@2", "0 to 1"),
+        (f"{names[1]}@x", names[0]),
         ("1", names[0]),
+        ("worker:" + "9" * 5000, "0 to 1"),
     ):
         with pytest.raises(FalkirkError, match=says):
             targets(of, [wrong])

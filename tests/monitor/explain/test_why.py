@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 import monitor.explain.why
 from monitor.coordination.options import Options
 from monitor.coordination.topology import Topology
-from monitor.explain.why import Need, why_progress, why_rollback
+from monitor.explain.why import Need, epoch_text, plain_bound, why_progress, why_rollback
 from recovery.layout import EdgeInfo, GroupInfo, Layout, ProcessorInfo
-from recovery.metadata import at_epoch
+from recovery.metadata import NEVER, at_epoch
 from recovery.protocol import Closely, Observed, ObservedHold
 from recovery.recorder import image
+from timely.time import INF
 
 
 @st.composite
@@ -133,3 +134,15 @@ def test_what_holds_progress_is_told_by_its_own_worker_and_whose_it_is_by_the_ot
     assert answer["culprit"] == {"operator": 0, "worker": 1}
     assert [(hold["what"], hold["workers"]) for hold in answer["holds"]] == [("position", [1]), ("message", [0])]
     assert why_progress(Topology(layout), {}, 2)["culprit"] is None
+
+
+def test_bounds_in_words_and_for_the_page_have_no_number_that_stands_for_all() -> None:
+    for bound, words, page in (
+        ((0, 0), "nothing", [0, 0]),
+        ((3, 0), "all before epoch 3", [3, 0]),
+        ((3, 2), "all before (3, 2)", [3, 2]),
+        ((INF, 0), "all before epoch ∞", [-1, 0]),
+        ((NEVER, 0), "everything", [-1]),
+    ):
+        assert plain_bound(bound) == page
+        assert epoch_text(bound) == words
