@@ -136,6 +136,24 @@ class Collection:
         """The records whose key is not in `keys`, which are distinct."""
         return self.minus(self.semijoin(keys, name))
 
+    def left_join(
+        self, other: Collection, select: Callable[[Any, Any, Any], Any] | None = None, name: str | None = None
+    ) -> Collection:
+        """As `join`; and for each record whose key is not in `other`, `select(key, left, None)`."""
+        return self.join(other, select, name=name).concat(self._alone(other, select or _both))
+
+    def full_join(
+        self, other: Collection, select: Callable[[Any, Any, Any], Any] | None = None, name: str | None = None
+    ) -> Collection:
+        """As `left_join`; and for each record of `other` whose key is not in this one, `select(key, None, right)`."""
+        chosen = select or _both
+        turned = other._alone(self, lambda key, right, left: chosen(key, left, right))
+        return self.left_join(other, select, name).concat(turned)
+
+    def _alone(self, other: Collection, select: Callable[[Any, Any, Any], Any]) -> Collection:
+        alone = self.antijoin(other.map_pairs(_key_only).distinct())
+        return alone.map(lambda record: select(*_pair(record), None))
+
     # Keyed verbs
 
     def reduce(self, function: Callable[[Any, Group], Iterable[Any]], name: str | None = None) -> Collection:

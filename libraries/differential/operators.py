@@ -442,19 +442,18 @@ class Join(_Pended):
 
     def _meet_pended(self, ctx: Context, time: Time, pended: I64) -> None:
         left, right = (trace.history(pended) for trace in self.traces)
-        for number, at in enumerate(left.times):
-            if not leq(at, time):
-                continue
-            numbers = [n for n, when in enumerate(right.times) if leq(when, time) and join(at, when) == time]
+        others = right.present(time)
+        for number in left.present(time):
+            numbers = [other for other in others if join(left.times[number], right.times[other]) == time]
             if not numbers:
                 continue
             mine, theirs = np.flatnonzero(left.at == number), np.flatnonzero(np.isin(right.at, numbers))
             mine = mine[np.argsort(left.key[mine], kind="stable")]
             starts = np.searchsorted(left.key[mine], np.arange(len(pended) + 1))
-            rows, others = _products(right.key[theirs], starts)
-            rows, others = mine[rows], theirs[others]
+            rows, them = _products(right.key[theirs], starts)
+            rows, them = mine[rows], theirs[them]
             self._send(
-                ctx, pended[left.key[rows]], left.value[rows], right.value[others], left.diff[rows] * right.diff[others]
+                ctx, pended[left.key[rows]], left.value[rows], right.value[them], left.diff[rows] * right.diff[them]
             )
 
     def _send(self, ctx: Context, key: I64, left: I64, right: I64, diff: I64) -> None:

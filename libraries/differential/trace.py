@@ -2,14 +2,14 @@
 
 A change is (key, value, time, difference); times are kept as numbers of a short list of times that each run has. What came last
 is kept in columns that are not sorted, and by key in a dictionary, until it is enough for a run. Neighbouring runs merge while
-the older is less than twice as large as the newer: n changes lie in O(log n) runs, and each is copied O(log n)
-times in all. (O'Neil et al., *The Log-Structured Merge-Tree*, 1996.)
+the older is less than twice as large as the newer: n changes lie in O(log n) runs, and each is copied O(log n) times in all.
+Large ones merge a part at a time, as more comes, so that no event pays for all of it. (O'Neil et al., *The Log-Structured
+Merge-Tree*, 1996.)
 
 *Compaction*: nobody goes back below a frontier f, so all that is still asked for lies at times outside f. Where all of these
 have a coordinate of at least m, a smaller one cannot be told from m - 1, and becomes it: changes of many epochs then meet at
 one time, and those that cancel go. The new time lies in f as the old one does, so what storage has and what it has not are as
-before.
-(After McSherry et al., *Differential dataflow*, CIDR 2013, whose representatives lie outside f.)
+before. (After McSherry et al., *Differential dataflow*, CIDR 2013, whose representatives lie outside f.)
 """
 
 from __future__ import annotations
@@ -39,6 +39,15 @@ _SOME = 4096
 
 _SINGLE = 256
 """More changes in columns become a run rather than be put into the dictionary one by one."""
+
+_AT_ONCE = 1 << 16
+"""Runs that have so many rows together are merged at once."""
+
+_SPEED = 16
+"""For each row that comes so many are merged: more than the levels on which it will be."""
+
+_FEW = 6
+"""More changes of one key are summed up before they are given."""
 
 _LONG = 16
 """More of the last changes of one key are summed up, when there are twice as many as there were after the last time."""
@@ -93,6 +102,50 @@ class _Sorted:
         return list(zip(self.value[rows].tolist(), numbers, self.diff[rows].tolist(), strict=True))
 
 
+class _Merging:
+    """Two neighbouring runs on their way to become one: by ranges of keys, a part at a time."""
+
+    def __init__(self, place: int, older: _Sorted, newer: _Sorted, least: Time | None) -> None:
+        self.place = place
+        """Number of the older one."""
+        self.merged: _Sorted | None = None
+        self._runs = (older, newer)
+        self._done = [0, 0]
+        self._parts: list[tuple[I64, I64, I64, I64]] = []
+        numbers: dict[Time, int] = {}
+        self._numbers = [
+            np.array([numbers.setdefault(_no_less(time, least), len(numbers)) for time in run.times], np.int64)
+            for run in self._runs
+        ]
+        self._times = tuple(numbers)
+
+    def advance(self, rows: int) -> int:
+        """Merge about so many rows more, whole keys; how many it was."""
+        ends = [len(run) for run in self._runs]
+        if sum(ends) - sum(self._done) > rows:
+            large = int(ends[1] - self._done[1] > ends[0] - self._done[0])
+            run, at = self._runs[large], self._done[large]
+            last = run.key[min(at + max(1, rows // 2), ends[large]) - 1]
+            ends = [int(run.key.searchsorted(last, "right")) for run in self._runs]
+        parts = [slice(done, end) for done, end in zip(self._done, ends, strict=True)]
+        columns = [
+            np.concatenate([run.key[part] for run, part in zip(self._runs, parts, strict=True)]),
+            np.concatenate([run.value[part] for run, part in zip(self._runs, parts, strict=True)]),
+            np.concatenate(
+                [new[run.at[part]] for run, part, new in zip(self._runs, parts, self._numbers, strict=True)]
+            ),
+        ]
+        diff = np.concatenate([run.diff[part] for run, part in zip(self._runs, parts, strict=True)])
+        (key, value, number), diff = summed(columns, diff, runs=True)
+        self._parts.append((key, value, number, diff))
+        count = sum(ends) - sum(self._done)
+        self._done = ends
+        if all(end == len(run) for end, run in zip(ends, self._runs, strict=True)):
+            key, value, number, diff = (joined([part[i] for part in self._parts]) for i in range(4))
+            self.merged = _Sorted(key, value, number, diff, self._times)
+        return count
+
+
 @dataclass(frozen=True, slots=True)
 class History:
     """Changes of some keys: of which of them, the value, the number of the time in `times`, the difference. In no order."""
@@ -107,6 +160,11 @@ class History:
         """The changes at `time` or before it."""
         within = np.array([leq(each, time) for each in self.times], np.bool_)
         return np.ones(len(self.at), np.bool_) if within.all() else within[self.at]
+
+    def present(self, time: Time) -> list[int]:
+        """The numbers of the times of its changes that are `time` or before it."""
+        there = np.flatnonzero(np.bincount(self.at, minlength=len(self.times)))
+        return [number for number in there.tolist() if leq(self.times[number], time)]
 
     def dues(self, time: Time, numbers: I64) -> dict[Time, npt.NDArray[np.bool_]]:
         """The times at which the times of these numbers and `time` meet; for each, which numbers those are."""
@@ -127,7 +185,9 @@ class Trace:
 
     def _clear(self) -> None:
         self._runs: list[_Sorted] = []
+        self._merging: _Merging | None = None
         self._least: Time | None = None
+        self._known: dict[Time, Time] = {}
         self._forget_recent()
 
     def _forget_recent(self) -> None:
@@ -171,16 +231,19 @@ class Trace:
             return
         changes.append(change)
         if len(changes) > self._long.get(key, _LONG):
-            sums: dict[tuple[int, Time], int] = {}
-            for value, time, diff in changes:
-                place = (value, self._advanced(time))
-                sums[place] = sums.get(place, 0) + diff
-            changes[:] = [(value, time, diff) for (value, time), diff in sums.items() if diff]
+            changes[:] = self._added_up(changes)
             self._long[key] = max(_LONG, 2 * len(changes))
 
-    def _advanced(self, time: Time) -> Time:
-        least = self._least
-        return time if least is None else tuple(map(max, time, least))
+    def _added_up(self, changes: list[Change]) -> list[Change]:
+        """The same changes at the times that they are compacted to, each value and time once."""
+        known, sums = self._known, dict[tuple[int, Time], int]()
+        for value, time, diff in changes:
+            at = known.get(time)
+            if at is None:
+                at = known[time] = _no_less(time, self._least)
+            place = (value, at)
+            sums[place] = sums.get(place, 0) + diff
+        return [(value, time, diff) for (value, time), diff in sums.items() if diff]
 
     def _last(self) -> tuple[I64, I64, I64, I64]:
         """What came last, in columns: key, value, number of the time, difference."""
@@ -202,30 +265,43 @@ class Trace:
             self._push(self._sum([key, value, at], diff, times))
 
     def _push(self, run: _Sorted) -> None:
-        runs = self._runs
         if len(run):
-            runs.append(run)
-        while len(runs) > 1 and len(runs[-2]) < 2 * len(runs[-1]):
-            newer, older = runs.pop(), runs.pop()
-            merged = self._merged(older, newer)
-            if len(merged):
-                runs.append(merged)
+            self._runs.append(run)
+        self._merge(_SPEED * len(run))
 
-    def _merged(self, *runs: _Sorted) -> _Sorted:
-        times = [time for run in runs for time in run.times]
-        shifts = np.cumsum([0, *(len(run.times) for run in runs)])
-        columns = [
-            np.concatenate([run.key for run in runs]),
-            np.concatenate([run.value for run in runs]),
-            np.concatenate([run.at + shift for run, shift in zip(runs, shifts, strict=False)]),
-        ]
-        return self._sum(columns, np.concatenate([run.diff for run in runs]), times)
+    def _merge(self, rows: int) -> None:
+        """Merge neighbours: small ones at once; of large ones about so many rows, and the rest when more is pushed."""
+        runs = self._runs
+        while True:
+            merging = self._merging
+            if merging is not None and rows > 0:
+                rows -= merging.advance(rows)
+                if merging.merged is not None:
+                    runs[merging.place : merging.place + 2] = [merging.merged] if len(merging.merged) else []
+                    self._merging = merging = None
+            first = 0 if merging is None else merging.place + 2
+            place = len(runs) - 2
+            while place >= first and len(runs[place]) >= 2 * len(runs[place + 1]):
+                place -= 1
+            if place < first:
+                return
+            both = _Merging(place, runs[place], runs[place + 1], self._least)
+            if len(runs[place]) + len(runs[place + 1]) <= _AT_ONCE:
+                both.advance(_AT_ONCE)
+                assert both.merged is not None
+                runs[place : place + 2] = [both.merged] if len(both.merged) else []
+            elif merging is None and rows > 0:
+                self._merging = both
+            else:
+                return
 
     def _sum(self, columns: list[I64], diff: I64, times: Sequence[Time]) -> _Sorted:
         numbers: dict[Time, int] = {}
-        renumbered = np.array([numbers.setdefault(self._advanced(time), len(numbers)) for time in times], np.int64)
+        renumbered = np.array(
+            [numbers.setdefault(_no_less(time, self._least), len(numbers)) for time in times], np.int64
+        )
         columns[2] = renumbered[columns[2]]
-        (key, value, at), diff = summed(columns, diff, runs=True)
+        (key, value, at), diff = summed(columns, diff)
         return _Sorted(key, value, at, diff, tuple(numbers))
 
     # Reading
@@ -265,7 +341,7 @@ class Trace:
         found = list(self._by_key.get(key, ()))
         for run in self._runs:
             found += run.of(key)
-        return found
+        return found if len(found) <= _FEW else self._added_up(found)
 
     def named(self) -> I64:
         """The codes in it that stand for values in a store."""
@@ -334,16 +410,22 @@ class Trace:
                 run = _Sorted(run.key[rows], run.value[rows], run.at[rows], run.diff[rows], run.times)
             if len(run):
                 kept.append(run)
-        self._runs = kept
+        self._runs, self._merging = kept, None
 
     def compact(self, frontier: Frontier) -> None:
         """Times inside `frontier` need not be told apart any more; they become one as runs merge."""
         if frontier.antichain:
-            self._least = tuple(max(0, min(lane) - 1) for lane in zip(*frontier.antichain, strict=True))
+            least = tuple(max(0, min(lane) - 1) for lane in zip(*frontier.antichain, strict=True))
+            if least != self._least:
+                self._least, self._known = least, {}
 
     def size(self) -> StateSize:
         """The size of the trace."""
         return StateSize(len(self), 32 * len(self), len(self._runs) + bool(self._count))
+
+
+def _no_less(time: Time, least: Time | None) -> Time:
+    return time if least is None else tuple(map(max, time, least))
 
 
 def spread(codes: I64) -> npt.NDArray[np.uint64]:

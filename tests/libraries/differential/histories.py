@@ -115,8 +115,11 @@ def handled(path: int) -> Iterator[None]:
         patch.setattr(operators, "FEW", path)
         patch.setattr(operators, "_COLLECT", 4)
         patch.setattr(trace, "_RECENT", 5)
+        patch.setattr(trace, "_AT_ONCE", 4)
+        patch.setattr(trace, "_SPEED", 2)
         patch.setattr(trace, "_SOME", 3)
         patch.setattr(trace, "_LONG", 2)
+        patch.setattr(trace, "_FEW", 2)
         yield
 
 

@@ -115,6 +115,10 @@ def joined(left: Contents, right: Contents) -> Contents:
     return dict(found)
 
 
+def alone(held: Contents, other: Contents, select: Callable[[Any], Any]) -> Contents:
+    return {(k, select(v)): times for (k, v), times in held.items() if k not in {key for key, _ in other}}
+
+
 JOINS: dict[str, tuple[Callable[..., Collection], Callable[..., Contents]]] = {
     "join": (lambda a, b: a.join(b), joined),
     "semijoin": (
@@ -124,6 +128,11 @@ JOINS: dict[str, tuple[Callable[..., Collection], Callable[..., Contents]]] = {
     "antijoin": (
         lambda a, b: a.antijoin(b.map(lambda pair: pair[0]).distinct()),
         lambda a, b: {pair: times for pair, times in a.items() if pair[0] not in {key for key, _ in b}},
+    ),
+    "left join": (lambda a, b: a.left_join(b), lambda a, b: joined(a, b) | alone(a, b, lambda v: (v, None))),
+    "full join": (
+        lambda a, b: a.full_join(b),
+        lambda a, b: joined(a, b) | alone(a, b, lambda v: (v, None)) | alone(b, a, lambda v: (None, v)),
     ),
     "join of what was reduced": (
         lambda a, b: a.min().join(b.count(), lambda key, least, count: (least, count)),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from libraries import differential
 from libraries.differential import Collection, operators, reducers
-from libraries.differential.rows import NOTHING, rows_of
+from libraries.differential import trace as trace_module
+from libraries.differential.rows import NOTHING, rows_of, summed
 from libraries.differential.trace import Trace
 from runtime.session import Session
 from tests.libraries.differential.histories import path
@@ -144,6 +147,35 @@ def test_a_long_history_of_one_key_is_not_read_again_and_again() -> None:
     assert most < 50
 
 
+def test_large_runs_merge_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No push merges much more than a few times what it brings; in the end there are few runs, and all is in them."""
+    merged: list[int] = []
+
+    def counted(columns: Any, diff: Any, runs: bool = False) -> Any:
+        merged.append(len(diff))
+        return summed(columns, diff, runs)
+
+    monkeypatch.setattr(trace_module, "_SOME", 0)
+    monkeypatch.setattr(trace_module, "_AT_ONCE", 200)
+    monkeypatch.setattr(trace_module, "summed", counted)
+    trace, rng = Trace(), np.random.default_rng(7)
+    most, there = 0, Counter[tuple[int, int]]()
+    for epoch in range(150):
+        (key, value), diff = summed([rng.integers(0, 500, 40), rng.integers(0, 3, 40)], np.ones(40, np.int64))
+        there.update(dict(zip(zip(key.tolist(), value.tolist(), strict=True), diff.tolist(), strict=True)))
+        merged.clear()
+        trace.add(key, value, (epoch,), diff)
+        trace.compact(Frontier.before([(epoch + 1,)]))
+        most = max(most, sum(merged))
+    assert 500 < most <= 1500 < len(there) + 500
+    assert trace.size().runs <= 9
+    history = trace.history(np.arange(500))
+    found: Counter[tuple[int, int]] = Counter()
+    for of, one, by in zip(history.key.tolist(), history.value.tolist(), history.diff.tolist(), strict=True):
+        found[of, one] += by
+    assert found == there
+
+
 def test_values_and_changes_that_are_gone_take_no_room() -> None:
     """Texts that come and go: what is kept is flat."""
     flow = Dataflow()
@@ -166,8 +198,9 @@ def test_values_and_changes_that_are_gone_take_no_room() -> None:
     assert max(sizes) < 30_000
 
 
-def test_compaction_keeps_each_sum_that_can_still_be_asked_for(path: int) -> None:
+def test_compaction_keeps_each_sum_that_can_still_be_asked_for(path: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many changes at times of two coordinates; merged and compacted, they come to the same at every later time."""
+    monkeypatch.setattr(trace_module, "_AT_ONCE", 1 << 20)
     trace = Trace()
     entries = [(k % 3, (k * 7) % 4, (k % 5, (k * 3) % 6), 1 - 2 * (k % 2)) for k in range(400)]
     for key, value, time, diff in entries:
