@@ -16,7 +16,19 @@ import numpy.typing as npt
 
 from libraries.differential.pending import Pending
 from libraries.differential.reducers import Reducer
-from libraries.differential.rows import FEW, I64, NOTHING, Rows, as_pairs, distinct, joined, made_rows, split, summed
+from libraries.differential.rows import (
+    FEW,
+    I64,
+    LEAST,
+    NOTHING,
+    Rows,
+    as_pairs,
+    distinct,
+    joined,
+    made_rows,
+    split,
+    summed,
+)
 from libraries.differential.trace import Change, History, Trace
 from libraries.differential.values import Values, are_integers
 from timely.data.batch import Batch
@@ -77,30 +89,65 @@ class _Input:
 
 def _send_few(ctx: Context, values: Values, sums: Few) -> None:
     value_of = values.value
-    out: list[Any] = [
-        (value_of(key) if value == NOTHING else (value_of(key), value_of(value)), diff)
-        for (key, value), diff in sums.items()
-        if diff
-    ]
-    if out:
-        ctx.send(out)
+    ctx.send(
+        _formed(
+            [
+                (value_of(key) if value == NOTHING else (value_of(key), value_of(value)), diff)
+                for (key, value), diff in sums.items()
+                if diff
+            ]
+        )
+    )
 
 
 def _send_many(ctx: Context, values: Values, key: I64, value: I64, diff: I64) -> None:
-    if not len(key):
-        return
+    """Send changes that are in order of key and value, each once."""
     plain = value == NOTHING
     bare = bool(plain.any())
     if bare and not plain.all():  # rows are pairs, or none of them is
         _send_many(ctx, values, key[plain], value[plain], diff[plain])
         _send_many(ctx, values, key[~plain], value[~plain], diff[~plain])
     elif len(key) > FEW and are_integers(key) and (bare or are_integers(value)):
-        ctx.send([Rows(key, value, diff)])
+        ctx.send([Rows(key, value, diff)] if len(key) else [])
     elif bare:
         ctx.send(list(zip(values.values(key), diff.tolist(), strict=True)))
     else:
         records = zip(values.values(key), values.values(value), strict=True)
         ctx.send(list(zip(records, diff.tolist(), strict=True)))
+
+
+def _formed(changes: list[tuple[Any, int]]) -> Batch:
+    """Changes, each once, in the form that `_send_many` gives them: columns where they are many and hold integers.
+
+    The form depends on nothing but the changes: work that is done again after a failure must send the same, whichever way it
+    goes.
+    """
+    if len(changes) <= FEW:
+        return changes
+    pairs = [(record, by) for record, by in changes if type(record) is tuple and len(record) == 2]
+    others = [(record, by) for record, by in changes if type(record) is not tuple or len(record) != 2]
+    return [*_columns(pairs, True), *_columns(others, False)]
+
+
+def _columns(changes: list[tuple[Any, int]], pairs: bool) -> list[Any]:
+    parts = [part for record, _ in changes for part in record] if pairs else [record for record, _ in changes]
+    if len(changes) <= FEW or set(map(type, parts)) != {int} or min(parts) < LEAST or max(parts) >= 1 << 63:
+        return changes
+    numbers = np.array(parts, np.int64).reshape(len(changes), -1)
+    value = numbers[:, 1] if pairs else np.full(len(changes), NOTHING, np.int64)
+    (key, value), diff = summed([numbers[:, 0], value], np.array([by for _, by in changes], np.int64))
+    return [Rows(key, value, diff)]
+
+
+def _added_up(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """The changes of each record as one. Records that cannot be hashed stay as they are."""
+    sums: dict[Any, int] = {}
+    try:
+        for record, by in changes:
+            sums[record] = sums.get(record, 0) + by
+    except TypeError:
+        return changes
+    return [(record, by) for record, by in sums.items() if by]
 
 
 def _groups(rising: I64) -> tuple[I64, npt.NDArray[np.intp]]:
@@ -330,6 +377,25 @@ Select = Callable[[Any, Any, Any], Any]
 """Of the key, the left and the right value of a pair that meets: the record that comes of it."""
 
 
+class _Made:
+    """The output of one event of a join."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[Any, int]] = []
+        self.columns: list[Rows] = []
+
+    def send(self, ctx: Context, values: Values) -> None:
+        """Send it, the changes of each record as one."""
+        if self.changes:
+            for each in self.columns:
+                self.changes += each.pairs()
+            ctx.send(_formed(_added_up(self.changes)))
+        elif self.columns:
+            key, value = joined([each.key for each in self.columns]), joined([each.value for each in self.columns])
+            (key, value), diff = summed([key, value], joined([each.diff for each in self.columns]))
+            _send_many(ctx, values, key, value, diff)
+
+
 class Join(_Pended):
     """The pairs of records of two collections whose keys are equal. Port 0 is left, port 1 is right.
 
@@ -392,14 +458,12 @@ class Join(_Pended):
             rights.add_one(key, value, time, diff)
         if later:
             self._later(ctx, later)
-        if out:
-            select, value_of = self._select, self.values.value
-            ctx.send(
-                [
-                    (select(value_of(key), _given(value_of, one), _given(value_of, other)), diff)
-                    for key, one, other, diff in out
-                ]
-            )
+        select, value_of = self._select, self.values.value
+        made = [
+            (select(value_of(key), _given(value_of, one), _given(value_of, other)), diff)
+            for key, one, other, diff in out
+        ]
+        ctx.send(_formed(_added_up(made)))
 
     @staticmethod
     def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[tuple[int, int, int, int]]:
@@ -417,14 +481,16 @@ class Join(_Pended):
 
     def _many(self, ctx: Context, time: Time, left: Sums, right: Sums, pended: I64) -> None:
         lefts, rights = self.traces
+        made = _Made()
         if len(pended):
-            self._meet_pended(ctx, time, pended)
-        self._meet(ctx, time, left, rights, False)
+            self._meet_pended(made, time, pended)
+        self._meet(ctx, made, time, left, rights, False)
         lefts.add(left[0], left[1], time, left[2])
-        self._meet(ctx, time, right, lefts, True)
+        self._meet(ctx, made, time, right, lefts, True)
         rights.add(right[0], right[1], time, right[2])
+        made.send(ctx, self.values)
 
-    def _meet(self, ctx: Context, time: Time, new: Sums, others: Trace, turned: bool) -> None:
+    def _meet(self, ctx: Context, made: _Made, time: Time, new: Sums, others: Trace, turned: bool) -> None:
         key, value, diff = new
         if not len(key) or not len(others):
             return
@@ -438,9 +504,9 @@ class Join(_Pended):
             of, other, by = history.key[until], history.value[until], history.diff[until]
         rows, theirs = _products(of, starts)
         one, two = (other[theirs], value[rows]) if turned else (value[rows], other[theirs])
-        self._send(ctx, key[rows], one, two, diff[rows] * by[theirs])
+        self._make(made, key[rows], one, two, diff[rows] * by[theirs])
 
-    def _meet_pended(self, ctx: Context, time: Time, pended: I64) -> None:
+    def _meet_pended(self, made: _Made, time: Time, pended: I64) -> None:
         left, right = (trace.history(pended) for trace in self.traces)
         others = right.present(time)
         for number in left.present(time):
@@ -452,21 +518,20 @@ class Join(_Pended):
             starts = np.searchsorted(left.key[mine], np.arange(len(pended) + 1))
             rows, them = _products(right.key[theirs], starts)
             rows, them = mine[rows], theirs[them]
-            self._send(
-                ctx, pended[left.key[rows]], left.value[rows], right.value[them], left.diff[rows] * right.diff[them]
+            self._make(
+                made, pended[left.key[rows]], left.value[rows], right.value[them], left.diff[rows] * right.diff[them]
             )
 
-    def _send(self, ctx: Context, key: I64, left: I64, right: I64, diff: I64) -> None:
+    def _make(self, made: _Made, key: I64, left: I64, right: I64, diff: I64) -> None:
         if not len(key):
             return
         if self._columns and are_integers(key) and _plain(left) and _plain(right):
-            one, other = (None if len(each) and each[0] == NOTHING else each for each in (left, right))
-            rows = made_rows(self._select(key, one, other), diff)
-            _send_many(ctx, self.values, rows.key, rows.value, rows.diff)
+            one, other = (None if each[0] == NOTHING else each for each in (left, right))
+            made.columns.append(made_rows(self._select(key, one, other), diff))
             return
         select = self._select
         values = [self.values.values(key), *(self._given_many(each) for each in (left, right))]
-        ctx.send([(select(*each), by) for *each, by in zip(*values, diff.tolist(), strict=True)])
+        made.changes += [(select(*each), by) for *each, by in zip(*values, diff.tolist(), strict=True)]
 
     def _given_many(self, codes: I64) -> list[Any]:
         if len(codes) and codes.min() == NOTHING:

@@ -11,7 +11,7 @@ import pytest
 from libraries import differential
 from libraries.differential import Collection, operators, reducers
 from libraries.differential import trace as trace_module
-from libraries.differential.rows import NOTHING, rows_of, summed
+from libraries.differential.rows import NOTHING, as_pairs, rows_of, summed
 from libraries.differential.trace import Trace
 from runtime.session import Session
 from tests.libraries.differential.histories import path
@@ -278,4 +278,20 @@ def test_work_that_waits_for_a_later_time_outlives_a_checkpoint(path: int, how: 
             operator.state.keep(upto)
         ctx.time, ctx.sent = (1, 3), []
         operator.on_notify(ctx, (1, 3))
-        assert ctx.sent == [((1, 3), want)]
+        assert [(time, as_pairs(batch)) for time, batch in ctx.sent] == [((1, 3), want)]
+
+
+@pytest.mark.parametrize("first", [(0, 3), (1, 0)])
+def test_work_is_left_out_only_for_what_no_rollback_can_part(first: Time) -> None:
+    """A greater value at (1, 0) and at (0, 3) leaves the least one at (1, 3) as it is.
+
+    If (0, 3) comes last, (1, 0) may be rolled back without it, and come again as something else: then there may be work.
+    """
+    operator = operators.Reduce(reducers.Extreme(False))
+    ctx: Any = FakeContext()
+    for time in ((0, 0), first, (1, 0) if first == (0, 3) else (0, 3)):
+        ctx.time = time
+        operator.on_batch(ctx, 0, time, [(("k", 10 * time[0] + time[1]), 1)])
+        operator.on_notify(ctx, time)
+    assert ctx.sent == [((0, 0), [(("k", 0), 1)])]
+    assert ((1, 3) in ctx.asked) == (first == (1, 0))
