@@ -171,6 +171,36 @@ def test_jumping_down_cycles_ends_where_plain_descent_does(seed: int) -> None:
     assert watermarks.values() == found
 
 
+def test_a_few_jumps_down_a_cycle_go_as_far_as_going_round_it_does() -> None:
+    jumps = most = 0
+    for seed in range(300):
+        random = Random(seed)
+        blocks = [
+            [descent.Step(0, Summary.feedback(2, random.randrange(1, 5)), random.random() < 0.7)],
+            [descent.Step(0, Summary.egress(2), False), descent.Step(0, Summary.ingress(1), False)],
+            [descent.Step(0, Summary.ingress(1), True), descent.Step(0, Summary.egress(2), True)],
+            [descent.Step(0, Summary(2, (random.randrange(1, 4), 0), ()), True)],
+            [descent.Step(0, Summary(2, (1,), (random.randrange(5),)), True)],
+        ]
+        steps = [step for _ in range(random.randrange(1, 4)) for step in random.choice(blocks)]
+        bound = lowest = (random.randrange(30), random.randrange(60))
+        while True:
+            once = lowest
+            for step in steps:
+                once = step(once)
+            if once >= lowest:
+                break
+            lowest = once
+        found = [bound]
+        while (lower := descent.beneath(steps, found[-1])) < found[-1]:
+            found.append(lower)
+        assert found[-1] == lowest
+        most = max(most, len(found) - 1)
+        jumps += lowest < bound
+    assert jumps > 100
+    assert most == 2  # of up to thirty times round
+
+
 def test_jumping_stops_where_the_cycle_does_not_decrease_any_more() -> None:
     steps = [descent.Step(0, Summary.feedback(2, 3), backwards=True), descent.Step(0, BACK, backwards=False)]
     assert descent.beneath(steps, (4, 1_000_000)) == (4, 1)
