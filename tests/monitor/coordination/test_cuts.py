@@ -225,6 +225,23 @@ def test_what_the_outline_does_not_tell_is_named_too() -> None:
     assert any("LogHistory" in line for line in layout_changes(before, changed))
 
 
+def test_edges_and_operators_that_differ_are_named_where_the_outline_is_the_same() -> None:
+    before = layout("read source, a chain", "read>a")
+    (edge,) = before.edges
+    nowhere = ["an edge leads to an operator that it does not have"]
+    for new, lines in (
+        ([msgspec.structs.replace(edge, spread=True)], ["the edge from 'read' to 'a' is of another kind"]),
+        ([msgspec.structs.replace(edge, target=2)], nowhere),
+        ([msgspec.structs.replace(edge, source=-1)], nowhere),
+        ([], ["it had 1 edges and has 0"]),
+    ):
+        assert layout_changes(before, msgspec.structs.replace(before, edges=tuple(new))) == lines
+    logs = (before.processors[0], msgspec.structs.replace(before.processors[1], policy="LogHistory"))
+    assert layout_changes(before, msgspec.structs.replace(before, processors=logs)) == [
+        "operator 'a': its policy was 'Lazy' and is 'LogHistory'"
+    ]
+
+
 def test_stores_that_do_not_belong_together_are_refused() -> None:
     plan = layout(*LINE)
     decision = KeptDecision(4, 2, ((),), ())
@@ -237,5 +254,8 @@ def test_stores_that_do_not_belong_together_are_refused() -> None:
     assert why(msgspec.structs.replace(join, generation=2)) == ""
     assert "older copy" in why(msgspec.structs.replace(join, generation=1))
     assert "monitor's folder of the store is older" in why(msgspec.structs.replace(join, generation=5))
+    first = msgspec.structs.replace(join, generation=1)
+    assert "monitor's folder of the store is older" in (refusal(first, plan, None) or "")
+    assert refusal(msgspec.structs.replace(join, generation=0), plan, None) is None
     assert "start all with the same number" in (refusal(join, layout(*LINE, 3), decision) or "")
     assert "another program" in why(msgspec.structs.replace(join, layout=layout(*FIREWALL)))
