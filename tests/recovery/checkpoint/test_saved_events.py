@@ -161,3 +161,5 @@ def test_the_journal_has_what_lay_before_a_cut_and_is_still_of_use(seed: int) ->
     assert again.order == max((each.number for each in history), default=0)
     loaded.save(0, (cut + 99,), generation)
     assert set(loaded.keys()) == set(expected) | of_b  # what was read is not written a second time
+    events.collect_history(0, (99,))
+    assert [key for key in set(events.keys()) if key[0] == "events"] == [("events", 1, (60,), 1)]
