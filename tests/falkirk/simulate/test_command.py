@@ -238,7 +238,8 @@ def test_the_fixture_fails_a_test_with_a_call_that_shows_it_again(tmp_path: Path
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
-    assert "'totals' gave at time" in done.stdout
+    assert "unary 'total' of worker" in done.stdout
+    assert "when it did this again" in done.stdout
     assert "replay: simulate(forgetful, seeds=1, first_seed=" in done.stdout
 
 
