@@ -80,6 +80,11 @@ class KeptMessages(Generic[M]):
         """The bound from which on everything that was sent is kept."""
         return self._coverage.get(channel) or nothing(self._depths[channel[0]])
 
+    def sizes(self) -> Iterator[tuple[Channel, int, int]]:
+        """Of each channel the number of messages that are kept, and their bytes."""
+        for channel, messages in self._messages.items():
+            yield channel, len(messages), sum(each.size for each in messages)
+
     def forget(self, channel: Channel, before: Bound) -> None:
         """Keep nothing before a bound: the receiver will never go below it, or what came before is not known here."""
         if before > self.coverage(channel):

@@ -268,6 +268,8 @@ ROWS = (
     "bytes",  # of state, about
     "logged",  # messages
     "logged_bytes",
+    "kept_messages",  # that went to other workers, in memory only (`recovery.kept`)
+    "kept_bytes",
     "taken",  # records
     "sent",  # records
     "busy",  # microseconds

@@ -24,6 +24,9 @@ from timely.time import INF, Summary, Time
 NOTIFICATION = -1
 RESULT = -2
 
+_MESSAGE_BYTES = 400
+"""Bytes that a message takes beside its payload: many are small, and the budget is for all of it."""
+
 KEPT_BYTES = 128 << 20
 """Bytes that may be kept of what was sent to other workers, where nothing else is said."""
 
@@ -226,7 +229,7 @@ class WorkerRecorder:
         if self._edges[edge].logs(event, time):
             self.logs.setdefault((edge, receiver), []).append(LogEntry.of(message, receiver))
         else:
-            self.shipments.keep((edge, receiver), event, time, message.nbytes, message)
+            self.shipments.keep((edge, receiver), event, time, _MESSAGE_BYTES + message.nbytes, message)
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
         """A batch on a logged edge stays within this worker."""

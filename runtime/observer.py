@@ -119,7 +119,7 @@ class Observer:
         self._asked: Observe | None = None
         self._until = self._due = 0.0
         self._count = 0
-        self._sizes = np.zeros((4, len(agent.layout.processors)), dtype=np.int64)
+        self._sizes = np.zeros((6, len(agent.layout.processors)), dtype=np.int64)
         self._reading: deque[tuple[int, float]] = deque()
         self._latencies: deque[float] = deque(maxlen=_MOST_LATENCIES)
         worker = agent.worker
@@ -231,9 +231,9 @@ class Observer:
         if self._count % _SIZES_EVERY == 0:
             self._measure()
         self._count += 1
-        table[5:9] = self._sizes
-        table[9], table[10] = counting.records_in, counting.records_out
-        table[11] = [round(seconds * 1e6) for seconds in counting.busy]
+        table[5:11] = self._sizes
+        table[11], table[12] = counting.records_in, counting.records_out
+        table[13] = [round(seconds * 1e6) for seconds in counting.busy]
         latencies = tuple(self._latencies)
         self._latencies.clear()
         return Observed(
@@ -248,17 +248,19 @@ class Observer:
         )
 
     def _measure(self) -> None:
-        """Measure the sizes of states and logs."""
+        """Measure the sizes of states, logs and kept messages."""
         self._sizes[:] = 0
         for p, runtime in enumerate(self._agent.worker.runtimes):
             if (state := runtime.operator.state) is not None:
                 size = state.size()
                 self._sizes[0, p], self._sizes[1, p] = size.rows, size.bytes
-        sender = {edge.edge: edge.source for edge in self._agent.layout.edges if edge.resends}
+        sender = {edge.edge: edge.source for edge in self._agent.layout.edges}
         for (edge, _), entries in self._agent.recorder.logs.items():
             p = sender[edge]
             self._sizes[2, p] += len(entries)
             self._sizes[3, p] += sum(map(_entry_bytes, entries))
+        for (edge, _), *kept in self._agent.recorder.shipments.sizes():
+            self._sizes[4:6, sender[edge]] += kept
 
     def _closely(self, p: int) -> Closely:
         worker = self._agent.worker

@@ -96,7 +96,7 @@ class World:
         self._attend_seconds = ATTEND_SECONDS if seed % 8 == 7 else 0.0  # the less often, the fewer orders of events
         self._events = {3: 1, 5: 20}.get(seed % 8, TURN)
         self._most_events = {4: 3, 6: 12}.get(seed % 8, MOST_EVENTS)
-        self._kept_bytes = {1: 0, 2: 400, 5: 2_000}.get(seed % 8, KEPT_BYTES)
+        self._kept_bytes = {1: 0, 2: 4_000, 5: 20_000}.get(seed % 8, KEPT_BYTES)
         self._small = self._random.choice((256, 2048, 1 << 16))
         self._hurry = self._random.choice((1.0, 0.1, 0.01))
         disk = Random(f"disk {seed}")

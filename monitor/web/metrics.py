@@ -64,7 +64,10 @@ class _Job:
                 "falkirk_records_written", "Records that sinks have written.", value=totals["written"]
             )
             yield GaugeMetricFamily("falkirk_state_bytes", "State of all operators, about.", value=totals["state"])
-            yield GaugeMetricFamily("falkirk_log_bytes", "Messages kept to be sent again.", value=totals["logged"])
+            yield GaugeMetricFamily("falkirk_log_bytes", "Logged messages.", value=totals["logged"])
+            yield GaugeMetricFamily(
+                "falkirk_kept_bytes", "Messages to other workers, kept in memory.", value=totals["kept"]
+            )
             for name in ("p50", "p99"):
                 if totals[name] is not None:
                     what = f"Seconds from the end of reading an epoch until it is complete, {name}."

@@ -170,6 +170,7 @@ class View:
             "p99": round(latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)], 4) if latencies else None,
             "state": int(self._table[:, _AT["bytes"]].sum()),
             "logged": int(self._table[:, _AT["logged_bytes"]].sum()),
+            "kept": int(self._table[:, _AT["kept_bytes"]].sum()),
         }
 
     def workers(self) -> list[list[Any]]:

@@ -126,7 +126,7 @@ export class Panel {
       html("h3", {}, "Workers"),
       html("table", { class: "tight" }, html("tr", {}, ["", "", "epoch", "records/s", "busy", "failed"].map((text) => html("th", {}, text))), rows),
       html("h3", {}, "Held"),
-      html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged))),
+      html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, bytes(this.totals.kept))),
       bad.length ? html("h3", {}, "Failures and errors") : "",
       bad.length ? this.list(bad.slice(-8)) : "",
       html("h3", {}, "What happened"),
@@ -224,6 +224,7 @@ export class Panel {
     const facts = [
       ["state", one.bytes === undefined ? "–" : `${bytes(one.bytes)}, ${some(one.rows, "row")}`],
       ["logged output", one.logged === undefined ? "–" : `${bytes(one.logged_bytes)}, ${some(one.logged, "message")}`],
+      ["kept of what went to other workers", one.kept_messages === undefined ? "–" : `${bytes(one.kept_bytes)}, ${some(one.kept_messages, "message")}`],
       ["notifications pending", count(one.pending)],
       ["capabilities", count(one.held)],
       ["batches queued", count(one.queued)],
