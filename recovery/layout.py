@@ -83,7 +83,7 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     ahead: bool = False
     """Messages for later times than their event's are logged, if a cut lies between: nobody sends them again."""
     kept: bool = False
-    """What goes to other workers and is not logged stays in their sender's memory (`recovery.kept`)."""
+    """Messages to other workers that are not logged stay in the memory of their sender (`recovery.kept`)."""
 
     @property
     def resends(self) -> bool:

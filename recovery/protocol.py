@@ -162,7 +162,7 @@ class Unanswered(msgspec.Struct, tag=True, frozen=True):
 
 
 class ObservedHold(msgspec.Struct, frozen=True, array_like=True):
-    """Why a progress frontier is where it is: `count` things of kind `what` at `processor`, at `time`, on any worker."""
+    """A reason for the place of a progress frontier: `count` things of kind `what` at `processor`, at `time`, on any worker."""
 
     what: str
     processor: int

@@ -104,7 +104,7 @@ class WorkerRecorder:
         self.shipping = frozenset(edge.edge for edge in layout.edges if edge.resends or edge.kept)
         depths = {edge.edge: edge.summary.result_depth for edge in layout.edges if edge.kept}
         self.shipments: KeptMessages[Message] = KeptMessages(depths, KEPT_BYTES)
-        """What was sent to other workers and is logged nowhere."""
+        """Messages to other workers that are logged nowhere."""
         self._reach: dict[tuple[int, int], bool] = {}
         """Outputs where not all is logged, unless they change times unlogged: whether what goes to later times is."""
         self.logs: dict[tuple[int, int], list[LogEntry]] = {}

@@ -350,7 +350,7 @@ def end_with(sock: socket.socket, private: str) -> None:
 
 
 def confession(error: BaseException) -> Unable:
-    """Why this process ends."""
+    """The reason for which this process ends."""
     kind, known = type(error).__name__, isinstance(error, FalkirkError)
     text = str(error) if known else told(error)
     return Unable(kind, text, "".join(traceback.format_exception(error)), known)

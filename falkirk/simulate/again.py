@@ -14,7 +14,7 @@ from timely.io.memory import rows_of
 from timely.time import Time
 
 Key = tuple[int, int, Time, Time]
-"""What an event sent at a time: (processor, output port, event, time)."""
+"""The key of what an event sent at a time: (processor, output port, event, time)."""
 
 
 class Sends:

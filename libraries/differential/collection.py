@@ -236,13 +236,13 @@ class Collection:
         return Collection(self._stage("by_iteration", None, part).stream.enter(scope, first))
 
     def leave(self) -> Collection:
-        """What the collection comes to when the loop that it is in has come to rest."""
+        """The collection as it is when the loop that it is in has come to rest."""
         return Collection(self.stream.leave())
 
     def iterate(
         self, body: Callable[[Collection], Collection], limit: int = LIMIT, name: str | None = None
     ) -> Collection:
-        """What comes of `body` when it is done again and again, beginning with this collection, until nothing changes.
+        """The result of `body`, done again and again, beginning with this collection, until nothing changes.
 
         Raises, when it runs, OperatorError if something still changes after `limit` iterations.
         """
@@ -315,7 +315,7 @@ def iterate(
 def grow(
     body: Callable[[Collection], Collection], beside: Collection, limit: int = LIMIT, name: str | None = None
 ) -> Collection:
-    """What comes of `body` when it is done again and again, beginning with nothing, until nothing changes.
+    """The results of `body`, done again and again, beginning with nothing, until nothing changes.
 
     The loop is in the scope of `beside`. It costs less than `iterate` where the body adds what there is to begin with.
     """
@@ -328,7 +328,7 @@ def grow(
 
 
 def feedback(scope: Scope, graph: Graph, name: str) -> tuple[Callable[[Collection, int], None], Collection]:
-    """What goes round in `scope`: a function that says, once, what that is, and the collection that comes round."""
+    """The collection that comes round in `scope`, behind a function that says, once, which one goes round."""
     node = add_feedback(graph, scope, None, name)
     back = Collection(Stream(graph, scope, (Output(node.index),)))
 

@@ -159,7 +159,7 @@ def _groups(rising: I64) -> tuple[I64, npt.NDArray[np.intp]]:
 
 
 _COLLECT = 4096
-"""So many values in a store, and twice as many as were needed the last time: those that nothing names are dropped."""
+"""Number of values in a store from which on, if they are twice those needed the last time, unnamed ones are dropped."""
 
 
 class _Pended(Operator):
@@ -202,7 +202,7 @@ _MANY = 16
 
 
 class Reduce(_Pended):
-    """What each key comes to, by a `Reducer`, kept up to date."""
+    """The results of a `Reducer` for each key, kept up to date."""
 
     def __init__(self, reducer: Reducer) -> None:
         super().__init__()

@@ -44,7 +44,7 @@ class Pending:
         return distinct(keys[keys < LEAST])
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
-        """What events in `upto` and none in `after` have found, for times outside `upto`."""
+        """The work that events in `upto` and none in `after` have found, for times outside `upto`."""
         runs = []
         for due, found in self._due.items():
             for event, columns in found.items():
@@ -78,7 +78,7 @@ class Pending:
                 del self._due[due]
 
     def compact(self, frontier: Frontier) -> None:
-        """What was due in `frontier` has been done for good."""
+        """Forget the work that was due in `frontier`: it has been done for good."""
         over = [due for due in self._due if due in frontier]
         for due in over:
             del self._due[due]

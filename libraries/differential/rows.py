@@ -24,7 +24,7 @@ LEAST = -(1 << 62)
 """The least integer that is its own code; what lies below stands for a value in a store (`values`)."""
 
 FEW = 32
-"""So many changes are handled one by one, in Python; more are handled as columns."""
+"""Number of changes up to which they are handled one by one, in Python; more are handled as columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

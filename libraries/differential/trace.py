@@ -32,7 +32,7 @@ SHARD = "shard()"
 """The column of a saved run that holds the shard of each row's key (uint16)."""
 
 _RECENT = 8192
-"""So many changes become a run."""
+"""Number of changes that become a run."""
 
 _SOME = 4096
 """More changes at once are a run of their own."""
@@ -79,7 +79,7 @@ class _Sorted:
         return keys, np.append(starts, len(self.key)), dense
 
     def find(self, wanted: I64) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Where the rows of each wanted key begin and end."""
+        """The places at which the rows of each wanted key begin and end."""
         keys, starts, dense = self._index
         at = np.clip(wanted - keys[0], 0, len(keys) - 1) if dense else keys.searchsorted(wanted)
         np.minimum(at, len(keys) - 1, out=at)
@@ -246,7 +246,7 @@ class Trace:
         return [(value, time, diff) for (value, time), diff in sums.items() if diff]
 
     def _last(self) -> tuple[I64, I64, I64, I64]:
-        """What came last, in columns: key, value, number of the time, difference."""
+        """The last changes that came, in columns: key, value, number of the time, difference."""
         if self._ones:
             ones = np.array(self._ones, np.int64)
             self._columns.append((ones[:, 0], ones[:, 1], ones[:, 2], ones[:, 3]))

@@ -31,7 +31,7 @@ class Base(Generic[W]):
         return replace(self, stream=self.stream.concat(*(each.stream for each in others)))
 
     def iterate(self, body: Callable[[Self], Self], limit: int | None = None, name: str | None = None) -> Self:
-        """What comes out of `body` in all rounds: what it gives goes round again, until it gives nothing, or `limit` times."""
+        """The records that `body` gives in all rounds: they go round again, until there are none, or `limit` times."""
         check_callable(body, "iterate")
         return replace(
             self, stream=self.stream.iterate(lambda inner: body(replace(self, stream=inner)).stream, limit, name)

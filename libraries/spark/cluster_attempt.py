@@ -21,7 +21,7 @@ Work: TypeAlias = Callable[[Iterable[int]], Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a stage has ended before the job was done. `raised`: by an error in Python, rather than by a loss."""
+    """The reason for a stage to end before the job was done. `raised`: by an error in Python, rather than by a loss."""
 
     reason: str
     raised: bool

@@ -24,7 +24,7 @@ _FIELDS = {
 
 
 def refusal(join: Join, layout: Layout, decision: KeptDecision | None) -> str | None:
-    """Why the job cannot go on with this worker; None if it can.
+    """The reason for which the job cannot go on with this worker; None if it can.
 
     Args:
         join: what it says.
@@ -63,7 +63,7 @@ def refusal(join: Join, layout: Layout, decision: KeptDecision | None) -> str | 
 
 
 def another_program(before: Layout | None, now: Layout) -> str | None:
-    """Why a store whose job has the layout `before` cannot serve a program with the layout `now`; None if it can."""
+    """The reason for which a store of a job with the layout `before` cannot serve one with `now`; None if it can."""
     changes = layout_changes(before, now) if before is not None else []
     if not changes:
         return None

@@ -1,4 +1,4 @@
-"""Why a frontier is where it is, in words, with the processors to blame.
+"""The reasons for the place of a frontier, in words, with the processors to blame.
 
 For the rollback frontier: W(p) is the greatest solution over what can be restored (`recovery.fixed_point`). That p be at its
 next bound asks for something of its neighbours: of each sender a frontier whose projection holds it (M̄(d, f) ⊆ φ(d)(f(src)))
@@ -48,7 +48,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class RollbackCauses:
-    """Why W of processor `flat` is `low`: for `next`, all of `culprits` are asked for what they cannot do, nearest first."""
+    """The reason for W of processor `flat` to be `low`: for `next`, all of `culprits` are asked what they cannot do."""
 
     flat: int
     low: Bound

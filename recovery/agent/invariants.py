@@ -106,7 +106,7 @@ def logs_are_collected(agent: Agent) -> str | None:
 
 
 def kept_messages_are_collected(agent: Agent) -> str | None:
-    """What was sent to other workers is kept while they can go back before it, and no longer; and there is a budget."""
+    """Messages to other workers are kept while their receivers can go back before them, no longer, and within a budget."""
     shipments = agent.recorder.shipments
     if shipments.size > shipments.budget:
         return f"it keeps {shipments.size} bytes that it sent, where {shipments.budget} may be"

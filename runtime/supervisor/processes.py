@@ -67,7 +67,7 @@ class Child:
     ready: bool = False
     """True if it can be asked what it waits for."""
     hung: str = ""
-    """Why it was ended, if it had hung."""
+    """The reason for which it was ended, if it had hung."""
 
     @property
     def pid(self) -> int:

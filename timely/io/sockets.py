@@ -202,7 +202,7 @@ class ClientLines:
 
     @property
     def wrong(self) -> SourceError | None:
-        """Why the next call of `receive` will raise, if that is known already."""
+        """The error that the next call of `receive` will raise, if it is known already."""
         return self._buffer.wrong
 
     def receive(self, most: int = _RECEIVE) -> Sequence[str | bytes] | None:
