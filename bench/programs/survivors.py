@@ -159,7 +159,7 @@ def main() -> None:
 
 
 def _reference(workers: int, size: int, part: str) -> Counter[tuple[str, str, int]]:
-    """What is handled where nothing fails."""
+    """The records that are handled where nothing fails."""
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as store:
         folder = Path(name)
         (folder / BEGAN).write_text("0")

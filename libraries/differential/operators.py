@@ -71,8 +71,7 @@ class _Input:
     def many(self, changes: list[tuple[Any, int]], columns: list[Rows], time: Time) -> Sums:
         """Many changes, summed up."""
         if changes:
-            pairs = [(record, diff) for record, diff in changes if type(record) is tuple and len(record) == 2]
-            others = [(record, diff) for record, diff in changes if type(record) is not tuple or len(record) != 2]
+            pairs, others = _parted(changes)
             codes = self._values.codes
             if pairs:
                 key = codes([record[0] for record, _ in pairs], time)
@@ -82,9 +81,19 @@ class _Input:
                 key = codes([record for record, _ in others], time)
                 diff = np.array([diff for _, diff in others], np.int64)
                 columns = [*columns, Rows(key, np.full(len(key), NOTHING, np.int64), diff)]
-        key, value = joined([each.key for each in columns]), joined([each.value for each in columns])
-        (key, value), diff = summed([key, value], joined([each.diff for each in columns]))
-        return key, value, diff
+        return _summed_rows(columns)
+
+
+def _parted(changes: list[tuple[Any, int]]) -> tuple[list[tuple[Any, int]], list[tuple[Any, int]]]:
+    """The changes of records that are pairs, and those of others."""
+    pairs = [(record, by) for record, by in changes if type(record) is tuple and len(record) == 2]
+    return pairs, [(record, by) for record, by in changes if type(record) is not tuple or len(record) != 2]
+
+
+def _summed_rows(columns: Sequence[Rows]) -> Sums:
+    key, value = joined([each.key for each in columns]), joined([each.value for each in columns])
+    (key, value), diff = summed([key, value], joined([each.diff for each in columns]))
+    return key, value, diff
 
 
 def _send_few(ctx: Context, values: Values, sums: Few) -> None:
@@ -124,8 +133,7 @@ def _formed(changes: list[tuple[Any, int]]) -> Batch:
     """
     if len(changes) <= FEW:
         return changes
-    pairs = [(record, by) for record, by in changes if type(record) is tuple and len(record) == 2]
-    others = [(record, by) for record, by in changes if type(record) is not tuple or len(record) != 2]
+    pairs, others = _parted(changes)
     return [*_columns(pairs, True), *_columns(others, False)]
 
 
@@ -377,6 +385,10 @@ Select = Callable[[Any, Any, Any], Any]
 """Of the key, the left and the right value of a pair that meets: the record that comes of it."""
 
 
+Meeting = tuple[int, int, int, int]
+"""A key with the left and the right value that meet under it, all as codes, and the difference."""
+
+
 class _Made:
     """The output of one event of a join."""
 
@@ -391,9 +403,7 @@ class _Made:
                 self.changes += each.pairs()
             ctx.send(_formed(_added_up(self.changes)))
         elif self.columns:
-            key, value = joined([each.key for each in self.columns]), joined([each.value for each in self.columns])
-            (key, value), diff = summed([key, value], joined([each.diff for each in self.columns]))
-            _send_many(ctx, values, key, value, diff)
+            _send_many(ctx, values, *_summed_rows(self.columns))
 
 
 class Join(_Pended):
@@ -431,29 +441,13 @@ class Join(_Pended):
     def _few(self, ctx: Context, time: Time, left: Few, right: Few, pended: Sequence[int]) -> None:
         lefts, rights = self.traces
         later: dict[Time, set[int]] = {}
-        out: list[tuple[int, int, int, int]] = []
+        out: list[Meeting] = []
         for key in pended:  # before what came at `time` itself is added, which meets all there is
             out += self._meeting(key, time, lefts.changes(key), rights.changes(key))
-        known: dict[int, list[Change]] = {}
-        for (key, value), diff in left.items():
-            if key not in known:
-                known[key] = rights.changes(key)
-            for other, at, by in known[key]:
-                if leq(at, time):
-                    out.append((key, value, other, diff * by))
-                else:
-                    later.setdefault(join(at, time), set()).add(key)
+        self._met(out, later, time, left, rights, False)
         for (key, value), diff in left.items():
             lefts.add_one(key, value, time, diff)
-        known = {}
-        for (key, value), diff in right.items():
-            if key not in known:
-                known[key] = lefts.changes(key)
-            for other, at, by in known[key]:
-                if leq(at, time):
-                    out.append((key, other, value, diff * by))
-                else:
-                    later.setdefault(join(at, time), set()).add(key)
+        self._met(out, later, time, right, lefts, True)
         for (key, value), diff in right.items():
             rights.add_one(key, value, time, diff)
         if later:
@@ -466,7 +460,22 @@ class Join(_Pended):
         ctx.send(_formed(_added_up(made)))
 
     @staticmethod
-    def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[tuple[int, int, int, int]]:
+    def _met(
+        out: list[Meeting], later: dict[Time, set[int]], time: Time, new: Few, others: Trace, turned: bool
+    ) -> None:
+        """Add to `out` what each new change makes with those of the other side, and to `later` when it does so later."""
+        known: dict[int, list[Change]] = {}
+        for (key, value), diff in new.items():
+            if key not in known:
+                known[key] = others.changes(key)
+            for other, at, by in known[key]:
+                if leq(at, time):
+                    out.append((key, other, value, diff * by) if turned else (key, value, other, diff * by))
+                else:
+                    later.setdefault(join(at, time), set()).add(key)
+
+    @staticmethod
+    def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[Meeting]:
         """The pairs of earlier changes that meet at `time`."""
         right = [change for change in right if leq(change[1], time)]
         return [

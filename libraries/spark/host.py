@@ -329,19 +329,19 @@ class _SparkProcess:
 
     def last_words(self) -> str:
         """The end of what it printed, for an error message."""
-        try:
-            lines = self._log.read_text(errors="replace").splitlines()
-        except OSError:
-            return ""
-        kept = [line for line in lines if _TELLING.search(line) and not _NOISE.search(line)][-_LAST_LINES:]
+        lines = [line for line in self._printed().splitlines() if _TELLING.search(line) and not _NOISE.search(line)]
+        kept = lines[-_LAST_LINES:]
         return ". It printed:\n  " + "\n  ".join(kept) if kept else ""
 
     def _refused(self) -> bool:
         """True if Java said why it did not start Spark: settings that it does not take. One that was killed says nothing."""
+        return _REFUSAL.search(self._printed()) is not None
+
+    def _printed(self) -> str:
         try:
-            return _REFUSAL.search(self._log.read_text(errors="replace")) is not None
+            return self._log.read_text(errors="replace")
         except OSError:
-            return False
+            return ""
 
     def _listen(self) -> None:
         while (data := receive_bytes(self._control)) is not None:

@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 
+from falkirk.simulate.world import World
+from recovery.agent.agent import Agent
 from recovery.protocol import ROWS
+from runtime.observer import Observer
 from tests.recovery.jobs import quiet
+
+
+def looks(world: World) -> Iterator[tuple[Observer, Agent]]:
+    """The observer and the agent of each worker, whose sizes were just measured, every 50 steps of a job."""
+    for _ in range(3_000):
+        world.step()
+        if world.steps % 50 == 0:
+            for process in world._processes:
+                if process is not None and process.recovery is not None:
+                    process.recovery._observer._measure()
+                    yield process.recovery._observer, process.recovery.agent
+        if world.finished:
+            break
+
+
+def measured(observer: Observer, row: str) -> Any:
+    """A row of what was measured, by processor."""
+    return observer._sizes[ROWS.index(row) - ROWS.index("rows")]
 
 
 @pytest.mark.parametrize("program", ["ahead", "long_loop", "logs"])
 def test_logged_messages_are_counted_also_where_only_those_into_later_times_are(program: str) -> None:
-    world = quiet(program, 2)
     seen = 0
-    for _ in range(3_000):
-        world.step()
-        if world.steps % 50 == 0:
-            for process in world._processes:
-                if process is not None and process.recovery is not None:
-                    observer, recorder = process.recovery._observer, process.recovery.agent.recorder
-                    observer._measure()
-                    logged = sum(map(len, recorder.logs.values()))
-                    assert observer._sizes[ROWS.index("logged") - ROWS.index("rows")].sum() == logged
-                    seen += bool(logged)
-        if world.finished:
-            break
+    for observer, agent in looks(quiet(program, 2)):
+        logged = sum(map(len, agent.recorder.logs.values()))
+        assert measured(observer, "logged").sum() == logged
+        seen += bool(logged)
     assert seen
 
 
 def test_what_is_kept_for_survivors_is_counted_at_its_sender() -> None:
-    world = quiet("rounds", 2, seed=3)  # whose budget is plenty
     seen = 0
-    for _ in range(3_000):
-        world.step()
-        if world.steps % 50 == 0:
-            for process in world._processes:
-                if process is not None and process.recovery is not None:
-                    observer, agent = process.recovery._observer, process.recovery.agent
-                    observer._measure()
-                    first = ROWS.index("rows")
-                    assert observer._sizes[ROWS.index("kept_bytes") - first].sum() == agent.recorder.shipments.size
-                    senders = set(np.flatnonzero(observer._sizes[ROWS.index("kept_messages") - first]).tolist())
-                    assert senders <= {edge.source for edge in agent.layout.edges if edge.kept}
-                    seen += bool(senders)
-        if world.finished:
-            break
+    for observer, agent in looks(quiet("rounds", 2, seed=3)):  # whose budget is plenty
+        assert measured(observer, "kept_bytes").sum() == agent.recorder.shipments.size
+        senders = set(np.flatnonzero(measured(observer, "kept_messages")).tolist())
+        assert senders <= {edge.source for edge in agent.layout.edges if edge.kept}
+        seen += bool(senders)
     assert seen
