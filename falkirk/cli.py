@@ -373,6 +373,25 @@ def graph(
     _guarded(lambda: show_graph(parse_program(program, arguments), form), traceback)
 
 
+@app.command()
+def explain(
+    program: ProgramName,
+    arg: Arguments = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    traceback: Traceback = False,
+) -> None:
+    """Say what failures can do to each output of a program that runs with a store, why, and what would mend it."""
+    arguments = parse_arguments(arg or [])
+
+    def show() -> int:
+        from falkirk.explain_view import explain_program
+        from runtime.program import parse_program
+
+        return explain_program(parse_program(program, arguments), as_json)
+
+    _guarded(show, traceback)
+
+
 @app.command(
     epilog="Exit codes: 0 all well, 1 a seed failed or the program did, 2 wrong usage. A failing seed is printed with the line "
     "that shows the same run again, and with the few faults that it takes."

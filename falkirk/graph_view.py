@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import Any
 
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from falkirk.tables import fitted
+from falkirk.tables import fitted, short_path
 from runtime.program import Program
 from timely.dataflow.draw import mermaid
 from timely.dataflow.graph import Edge, Graph, Node, Scope
@@ -89,7 +88,7 @@ def picture(graph: Graph, unicode: bool = True, width: int = 160) -> list[Table 
     order = {index: place for place, index in enumerate(upstream_first(graph))}
     incoming = graph.incoming()
     for guide, entry in _rows(graph, graph.root, order, "", unicode):
-        site = Text(f"{_short(entry.site.file)}:{entry.site.line}", style="dim")
+        site = Text(f"{short_path(entry.site.file)}:{entry.site.line}", style="dim")
         label: list[Text]
         if isinstance(entry, Scope):
             label = [Text(entry.name, style="bold"), Text("scope", style="dim"), Text(), Text()]
@@ -182,15 +181,6 @@ def _inputs(graph: Graph, edges: list[Edge], unicode: bool) -> Text:
         if edge.channel != PIPELINE:
             shown.append(f" ({edge.channel.describe()})", style="yellow")
     return shown
-
-
-def _short(file: str) -> str:
-    """The path as seen from here, where that is shorter."""
-    try:
-        relative = os.path.relpath(file)
-    except ValueError:  # another drive
-        return file
-    return min(relative, file, key=len)
 
 
 def _count(number: int, what: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
@@ -57,6 +58,15 @@ def _one_below_another(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -
                 lines.append(line)
             indent = "  "
     return lines
+
+
+def short_path(file: str) -> str:
+    """The path as seen from here, where that is shorter."""
+    try:
+        relative = os.path.relpath(file)
+    except ValueError:  # another drive
+        return file
+    return min(relative, file, key=len)
 
 
 def _text(cell: Cell) -> Text:

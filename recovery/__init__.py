@@ -4,6 +4,7 @@ Pure, but for `store.local`.
 Rooms, lowest first; each imports from those below:
 
 - `policies`: what a program chooses, for a region or for an operator. `metadata`: rollback frontiers as bounds, and Ξ.
+- `guarantees`: the promise for each output of a program.
 - `store`: named blobs that are durable, and journals of them.
 - `layout`, `groups`, `loops`: what recovery needs to know of a plan. `protocol`: what workers and the monitor tell each other.
 - `recorder`: what a worker remembers of its events.

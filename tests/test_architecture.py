@@ -28,7 +28,17 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = {
     "timely": ["errors", "story", "time", "data", "io", "state", "operators", "progress", "dataflow", "worker"],
     "recovery": [
-        *("errors", "policies", "metadata", "store", "loops layout groups", "protocol", "kept", "recorder"),
+        *(
+            "errors",
+            "policies",
+            "guarantees",
+            "metadata",
+            "store",
+            "loops layout groups",
+            "protocol",
+            "kept",
+            "recorder",
+        ),
         *("checkpoint", "fixed_point", "rollback", "agent", "backpressure"),
     ],
     "monitor": ["coordination explain", "web"],

@@ -65,7 +65,7 @@ class Columns(Wire):
             mask = frame.select(predicate.fill_null(False).alias("mask")).to_series()
             return frame.filter(mask), frame.filter(~mask)
 
-        node = self._attach("branch", name, factory=lambda: Branch(split), outputs=2)
+        node = self._attach("branch", name, factory=lambda: Branch(split, by_record=False), outputs=2)
         return self._of(node, 0), self._of(node, 1)
 
     def exchange(self, *by: str, name: str | None = None) -> Columns:

@@ -92,7 +92,7 @@ class Stream(Wire):
                 (yes if predicate(record) else no).append(record)
             return yes, no
 
-        node = self._attach("branch", name, factory=lambda: Branch(split), outputs=2)
+        node = self._attach("branch", name, factory=lambda: Branch(split, by_record=True), outputs=2)
         return self._of(node, 0), self._of(node, 1)
 
     def distinct(self, over: Over = "scope", name: str | None = None) -> Stream:

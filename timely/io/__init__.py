@@ -2,7 +2,7 @@
 
 The contract is in `interface`. Every source says whether it is `rereadable`, and whether it `repeats`: puts
 the same into an epoch that is read again, whoever reads it when. Every sink says
-whether it is `exactly_once`, and its docstring why.
+whether it is `exactly_once`, and its docstring why; one with `outlives = False` keeps what it takes in its process only.
 
 Enters: files, sockets, databases, objects of the program. Leaves: chunks with positions; files, rows, lines.
 """

@@ -48,6 +48,7 @@ class Memory:
     """
 
     exactly_once: ClassVar[bool] = True
+    outlives: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._committed: dict[tuple[int, int], list[Batch]] = {}

@@ -72,7 +72,7 @@ class ColumnJoin(Operator):
             raise GraphError("join needs at least one key column: join(other, on=...)")
         check_join(how, over == "scope")
         self._on = list(on)
-        self._how = how
+        self.how = how
         self._suffix = suffix
         self._schema = None if right is None else pl.DataFrame(schema=dict(right))
         self._pending = (TimedBatches(), TimedBatches())
@@ -113,7 +113,7 @@ class ColumnJoin(Operator):
         found: list[Batch] = []
         if new_left is not None:
             found += self._join(new_left, _whole(right.tables(time)))
-        if self._how == "inner":
+        if self.how == "inner":
             if new_right is not None:
                 before = _whole(left.tables(time))
                 found += [] if before is None else self._join(before, new_right)
@@ -123,12 +123,12 @@ class ColumnJoin(Operator):
 
     def _join(self, left: pl.DataFrame, right: pl.DataFrame | None) -> list[Batch]:
         if right is None:
-            if self._how == "inner":
+            if self.how == "inner":
                 return []
             if self._schema is None:
                 raise OperatorError(
                     "left rows came before any right row, so the right columns are not known; name them: "
-                    f'join(..., how="{self._how}", right={{"column": pl.Int64, ...}})'
+                    f'join(..., how="{self.how}", right={{"column": pl.Int64, ...}})'
                 )
             right = self._schema
         elif self._schema is None:
@@ -136,7 +136,7 @@ class ColumnJoin(Operator):
         joined = left.join(
             right,
             on=self._on,
-            how="inner" if self._how == "inner" else "left",
+            how="inner" if self.how == "inner" else "left",
             suffix=self._suffix,
             maintain_order="left_right",
         )

@@ -12,9 +12,10 @@ from timely.time import Time
 
 
 class Branch(Operator):
-    """Splits every batch in two: what goes to port 0 and what goes to port 1."""
+    """Splits every batch in two: what goes to port 0 and what goes to port 1. `by_record`: each record by itself."""
 
-    def __init__(self, split: Callable[[Batch], tuple[Batch, Batch]]) -> None:
+    def __init__(self, split: Callable[[Batch], tuple[Batch, Batch]], by_record: bool) -> None:
+        self.by_record = by_record
         self._split = split
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:

@@ -1,0 +1,78 @@
+"""`falkirk explain`: the promise for each output of a program, whom to blame that it is no better, and what would mend it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from textwrap import wrap
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from falkirk.tables import print_table, short_path
+from recovery.guarantees.promises import Grade, Promise, promises
+from recovery.layout import lay_out
+from runtime.program import Program
+from timely.dataflow.plan import compile_plan
+
+_WORDS = {
+    Grade.PRECISE: "the output of a run in which nothing failed",
+    Grade.REPEATING: "epochs may come again, each with the same records",
+    Grade.CONVERGENT: "some comes again, perhaps otherwise; its last word is right",
+    Grade.DIVERGENT: "nothing is missing, but parts of several executions may stand side by side",
+    Grade.GAP: "records may be missing",
+}
+
+
+def explain_program(program: Program, as_json: bool) -> int:
+    """Print what each output of `program` is promised with a store; 0. Raises GraphError if it could not run with one."""
+    graph = program.build().graph
+    lay_out(compile_plan(graph))
+    found = promises(graph)
+    if as_json:
+        print(json.dumps([as_plain(promise) for promise in found]))
+    else:
+        show_promises(graph.name, found, Console(width=None if os.isatty(1) else 120, highlight=False, markup=False))
+    return 0
+
+
+def as_plain(promise: Promise) -> dict[str, object]:
+    """A promise as JSON has it, with grades by name."""
+    causes = [{**msgspec.structs.asdict(cause), "grade": str(cause.grade)} for cause in promise.causes]
+    named = {"one": str(promise.one), "any": str(promise.any), "alike": promise.alike.name.lower(), "causes": causes}
+    return {**msgspec.structs.asdict(promise), **named}
+
+
+def show_promises(name: str, found: Sequence[Promise], console: Console) -> None:
+    """Print promises for people: an output a line, then each reason why some are not precise, and what the grades mean."""
+    if not found:
+        console.print(f"{name} has no output: give it a sink or a capture.")
+        return
+    rows = [(each.output, each.kind, _short(each.site), str(each.one), str(each.any)) for each in found]
+    print_table(console, ("output", "kind", "made at", "if one process fails", "if any number do"), rows)
+    outputs: dict[tuple[str, str], list[str]] = {}
+    for promise in found:
+        for cause in promise.causes:
+            own = cause.name == promise.output
+            who = "" if own else f"{cause.kind} {cause.name!r} ({_short(cause.site)}): "
+            outputs.setdefault((f"{cause.grade}, for {who}{cause.reason}", cause.mend), []).append(promise.output)
+    for (reason, mend), names in outputs.items():
+        console.print()
+        _print_wrapped(console, f"{', '.join(names)}: {reason}.", "")
+        _print_wrapped(console, f"To mend it, {mend}.", "dim")
+    console.print()
+    for grade in sorted({grade for each in found for grade in (each.one, each.any)}, reverse=True):
+        console.print(Text.assemble((str(grade), "bold"), f": {_WORDS[grade]}"))
+
+
+def _print_wrapped(console: Console, text: str, style: str) -> None:
+    for line in wrap(text, console.width, subsequent_indent="  ", initial_indent="  " if style else ""):
+        console.print(Text(line, style=style))
+
+
+def _short(site: str) -> str:
+    """The line as seen from here, where that is shorter."""
+    file, _, line = site.rpartition(":")
+    return f"{short_path(file)}:{line}"

@@ -1,0 +1,240 @@
+"""Promises: what each output gives for sure when processes of the job fail, why no more, and what would mend it.
+
+Two things can go wrong on the way to an output. A stream may be *broken*: some of it lost, or made of parts of two executions;
+then no output behind it is right. Or it is *unsteady*: done again, a time may bring something else. An exactly-once
+output does not mind that, for it shows nothing of a time before that is safe; one that is told at once shows both.
+
+It is taken that stores keep what they have acknowledged, and that a program's functions do what is said of their operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import reduce
+
+import msgspec
+
+from recovery.guarantees.classes import OperatorClass, class_of, keeps_keys, keeps_state, why_arbitrary
+from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from timely.dataflow.graph import Graph, Node
+
+
+class Grade(IntEnum):
+    """What failures do to an output; a greater one promises more (section 3.1 of Hwang and others)."""
+
+    GAP = 0
+    """Records may be missing."""
+    DIVERGENT = 1
+    """Nothing is missing, but what comes may be of several executions, and no rule tells which of it to believe."""
+    CONVERGENT = 2
+    """Some comes again, perhaps otherwise; but its last word is right: records once each, or the last value of each key."""
+    REPEATING = 3
+    """Epochs may come again, each with the same records."""
+    PRECISE = 4
+    """It is the output of an execution without failures."""
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class Alike(IntEnum):
+    """How far two executions give the same, at one place of the program."""
+
+    NOT = 0
+    LATEST = 1
+    """The last value of each key is the same in the end."""
+    RECORDS = 2
+    """All records together are the same, in whatever epochs."""
+    EPOCHS = 3
+    """The records of each epoch are the same."""
+
+
+class Cause(msgspec.Struct, frozen=True, order=True):
+    """One reason why an output promises no more than `grade`: which operator, and what would mend it."""
+
+    grade: Grade
+    name: str
+    kind: str
+    site: str
+    reason: str
+    mend: str
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """The promise of one output. `causes`: the weightiest first; none where it is precise."""
+
+    output: str
+    kind: str
+    site: str
+    one: Grade
+    """Against the failure of one process of the job, whichever."""
+    any: Grade
+    """Against any number of failures, of all processes at once too, with whoever runs the job."""
+    alike: Alike
+    """How far two runs without failures give the same."""
+    causes: tuple[Cause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recovers:
+    """The ways of a policy that matter to what can be promised."""
+
+    replays: bool = False
+    """State that an operator keeps comes back by doing all its events once more."""
+    firm: bool = False
+    """What it sends is durable before anybody sees it, so nothing that was seen is ever done again."""
+
+
+POLICIES: dict[type, Recovers] = {
+    Ephemeral: Recovers(),
+    Batch: Recovers(),
+    Lazy: Recovers(),
+    LogHistory: Recovers(replays=True),
+}
+"""How each policy recovers. One that is not here is taken to promise least."""
+
+_LEAST = Recovers(replays=True)
+_EXACT = "write to a sink that is exactly once (FileSink, SqliteSink)"
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What is known of the streams that reach a place, or leave it.
+
+    `again`: how far what is done again is what was done before. `unsteady`: whom to blame if it is not the same.
+    """
+
+    alike: Alike = Alike.EPOCHS
+    again: Alike = Alike.EPOCHS
+    unsteady: Cause | None = None
+    broken: Cause | None = None
+
+    def meet(self, other: _State) -> _State:
+        """Of two streams that come together."""
+        again = min(self.again, other.again)
+        blamed = [state.unsteady for state in (self, other) if state.again == again and state.unsteady is not None]
+        return _State(
+            min(self.alike, other.alike), again, min(blamed, default=None), _weightier(self.broken, other.broken)
+        )
+
+
+def promises(graph: Graph) -> tuple[Promise, ...]:
+    """The promise of each output of a program, in the order in which they were made."""
+    states, incoming, outgoing = [_State()] * len(graph.nodes), graph.incoming(), graph.outgoing()
+    todo = [node.index for node in graph.nodes][::-1]
+    waiting = set(todo)
+    while todo:
+        index = todo.pop()
+        waiting.discard(index)
+        state = _leaving(graph.nodes[index], _reaching(states, [edge.source.node for edge in incoming[index]]))
+        if state != states[index]:
+            states[index] = state
+            behind = [edge.target.node for edge in outgoing[index] if edge.target.node not in waiting]
+            waiting.update(behind)
+            todo += behind
+    return tuple(_promise(node, states[node.index]) for node in graph.nodes if node.sink or node.kind == "capture")
+
+
+def _reaching(states: list[_State], sources: list[int]) -> _State:
+    return reduce(_State.meet, (states[source] for source in sources), _State())
+
+
+def _leaving(node: Node, state: _State) -> _State:
+    """The streams that leave a node that is given `state`."""
+    if node.source is not None:
+        return _of_source(node)
+    if node.sink is not None or node.kind in ("capture", "probe"):
+        return state
+    recovers = Recovers() if node.policy is None else POLICIES.get(type(node.policy), _LEAST)
+    arbitrary = why_arbitrary(node)
+    if arbitrary is not None:
+        state = _through_arbitrary(node, state, arbitrary, recovers)
+    elif state.alike < Alike.EPOCHS or state.again < Alike.EPOCHS:
+        state = _through(node, state)
+    return replace(state, again=Alike.EPOCHS, unsteady=None) if recovers.firm else state
+
+
+def _of_source(node: Node) -> _State:
+    if not getattr(node.source, "rereadable", True):
+        lost = _cause(
+            *(Grade.GAP, node, "what a worker has read from it and not saved yet is lost when that worker dies"),
+            "put a file or a queue in between, which can be read again",
+        )
+        return _State(Alike.NOT, Alike.NOT, lost, lost)
+    if getattr(node.source, "repeats", False):
+        return _State()
+    other = _cause(
+        *(
+            Grade.CONVERGENT,
+            node,
+            "it does not say that it puts the same records into the same epochs when it is read again",
+        ),
+        "end epochs by what is in the data, or by counts, and say repeats = True",
+    )
+    return _State(Alike.RECORDS, Alike.RECORDS, other, None)
+
+
+def _through_arbitrary(node: Node, state: _State, why: str, recovers: Recovers) -> _State:
+    broken = state.broken
+    if recovers.replays and (node.stateful or keeps_state(node)):
+        other = _cause(
+            *(Grade.DIVERGENT, node, f"its state comes back by doing all again, and may then become another: {why}"),
+            "give it Lazy(), which saves what it has become",
+        )
+        broken = _weightier(broken, other)
+    unsteady = _cause(Grade.DIVERGENT, node, f"it may send something else when it does a time again: {why}", _EXACT)
+    return _State(Alike.NOT, Alike.NOT, unsteady, broken)
+
+
+def _through(node: Node, state: _State) -> _State:
+    """Of a deterministic operator behind what is divided into epochs now so and now otherwise."""
+    alike, again = (_kept(level, node) for level in (state.alike, state.again))
+    unsteady = state.unsteady
+    if again == Alike.NOT < state.again:
+        assert unsteady is not None
+        reason = f"it goes by epochs, and {unsteady.kind} {unsteady.name!r} may divide them otherwise"
+        unsteady = _cause(Grade.DIVERGENT, node, f"{reason} when it is read again", _EXACT)
+    return replace(state, alike=alike, again=again, unsteady=unsteady)
+
+
+def _kept(level: Alike, node: Node) -> Alike:
+    """How far executions still give the same behind `node`, if they give it what is alike as far as `level`."""
+    if level in (Alike.EPOCHS, Alike.NOT):
+        return level
+    known = class_of(node)
+    if level == Alike.RECORDS:
+        return {OperatorClass.REPEATABLE: Alike.RECORDS, OperatorClass.CONVERGENT_CAPABLE: Alike.LATEST}.get(
+            known, Alike.NOT
+        )
+    return Alike.LATEST if keeps_keys(node) else Alike.NOT
+
+
+def _promise(node: Node, state: _State) -> Promise:
+    causes = [] if state.broken is None else [state.broken]
+    if node.sink is not None and not getattr(node.sink, "exactly_once", False):
+        told = "it is told each epoch as soon as that is complete, and after a failure some of them again"
+        causes.append(_cause(Grade.REPEATING, node, told, f"{_EXACT}, or key what it does by epoch and worker"))
+        if state.again < Alike.EPOCHS and state.unsteady is not None:
+            causes.append(state.unsteady)
+    if not getattr(node.sink, "outlives", True):
+        causes.append(
+            _cause(Grade.GAP, node, "what it has taken is in the memory of a worker, and dies with that", _EXACT)
+        )
+    one = min((cause.grade for cause in causes), default=Grade.PRECISE)
+    if node.kind == "capture":
+        handed = (
+            "what it has handed over is in the memory of whoever runs the job; run again, the job does not repeat it"
+        )
+        causes.append(_cause(Grade.GAP, node, handed, _EXACT))
+    causes = sorted(dict.fromkeys(causes), key=lambda cause: cause.grade)
+    whole = min((cause.grade for cause in causes), default=Grade.PRECISE)
+    return Promise(node.name, node.kind, str(node.site), one, whole, state.alike, tuple(causes))
+
+
+def _cause(grade: Grade, node: Node, reason: str, mend: str) -> Cause:
+    return Cause(grade, node.name, node.kind, str(node.site), reason, mend)
+
+
+def _weightier(one: Cause | None, other: Cause | None) -> Cause | None:
+    return min((cause for cause in (one, other) if cause is not None), default=None)

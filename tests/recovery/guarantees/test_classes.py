@@ -1,0 +1,116 @@
+"""The class of every verb: how far what it gives depends on the division of its input into epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+
+from recovery.guarantees.classes import OperatorClass, class_of
+from timely.dataflow.columns import Columns, GroupBy
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.keyed import Keyed
+from timely.dataflow.stream import Stream
+from timely.dataflow.windows import Windowed
+from timely.dataflow.wire import Wire
+from timely.operators import agg
+from timely.operators.base import Operator
+from timely.operators.window_shapes import Epochs, Tumbling
+
+REPEATABLE = OperatorClass.REPEATABLE
+CONVERGENT = OperatorClass.CONVERGENT_CAPABLE
+DETERMINISTIC = OperatorClass.DETERMINISTIC
+ARBITRARY = OperatorClass.ARBITRARY
+
+Verb = Callable[[Any], Any]
+
+STREAM: dict[str, tuple[OperatorClass, Verb]] = {
+    "map": (REPEATABLE, lambda s: s.map(str)),
+    "filter": (REPEATABLE, lambda s: s.filter(bool)),
+    "flat_map": (REPEATABLE, lambda s: s.flat_map(str)),
+    "inspect": (REPEATABLE, lambda s: s.inspect(str)),
+    "attempt": (REPEATABLE, lambda s: s.attempt(str)[0]),
+    "branch": (REPEATABLE, lambda s: s.branch(bool)[0]),
+    "exchange": (REPEATABLE, lambda s: s.exchange(by=str)),
+    "key_by": (REPEATABLE, lambda s: s.key_by(str)),
+    "to_columns": (REPEATABLE, lambda s: s.to_columns()),
+    "distinct": (REPEATABLE, lambda s: s.distinct()),
+    "distinct over time": (DETERMINISTIC, lambda s: s.distinct(over="time")),
+    "distinct in a loop": (DETERMINISTIC, lambda s: s.enter(s.graph.add_scope("inner", s.scope)).distinct()),
+    "map in a loop": (REPEATABLE, lambda s: s.enter(s.graph.add_scope("inner", s.scope)).map(str)),
+    "map that is declared": (ARBITRARY, lambda s: s.map(str).nondeterministic("it rolls dice")),
+}
+KEYED: dict[str, tuple[OperatorClass, Verb]] = {
+    "map_values": (REPEATABLE, lambda s: s.map_values(str)),
+    "values": (REPEATABLE, lambda s: s.values()),
+    "exchange": (REPEATABLE, lambda s: s.exchange()),
+    "join": (REPEATABLE, lambda s: s.join(s)),
+    "join over time": (DETERMINISTIC, lambda s: s.join(s, over="time")),
+    "reduce": (CONVERGENT, lambda s: s.reduce(max)),
+    "reduce over time": (DETERMINISTIC, lambda s: s.reduce(max, over="time")),
+    "sum": (CONVERGENT, lambda s: s.sum()),
+    "min": (CONVERGENT, lambda s: s.min()),
+    "max": (CONVERGENT, lambda s: s.max()),
+    "count": (CONVERGENT, lambda s: s.count()),
+    "fold": (DETERMINISTIC, lambda s: s.fold(list, lambda all, one: [*all, one])),
+    "count in a loop": (DETERMINISTIC, lambda s: s.enter(s.graph.add_scope("inner", s.scope)).count()),
+    "window": (DETERMINISTIC, lambda s: s.window(Tumbling(5), time=float).count()),
+    "window of epochs": (DETERMINISTIC, lambda s: s.window(Epochs(5)).sum()),
+}
+COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
+    "select": (DETERMINISTIC, lambda s: s.select("a")),
+    "with_columns": (DETERMINISTIC, lambda s: s.with_columns(b=1)),
+    "filter": (DETERMINISTIC, lambda s: s.filter(pl.col("a") > pl.col("a").mean())),
+    "inspect": (REPEATABLE, lambda s: s.inspect(str)),
+    "exchange": (REPEATABLE, lambda s: s.exchange("a")),
+    "to_records": (REPEATABLE, lambda s: s.to_records()),
+    "key_by": (REPEATABLE, lambda s: s.key_by("a")),
+    "group_by": (CONVERGENT, lambda s: s.group_by("a").agg(n=agg.count())),
+    "group_by over time": (DETERMINISTIC, lambda s: s.group_by("a").agg(n=agg.count(), over="time")),
+    "join": (REPEATABLE, lambda s: s.join(s, on="a")),
+    "join over time": (DETERMINISTIC, lambda s: s.join(s, on="a", over="time")),
+    "join as lookup": (DETERMINISTIC, lambda s: s.join(s, on="a", how="lookup", right={"a": pl.Int64})),
+    "branch": (DETERMINISTIC, lambda s: s.branch(pl.col("a") > 0)[0]),
+}
+WIRE: dict[str, tuple[OperatorClass, Verb]] = {
+    "map_batches": (DETERMINISTIC, lambda s: s.map_batches(sorted)),
+    "broadcast": (REPEATABLE, lambda s: s.broadcast()),
+    "unary": (DETERMINISTIC, lambda s: s.unary("own", Operator)),
+    "unary without state": (DETERMINISTIC, lambda s: s.unary("own", Operator, stateful=False)),
+    "unary that starts jobs": (ARBITRARY, lambda s: s.unary("own", Operator, holds=True)),
+    "binary": (DETERMINISTIC, lambda s: s.binary(s, "own", Operator)),
+    "enter": (REPEATABLE, lambda s: s.enter(s.graph.add_scope("inner", s.scope))),
+    "leave": (REPEATABLE, lambda s: s.enter(s.graph.add_scope("inner", s.scope)).leave()),
+    "iterate": (REPEATABLE, lambda s: s.iterate(lambda inner: inner, limit=2)),
+}
+NO_OPERATOR = {
+    *("concat", "policy", "nondeterministic", "output", "probe", "capture", "to", "connect_loop", "keyed", "records"),
+}
+
+CASES = [
+    pytest.param(kind, *case, id=f"{kind.__name__}.{name}")
+    for kind, table in ((Stream, STREAM | WIRE), (Keyed, KEYED), (Columns, COLUMNS))
+    for name, case in table.items()
+]
+
+
+@pytest.mark.parametrize(("kind", "expected", "verb"), CASES)
+def test_each_verb_has_its_class(kind: type[Wire], expected: OperatorClass, verb: Verb) -> None:
+    flow = Dataflow()
+    stream = flow.input("in")
+    made = verb(kind(stream.graph, stream.scope, stream.outputs))
+    assert class_of(flow.graph.nodes[made.outputs[0].node]) == expected
+
+
+@pytest.mark.parametrize(("kind", "table"), [(Stream, STREAM), (Keyed, KEYED), (Columns, COLUMNS), (Wire, WIRE)])
+def test_every_verb_is_in_the_table(kind: type[Wire], table: dict[str, object]) -> None:
+    verbs = {name for name, found in vars(kind).items() if callable(found) and not name.startswith("_")}
+    assert verbs - NO_OPERATOR == {name.split()[0] for name in table}
+
+
+def test_what_groups_and_windows_can_be_asked_for_is_known() -> None:
+    assert {name for name in vars(GroupBy) if not name.startswith("_")} == {"columns", "keys", "agg"}
+    verbs = {name for name in vars(Windowed) if not name.startswith("_")}
+    assert verbs == {"late", "count", "sum", "min", "max", "reduce", "fold", "collect"}

@@ -1,0 +1,363 @@
+"""What each output is promised: by a table of all cases, by rules that hold in every program, and whom it blames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery import policies
+from recovery.guarantees import promises as module
+from recovery.guarantees.classes import OperatorClass
+from recovery.guarantees.promises import POLICIES, Alike, Grade, Promise, Recovers, promises
+from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
+from timely.io import Callback, Console, FileSink, Iterable, Memory, SqliteSink
+from timely.operators.base import Operator
+
+
+class Recut:
+    """A source that may end its epochs elsewhere when it is read again."""
+
+    rereadable = True
+
+    def partitions(self, worker: int, workers: int) -> list[Any]:
+        """None."""
+        return []
+
+
+class Lossy(Recut):
+    """A source that cannot be read again."""
+
+    rereadable = False
+
+
+class Firm:
+    """A policy that makes durable what it sends before anybody sees it."""
+
+
+@pytest.fixture(autouse=True)
+def _firm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module.POLICIES, Firm, Recovers(firm=True))
+
+
+SOURCES: dict[str, Callable[[], Any]] = {"lossy": Lossy, "recut": Recut, "steady": lambda: Iterable([1])}
+"""From the weakest on."""
+
+OPERATORS: dict[str, Callable[[Stream], Stream]] = {
+    "jobs": lambda stream: stream.unary("op", Operator, holds=True, stateful=False),
+    "dice": lambda stream: stream.unary("op", Operator).nondeterministic("it rolls dice"),
+    "custom": lambda stream: stream.unary("op", Operator),
+    "total": lambda stream: stream.keyed().count(name="op").records(),
+    "map": lambda stream: stream.map(str, name="op"),
+}
+CLASSES = {"jobs": 0, "dice": 0, "custom": 1, "total": 2, "map": 3}
+
+SINKS: dict[str, Callable[[Stream], object]] = {
+    "memory": lambda stream: stream.to(Memory(), name="out"),
+    "capture": lambda stream: stream.capture("out"),
+    "told": lambda stream: stream.to(Callback(print), name="out"),
+    "exactly": lambda stream: stream.to(FileSink("folder"), name="out"),
+}
+
+
+def made(source: str, operator: str, policy: object, sink: str) -> Promise:
+    flow = Dataflow()
+    stream = OPERATORS[operator](flow.source("in", SOURCES[source]()))
+    SINKS[sink](stream.policy(policy))
+    (promise,) = promises(flow.graph)
+    return promise
+
+
+TABLE = """
+source  operator  policy    exactly    told        alike
+lossy   any       any       gap        gap         not
+recut   map       others    precise    convergent  records
+recut   map       firm      precise    repeating   records
+recut   total     others    precise    convergent  latest
+recut   total     firm      precise    repeating   latest
+recut   custom    others    precise    divergent   not
+recut   custom    firm      precise    repeating   not
+recut   jobs      others    precise    divergent   not
+recut   jobs      firm      precise    repeating   not
+recut   dice      replays   divergent  divergent   not
+recut   dice      others    precise    divergent   not
+recut   dice      firm      precise    repeating   not
+steady  dice      replays   divergent  divergent   not
+steady  dice      others    precise    divergent   not
+steady  dice      firm      precise    repeating   not
+steady  jobs      others    precise    divergent   not
+steady  jobs      firm      precise    repeating   not
+steady  any       any       precise    repeating   epochs
+"""
+"""The first line that fits holds. `replays` is LogHistory; `others` are all but Firm."""
+
+
+def expected(source: str, operator: str, policy: object, sink: str) -> tuple[str, str, str]:
+    """What the table says: against one failure, against any number, and how far two runs are alike."""
+    fits = {"firm": isinstance(policy, Firm), "others": not isinstance(policy, Firm), "any": True}
+    fits["replays"] = isinstance(policy, LogHistory)
+    for line in TABLE.strip().splitlines()[1:]:
+        its_source, its_operator, its_policy, exactly, told, alike = line.split()
+        if its_source == source and its_operator in (operator, "any") and fits[its_policy]:
+            break
+    one = {"exactly": exactly, "told": told, "capture": exactly, "memory": "gap"}[sink]
+    return one, "gap" if sink == "capture" else one, alike
+
+
+EVERY = list(product(SOURCES, OPERATORS, (Ephemeral(), Batch(), Lazy(), LogHistory(), Firm()), SINKS))
+
+
+def test_every_case_is_as_in_the_table() -> None:
+    for case in EVERY:
+        found = made(*case)
+        assert (str(found.one), str(found.any), found.alike.name.lower()) == expected(*case), case
+
+
+def test_table_has_every_grade_and_the_operators_every_class() -> None:
+    assert {made(*case).any for case in EVERY} == set(Grade)
+    assert {made(*case).alike for case in EVERY} == set(Alike)
+    assert set(CLASSES.values()) == set(OperatorClass)
+
+
+def test_every_policy_says_how_it_recovers() -> None:
+    assert set(POLICIES) - {Firm} == set(policies.POLICIES)
+
+
+def test_policy_that_says_nothing_is_promised_least() -> None:
+    for case in product(SOURCES, OPERATORS, SINKS):
+        source, operator, sink = case
+        unknown = made(source, operator, object(), sink)
+        known = [made(source, operator, policy, sink) for policy in (Lazy(), LogHistory(), Firm())]
+        assert unknown.any <= min(promise.any for promise in known)
+
+
+# Causes
+
+
+def test_whatever_is_not_precise_has_a_cause_of_that_grade_first() -> None:
+    for case in EVERY:
+        found = made(*case)
+        assert found.one >= found.any, case
+        assert [cause.grade for cause in found.causes] == sorted(cause.grade for cause in found.causes), case
+        assert min((cause.grade for cause in found.causes), default=Grade.PRECISE) == found.any, case
+        for cause in found.causes:
+            assert cause.name in ("in", "op", "out"), case
+            assert cause.site.startswith(__file__), case
+            assert cause.reason, case
+            assert cause.mend, case
+
+
+MENDS: list[tuple[str, dict[str, str]]] = [
+    ("write to a sink that is exactly once", {"told": "exactly", "memory": "exactly", "capture": "exactly"}),
+    ("put a file or a queue in between", {"lossy": "steady"}),
+    ("end epochs by what is in the data", {"recut": "steady"}),
+    ("give it Lazy()", {"LogHistory": "Lazy"}),
+]
+
+
+def test_doing_what_would_mend_it_mends_it() -> None:
+    """Step by step, each time what the weightiest cause asks for: until the output is precise."""
+    for source, operator, policy, sink in EVERY:
+        found = made(source, operator, policy, sink)
+        for _ in range(4):
+            if not found.causes:
+                break
+            before = found
+            changes = next(changes for text, changes in MENDS if found.causes[0].mend.startswith(text))
+            source, sink = changes.get(source, source), changes.get(sink, sink)
+            policy = Lazy() if type(policy).__name__ in changes else policy
+            found = made(source, operator, policy, sink)
+            assert found.any >= before.any, (source, operator, policy, sink)
+            assert before.causes[0] not in found.causes, (source, operator, policy, sink)
+        assert found.any == Grade.PRECISE, (source, operator, policy, sink)
+
+
+def test_declared_reason_and_line_of_the_operator_are_named() -> None:
+    flow = Dataflow()
+    asked = flow.source("in", Iterable([1])).map(str, name="ask").nondeterministic("it asks the weather service")
+    asked.filter(bool).to(Console(), name="out")
+    (promise,) = promises(flow.graph)
+    assert [(cause.grade, cause.kind, cause.name) for cause in promise.causes] == [
+        (Grade.DIVERGENT, "map", "ask"),
+        (Grade.REPEATING, "sink", "out"),
+    ]
+    assert "it asks the weather service" in promise.causes[0].reason
+    assert promise.causes[0].site == str(flow.graph.node_named("ask").site)
+
+
+def test_operator_that_goes_by_epochs_is_blamed_and_names_the_source() -> None:
+    flow = Dataflow()
+    keyed = flow.source("ticks", Recut()).key_by(str)
+    keyed.count(over="time", name="each").records().to(Callback(print), name="out")
+    (promise,) = promises(flow.graph)
+    assert promise.causes[0].name == "each"
+    assert "source 'ticks'" in promise.causes[0].reason
+
+
+def test_region_that_is_declared_counts_for_all_that_is_in_it() -> None:
+    flow = Dataflow()
+    with flow.region("asking", nondeterministic="order matters"):
+        stream = flow.source("in", Iterable([1])).map(str)
+    stream.to(Callback(print), name="out")
+    assert promises(flow.graph)[0].any == Grade.DIVERGENT
+
+
+def test_totals_that_are_not_passed_on_by_key_have_no_last_word() -> None:
+    def of(verb: Callable[[Any], Any]) -> Alike:
+        flow = Dataflow()
+        verb(flow.source("in", Recut()).key_by(str).count()).capture()
+        return promises(flow.graph)[0].alike
+
+    assert of(lambda totals: totals) == Alike.LATEST
+    assert of(lambda totals: totals.map_values(str)) == Alike.LATEST
+    assert of(lambda totals: totals.exchange()) == Alike.LATEST
+    assert of(lambda totals: totals.records().filter(lambda pair: pair[1] < 3)) == Alike.NOT
+    assert of(lambda totals: totals.records().map(str)) == Alike.NOT
+    assert of(lambda totals: totals.values()) == Alike.NOT
+    assert of(lambda totals: totals.sum()) == Alike.NOT
+
+
+def test_unsteady_operator_in_a_loop_reaches_all_that_leaves_the_loop() -> None:
+    flow = Dataflow()
+
+    def body(inner: Stream) -> tuple[Stream, Stream]:
+        return inner.map(str, name="dice").nondeterministic("dice"), inner.filter(bool, name="out of the loop")
+
+    flow.source("in", Iterable([1])).iterate(body).to(Callback(print), name="out")
+    (promise,) = promises(flow.graph)
+    assert (promise.any, promise.causes[0].name) == (Grade.DIVERGENT, "dice")
+
+
+def test_what_is_beside_an_output_does_not_count(tmp_path: Path) -> None:
+    flow = Dataflow()
+    steady = flow.source("steady", Iterable([1]))
+    flow.source("lossy", Lossy()).concat(steady).to(SqliteSink(tmp_path / "a.db", "t"), name="first")
+    steady.to(SqliteSink(tmp_path / "b.db", "t"), name="second")
+    assert [(each.output, each.any) for each in promises(flow.graph)] == [
+        ("first", Grade.GAP),
+        ("second", Grade.PRECISE),
+    ]
+
+
+# In every program
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator of a random program: what it does, its policy, and which earlier streams it reads."""
+
+    operator: str
+    policy: str
+    reads: tuple[int, ...]
+
+
+POLICY: dict[str, Callable[[], object]] = {"replays": LogHistory, "lazy": Lazy, "firm": Firm}
+"""From the weakest on."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A random program without loops: sources, steps, and an output of each kind at some streams."""
+
+    sources: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[tuple[str, int], ...]
+
+    def promises(self) -> tuple[Promise, ...]:
+        flow = Dataflow()
+        streams = [flow.source(f"in-{n}", SOURCES[source]()) for n, source in enumerate(self.sources)]
+        for number, step in enumerate(self.steps):
+            first, *others = (streams[at % len(streams)] for at in step.reads)
+            stream = first.concat(*others) if others else first
+            if step.operator in ("custom", "dice"):
+                stream = stream.unary(f"op-{number}", Operator)
+                stream = stream.nondeterministic("dice") if step.operator == "dice" else stream
+            else:
+                stream = stream.map(str, name=f"op-{number}") if step.operator == "map" else _total(stream, number)
+            streams.append(stream.policy(POLICY[step.policy]()))
+        for kind, at in self.outputs:
+            stream = streams[at % len(streams)]
+            if kind == "capture":
+                stream.capture()
+            else:
+                stream.to({"memory": Memory, "told": Console}.get(kind, lambda: FileSink("folder"))())
+        return promises(flow.graph)
+
+
+def _total(stream: Stream, number: int) -> Stream:
+    return stream.key_by(str).count(name=f"op-{number}").records()
+
+
+WEAKER = {
+    "source": list(SOURCES),
+    "operator": ["dice", "custom", "total", "map"],
+    "policy": list(POLICY),
+    "sink": list(SINKS),
+}
+
+shapes = st.builds(
+    Shape,
+    st.lists(st.sampled_from(list(SOURCES)), min_size=1, max_size=3).map(tuple),
+    st.lists(
+        st.builds(
+            Step,
+            st.sampled_from(WEAKER["operator"]),
+            st.sampled_from(WEAKER["policy"]),
+            st.lists(st.integers(0, 8), min_size=1, max_size=3, unique=True).map(tuple),
+        ),
+        max_size=6,
+    ).map(tuple),
+    st.lists(st.tuples(st.sampled_from(WEAKER["sink"]), st.integers(0, 8)), min_size=1, max_size=3).map(tuple),
+)
+
+
+def stronger(what: str, choice: str) -> Sequence[str]:
+    """The choices that promise as much or more. Sinks: a capture and a memory are not comparable with one that is told."""
+    if what == "sink":
+        return [choice, "exactly"] if choice != "memory" else [choice, "capture", "exactly"]
+    return WEAKER[what][WEAKER[what].index(choice) :]
+
+
+@given(shapes, st.data())
+def test_stronger_part_never_weakens_a_promise(shape: Shape, data: st.DataObject) -> None:
+    what = data.draw(st.sampled_from(["source", "sink", *(["operator", "policy"] if shape.steps else [])]))
+    parts: list[Any] = list({"source": shape.sources, "sink": shape.outputs}.get(what, shape.steps))
+    at = data.draw(st.integers(0, len(parts) - 1))
+    if what == "source":
+        parts[at] = data.draw(st.sampled_from(stronger(what, parts[at])))
+        better = replace(shape, sources=tuple(parts))
+    elif what == "sink":
+        parts[at] = data.draw(st.sampled_from(stronger(what, parts[at][0]))), parts[at][1]
+        better = replace(shape, outputs=tuple(parts))
+    else:
+        parts[at] = replace(parts[at], **{what: data.draw(st.sampled_from(stronger(what, getattr(parts[at], what))))})
+        better = replace(shape, steps=tuple(parts))
+    for before, after in zip(shape.promises(), better.promises(), strict=True):
+        assert after.one >= before.one
+        assert after.any >= before.any
+
+
+@given(shapes, st.integers(0, 5), st.integers(0, 8))
+def test_one_more_input_never_strengthens_a_promise(shape: Shape, at: int, read: int) -> None:
+    if not shape.steps:
+        return
+    steps = list(shape.steps)
+    step = steps[at % len(steps)]
+    position = len(shape.sources) + at % len(steps)
+    added = read % position  # an earlier stream
+    reads = tuple(dict.fromkeys((*(each % position for each in step.reads), added)))
+    steps[at % len(steps)] = replace(step, reads=tuple(each % position for each in step.reads))
+    same = replace(shape, steps=tuple(steps))
+    steps[at % len(steps)] = replace(step, reads=reads)
+    for before, after in zip(same.promises(), replace(shape, steps=tuple(steps)).promises(), strict=True):
+        assert after.one <= before.one
+        assert after.any <= before.any
+        assert after.alike <= before.alike
