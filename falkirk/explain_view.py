@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from textwrap import wrap
 
@@ -29,12 +30,14 @@ _WORDS = {
 def explain_program(program: Program, as_json: bool) -> int:
     """Print what each output of `program` is promised with a store; 0. Raises GraphError if it could not run with one."""
     graph = program.build().graph
-    lay_out(compile_plan(graph))
     found = promises(graph)
     if as_json:
         print(json.dumps([as_plain(promise) for promise in found]))
     else:
         show_promises(graph.name, found, Console(width=None if os.isatty(1) else 120, highlight=False, markup=False))
+    # Only now: whoever has to find out why the program is refused can look at this.
+    sys.stdout.flush()
+    lay_out(compile_plan(graph))
     return 0
 
 

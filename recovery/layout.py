@@ -19,6 +19,8 @@ import msgspec
 import networkx as nx
 from msgspec.structs import replace
 
+from recovery.guarantees.demands import check_demands
+from recovery.guarantees.promises import Promise, promises
 from recovery.loops import WITHIN, cut_within_epochs
 from recovery.metadata import Bound, everything, nothing
 from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, Policy, interval
@@ -129,6 +131,8 @@ class Layout(msgspec.Struct, frozen=True):
     processors: tuple[ProcessorInfo, ...]
     edges: tuple[EdgeInfo, ...]
     groups: tuple[GroupInfo, ...]
+    promises: tuple[Promise, ...] = ()
+    """What failures can do to each output."""
 
     def outgoing(self) -> list[list[int]]:
         """The indexes in `edges` of what leaves each processor: the order of `Xi.discards`."""
@@ -152,7 +156,8 @@ class Layout(msgspec.Struct, frozen=True):
 def lay_out(plan: Plan) -> Layout:
     """The layout of `plan`.
 
-    Raises GraphError for a policy that does not fit its operator, and for what recovery cannot bring back.
+    Raises GraphError for a policy that does not fit its operator, for what recovery cannot bring back, and for an output that
+    promises less than the program requires.
     """
     graph = plan.graph
     policies = [_policy(processor) for processor in plan.processors]
@@ -178,6 +183,8 @@ def lay_out(plan: Plan) -> Layout:
         _group([policies[index] for index in group if processors[index].chain], depth)
         for group, depth in zip(members, depths)
     )
+    promised = promises(graph)
+    check_demands(graph, promised)
     return Layout(
         graph.name,
         fingerprint(graph, DEFAULT),
@@ -186,6 +193,7 @@ def lay_out(plan: Plan) -> Layout:
         processors,
         edges,
         groups,
+        promised,
     )
 
 

@@ -37,7 +37,7 @@ from timely.data.messages import Effect, Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan
 from timely.dataflow.wire import Capture, Probe
-from timely.errors import FalkirkError, OperatorError, naming_the_line
+from timely.errors import FalkirkError, GraphError, OperatorError, naming_the_line
 from timely.io.waiting import wait_readable
 from timely.progress.tracker import Antichain
 from timely.time import Time, leq, visible
@@ -168,6 +168,15 @@ class Participant(Protocol):
         """The job failed."""
 
 
+def _check_demands(plan: Plan) -> None:
+    """Without recovery nothing is promised. Raises GraphError for an output of which the program requires something."""
+    for node in plan.graph.nodes:
+        if node.require is not None:
+            raise GraphError(
+                f"the {node} requires {node.require}, and without a store nothing is promised: give one, by store= or --store"
+            )
+
+
 class Session:
     """Worker `index` of `plan.workers`, driven by the caller.
 
@@ -192,6 +201,8 @@ class Session:
         recovery: Callable[[Session], Participant] | None = None,
     ) -> None:
         self.plan = flow if isinstance(flow, Plan) else compile_plan(flow.graph)
+        if recovery is None:
+            _check_demands(self.plan)
         self.worker = worker or Worker(self.plan, index)
         self._recovery: Participant | None = None
         self._receive = self.worker.receive

@@ -277,7 +277,7 @@ class World:
             replace(group, seconds=group.seconds * self._hurry) if group.seconds is not None else group
             for group in layout.groups
         )
-        return replace(layout, processors=processors, groups=groups)
+        return replace(layout, processors=processors, groups=groups, promises=())
 
     # The network
 

@@ -263,9 +263,9 @@ class Collection:
         """Watch the progress of the collection."""
         return self.stream.probe(name)
 
-    def to(self, sink: Sink, name: str | None = None) -> None:
-        """Write the changes, pairs (record, difference), to `sink`."""
-        self.changes().to(sink, name)
+    def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
+        """Write the changes, pairs (record, difference), to `sink`. `require` as for streams: what failures may do to it."""
+        self.changes().to(sink, name, require)
 
     # Parts
 

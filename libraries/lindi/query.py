@@ -49,9 +49,9 @@ class Base(Generic[W]):
         """Watch the progress of the query."""
         return self.stream.probe(name)
 
-    def to(self, sink: Sink, name: str | None = None) -> None:
-        """Write what the query gives to `sink`, epoch by epoch."""
-        self.stream.to(sink, name)
+    def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
+        """Write what the query gives to `sink`, epoch by epoch. `require` as for streams: what failures may do to it."""
+        self.stream.to(sink, name, require)
 
     def _each_time(self, kind: str, name: str | None, channel: Exchange, function: EachTimeFunction) -> Self:
         return replace(

@@ -42,7 +42,14 @@ _REMEDY = "Name another folder, or remove this one. To go on with the job that w
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def write(stream: Columns, path: str | os.PathLike[str], *, column: str = "epoch", name: str | None = None) -> None:
+def write(
+    stream: Columns,
+    path: str | os.PathLike[str],
+    *,
+    column: str = "epoch",
+    name: str | None = None,
+    require: str | None = None,
+) -> None:
     """Publish a stream as a table in the folder `path`, for `spark.read.parquet(path)` and `spark.readStream`.
 
     A reader sees whole epochs only, over all workers, also while the job runs; one that streams sees each once. The table
@@ -54,6 +61,7 @@ def write(stream: Columns, path: str | os.PathLike[str], *, column: str = "epoch
         path: the folder, which all workers must see. It is made if it is missing.
         column: the name of the column for the epoch. What comes when all input is over has the epoch `LAST`.
         name: of the sink; by it it is found again after a restart.
+        require: as for other sinks: what failures may do to it at most.
 
     Raises:
         GraphError: for arguments that cannot be, at the user's line.
@@ -79,7 +87,7 @@ def write(stream: Columns, path: str | os.PathLike[str], *, column: str = "epoch
         )
         .policy(BatchPolicy(log_outputs=True))
     )
-    spilled.exchange(lambda _: HOME, f"{name}-gather").to(_TableSink(table, column), name)
+    spilled.exchange(lambda _: HOME, f"{name}-gather").to(_TableSink(table, column), name, require)
 
 
 class _TableSink:

@@ -44,6 +44,7 @@ def blocks_of(page: Path) -> list[tuple[str, str | None]]:
             "docs/tutorial.md",
             "docs/engine.md",
             "docs/recovery.md",
+            "docs/guarantees.md",
             "docs/differential.md",
             "docs/lindi.md",
             "README.md",

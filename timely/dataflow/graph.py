@@ -96,6 +96,8 @@ class Node:
     ahead: bool = False
     nondeterministic: str | None = None
     """The reason why it may send something else at a time that is done again; None: it does not."""
+    require: str | None = None
+    """The least grade that this sink must promise under failures, as the program demands; None: any."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} ({self.site})"

@@ -307,15 +307,19 @@ class Wire:
         node = self._attach("capture", name, outputs=0)
         return Capture(node.name, node.index)
 
-    def to(self, sink: Sink, name: str | None = None) -> None:
-        """Write the stream to `sink`, epoch by epoch."""
+    def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
+        """Write the stream to `sink`, epoch by epoch.
+
+        `require`: what failures may do to it at most: "precise" (nothing), "repeating", "convergent", "divergent" or "gap". A
+        program that cannot promise that is refused before it starts, as is one without a store (docs/guarantees.md).
+        """
         if not hasattr(sink, "open") or isinstance(sink, type):
             raise GraphError(f"{user_site()}: to() takes a sink, for example FileSink(folder); {sink!r} is none")
         if self.scope.depth != 1:
             raise GraphError(
                 f"{user_site()}: a sink takes whole epochs, but this stream is in {self.scope}: leave() first"
             )
-        self._attach("sink", name, outputs=0, sink=sink, notifies=True, stateful=True)
+        self._attach("sink", name, outputs=0, sink=sink, require=require, notifies=True, stateful=True)
 
     # Scopes
 
