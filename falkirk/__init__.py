@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from libraries import differential, graph, lindi, spark
-    from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+    from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
     from runtime.inputs import Limits
     from runtime.job import Result
     from runtime.session import Session
@@ -80,6 +80,7 @@ __all__ = [
     "Context",
     "Csv",
     "Dataflow",
+    "Eager",
     "End",
     "Eof",
     "Ephemeral",
@@ -148,6 +149,7 @@ _HOMES = {
     "Dataflow": "timely.dataflow.dataflow",
     "End": "timely.io",
     "Eof": "timely.io",
+    "Eager": "recovery.policies",
     "Ephemeral": "recovery.policies",
     "Epochs": "timely.dataflow.windows",
     "Exchange": "timely.operators.channels",

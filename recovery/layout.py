@@ -8,6 +8,10 @@ Both ends of an unlogged edge always roll back to the same frontier: whatever th
 again, and what the sender makes again, the receiver must have forgotten. So processors joined by unlogged edges form a
 *group*, and their checkpoints are *cuts* at common times; checkpoints at unequal ones would be of no use to anybody.
 Cuts fall between epochs, or between the iterations of a loop: see `recovery.loops`.
+
+An *eager* group is cut by each worker for itself, whenever an epoch is complete (`recovery.policies.Eager`). Cuts of two
+workers are then at common times only by chance, so what comes to it from other workers is logged. And all in it are
+chains: what others have completed is known to the monitor alone, and a new one may know less of it than was made durable.
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ import msgspec
 import networkx as nx
 from msgspec.structs import replace
 
+from recovery.eager import check_eager
 from recovery.guarantees.demands import check_demands
 from recovery.guarantees.promises import Promise, promises
 from recovery.loops import WITHIN, cut_within_epochs
 from recovery.metadata import Bound, everything, nothing
-from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, Policy, interval
+from recovery.policies import POLICIES, Batch, Eager, Ephemeral, Interval, Lazy, LogHistory, Policy, interval
 from timely.dataflow.fingerprint import fingerprint, outline
 from timely.dataflow.graph import Edge, Graph, Node
 from timely.dataflow.plan import Plan, Processor
@@ -119,6 +124,10 @@ class GroupInfo(msgspec.Struct, frozen=True):
     seconds: float | None
     depth: int = 1
     """Coordinates of its cuts: 1 for epochs, 2 where they may lie between two iterations of its loop as well."""
+    eager: bool = False
+    """Each worker cuts it by itself, as soon as an epoch is complete there."""
+    alone: bool = False
+    """Eager, and nothing comes to it from other groups: each of its cuts, once durable, is its low-watermark."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -162,6 +171,7 @@ def lay_out(plan: Plan) -> Layout:
     graph = plan.graph
     policies = [_policy(processor) for processor in plan.processors]
     edges = tuple(_edges(plan, policies))
+    check_eager(plan, policies, edges)
     together: nx.DiGraph[int] = nx.DiGraph()
     together.add_nodes_from(range(len(plan.processors)))
     together.add_edges_from((edge.source, edge.target) for edge in edges if not edge.logged)
@@ -179,9 +189,10 @@ def lay_out(plan: Plan) -> Layout:
         _info(processor, policies[p], group_of[p], p in logging, p in repeats)
         for p, processor in enumerate(plan.processors)
     )
+    fed = {group_of[edge.target] for edge in edges if group_of[edge.source] != group_of[edge.target]}
     groups = tuple(
-        _group([policies[index] for index in group if processors[index].chain], depth)
-        for group, depth in zip(members, depths)
+        _group([policies[index] for index in group if processors[index].chain], depth, number in fed)
+        for number, (group, depth) in enumerate(zip(members, depths))
     )
     promised = promises(graph)
     check_demands(graph, promised)
@@ -221,7 +232,7 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                     target_port=route.port,
                     edge=route.edge.index,
                     spread=route.edge.channel != PIPELINE,
-                    logged=_logged(graph, route.edge, policy),
+                    logged=_logged(graph, route.edge, policy, policies[plan.of_node[target.index]]),
                     depth=shift.depth,
                     add=shift.add,
                     append=shift.append,
@@ -230,11 +241,18 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                 )
 
 
-def _logged(graph: Graph, edge: Edge, policy: Policy) -> bool:
-    """A region logs what leaves it; operators with a policy of their own log what leaves them, as a loop does as one."""
-    if isinstance(policy, Ephemeral) or not policy.log_outputs:
-        return False
+def _logged(graph: Graph, edge: Edge, policy: Policy, behind: Policy) -> bool:
+    """A region logs what leaves it; operators with a policy of their own log what leaves them, as a loop does as one.
+
+    What comes to an eager region is always logged: those in front need not be cut as often as it is.
+    """
     source, target = graph.nodes[edge.source.node], graph.nodes[edge.target.node]
+    if isinstance(policy, Ephemeral):
+        return False
+    if isinstance(behind, Eager) and target.region is not source.region:
+        return True
+    if not policy.log_outputs:
+        return False
     if target.region is not source.region:
         return True
     own = source.region is None or source.policy is not source.region.policy
@@ -270,7 +288,7 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool, repeats:
         region=node.region.name if node.region else None,
         policy=type(policy).__name__,
         depth=node.shift.depth,
-        chain=role in ("source", "sink", "capture") or keeps or logs or history or ahead,
+        chain=role in ("source", "sink", "capture") or keeps or logs or history or ahead or isinstance(policy, Eager),
         group=group,
         role=role,
         history=history,
@@ -308,8 +326,10 @@ def _role(node: Node) -> str:
     return "operator"
 
 
-def _group(policies: list[Policy], depth: int) -> GroupInfo:
+def _group(policies: list[Policy], depth: int, fed: bool) -> GroupInfo:
     """As often as the most impatient policy that the program gave; the default counts only where it gave none."""
+    if any(isinstance(policy, Eager) for policy in policies):
+        return GroupInfo(None, None, eager=True, alone=not fed)
     policies = [policy for policy in policies if policy is not DEFAULT] or policies
     chosen = [interval(policy.every) for policy in policies if isinstance(policy, Lazy | LogHistory)]
     chosen = chosen or [Interval(seconds=1.0)]

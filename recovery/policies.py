@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from timely.errors import GraphError, at_line
 
@@ -107,6 +107,19 @@ class LogHistory:
         interval(self.every)
 
 
-Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """State, logs and staged outputs of a region are persisted as soon as an epoch is complete; only then do others see them.
 
-POLICIES = (Ephemeral, Batch, Lazy, LogHistory)
+    Each worker commits by itself, and all epochs that it completes while a commit is written go into the next one. What has
+    left the region is never taken back because of a failure inside (section 2.1, exactly-once streaming).
+    """
+
+    log_outputs: ClassVar[bool] = True
+    gated: ClassVar[bool] = True
+    """What leaves the region waits until what made it is durable (`timely.dataflow.graph.Region`)."""
+
+
+Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory | Eager
+
+POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager)

@@ -34,7 +34,7 @@ ROOMS = {
             "guarantees",
             "metadata",
             "store",
-            "loops layout groups",
+            "loops layout groups eager",
             "protocol",
             "kept",
             "recorder",

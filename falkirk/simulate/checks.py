@@ -10,6 +10,7 @@ from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.outside import Violation
 from falkirk.simulate.process import Process
 from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks, Record
+from recovery.agent.agent import Agent
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut
 from recovery.protocol import LIVE, Completed, Cut, Decision, Drain, Drained, InMemory, ToMonitor, ToWorker, Watermarks
@@ -24,6 +25,11 @@ _Output = tuple[int, Time]
 
 _FENCE = 1024
 """More than a fence takes, and what a small segment takes beyond its sections."""
+
+
+def _is_durable(agent: Agent, processor: int, time: Time) -> bool:
+    """True if a checkpoint that is in the store holds what a processor did at `time`."""
+    return any(xi.processor == processor and time < xi.bound for xi in agent.checkpoints.durable())
 
 
 class Closed:
@@ -135,6 +141,7 @@ class Checks:
     - Nothing comes to a processor at a time of which it was notified, or that its worker has said to be complete there, in this
       generation or in one before it that it was not taken back by.
     - What is done again is the same as before, where it is declared to be.
+    - What passes a gate, or is published exactly once, is durable where it was made.
     - An epoch that a process had published before it sealed a segment is not published again by those who read that segment.
     - The store holds no more than a constant times what is live.
     """
@@ -333,6 +340,7 @@ class Checks:
             before.lost()
         closed = self._closed[process.owner] = self._newest[index] = Closed(layout, index, self.decisions, sends)
         send, sent = link.send, recorder.sent
+        gates = {edge.target: edge.source for edge in layout.edges if edge.target in worker.gates}
 
         def on_delivered(processor: int, port: int, time: Time, batch: Batch) -> None:
             closed.at(worker.generation)
@@ -341,6 +349,10 @@ class Checks:
                 raise Violation(f"{names[processor]} gets a batch at {time}, and was notified that this is complete")
             if closed.said(processor, time):
                 raise Violation(f"{names[processor]} gets a batch at {time}, and has said that this is complete")
+            if processor in gates and not _is_durable(driver.agent, gates[processor], time):
+                raise Violation(
+                    f"{names[processor]} lets a batch at {time} through, which is not durable in front of it"
+                )
             delivered(processor, port, time, batch)
 
         def on_sent(processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
@@ -392,6 +404,10 @@ class Checks:
                     output = (effect.node, effect.time)
                 elif isinstance(effect, CommitSink) and effect.node in staged:
                     output = (effect.node, (effect.epoch,))
+                if output is not None and not _is_durable(recovery.agent, session.plan.of_node[output[0]], output[1]):
+                    raise Violation(
+                        f"worker {session.index} publishes node {output[0]} at {output[1]}, which is not durable"
+                    )
                 if output in read:
                     raise Violation(
                         f"worker {session.index} publishes node {effect.node} at {output[1]} again, which it had done before "

@@ -10,7 +10,7 @@ It owns the pure worker, and shares its turns: its driver (`runtime.recovery_dri
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from recovery.agent.completion import Completion
@@ -148,6 +148,13 @@ class Agent:
         """The newest round that was heard of."""
         self.alive = False
         """True once it has memory: since the first decision that it has carried out."""
+        self.eager = tuple(number for number, group in enumerate(layout.groups) if group.eager)
+        """The groups that this worker cuts by itself."""
+        self._gates: list[list[int]] = [[] for _ in layout.groups]
+        """By group, the gates behind it."""
+        for edge in layout.edges:
+            if layout.processors[edge.target].kind == "gate":
+                self._gates[layout.processors[edge.source].group].append(edge.target)
         self.low: list[list[Bound]] = [[info.nothing for info in layout.processors] for _ in range(layout.workers)]
         """W of every processor: `low[worker][processor]`."""
         self.refused: str | None = None
@@ -234,7 +241,8 @@ class Agent:
                 self._make_piece()
             case PositionsFound(positions):
                 self.draft = self._begin_cut(positions)
-                self._make_piece()
+                if self._make_piece():
+                    self._write()
             case Stored(name):
                 self._on_stored(name)
             case GenerationBegun():
@@ -449,6 +457,7 @@ class Agent:
         orders = RollbackPlanner(self._plan, self.layout, *parts, remembers).orders(decision)
         for worker, bounds in enumerate(decision.watermarks):
             self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
+        self._shut_gates(mine)
         frames = carry_out(orders, *parts)
         for p, bound in enumerate(mine):
             if bound is not None:
@@ -469,13 +478,21 @@ class Agent:
         for frame in early:
             self._on_frame(frame)
 
+    def _shut_gates(self, mine: Sequence[Bound | None]) -> None:
+        """Let gates be open for what is durable of the groups in front of them, and is not taken back."""
+        for edge in self.layout.edges:
+            bound = mine[edge.source]
+            if edge.target in self.worker.gates and bound is not None:
+                self.worker.gates[edge.target] = self.checkpoints.within(edge.source, bound)
+
     # ------------------------------------------------------------------------------------------ running
 
     def _on_turn(self, quiet: bool) -> None:
         """The worker has had a turn: say how far it is."""
         if self.phase == WorkerPhase.RUNNING and not self.worker.awaited:
-            if quiet and self._now - self._reported_at >= REPORT_SECONDS:
+            if quiet and (self.eager or self._now - self._reported_at >= REPORT_SECONDS):
                 self._report_completed()
+                self._commit()
             elif self._now - self._reported_at >= self._busy_seconds:
                 self._report_completed(busy=True)  # for long: alive, and perhaps further in a loop
             if self._all_released():
@@ -503,18 +520,35 @@ class Agent:
 
     # ------------------------------------------------------------------------------------------ cuts
 
-    def _make_piece(self) -> None:
-        """Make the next piece of the cuts that are due; those that need no piece are made as a whole."""
+    def _commit(self) -> None:
+        """Cut the eager groups where they are complete, all in one segment, unless one is being written: then in the next."""
+        if self.eager and not (self.cutting or self.journal.gathered):
+            assert self.completion.reported is not None
+            for number in self.eager:
+                at = self.completion.reported[number]
+                if at > self.checkpoints.last_cut(number):
+                    self.due.append(Cut(self.worker.generation, number, at))
+            self._make_piece()
+
+    def _make_piece(self) -> bool:
+        """Make the next piece of the cuts that are due; those that need no piece are made as a whole, and so are eager ones.
+
+        True if an eager one was made last, and none is due any more.
+        """
+        eager = False
         while self.draft is not None or self.due:
             if self.draft is None:
                 sources = self.checkpoints.sources(self.due[0].group, self.due[0].at)
                 if sources:
                     self._effects.append(AskPositions(sources))
-                    return
+                    return False
                 self.draft = self._begin_cut({})
-            if not self.checkpoints.advance(self.draft):
-                return
+            eager = self.draft.group in self.eager
+            while not self.checkpoints.advance(self.draft):
+                if not eager:
+                    return False
             self._end_cut(self.draft)
+        return eager
 
     def _begin_cut(self, positions: Positions) -> Draft:
         cut = self.due.pop(0)
@@ -556,6 +590,21 @@ class Agent:
     def _on_stored(self, name: str) -> None:
         self._effects += map(Delete, self.journal.stored(name))
         self.checkpoints.forget_decisions()
+        for report in self.sealed:
+            if isinstance(report, Durable) and report.group in self.eager:
+                self._release(report.group, report.at)
         self._effects += map(Report, self.sealed)
         self.sealed = []
         self._report_drained()
+
+    def _release(self, group: int, at: Bound) -> None:
+        """A commit of an eager group is durable: open its gates, and publish its outputs, if nothing can take them back."""
+        for gate in self._gates[group]:
+            self.worker.open(gate, at)
+        if self.layout.groups[group].alone:
+            for p in self.layout.members(group):
+                operator = self.worker.runtimes[p].operator
+                if isinstance(operator, StagedEnd):
+                    operator.on_watermark(to_frontier(at))
+                    self.checkpoints.published.rise(p, at)
+            self._perform()

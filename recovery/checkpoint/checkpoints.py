@@ -37,7 +37,7 @@ from recovery.checkpoint.records import (
 )
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.layout import Layout
-from recovery.metadata import Bound, Xi, at_cut
+from recovery.metadata import Bound, Xi, at_cut, everything, nothing
 from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.segments import Section
@@ -117,6 +117,11 @@ class Checkpoints:
             if info.role == "source" and self._of[p].lacks(bound):
                 found.append((p, int(bound[0])))
         return tuple(found)
+
+    def last_cut(self, group: int) -> Bound:
+        """The last cut that was begun of a group of epochs."""
+        of = [self._of[p] for p in self._layout.members(group) if self._layout.processors[p].chain]
+        return min((each.saved[-1].bound if each.saved else nothing(1) for each in of), default=everything(1))
 
     def cut(self, group: int, at: Bound, states: Callable[[int], State | None], positions: Positions) -> Draft:
         """Begin a cut. Every event of the group before it must have been handled. Use `advance` until it is done.
@@ -314,6 +319,11 @@ class Checkpoints:
         """The checkpoint of processor `p` at `bound`; None for ∅ and where none was needed."""
         found = self._of[p].at(bound)
         return found.checkpoint if found is not None else None
+
+    def within(self, p: int, bound: Bound) -> Bound:
+        """The newest bound up to `bound` at which processor `p` was saved; ∅ for none."""
+        none = self._layout.processors[p].nothing
+        return next((saved.bound for saved in reversed(self._of[p].saved) if saved.bound <= bound), none)
 
     def runs(self, p: int, bound: Bound) -> list[Run]:
         """S(p, `bound`), from what was read of the store."""

@@ -13,6 +13,7 @@ from timely.operators.aggregate import ColumnAggregate
 from timely.operators.base import Operator
 from timely.operators.borders import Enter, Feedback, Leave
 from timely.operators.column_join import ColumnJoin
+from timely.operators.gate import Gate
 from timely.operators.keyed import Distinct, KeyedJoin, Reduce
 from timely.operators.shaping import AttemptOperator, Branch
 from timely.operators.stateless import Stage
@@ -63,7 +64,7 @@ def why_arbitrary(node: Node) -> str | None:
 
 def keeps_keys(node: Node) -> bool:
     """True if each pair that leaves has the key of one that came."""
-    return bool(node.stages) and all(stage.kind in _SAME_KEYS for stage in node.stages)
+    return node.kind == "gate" or (bool(node.stages) and all(stage.kind in _SAME_KEYS for stage in node.stages))
 
 
 def keeps_state(node: Node) -> bool:
@@ -79,7 +80,7 @@ def _handles_records(stage: Stage) -> bool:
 def _class_of_operator(node: Node, operator: Operator) -> OperatorClass:
     if isinstance(operator, Branch):
         return OperatorClass.REPEATABLE if operator.by_record else OperatorClass.DETERMINISTIC
-    if isinstance(operator, AttemptOperator | Enter | Leave | Feedback):
+    if isinstance(operator, AttemptOperator | Enter | Leave | Feedback | Gate):
         return OperatorClass.REPEATABLE
     if node.scope.depth > 1 or not _runs_on(operator):
         return OperatorClass.DETERMINISTIC  # its state ends with the epoch, or with each time

@@ -16,7 +16,7 @@ from functools import reduce
 import msgspec
 
 from recovery.guarantees.classes import OperatorClass, class_of, keeps_keys, keeps_state, why_arbitrary
-from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
 from timely.dataflow.graph import Graph, Node
 
 
@@ -90,6 +90,7 @@ POLICIES: dict[type, Recovers] = {
     Ephemeral: Recovers(),
     Batch: Recovers(),
     Lazy: Recovers(),
+    Eager: Recovers(),  # firm only where nothing comes to its region from outside
     LogHistory: Recovers(replays=True),
 }
 """How each policy recovers. One that is not here is taken to promise least."""

@@ -12,7 +12,7 @@ from falkirk.simulate.world import World
 from recovery.agent.agent import Agent
 from recovery.agent.effects import Effect, Report
 from recovery.agent.events import Event
-from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
 from recovery.protocol import ToMonitor
 from runtime.memory import Cluster
 from tests.falkirk.simulate.programs import (
@@ -246,6 +246,22 @@ def holding() -> Dataflow:
     return flow
 
 
+def eagerly() -> Dataflow:
+    """An eager region alone, and one behind it and behind a lazy one; what is behind them is cut seldom."""
+    flow = Dataflow("eagerly")
+    with flow.region("first", policy=Eager()):
+        source = _numbers(flow).map(lambda x: (x % 5, x))
+        source.capture("first")
+    with flow.region("seldom", policy=Lazy(every=7)):
+        sums = source.keyed().sum(name="sums").records()
+    with flow.region("second", policy=Eager()):
+        most = sums.concat(source).keyed().max(name="most").records()
+        most.capture("second")
+    with flow.region("back", policy=Lazy(every=5)):
+        most.key_by(lambda pair: pair[1] % 3).count(name="third").records().capture("out")
+    return flow
+
+
 RULE_PROGRAMS = {
     each.__name__: each
     for each in (
@@ -262,5 +278,6 @@ RULE_PROGRAMS = {
         fed_loop,
         two_loops,
         order_ahead,
+        eagerly,
     )
 }

@@ -102,7 +102,7 @@ def test_texts_are_durations_or_errors_and_nothing_else(every: str) -> None:
 
 
 def test_policies_are_public_names() -> None:
-    assert (falkirk.Ephemeral, falkirk.Batch, falkirk.Lazy, falkirk.LogHistory) == POLICIES
+    assert (falkirk.Ephemeral, falkirk.Batch, falkirk.Lazy, falkirk.LogHistory, falkirk.Eager) == POLICIES
 
 
 # The verb

@@ -77,7 +77,7 @@ class Dataflow:
         """
         if nondeterministic is not None:
             check_reason(nondeterministic)
-        region = Region(name, policy, nondeterministic)
+        region = Region(name, policy, nondeterministic, gated=bool(getattr(policy, "gated", False)))
         self.graph.enter_region(region)
         try:
             yield region

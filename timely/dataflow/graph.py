@@ -14,6 +14,7 @@ from timely.errors import GraphError, Site, user_site
 from timely.io.interface import Sink, Source
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Channel
+from timely.operators.gate import Gate
 from timely.operators.stateless import Stage
 from timely.time import Summary
 
@@ -45,6 +46,8 @@ class Region:
     policy: object = None
     nondeterministic: str | None = None
     """The reason why what is in it is so; see `Node`."""
+    gated: bool = False
+    """What leaves it passes a gate (`timely.operators.gate`), which recovery opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class Graph:
     _names: dict[str, Node] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
     _region_stack: list[Region] = field(default_factory=list)
+    _gates: dict[tuple[Output, Region | None], Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.scopes.append(Scope(0, "root", None, 1, user_site()))
@@ -156,10 +160,10 @@ class Graph:
             )
         name = name if name is not None else self.fresh_name(kind)
         traits.setdefault("shift", Summary.identity(scope.depth))
-        region = self._region_stack[-1] if self._region_stack else None
+        region = traits.setdefault("region", self._region_stack[-1] if self._region_stack else None)
         traits.setdefault("policy", region.policy if region else None)
         traits.setdefault("nondeterministic", region.nondeterministic if region else None)
-        node = Node(len(self.nodes), name, kind, scope, site, region=region, **traits)
+        node = Node(len(self.nodes), name, kind, scope, site, **traits)
         self.nodes.append(node)
         self._names[name] = node
         return node
@@ -172,10 +176,24 @@ class Graph:
                 self.nodes[node.index] = self._names[node.name] = replace(node, **traits)
 
     def add_edge(self, source: Output, target: Input, channel: Channel = PIPELINE) -> Edge:
-        """A new edge."""
+        """A new edge. One that leaves a gated region, or the worker in the midst of one, begins at a gate."""
+        begin, end = self.nodes[source.node], self.nodes[target.node]
+        if begin.region is not None and begin.region.gated and (end.region is not begin.region or channel != PIPELINE):
+            source = self._through_gate(source, begin, end)
         edge = Edge(len(self.edges), source, target, channel)
         self.edges.append(edge)
         return edge
+
+    def _through_gate(self, source: Output, begin: Node, end: Node) -> Output:
+        """The output of a gate behind `source`. It is in the region of what follows; between gated ones it is by itself."""
+        gate = self._gates.get((source, end.region))
+        if gate is None:
+            of: dict[str, Any] = {"region": end.region}
+            if end.region is not None and end.region.gated:
+                of = {"region": None, "policy": end.region.policy}
+            gate = self._gates[source, end.region] = self.add_node("gate", begin.scope, factory=Gate, **of)
+            self.edges.append(Edge(len(self.edges), source, Input(gate.index)))
+        return Output(gate.index)
 
     def enter_region(self, region: Region) -> None:
         """Nodes added from now on belong to `region`."""

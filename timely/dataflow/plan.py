@@ -135,7 +135,7 @@ def compile_plan(graph: Graph, workers: int = 1) -> Plan:
 
 
 def _way(edge: Edge, target: Node, workers: int) -> Way:
-    if target.kind == "feedback":
+    if target.kind in ("feedback", "gate"):
         return Way.QUEUE
     if edge.channel == PIPELINE or workers == 1:
         return Way.PUSH
@@ -285,7 +285,7 @@ class _Places:
         for node in graph.nodes:
             outside = node.kind in ("source", "input")
             waits = workers > 1 and node.notifies and self._outgoing[node.index]
-            if outside or node.holds or waits:
+            if outside or node.holds or waits or node.kind == "gate":
                 self.of_node[node.index] = self._add(node.scope.depth, ranks[node.index], str(node))
 
     def _add(self, depth: int, rank: Rank, name: str) -> int:

@@ -162,6 +162,7 @@ def _begin(worker: Worker, generation: int, has: Has | None) -> None:
     worker._deltas.clear()
     worker._ready = []
     worker._blocked = [[] for _ in topology.watches]
+    worker._gated = []
     worker._outside = [None] * len(topology.watches)
     worker._outbox.begin(generation, has)
     worker._probed = {node.index: ((0,) * node.scope.depth,) for node in worker.plan.graph.of_kind("probe")}
@@ -259,7 +260,11 @@ def _queue_all(worker: Worker) -> None:
     for runtime in worker.runtimes:
         op, processor = runtime.processor.index, runtime.processor
         for (port, time), letters in runtime.mail.items():
-            ready.append((order_key(time, runtime.rank), port, op, time))
+            at = (order_key(time, runtime.rank), port, op, time)
+            if op in worker.gates and time >= worker.gates[op]:
+                worker._stop_at_gate(at)
+            else:
+                ready.append(at)
             for edge, _, _, item in letters:
                 if isinstance(item, Message):
                     worker.queued_bytes += item.nbytes

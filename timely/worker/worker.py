@@ -68,10 +68,14 @@ class Worker:
         self._recorder = recorder
         self._peers = plan.workers
         self._grows = plan.workers > 1 or any(
-            node.holds for node in plan.graph.nodes
+            node.holds or node.kind == "gate" for node in plan.graph.nodes
         )  # what is outside, by events here
         self._ready: list[Item] = []
         self._blocked: list[list[Item]] = [[] for _ in plan.topology.watches]
+        self.gates: dict[int, Time] = {}
+        """By gate: the times before this pass it. Empty where all gates stand open."""
+        self._gated: list[Item] = []
+        """What waits in front of gates."""
         self._outside: list[Frontier | None] = [None] * len(plan.topology.watches)
         self._deltas: dict[tuple[int, Time], int] = {}
         self._outbox = Outbox(plan, index, recorder)
@@ -95,6 +99,8 @@ class Worker:
             for processor in plan.processors
         ]
         for processor in plan.processors:
+            if processor.node.kind == "gate" and recorder is not None:
+                self.gates[processor.index] = (0,) * processor.node.scope.depth
             for routes in processor.routes:
                 self.edge_places.update((r.edge.index, r.place) for r in routes if r.place is not None)
             if processor.node.kind in ("source", "input"):
@@ -327,9 +333,34 @@ class Worker:
         waiting = runtime.mail.get((port, time))
         if waiting is None:
             runtime.mail[port, time] = [letter]
-            heappush(self._ready, (order_key(time, runtime.rank), port, op, time))
+            item = (order_key(time, runtime.rank), port, op, time)
+            if op in self.gates and time >= self.gates[op]:
+                self._stop_at_gate(item)
+            else:
+                heappush(self._ready, item)
         else:
             waiting.append(letter)
+
+    def _stop_at_gate(self, item: Item) -> None:
+        """Let a batch wait in front of its gate. For progress it is outside: nobody behind takes its time for complete."""
+        _, _, op, time = item
+        place = self.runtimes[op].processor.place
+        assert place is not None
+        self._gated.append(item)
+        self._count(place, time, +1)
+
+    def open(self, gate: int, bound: Time) -> None:
+        """Input: what comes to `gate`, by its processor, before `bound` passes from now on."""
+        self.gates[gate] = bound
+        place = self.runtimes[gate].processor.place
+        assert place is not None
+        waiting, self._gated = self._gated, []
+        for item in waiting:
+            if item[2] == gate and item[3] < bound:
+                heappush(self._ready, item)
+                self._count(place, item[3], -1)
+            else:
+                self._gated.append(item)
 
     def _collect(self, runtime: Runtime, port: int, time: Time) -> Batch:
         """All batches of `time` that wait at an input, as one."""
@@ -486,7 +517,7 @@ class Worker:
     def check(self) -> None:
         """The invariants that hold between two calls; AssertionError where one does not. The simulator calls it every turn."""
         assert not self._stack, "a batch was left on its way"
-        waiting = [*self._ready, *(item for blocked in self._blocked for item in blocked)]
+        waiting = [*self._ready, *self._gated, *(item for blocked in self._blocked for item in blocked)]
         batches = sorted((op, port, time) for _, port, op, time in waiting if port != NOTIFY)
         mail = sorted((op, *slot) for op, runtime in enumerate(self.runtimes) for slot in runtime.mail)
         assert batches == mail, f"the heap has {batches}, the queues of inputs have {mail}"
@@ -496,6 +527,7 @@ class Worker:
         letters = [item for runtime in self.runtimes for mail in runtime.mail.values() for *_, item in mail]
         queued = sum(item.nbytes for item in letters if isinstance(item, Message))
         assert queued == self.queued_bytes, f"{queued} bytes are queued, {self.queued_bytes} are counted"
+        assert all(time >= self.gates[op] for *_, op, time in self._gated), f"open gates hold back: {self._gated}"
         assert all(count > 0 for count in self.held.values()), f"capabilities given back too often: {self.held}"
         assert all(job in self.held for job in self.jobs.values()), f"jobs without a capability: {self.jobs}"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
 from timely.data.routing import stable_hash
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
@@ -340,6 +340,57 @@ def repeating() -> Dataflow:
         source.exchange(by=lambda w: w).map(str.upper).to(Callback(lambda epoch, batch: None), name="shouted")
     counts = source.key_by(lambda w: w).count(name="count").records()
     counts.to(Callback(lambda epoch, batch: None), name="told")
+    return flow
+
+
+class Numbered(Gathering):
+    """Numbers the records of each key in order, for ever, at the end of an epoch."""
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        of = self._kept.read(time)
+        out: list[Any] = []
+        numbers: dict[Any, int] = {}
+        for record in sorted(self.gathered(time)):
+            numbers[record[0]] = numbers.get(record[0], of.get(record[0], 0)) + 1
+            out.append((record, numbers[record[0]]))
+        self._kept.write(time, numbers)
+        ctx.send(out)
+
+
+def eager() -> Dataflow:
+    """A region that is committed epoch by epoch and alone, with an output inside, and what is behind it, on all workers."""
+    flow = Dataflow("eager")
+    with flow.region("orders", policy=Eager()):
+        numbered = _tagged(flow, epoch=3, size=24).map(lambda r: (r[1], r[0])).unary("number", Numbered)
+        numbered.capture("inside")
+    numbered.key_by(lambda pair: pair[0][1]).count(name="count").records().capture("out")
+    numbered.to(Callback(lambda epoch, batch: None), name="told")
+    return flow
+
+
+def eager_in_between() -> Dataflow:
+    """Eager regions fed by two others and by each other, that feed two more; every policy is there."""
+    flow = Dataflow("eager in between")
+    with flow.region("front", policy=Batch()):
+        source = words(flow, size=30).map(lambda w: (w, len(w)))
+    with flow.region("lengths", policy=Lazy(every=2)):
+        lengths = source.keyed().sum(name="lengths").records()
+    with flow.region("ephemeral", policy=Ephemeral()):
+        other = flow.source("other", Iterable([f"w{i % 6}" for i in range(30)], batch=2, epoch_every=4))
+    with flow.region("once", policy=Batch()):
+        pairs = other.map(lambda w: (w, 1))
+    with flow.region("first", policy=Eager()):
+        first = lengths.concat(pairs).exchange(by=lambda pair: pair[0]).unary("number", Numbered)
+        first.capture("numbered")
+    with flow.region("second", policy=Eager()):
+        second = first.map(lambda numbered: numbered[1]).key_by(lambda n: n % 5).count(name="second").records()
+        second.to(Memory(), name="kept")
+    with flow.region("later", policy=LogHistory(every=3)):
+        most = second.concat(first.map(lambda numbered: (numbered[1] % 5, 1))).keyed().max(name="most").records()
+    most.capture("mosts")
+    with flow.region("epochs", policy=Batch(log_outputs=True)):
+        each = second.key_by(lambda pair: pair[1] % 3).count(over="time", name="each").records()
+    each.capture("out")
     return flow
 
 
@@ -708,4 +759,6 @@ PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "delayed": delayed,
     "capabilities": capabilities,
     "buffers": buffers,
+    "eager": eager,
+    "eager_in_between": eager_in_between,
 }

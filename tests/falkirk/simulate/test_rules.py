@@ -382,7 +382,35 @@ SURVIVORS = {
     ),
 }
 
-RULES = FRONTIERS | ROUNDS | GARBAGE | SURVIVORS
+EAGER = {
+    "gates": rule(
+        "what leaves an eager region waits until what made it is durable",
+        Change(Worker, "_enqueue", "time >= self.gates[op]", "False"),
+    ),
+    "gates after a rollback": rule(
+        "what waits in front of a gate, or comes from logs, waits there after a rollback too",
+        Change(restoring, "_queue_all", "time >= worker.gates[op]", "False"),
+    ),
+    "gates of what is taken back": rule(
+        "a gate is shut for what is taken back",
+        Change(Agent, "_decide", "self._shut_gates(mine)", GONE),
+    ),
+    "outside at a gate": rule(
+        "what waits in front of a gate is outstanding for those behind it",
+        Change(Worker, "_stop_at_gate", "self._count(place, time, +1)", GONE),
+        Change(Worker, "open", "self._count(place, item[3], -1)", GONE),
+    ),
+    "outputs of an eager region": rule(
+        "who is fed by others may be taken back: its outputs wait for W",
+        Change(recovery.layout, "_group", "not fed", "True"),
+    ),
+    "logged in front": rule(
+        "cuts that each worker makes for itself need logs between them",
+        Change(recovery.layout, "_logged", "isinstance(behind, Eager) and target.region is not source.region", "False"),
+    ),
+}
+
+RULES = FRONTIERS | ROUNDS | GARBAGE | SURVIVORS | EAGER
 
 
 RUNS: dict[str, Run] = {
@@ -442,6 +470,12 @@ RUNS: dict[str, Run] = {
     "coverage": ("keeping", 3, "both", 857),
     "M̄ from the store": ("ahead", 3, "slow", 528),
     "behind nondeterminism": ("by_chance", 2, "kill", 158),
+    "gates": ("eagerly", 2, "kill", 0),
+    "gates after a rollback": ("eagerly", 2, "slow", 1),
+    "gates of what is taken back": ("eagerly", 2, "kill", 0),
+    "outside at a gate": ("eagerly", 2, "kill", 0),
+    "outputs of an eager region": ("eagerly", 1, "kill", 0),
+    "logged in front": ("eagerly", 2, "kill", 0),
 }
 """The program and the seeds that show the loss of each rule soonest."""
 

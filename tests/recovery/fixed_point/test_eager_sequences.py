@@ -1,0 +1,154 @@
+"""The cuts of eager regions as what they are in *Falkirk Wheel*: frontiers of sequence numbers (section 2.1).
+
+The literal fixed point is given such processors with a count for each in-edge, and φ as it was recorded: of an epoch into such
+a region, how many messages that made; of a cut out of it, which epochs were over (section 3.2). Every edge carries at least
+one message an epoch, that it is over. The production solver is given the same by epochs, and must decide the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.fixed_point.solve import CheckpointChain, Live, PhysicalEdge, Restorable, solve
+from recovery.metadata import Bound, to_frontier
+from tests.recovery.fixed_point import literal
+from tests.recovery.fixed_point.literal import ALL, DELIVERED, DISCARDED
+from tests.recovery.fixed_point.times import SequenceFrontier
+from timely.time import INF, Frontier, Summary
+
+EPOCHS = 4
+SAME = Summary.identity(1)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A dataflow without loops, some of whose processors are in eager regions, and what happened in its epochs."""
+
+    edges: list[PhysicalEdge]
+    eager: list[bool]
+    logged: list[bool]
+    """By edge. What enters or leaves an eager region is."""
+    sent: list[list[int]]
+    """By edge: how many messages it had carried when each epoch began, and after the last."""
+    saved: list[list[int]]
+    """By processor: the epochs before which it made a checkpoint, ascending."""
+    alive: list[bool]
+
+
+def job(random: Random) -> Job:
+    count = random.randrange(2, 6)
+    eager = [random.random() < 0.5 for _ in range(count)]
+    edges: list[PhysicalEdge] = []
+    logged: list[bool] = []
+    ports = [0] * count
+    for target in range(1, count):
+        for source in random.sample(range(target), min(target, random.randrange(1, 3))):
+            edges.append(PhysicalEdge(source, target, SAME, ports[source]))
+            ports[source] += 1
+            logged.append(eager[source] != eager[target] or random.random() < 0.4)
+    sent = [[0, *accumulate(random.randrange(1, 4) for _ in range(EPOCHS))] for _ in edges]
+    saved = [sorted(random.sample(range(1, EPOCHS + 1), random.randrange(EPOCHS + 1))) for _ in range(count)]
+    return Job(edges, eager, logged, sent, saved, [random.random() < 0.3 for _ in range(count)])
+
+
+def by_epochs(of: Job) -> list[Bound | None]:
+    """What the production solver decides."""
+    processors: list[Restorable] = []
+    for p, saved in enumerate(of.saved):
+        logs = tuple(of.logged[e] for e, edge in enumerate(of.edges) if edge.source == p)
+        if of.alive[p]:
+            now = (EPOCHS,)
+            delivered = {d: now for d, edge in enumerate(of.edges) if edge.target == p}
+            processors.append(Live(now, delivered, now, tuple((0,) if log else now for log in logs), logs))
+        else:
+            options = [((at,), tuple((0,) if log else (at,) for log in logs)) for at in saved]
+            processors.append(CheckpointChain(options, 1))
+    return solve(of.edges, processors)
+
+
+def by_numbers(of: Job) -> literal.System:
+    """The same where eager processors count messages: as the paper has it."""
+    into: list[list[int]] = [[d for d, edge in enumerate(of.edges) if edge.target == p] for p in range(len(of.eager))]
+
+    def frontier(p: int, at: int) -> Any:
+        """The times of processor p before epoch `at`."""
+        return SequenceFrontier.of({d: of.sent[d][at] for d in named(p)}) if of.eager[p] else to_frontier((at,))
+
+    def named(p: int) -> list[int]:
+        return into[p] or [-1]  # what reads its input itself counts that, on an edge of its own
+
+    def on(e: int, at: int, others: int) -> Any:
+        """The times of one edge before epoch `at`, in the domain of its receiver; of its other edges all or none."""
+        p = of.edges[e].target
+        if not of.eager[p]:
+            return to_frontier((at,))
+        return SequenceFrontier.of({d: of.sent[d][at] if d == e else others for d in named(p)})
+
+    of = Job(
+        of.edges, of.eager, of.logged, [*of.sent, list(range(EPOCHS + 1))], of.saved, of.alive
+    )  # the last is edge -1
+    made = []
+    for p, saved in enumerate(of.saved):
+        out = [e for e, edge in enumerate(of.edges) if edge.source == p]
+
+        def option(at: int, top: bool = False, p: int = p, out: list[int] = out) -> literal.Option:
+            known = [e for e in out if of.eager[p] or of.eager[of.edges[e].target]]
+            return literal.Option(
+                None if top else frontier(p, at),
+                frontier(p, 0) if of.eager[p] else to_frontier((at,)),  # there are no notifications in it
+                {d: on(d, at, 0) for d in into[p]},
+                {e: on(e, at, 0) for e in out if not of.logged[e]},
+                {} if top else {e: on(e, at, INF) for e in known},
+            )
+
+        if of.alive[p]:
+            options = [*map(option, range(EPOCHS + 1)), option(EPOCHS, top=True)]
+        else:
+            options = [option(0), *map(option, saved)]
+        everything = SequenceFrontier.top(named(p)) if of.eager[p] else Frontier.top(1)
+        made.append(literal.Processor(options, everything, not of.alive[p], {d: on(d, EPOCHS, 0) for d in into[p]}))
+    edges = [
+        literal.Edge(e.source, e.target, None if of.eager[e.source] or of.eager[e.target] else SAME) for e in of.edges
+    ]
+    return literal.System(made, edges)
+
+
+def as_epochs(of: Job, choice: literal.Choice) -> list[Bound | None]:
+    """The chosen frontiers by the epochs that they hold."""
+    found: list[Bound | None] = []
+    for f in choice.frontiers:
+        if f is None:
+            found.append(None)
+        elif isinstance(f, SequenceFrontier):
+            edge, count = f.counts[0]
+            found.append(((list(range(EPOCHS + 1)) if edge < 0 else of.sent[edge]).index(count),))
+        else:
+            assert f.antichain
+            found.append(f.antichain[0])
+    return found
+
+
+@given(st.integers(0, 2**40))
+def test_cuts_at_epochs_are_frontiers_of_sequence_numbers(seed: int) -> None:
+    for offset in range(4):
+        of = job(Random(seed + offset))
+        system = by_numbers(of)
+        choice = literal.greatest(system)
+        assert literal.violations(system, choice) == []
+        assert as_epochs(of, choice) == by_epochs(of)
+
+
+@pytest.mark.parametrize("constraint", [DELIVERED, DISCARDED])
+def test_between_domains_each_constraint_is_needed(constraint: str) -> None:
+    for seed in range(500):
+        of = job(Random(seed))
+        if any(of.eager) and as_epochs(of, literal.greatest(by_numbers(of), ALL - {constraint})) != by_epochs(of):
+            return
+    raise AssertionError(f"nobody missed {constraint}")

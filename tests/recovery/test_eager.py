@@ -1,0 +1,122 @@
+"""Eager regions in a layout: which groups each worker cuts by itself, and what may not be in one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recovery.layout import Layout
+from recovery.policies import Batch, Eager, Ephemeral, Lazy
+from tests.recovery.test_layout import Remembers, groups, laid_out, logged
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError
+from timely.io import Callback, Iterable
+
+
+def of_group(layout: Layout, name: str) -> tuple[bool, bool]:
+    """Of the group of an operator: eager, alone."""
+    info = next(info for info in layout.processors if info.name == name)
+    group = layout.groups[info.group]
+    return group.eager, group.alone
+
+
+def mixed() -> Dataflow:
+    flow = Dataflow()
+    with flow.region("first", policy=Eager()):
+        first = flow.source("in", Iterable([1])).map(abs, name="first")
+    with flow.region("lazy", policy=Lazy()):
+        lazy = first.map(abs, name="lazy")
+    with flow.region("second", policy=Eager()):
+        lazy.key_by(abs, name="second").sum(name="sum").records().capture("out")
+    return flow
+
+
+def test_what_enters_or_leaves_an_eager_region_is_logged_and_so_is_what_is_exchanged_in_it() -> None:
+    layout = laid_out(mixed())
+    assert logged(layout) == {("first", "gate-1"), ("lazy", "second"), ("second", "gate-2"), ("gate-2", "sum")}
+    assert groups(layout) == {
+        frozenset(each) for each in (("in", "first"), ("gate-1", "lazy"), ("second",), ("gate-2",), ("sum", "out"))
+    }
+
+
+def test_what_nothing_comes_to_from_outside_is_alone() -> None:
+    layout = laid_out(mixed())
+    found = {name: of_group(layout, name) for name in ("in", "lazy", "second", "gate-2", "out")}
+    fed = (True, False)
+    assert found == {"in": (True, True), "lazy": (False, False), "second": fed, "gate-2": fed, "out": fed}
+
+
+def test_all_that_is_eager_persists_what_it_can_be_restored_to() -> None:
+    layout = laid_out(mixed())
+    assert {info.name for info in layout.processors if not info.chain} == {"gate-1"}
+
+
+def test_a_commit_has_no_interval() -> None:
+    eager = [group for group in laid_out(mixed()).groups if group.eager]
+    assert {(group.epochs, group.seconds) for group in eager} == {(None, None)}
+
+
+def of_its_own(flow: Dataflow) -> None:
+    flow.source("in", Iterable([1])).map(abs).policy(Eager()).capture()
+
+
+def other_inside(flow: Dataflow) -> None:
+    with flow.region("now", policy=Eager()):
+        flow.source("in", Iterable([1])).unary("lazy", Remembers).policy(Lazy()).capture()
+
+
+def in_a_loop(flow: Dataflow) -> None:
+    with flow.region("now", policy=Eager()):
+        flow.source("in", Iterable([1])).iterate(lambda inner: inner.filter(bool)).capture()
+
+
+def capabilities(flow: Dataflow) -> None:
+    with flow.region("now", policy=Eager()):
+        flow.source("in", Iterable([1])).unary("holds", Remembers, holds=True).capture()
+
+
+def told_at_least_once(flow: Dataflow) -> None:
+    with flow.region("now", policy=Eager()):
+        flow.source("in", Iterable([1])).to(Callback(print))
+
+
+def ephemeral_front(flow: Dataflow) -> None:
+    with flow.region("front", policy=Ephemeral()):
+        front = flow.source("in", Iterable([1])).map(abs)
+    with flow.region("now", policy=Eager()):
+        front.map(abs).capture()
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (of_its_own, "the map 'map-1' (HERE) has a policy Eager() of its own: what is eager is a region"),
+        (other_inside, "the unary 'lazy' (HERE) has the policy Lazy in the eager region 'now'"),
+        (in_a_loop, "in the eager region 'now': loops and nested scopes cannot be in one"),
+        (capabilities, "the unary 'holds' (HERE) may keep capabilities or start jobs"),
+        (told_at_least_once, "the sink 'sink-1' (HERE) is told at least once"),
+        (ephemeral_front, "the map 'map-1' (HERE) is Ephemeral, and sends to the map 'map-2'"),
+    ],
+)
+def test_what_cannot_be_in_an_eager_region_is_refused_with_its_line(
+    build: Callable[[Dataflow], Any], says: str
+) -> None:
+    flow = Dataflow()
+    build(flow)
+    with pytest.raises(GraphError) as refused:
+        laid_out(flow)
+    here = f"{Path(inspect.getfile(build)).name}:"
+    assert all(part in str(refused.value) for part in says.replace("HERE", here).split(here)), str(refused.value)
+
+
+def test_batch_in_front_of_an_eager_region_logs_for_it() -> None:
+    flow = Dataflow()
+    with flow.region("front", policy=Batch()):
+        front = flow.source("in", Iterable([1])).map(abs, name="front")
+    with flow.region("now", policy=Eager()):
+        front.exchange(by=abs, name="now").capture("out")
+    assert logged(laid_out(flow)) == {("front", "now")}
