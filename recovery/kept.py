@@ -124,10 +124,3 @@ class Suppression:
     def has(self, worker: int, processor: int, time: Time) -> bool:
         """True if a processor has all messages at a time: nothing is sent to it there."""
         return time < self.bounds[worker][processor]
-
-    def holds(self, worker: int, processor: int, bound: Bound) -> Bound:
-        """The completed bound of a processor, and N̄(p, ⊤), where its frontier says `bound`.
-
-        Its frontier goes back with those that do their work again. What it came back with it has completed all the same.
-        """
-        return max(bound, self.bounds[worker][processor])

@@ -14,6 +14,7 @@ from recovery.checkpoint.attributes import Attributes
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.checkpoint.records import SourcePosition
+from recovery.kept import Suppression
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
 from recovery.protocol import Decision
@@ -194,18 +195,13 @@ class RollbackPlanner:
 
     def _has(self, decision: Decision) -> Has | None:
         """Of what this worker does again, others have what lies before the bounds at which they came back last."""
-        bounds = {
-            (worker, edge.edge): held[edge.target]
-            for worker, held in enumerate(decision.held)
-            for edge in self._layout.edges
-            if edge.kept and worker != self._worker.index and any(held[edge.target])
-        }
+        suppression = Suppression(decision.held)
+        targets = {edge.edge: edge.target for edge in self._layout.edges if edge.kept}
 
         def has(worker: int, edge: int, time: Time) -> bool:
-            bound = bounds.get((worker, edge))
-            return bound is not None and time < bound
+            return edge in targets and suppression.has(worker, targets[edge], time)
 
-        return has if bounds else None
+        return has if decision.held else None
 
     def _resend(self, decision: Decision, remembers: bool) -> tuple[list[ResentBatch], list[tuple[int, Message]]]:
         """Q'(e): the messages that their receivers need again."""

@@ -89,4 +89,3 @@ def test_who_stays_at_top_still_has_what_it_came_back_with() -> None:
     ]
     suppression.decided([[None, (3,)], [(1,), None]])
     assert suppression.bounds == [[(5,), (3,)], [(1,), (2,)]]
-    assert [suppression.holds(0, 0, (3,)), suppression.holds(0, 1, (9,))] == [(5,), (9,)]

@@ -3,18 +3,24 @@
 Jobs are run one after the other until enough was killed. The outputs of each must be those of a run in which nothing happened,
 its store must stay small, and so must the processes that were never killed: the supervisor, and in two jobs of three one worker
 that is spared, which must be the same process at the end. In the third nobody is spared, and all workers may die at once.
+`--during-recovery` is the share of kills of workers that wait for the recovery of the one before; `--busy` so many processes
+that do nothing but take processor time from the job.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -29,6 +35,9 @@ from tests.support.processes import monitor_pid
 
 PER_SECOND = 2500
 
+RECOVERING = ("assembling", "gathering", "restoring")
+"""The phases in which a failure is a second one."""
+
 
 @dataclass
 class Tally:
@@ -39,6 +48,12 @@ class Tally:
     jobs: int = 0
     phases: Counter[str] = field(default_factory=Counter)
     """In which phase of the job each kill of a worker fell."""
+
+    @property
+    def in_recovery(self) -> int:
+        """Kills of workers while the job was recovering from another failure, or had just begun."""
+        return sum(self.phases[phase] for phase in RECOVERING)
+
     recoveries: list[float] = field(default_factory=list)
     """Seconds from the first failure to `restored`, as the monitor has seen it."""
     store_bytes: int = 0
@@ -52,7 +67,10 @@ class Tally:
 class Soak:
     """One job, and what kills it."""
 
-    def __init__(self, folder: Path, workers: int, seconds: float, random: Random, tally: Tally) -> None:
+    def __init__(
+        self, folder: Path, workers: int, seconds: float, random: Random, tally: Tally, during_recovery: float = 0.0
+    ) -> None:
+        self.during_recovery = during_recovery
         self.folder = folder
         self.records = int(seconds * PER_SECOND)
         self.workers = workers
@@ -105,7 +123,7 @@ class Soak:
 
     def kill_all(self, workers: int, monitors: int) -> None:
         while not self.over:
-            time.sleep(self.random.expovariate(1 / 0.5))
+            self.wait()
             self.tally.store_bytes = max(self.tally.store_bytes, size(self.folder / "store"))
             pids = self.job.pids
             if self.spared is not None:
@@ -123,7 +141,7 @@ class Soak:
                     monitors -= 1
                     self.tally.monitors += 1
                     self.phase = "assembling"
-            mortal = [pid for pid in pids if pid != self.spared_pid]
+            mortal = [pid for pid in self.job.pids if pid != self.spared_pid]
             if workers and mortal:
                 phase = "checkpointing" if self.phase == "running" and self.cutting > 0 else self.phase
                 if kill(self.random.choice(mortal)):
@@ -131,6 +149,28 @@ class Soak:
                     self.hasty += 1
                     self.tally.workers += 1
                     self.tally.phases[phase] += 1
+
+    def wait(self) -> None:
+        """Until the next kill: as chance has it, or until the job is in the midst of its recovery from the last one."""
+        if self.hasty and self.tally.in_recovery < self.during_recovery * (self.tally.workers + 1):
+            late = time.monotonic() + 5.0
+            while self.phase not in RECOVERING and not self.over and time.monotonic() < late:
+                time.sleep(0.005)
+            time.sleep(self.random.random() * 0.2)
+        else:
+            time.sleep(self.random.expovariate(1 / 0.5))
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Take processor time from everybody else."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def kill(pid: int) -> bool:
@@ -162,14 +202,18 @@ def memory(pid: int) -> int:
     return 0  # it has ended
 
 
-def soak(kills: int, monitors: int, workers: list[int], seconds: float, seed: int) -> Tally:
+def soak(
+    kills: int, monitors: int, workers: list[int], seconds: float, seed: int, during_recovery: float = 0.0
+) -> Tally:
     """Jobs of `seconds` of input, on as many workers as `workers` says in turn, until so much was killed."""
     tally, random = Tally(), Random(seed)
     while tally.workers < kills or tally.monitors < monitors:
         folder = Path(tempfile.mkdtemp(prefix="falkirk-soak-"))
         count = workers[tally.jobs % len(workers)]
         began = time.monotonic()
-        Soak(folder, count, seconds, random, tally).run(kills - tally.workers, monitors - tally.monitors)
+        Soak(folder, count, seconds, random, tally, during_recovery).run(
+            kills - tally.workers, monitors - tally.monitors
+        )
         print(
             f"job {tally.jobs}: {count} workers, {time.monotonic() - began:.0f} s; in all {tally.workers} workers and "
             f"{tally.monitors} monitors were killed; {dict(tally.phases)}; the store held up to {tally.store_bytes:,} bytes",
@@ -186,8 +230,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--seconds", type=float, default=20.0, help="of input for each job")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--during-recovery", type=float, default=0.0, help="share of the kills of workers")
+    parser.add_argument("--busy", type=int, default=0, help="processes that take processor time from the job")
     options = parser.parse_args()
-    tally = soak(options.kills, options.monitors, options.workers, options.seconds, options.seed)
+    with busy(options.busy):
+        tally = soak(
+            *(options.kills, options.monitors, options.workers, options.seconds, options.seed, options.during_recovery)
+        )
+    print(f"{tally.in_recovery} of {tally.workers} workers were killed while the job was recovering")
     times = sorted(tally.recoveries)
     print(f"recovery: median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s")
     print("memory of the supervisor (MB):", [(a >> 20, b >> 20) for a, b in tally.memory])

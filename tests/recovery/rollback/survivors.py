@@ -166,6 +166,8 @@ class Process:
         """The greatest time by edge. Those of its sender do not matter: over-estimates are safe."""
         self.sent: list[dict[int, Time]] = [{} for _ in range(count)]
         self.acted: list[Bound] = [nothing(o.depth) for o in program.operators]
+        self.before = list(self.acted)
+        """What each processor came back with last: it has completed that, whatever its frontier says."""
         self.since = list(self.acted)
         """What each processor came back with from the store: what it sent before is not in memory."""
         self.taken: dict[tuple[int, int], dict[tuple[Time, Time, int], None]] = defaultdict(dict)
@@ -341,7 +343,7 @@ class Job:
         self.send(u, p, t, operator.work(process.state[p][t], upto, self.random))
 
     def upto(self, u: int, p: int) -> Bound:
-        return self.monitor.suppression.holds(u, p, self.complete[u, p])
+        return max(self.complete[u, p], self.processes[u].before[p])
 
     def save(self, u: int, epoch: int) -> None:
         """One worker's share of a cut."""
@@ -410,8 +412,8 @@ class Job:
         upto = self.upto(u, p)
         if self.random.random() < 0.3:  # it has not heard yet how far others are
             known = min(max(process.acted[p], self.monitor.low[flat]), self.complete[u, p])
-            upto = self.monitor.suppression.holds(u, p, known)
-        notified = self.monitor.suppression.holds(u, p, process.acted[p])
+            upto = max(known, process.before[p])
+        notified = process.acted[p]
         floor = self.monitor.low[flat]
         return Live(upto, delivered, notified, tuple(discards), (False,) * len(discards), floor, kept)
 
@@ -517,7 +519,7 @@ class Job:
                 assert not self.is_chain(p) or not any(bound), "no such checkpoint"
         process.state[p] = {t: rows for t, rows in process.state[p].items() if t < bound}
         process.fired[p] = set(process.state[p])
-        process.acted[p] = bound
+        process.acted[p] = process.before[p] = bound
         into = [e for e, edge in enumerate(self.program.edges) if edge.target == p]
         greatest = {e: self.last(bound) for e in into} if dead else process.delivered[p]
         process.delivered[p] = {e: min(t, self.last(bound)) for e, t in greatest.items() if any(bound)}

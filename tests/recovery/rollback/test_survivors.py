@@ -135,7 +135,7 @@ rule(
     "a frontier that went back with others takes nothing from who is ahead",
     "later",
     18,
-    Change(Job, "upto", "self.monitor.suppression.holds(u, p, self.complete[u, p])", "self.complete[u, p]"),
+    Change(Job, "upto", "max(self.complete[u, p], self.processes[u].before[p])", "self.complete[u, p]"),
 )
 
 
@@ -147,7 +147,7 @@ rule(
     Change(
         Job,
         "live",
-        "notified = self.monitor.suppression.holds(u, p, process.acted[p])",
+        "notified = process.acted[p]",
         "notified = self.monitor.low[flat]",
     ),
 )
