@@ -17,7 +17,7 @@ chains: what others have completed is known to the monitor alone, and a new one 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 import networkx as nx
@@ -184,9 +184,10 @@ def lay_out(plan: Plan) -> Layout:
         for edge in edges
     )
     logging = {edge.source for edge in edges if edge.resends}
-    repeats = _repeating(plan, edges)
+    operators = [build_operator(each, []) if each.node.factory is not None else None for each in plan.processors]
+    repeats = _repeating(plan, edges, operators)
     processors = tuple(
-        _info(processor, policies[p], group_of[p], p in logging, p in repeats)
+        _info(processor, operators[p], policies[p], group_of[p], p in logging, p in repeats)
         for p, processor in enumerate(plan.processors)
     )
     fed = {group_of[edge.target] for edge in edges if group_of[edge.source] != group_of[edge.target]}
@@ -259,7 +260,9 @@ def _logged(graph: Graph, edge: Edge, policy: Policy, behind: Policy) -> bool:
     return own and target.policy is not source.policy
 
 
-def _info(processor: Processor, policy: Policy, group: int, logs: bool, repeats: bool) -> ProcessorInfo:
+def _info(
+    processor: Processor, operator: Operator | None, policy: Policy, group: int, logs: bool, repeats: bool
+) -> ProcessorInfo:
     node = processor.node
     role = _role(node)
     if node.kind == "input":
@@ -267,7 +270,6 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool, repeats:
             f"the {node} is fed by hand, and what was fed by hand cannot be read again after a failure: "
             "use flow.source(...) where a store is given"
         )
-    operator = build_operator(processor, []) if node.factory is not None else None
     keeps = operator is not None and operator.state is not None and not is_transient(operator.state)
     if node.source is not None and not getattr(node.source, "rereadable", True) and not isinstance(policy, Ephemeral):
         raise GraphError(
@@ -299,20 +301,26 @@ def _info(processor: Processor, policy: Policy, group: int, logs: bool, repeats:
     )
 
 
-def _repeating(plan: Plan, edges: Iterable[EdgeInfo]) -> set[int]:
+def _repeating(plan: Plan, edges: Iterable[EdgeInfo], operators: Sequence[Operator | None]) -> set[int]:
     """The processors that send the same when they do a time again.
 
     What one declares of an operator holds for the function by which its records find their worker, too: so its senders do not.
     """
-    repeats = {processor.index for processor in plan.processors if all(map(_repeats, processor.nodes))}
+    repeats = {
+        processor.index
+        for processor, operator in zip(plan.processors, operators)
+        if all(_repeats(node, operator) for node in processor.nodes)
+    }
     declared = {p.index for p in plan.processors if any(node.nondeterministic is not None for node in p.nodes)}
     return repeats - {edge.source for edge in edges if edge.spread and edge.target in declared}
 
 
-def _repeats(node: Node) -> bool:
-    """True if what is done again is the same. A source has to say so; of jobs outside the worker nobody knows."""
-    if node.nondeterministic is not None or node.holds:
+def _repeats(node: Node, operator: Operator | None) -> bool:
+    """True if what is done again is the same. A source has to say so, and an operator that starts jobs: nobody else knows."""
+    if node.nondeterministic is not None:
         return False
+    if node.holds:
+        return operator is not None and operator.repeats
     return node.source is None or bool(getattr(node.source, "repeats", False))
 
 

@@ -52,6 +52,7 @@ class Stream:
     """
 
     rereadable: ClassVar[bool] = True
+    repeats: ClassVar[bool] = True  # a batch that is published never changes, nor does its number
 
     def __init__(
         self,

@@ -323,12 +323,19 @@ class Unsure:
         return []
 
 
+class Repeats(Remembers):
+    """Its jobs give the same again."""
+
+    repeats = True
+
+
 def test_what_nobody_vouches_for_does_not_repeat() -> None:
     flow = Dataflow()
     stream = words(flow)
     stream.unary("plain", Remembers).probe()
     stream.unary("declared", Remembers).nondeterministic("it rolls dice").probe()
     stream.unary("jobs", Remembers, holds=True).probe()
+    stream.unary("same jobs", Repeats, holds=True).probe()
     chain = stream.map(str, name="first").nondeterministic("it asks a service").map(str, name="second")
     chain.capture("chain")
     routed = stream.map(str, name="sender").exchange(by=id, name="anywhere").nondeterministic("ids differ")
@@ -341,6 +348,7 @@ def test_what_nobody_vouches_for_does_not_repeat() -> None:
         "plain": True,
         "declared": False,
         "jobs": False,
+        "same jobs": True,
         "second": False,
         "chain": True,
         "sender": False,

@@ -25,6 +25,9 @@ class Operator:
     transient: Collection[str] = ()
     """Attributes that may be lost at any time without changing a result, as those of a cache may. After a rollback they are as
     they were when the operator was made."""
+    repeats: bool = False
+    """Of one that starts jobs or keeps capabilities: done again, a time gives the same records, those of its jobs too. Any
+    other is taken to do that."""
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         """A batch at `time` arrived on input `port`."""

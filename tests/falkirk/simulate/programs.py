@@ -438,6 +438,8 @@ def sparse() -> Dataflow:
 class _Slow(Operator):
     """Has each record looked at by a job outside the worker."""
 
+    repeats = True
+
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
         for word in batch:
             ctx.start(lambda word=word: (word, len(word)))
@@ -618,6 +620,8 @@ def loop_end() -> Dataflow:
 class Holds(Operator):
     """Says two epochs later what an epoch had, by capabilities that are kept, moved on, and found again after a rollback."""
 
+    repeats = True
+
     def __init__(self) -> None:
         self._now = TimedBatches()
         self._due = KeyedState()
@@ -654,6 +658,8 @@ class Holds(Operator):
 
 class _Remembers(Operator):
     """The same in attributes: for full histories."""
+
+    repeats = True
 
     def __init__(self) -> None:
         self._words: dict[Time, list[Any]] = {}
