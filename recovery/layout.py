@@ -33,6 +33,7 @@ from timely.dataflow.fingerprint import fingerprint, outline
 from timely.dataflow.graph import Edge, Graph, Node
 from timely.dataflow.plan import Plan, Processor
 from timely.errors import GraphError
+from timely.io.interface import source_repeats
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE
 from timely.state import is_transient
@@ -321,7 +322,7 @@ def _repeats(node: Node, operator: Operator | None) -> bool:
         return False
     if node.holds:
         return operator is not None and operator.repeats
-    return node.source is None or bool(getattr(node.source, "repeats", False))
+    return node.source is None or source_repeats(node.source)
 
 
 def _role(node: Node) -> str:

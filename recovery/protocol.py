@@ -32,6 +32,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from recovery.epoch_ends import EpochEnds
 from recovery.layout import Layout
 from recovery.metadata import Bound, Xi
 from timely.data.codec.typed import Typed
@@ -94,11 +95,12 @@ class Durable(msgspec.Struct, tag=True, frozen=True):
 
 
 class Drained(msgspec.Struct, tag=True, frozen=True):
-    """The links are empty; what each processor holds (None for none)."""
+    """The links are empty; what each processor holds, and where epochs of sources ended, of any worker."""
 
     worker: int
     round: int
     memory: tuple[InMemory, ...]
+    ends: tuple[EpochEnds, ...] = ()
 
 
 class Restored(msgspec.Struct, tag=True, frozen=True):
@@ -121,6 +123,7 @@ class CurrentMemory(msgspec.Struct, tag=True, frozen=True):
     generation: int
     question: int
     memory: tuple[InMemory, ...]
+    ends: tuple[EpochEnds, ...] = ()
 
 
 class Resent(msgspec.Struct, tag=True, frozen=True, array_like=True):
@@ -227,6 +230,7 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
 
     `failed` are the workers that had no memory of their own in this round. `watermarks[worker][processor]` is W.
     `held` are the bounds at which processors came back last, in this round or an earlier one: they have all before these.
+    `ends` are those of epochs of sources that are read again as they were.
     With `catch_up` it is an earlier round's, to be noted in the worker's store before it joins again.
     """
 
@@ -236,6 +240,7 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
     watermarks: tuple[tuple[Bound, ...], ...]
     catch_up: bool = False
     held: tuple[tuple[Bound, ...], ...] = ()
+    ends: tuple[EpochEnds, ...] = ()
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):

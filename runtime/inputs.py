@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -14,7 +14,7 @@ from runtime.kept_input import KeptPartition
 from timely.data.batch import nbytes
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, SourceError, at_line, told
-from timely.io.interface import Chunk, End, Files, Partition, Position, Source, Wait
+from timely.io.interface import Chunk, ClockedPartition, End, Files, Partition, Position, Source, Wait, source_repeats
 from timely.time import INF
 from timely.worker.worker import Worker
 
@@ -60,6 +60,16 @@ class PartitionPosition:
     fingerprint: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The ends of the epochs from `begin` on, before `upto`: see `recovery.epoch_ends`."""
+
+    begin: int
+    upto: int
+    partitions: Mapping[str, tuple[tuple[int, Position], ...]]
+    alone: bool
+
+
 @dataclass(slots=True)
 class _Reader:
     partition: Partition
@@ -75,6 +85,10 @@ class _Reader:
     """Added to the partition's epochs: one that cannot be read again begins anew in a new process, and the job does not."""
     acknowledged: Position = None
     """The last position that its partition was told."""
+    again: deque[tuple[int, Position]] = field(default_factory=deque)
+    """Epochs that are read as they were read before, and where each ends."""
+    least: int = 0
+    """What is new is of this epoch at least: others have all of the epochs before."""
 
 
 _MOST_WAITS = 1000
@@ -106,6 +120,11 @@ class SourceDriver:
         opened = self._open(source, files)
         if rereads and not self._rereadable:
             opened = [KeptPartition(partition) for partition in opened]
+        self.tells = rereads and not source_repeats(source)
+        """Others must know where its epochs end, if they are to keep what came of them."""
+        self.tells &= not self._rereadable or all(hasattr(partition, "read_until") for partition in opened)
+        self._told = 0
+        """The epochs before this are told."""
         self._readers = [_Reader(partition) for partition in opened]
         self._live = list(self._readers)
         self.records = 0
@@ -157,13 +176,33 @@ class SourceDriver:
             return False
         self._worker.acting = self._node
         try:
-            chunk = reader.partition.read()
+            chunk = self._read(reader)
         except FalkirkError as error:
             raise type(error)(str(self._blame(error))) from error
         except Exception as error:
             text = error if isinstance(error, OSError) else told(error)
             raise self._blame(SourceError(f"partition {reader.partition.name}: {text}")) from error
         return self._take(reader, chunk)
+
+    def _read(self, reader: _Reader) -> Chunk | Wait | End:
+        """The next chunk of a partition, in the epoch to which it belongs in this job."""
+        if not reader.again:
+            chunk = reader.partition.read()
+            if isinstance(chunk, Chunk) and (reader.shift or chunk.epoch < reader.least):
+                epoch = max(chunk.epoch + reader.shift, reader.least)
+                chunk = replace(chunk, epoch=epoch, closes=chunk.closes and epoch == chunk.epoch + reader.shift)
+            return chunk
+        epoch, end = reader.again[0]
+        again: ClockedPartition = reader.partition  # type: ignore[assignment]  # any other does not tell where epochs end
+        chunk = again.read_until(end)
+        if isinstance(chunk, Chunk):
+            return replace(chunk, epoch=epoch, closes=chunk.position == end)
+        if isinstance(chunk, End):
+            raise SourceError(
+                f"partition {reader.partition.name} ends before position {end!r}, up to which it was read before. Bring the "
+                "input back as it was, or start anew with an empty store"
+            )
+        return chunk
 
     def _oldest(self) -> int:
         """The oldest epoch that is not complete where the records end."""
@@ -206,8 +245,6 @@ class SourceDriver:
             return False
         reader.wake, reader.fileno = 0.0, None
         if isinstance(chunk, Chunk):
-            if reader.shift:
-                chunk = replace(chunk, epoch=chunk.epoch + reader.shift)
             if chunk.epoch < reader.epoch:
                 raise self._blame(
                     SourceError(
@@ -216,6 +253,7 @@ class SourceDriver:
                     )
                 )
             reader.epoch = chunk.epoch + chunk.closes
+            self._pass(reader, chunk.position)
             self._remember(reader, chunk)
             if chunk.data is not None and not isinstance(chunk.data, list | pl.DataFrame | pa.Table):
                 raise self._blame(
@@ -273,8 +311,35 @@ class SourceDriver:
             )
         return found
 
-    def rewind(self, epoch: int | None, places: Mapping[str, PartitionPosition] | None) -> None:
+    def take_ends(self) -> Ends | None:
+        """The ends of the epochs that are over here since this was last asked; None for none.
+
+        Only of a source that `tells`: it would cut other epochs if it were read again, and can be read again as it was.
+        """
+        if not self.tells:
+            return None
+        upto = min((reader.epoch for reader in self._live), default=INF + 1)
+        if self._readers and not self._live:  # another time there may be more
+            upto = 1 + max((mark.epoch for reader in self._readers for mark in reader.positions), default=-1)
+        if upto <= self._told:
+            return None
+        begin, self._told = self._told, upto
+        over = {
+            reader.partition.name: tuple((m.epoch, m.position) for m in reader.positions if begin <= m.epoch < upto)
+            for reader in self._readers
+        }
+        return Ends(begin, upto, over, alone=not self._rereadable and bool(self._readers))
+
+    def rewind(
+        self,
+        epoch: int | None,
+        places: Mapping[str, PartitionPosition] | None,
+        upto: int = 0,
+        ends: Mapping[str, Sequence[tuple[int, Position]]] | None = None,
+    ) -> None:
         """Read on at `epoch` (None: everything was read), from `places`, by partition, or from where that was before.
+
+        Others have the epochs before `upto`: they end in each partition at `ends`, and are read again like that.
 
         Raises SourceError when a partition is gone for which there is a place, cannot go back, or holds something else now.
         """
@@ -303,31 +368,42 @@ class SourceDriver:
                     reader.positions.pop()
             reader.ended = epoch is None
             reader.epoch = epoch or 0
+            reader.least = max(upto, reader.epoch) if self.tells else 0
+            known = (ends or {}).get(name, ()) if self._rereadable else ()
+            reader.again = deque((number, end) for number, end in known if number >= reader.epoch)
             reader.wake, reader.fileno = 0.0, None
             if epoch is not None:
                 try:
                     reader.partition.seek(at)
                 except FalkirkError as error:
                     raise self._blame(error) from error
+            self._pass(reader, at)
+        self._told = INF + 1 if epoch is None else epoch if self._readers else 0
         self._live = [reader for reader in self._readers if not reader.ended]
-        if not self._live and epoch is not None:
-            self._worker.advance(self._node.index, None)
+        if epoch is not None:
+            self._worker.advance(self._node.index, (min(r.epoch for r in self._live),) if self._live else None)
+
+    def _pass(self, reader: _Reader, position: Position) -> None:
+        """The partition is at `position`: epochs that end there are over."""
+        while reader.again and reader.again[0][1] == position:
+            reader.epoch = reader.again.popleft()[0] + 1
 
     def _recognise(self, reader: _Reader, place: PartitionPosition) -> None:
         """Read the epoch before a place once more: going on where other input has come would mix two inputs."""
         partition = reader.partition
         try:
             partition.seek(place.before)
-            read = getattr(partition, "read_again", partition.read)
+            again = getattr(partition, "read_until", None)
             content, epoch, waits = Content(), None, 0
             while True:
-                chunk = read()
+                chunk = partition.read() if again is None else again(place.position)
                 if isinstance(chunk, Wait):
                     waits += 1
                     if waits > _MOST_WAITS:
-                        return  # it gives its input at its own pace, and has no `read_again`
+                        return  # it gives its input at its own pace, and has no `read_until`
                     continue
-                if not isinstance(chunk, Chunk) or (epoch is not None and chunk.epoch != epoch and content.rows):
+                another = again is None and epoch is not None and isinstance(chunk, Chunk) and chunk.epoch != epoch
+                if not isinstance(chunk, Chunk) or (another and content.rows):
                     break
                 epoch, waits = chunk.epoch, 0
                 if chunk.data is not None and len(chunk.data):

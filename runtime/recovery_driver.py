@@ -21,6 +21,7 @@ from recovery.agent.effects import (
 )
 from recovery.agent.events import (
     Connected,
+    EpochsEnded,
     Event,
     GenerationBegun,
     Heard,
@@ -33,6 +34,7 @@ from recovery.agent.events import (
 from recovery.backpressure import Backpressure
 from recovery.checkpoint.pace import Pace
 from recovery.checkpoint.records import SourcePosition
+from recovery.epoch_ends import EpochEnds
 from recovery.protocol import ToMonitor, ToWorker
 from recovery.store.interface import Buffer
 from runtime.inputs import PartitionPosition
@@ -115,6 +117,9 @@ class RecoveryDriver:
         nodes = session.plan.graph.of_kind("source")
         self._sources = {node.index: source for node, source in zip(nodes, session.sources, strict=True)}
         self._node_of = {session.plan.of_node[node]: node for node in self._sources}
+        keeps = any(edge.kept for edge in agent.layout.edges)
+        self._telling = [(p, self._sources[n]) for p, n in self._node_of.items() if keeps and self._sources[n].tells]
+        """Sources, by processor, whose epochs are cut by the clock, where others keep what comes of them."""
         self._observer = Observer(agent, session, clock, say=say)
         self._backpressure = Backpressure(agent, session.limits.bytes, patience, clock())
         self._pace, self._spent = Pace(), spent
@@ -163,6 +168,8 @@ class RecoveryDriver:
         """Let the worker work, but not for long: it may be in a loop for hours, and others wait for it. True if it is done."""
         worker, recorder, began = self._worker, self.agent.recorder, self._clock()
         records, left = recorder.records, self._turn
+        if self._telling:
+            self._tell_ends()
         while not (quiet := worker.run(min(left, _CHUNK))):
             left -= _CHUNK
             if left <= 0 or self._clock() - began >= TURN_SECONDS:
@@ -171,6 +178,18 @@ class RecoveryDriver:
         if recorder.records != records:
             self._worked += self._clock() - began
         return quiet
+
+    def _tell_ends(self) -> None:
+        """Tell where epochs have ended, before frames are sent that say that they have."""
+        index = self._worker.index
+        taken = ((p, source.take_ends()) for p, source in self._telling)
+        told = tuple(
+            EpochEnds(index, p, ends.begin, ends.upto, tuple(ends.partitions.items()), ends.alone)
+            for p, ends in taken
+            if ends is not None
+        )
+        if told:
+            self._tell(EpochsEnded(told))
 
     def end(self, quiet: bool, busy: bool) -> bool:
         """A turn ends: make pieces of cuts, say how far the worker is. False if it was idle, so that it may rest."""
@@ -274,9 +293,10 @@ class RecoveryDriver:
                 case Acknowledge(node, epoch):
                     self._sources[node].acknowledge(epoch)
                 case Rewind(sources):
-                    for source, (start, positions) in sources.items():
+                    for source, (start, positions, ends) in sources.items():
                         known = None if positions is None else _places(positions)
-                        self._sources[source].rewind(start, known)
+                        told = (0, None) if ends is None else (ends.upto, dict(ends.partitions))
+                        self._sources[source].rewind(start, known, *told)
                     self._session.stop_void()
                 case AskPositions(wanted):
                     self._tell(PositionsFound({p: self._positions(p, epoch) for p, epoch in wanted}))

@@ -35,6 +35,7 @@ ROOMS = {
             "metadata",
             "store",
             "loops layout groups eager",
+            "epoch_ends",
             "protocol",
             "kept",
             "recorder",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.simulate.again import Sends
@@ -11,6 +11,7 @@ from falkirk.simulate.outside import Violation
 from falkirk.simulate.process import Process
 from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks, Record
 from recovery.agent.agent import Agent
+from recovery.epoch_ends import KnownEnds
 from recovery.layout import Layout
 from recovery.metadata import Bound, at_cut
 from recovery.protocol import LIVE, Completed, Cut, Decision, Drain, Drained, InMemory, ToMonitor, ToWorker, Watermarks
@@ -156,7 +157,7 @@ class Checks:
         """Workers that had to keep what they had, and something of which others lost."""
         self._finished = False
         """The monitor's journal says that the job has ended."""
-        self._memory: dict[int, tuple[int, tuple[InMemory, ...], Layout]] = {}
+        self._memory: dict[int, tuple[Drained, Layout]] = {}
         """The memory that each worker told of last, with the round in which it did."""
         self._talks: dict[tuple[int, int], Talk] = {}
         self._closed: dict[tuple[int, int], Closed] = {}
@@ -206,10 +207,15 @@ class Checks:
         """Survivors keep what they have."""
         number, bounds = decision.generation, decision.bounds
         gone = min((bound[0] for worker in decision.failed for bound in bounds[worker] if bound is not None), default=0)
-        for worker, (round_number, memory, layout) in self._memory.items():
-            if round_number != number or not decision.failed or not self._keeps_all(worker, memory, layout, gone):
-                continue
+        heard = [drained for drained, _ in self._memory.values() if drained.round == number]
+        known = KnownEnds(each for drained in heard for each in drained.ends)
+        for worker, (drained, layout) in self._memory.items():
+            memory = drained.memory
             complete = min(held.upto[0] for held in memory)
+            if drained.round != number or not decision.failed or not self._keeps_all(memory, layout, gone):
+                continue
+            if not self._repeats(layout, known, decision.failed, complete):
+                continue
             stays = min((bound[0] for bound in bounds[worker] if bound is not None), default=complete)
             self.spared += complete > gone
             if stays < complete:
@@ -218,9 +224,19 @@ class Checks:
                     f"{decision.bounds[worker]}, where the others come back at {gone}"
                 )
 
-    def _keeps_all(self, worker: int, memory: Sequence[InMemory], layout: Layout, gone: int) -> bool:
+    def _repeats(self, layout: Layout, known: KnownEnds, failed: Collection[int], upto: int) -> bool:
+        """True if everything before epoch `upto` is the same when it is done again."""
+        others = [p for p, info in enumerate(layout.processors) if not info.repeats]
+        return all(
+            layout.processors[p].role == "source"
+            and known.repeats((worker, p), self.low.get((worker, p), (0,))[0], worker in failed) >= upto
+            for p in others
+            for worker in range(layout.workers)
+        )
+
+    def _keeps_all(self, memory: Sequence[InMemory], layout: Layout, gone: int) -> bool:
         """True if nothing but a lack of messages in memory could make a living worker drop what is complete."""
-        if not all(info.repeats for info in layout.processors) or any(e.spread and not e.kept for e in layout.edges):
+        if any(edge.spread and not edge.kept for edge in layout.edges):
             return False
         if any(held.since[0] > gone for held in memory):
             return False  # it came back from its store, and does not have what it sent before
@@ -283,7 +299,7 @@ class Checks:
         if isinstance(message, Drained):
             self._talks.setdefault(process.owner, Talk()).answered = message.round
             if process.recovery is not None:
-                self._memory[process.worker] = message.round, message.memory, process.recovery.agent.layout
+                self._memory[process.worker] = message, process.recovery.agent.layout
 
     def given_up(self, process: Process, reason: str) -> None:
         """The monitor gives up a process."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from timely.data.batch import Batch
 from timely.dataflow.graph import Graph
 from timely.errors import FalkirkError
-from timely.io.interface import Chunk, End, Partition, Position, Source, Wait
+from timely.io.interface import Chunk, End, Partition, Position, Source, Wait, source_repeats
 from timely.io.memory import PendingEpochs, rows_of
 from timely.time import Time
 
@@ -258,7 +258,7 @@ class WatchedSource:
     rereadable = True
 
     def __init__(self, outside: Outside, source: Source, name: str) -> None:
-        self.repeats = getattr(source, "repeats", False)
+        self.repeats = source_repeats(source)
         self._outside = outside
         self._source = source
         self._name = name
@@ -278,14 +278,13 @@ class WatchedPartition:
         self._partition = partition
         self._source = source
         self._passed: list[Position] = [None]
+        again: Callable[[Position], Chunk | Wait | End] | None = getattr(partition, "read_until", None)
+        if again is not None:
+            self.read_until = lambda position: self._seen(again(position))
 
     def read(self) -> Chunk | Wait | End:
         """The next chunk."""
         return self._seen(self._partition.read())
-
-    def read_again(self) -> Chunk | Wait | End:
-        """The next chunk, which was given before."""
-        return self._seen(getattr(self._partition, "read_again", self._partition.read)())
 
     def _seen(self, found: Chunk | Wait | End) -> Chunk | Wait | End:
         if isinstance(found, Chunk):

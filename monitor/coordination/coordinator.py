@@ -37,6 +37,7 @@ from monitor.coordination.records import (
 from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus, WorkerTable
 from monitor.explain.what_if import OpenQuestions
+from recovery.epoch_ends import KnownEnds
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
 from recovery.metadata import Bound
@@ -394,8 +395,8 @@ class Coordinator:
 
     def _on_drained(self, status: WorkerStatus, message: Drained) -> None:
         if self.phase is JobPhase.GATHERING and message.round == self.round and status.memory is None:
-            self.options.memory(status.worker, message.memory)
-            status.memory = message.memory
+            self.options.memory(status.worker, message.memory, message.ends)
+            status.memory, status.ends = message.memory, message.ends
             status.due = None
             self._decide()
 
@@ -406,14 +407,17 @@ class Coordinator:
         memory = {status.worker: status.memory for status in self.workers.alive() if status.memory is not None}
         if len(memory) < len(self.workers.alive()):
             return
+        known = KnownEnds(each for worker in memory for each in self.workers[worker].ends)
         try:
-            bounds = self.options.decide(memory)
+            bounds = self.options.decide(memory, known=known)
         except NoSolutionError as error:
             self._fail(str(error))
             return
         failed = tuple(status.worker for status in self.workers if status.presence is Presence.JOINED)
         held = self.options.held(bounds, self.decision.held if self.decision is not None else ())
-        decision = KeptDecision(self.round, self.generation, bounds, failed, held)
+        known.decided(bounds)
+        ends = tuple(each for each in known.all() if not each.alone)
+        decision = KeptDecision(self.round, self.generation, bounds, failed, held, ends)
         self.phase = JobPhase.DECIDING
         self._again = False
         self._deciding = {status.worker for status in self.workers}
@@ -453,9 +457,8 @@ class Coordinator:
     def _last_decision(self, catch_up: bool) -> Decision:
         decision = self.decision
         assert decision is not None
-        return Decision(
-            decision.generation, decision.bounds, decision.failed, self.low_watermarks, catch_up, decision.held
-        )
+        said = decision.generation, decision.bounds, decision.failed
+        return Decision(*said, self.low_watermarks, catch_up, decision.held, decision.ends)
 
     def _on_restored(self, status: WorkerStatus, message: Restored) -> None:
         if message.generation != self.generation or status.restored:

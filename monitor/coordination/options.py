@@ -14,6 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from monitor.coordination.topology import Topology
+from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.errors import NoSolutionError, ReportError
 from recovery.fixed_point.incremental import Report, WatermarkSolver
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, Restorable, solve
@@ -168,8 +169,13 @@ class Options:
             self._completed[flat] = bound
             self._new_completed[flat] = None
 
-    def memory(self, worker: int, memory: Sequence[InMemory]) -> None:
-        """Check what a drained worker says of its memory."""
+    def memory(self, worker: int, memory: Sequence[InMemory], ends: Iterable[EpochEnds] = ()) -> None:
+        """Check what a drained worker says of its memory, and of the ends of epochs that it knows."""
+        infos = self.layout.processors
+        for each in ends:
+            known = 0 <= each.worker < self.layout.workers and 0 <= each.processor < len(infos)
+            if not known or infos[each.processor].role != "source" or not 0 <= each.begin <= each.upto <= NEVER:
+                raise ReportError(f"ends of epochs that cannot be: {each}")
         if len(memory) != len(self.layout.processors):
             raise ReportError(f"the memory of {len(memory)} processors, where there are {len(self.layout.processors)}")
         for processor, (info, held) in enumerate(zip(self.layout.processors, memory)):
@@ -276,17 +282,22 @@ class Options:
         return bool(risen)
 
     def decide(
-        self, memory: Mapping[int, Sequence[InMemory]], failed: Collection[tuple[int, int]] = ()
+        self,
+        memory: Mapping[int, Sequence[InMemory]],
+        failed: Collection[tuple[int, int]] = (),
+        known: KnownEnds | None = None,
     ) -> tuple[tuple[Bound | None, ...], ...]:
         """The decision of a round, `[worker][processor]`: what to restore, None for what stays as it is.
 
         Args:
             memory: what the living workers hold. All others have failed.
             failed: processors that have failed on a living worker, as (processor, worker): for questions only.
+            known: the ends of epochs that the living know of.
 
         Raises NoSolutionError if what was promised to be kept cannot be.
         """
         processors: list[Restorable] = []
+        repeats = None if not memory or self.topology.repeats is None else list(self.topology.repeats)
         for flat in range(self.topology.count):
             processor, worker = divmod(flat, self.layout.workers)
             info = self.layout.processors[processor]
@@ -301,7 +312,10 @@ class Options:
                 processors.append(CheckpointChain(self._options(flat), info.depth))
             else:
                 processors.append(AnyFrontier(self._completed[flat]))
-        repeats = self.topology.repeats if memory else None  # what nobody has seen may be done otherwise
+            if repeats is not None and known is not None and info.role == "source":
+                gone = not isinstance(processors[-1], Live)
+                told = known.repeats((worker, processor), self._low[flat][0], gone)
+                repeats[flat] = max(repeats[flat], (told,))
         while True:
             bounds = self._solve(processors, repeats)
             stuck = [

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from recovery.epoch_ends import EpochEnds
 from recovery.layout import Layout
 from recovery.metadata import Bound
 from timely.data.codec.typed import Typed
@@ -47,6 +48,7 @@ class KeptDecision(msgspec.Struct, tag="decision", frozen=True):
     bounds: tuple[tuple[Bound | None, ...], ...]
     failed: tuple[int, ...]
     held: tuple[tuple[Bound, ...], ...] = ()
+    ends: tuple[EpochEnds, ...] = ()
 
 
 class KeptRounds(msgspec.Struct, tag="rounds", frozen=True):

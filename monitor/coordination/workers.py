@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from recovery.epoch_ends import EpochEnds
 from recovery.protocol import InMemory
 
 
@@ -59,6 +60,8 @@ class WorkerStatus:
     """An earlier monitor has told it to pause."""
     memory: tuple[InMemory, ...] | None = None
     """Its memory, since it has drained its links in this round."""
+    ends: tuple[EpochEnds, ...] = ()
+    """The ends of epochs that it then knew of."""
     released: bool = False
     failures: int = 0
     """Since a low-watermark last rose."""

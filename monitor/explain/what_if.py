@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from monitor.coordination.effects import Answer, Answered, Effect, Send
 from monitor.coordination.options import Options
+from recovery.epoch_ends import KnownEnds
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
 from recovery.metadata import Bound
@@ -28,6 +29,7 @@ class _Question:
     failed: tuple[tuple[int, int], ...]
     due: float
     memory: dict[int, tuple[InMemory, ...]] = field(default_factory=dict)
+    known: KnownEnds = field(default_factory=KnownEnds)
     bounds: tuple[tuple[Bound | None, ...], ...] | None = None
     supposed: dict[int, Cost] = field(default_factory=dict)
 
@@ -59,10 +61,12 @@ class OpenQuestions:
         workers = question.options.layout.workers
         if isinstance(message, CurrentMemory):
             try:
-                question.options.memory(message.worker, message.memory)
+                question.options.memory(message.worker, message.memory, message.ends)
             except ReportError as error:
                 return self._answer(message.question, f"worker {message.worker} does not answer as it should: {error}")
             question.memory[message.worker] = message.memory
+            for each in message.ends:
+                question.known.hear(each)
             if len(question.memory) == workers and question.bounds is None:
                 return self._solve(message.question, question)
         elif question.bounds is not None:
@@ -91,7 +95,7 @@ class OpenQuestions:
 
     def _solve(self, number: int, question: _Question) -> list[Effect]:
         try:
-            question.bounds = question.options.decide(question.memory, question.failed)
+            question.bounds = question.options.decide(question.memory, question.failed, question.known)
         except NoSolutionError as error:
             return self._answer(number, str(error))
         failed: list[list[int]] = [[] for _ in range(question.options.layout.workers)]

@@ -28,6 +28,7 @@ from recovery.agent.effects import (
 )
 from recovery.agent.events import (
     Connected,
+    EpochsEnded,
     Event,
     GenerationBegun,
     Heard,
@@ -42,6 +43,7 @@ from recovery.checkpoint.attributes import Attributes
 from recovery.checkpoint.checkpoints import Checkpoints, Draft, Positions
 from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.checkpoint.records import key_of, record_of
+from recovery.epoch_ends import EpochEnds, KnownEnds, decode_ends, encode_ends
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
 from recovery.protocol import (
@@ -89,7 +91,7 @@ REPORT_SECONDS = 0.02
 """A worker that is quiet says so often how far it is, if it has come further."""
 
 
-_WITHIN_A_TURN = (Received, GenerationBegun, PieceDue, PositionsFound)
+_WITHIN_A_TURN = (Received, GenerationBegun, PieceDue, PositionsFound, EpochsEnded)
 """`TurnEnded` follows: one write serves all of a turn."""
 
 _OFTEN = (TurnEnded, PieceDue)
@@ -168,6 +170,8 @@ class Agent:
         """Reports to be made when the segment that is being written is durable."""
         self.early: list[Frame] = []
         """Frames of a generation that has not begun here."""
+        self.known_ends = KnownEnds()
+        """The ends of epochs that a clock has cut, on any worker."""
         self._plan = plan
         self._effects: list[Effect] = []
         self._now = float("-inf")
@@ -248,6 +252,8 @@ class Agent:
             case GenerationBegun():
                 self._begun = False
                 restoring.resume(self.worker)
+            case EpochsEnded(ends):
+                self._tell_ends(ends)
             case Connected():
                 self._join()
 
@@ -296,7 +302,7 @@ class Agent:
 
     def concerns(self, frame: Frame) -> bool:
         """True if a frame must come as `Received`. All others are of this generation: the engine's, many, and none of ours."""
-        return bool(frame.ends) or frame.generation != self.worker.generation or not self.alive
+        return bool(frame.ends or frame.told) or frame.generation != self.worker.generation or not self.alive
 
     # ------------------------------------------------------------------------------------------ joining
 
@@ -341,7 +347,7 @@ class Agent:
         generation = self.worker.generation
         try:
             if isinstance(question, AskMemory):
-                return CurrentMemory(self.index, generation, question.question, self._memory())
+                return CurrentMemory(self.index, generation, question.question, self._memory(), self.known_ends.all())
             return cost(question, self.layout, self.recorder, self.index, generation, self._worked)
         except Exception as error:
             return Unanswered(self.index, generation, question.question, f"{type(error).__name__}: {error}")
@@ -351,6 +357,7 @@ class Agent:
             if bound <= self.low[worker][p]:
                 continue
             self.low[worker][p] = bound
+            self.known_ends.collect((worker, p), bound[0])
             for edge in self.layout.edges:
                 if edge.target == p and (edge.spread or worker == self.index):
                     if edge.resends:
@@ -384,6 +391,21 @@ class Agent:
                 self._acknowledged[node] = epoch
                 self._effects.append(Acknowledge(node, epoch))
 
+    def _tell_ends(self, ends: tuple[EpochEnds, ...]) -> None:
+        """Tell all others before they hear by progress that these epochs are over."""
+        for each in ends:
+            self.known_ends.hear(each)
+        told = [each for each in ends if not each.alone]
+        for worker in range(self.layout.workers) if told else ():
+            if worker != self.index:
+                frame = Frame(self.index, self.worker.generation, told=encode_ends(told))
+                self._effects.append(SendFrame(worker, frame))
+
+    def _hear_ends(self, frame: Frame) -> None:
+        if frame.generation == self.worker.generation:
+            for each in decode_ends(frame.told):
+                self.known_ends.hear(each)
+
     # ------------------------------------------------------------------------------------------ rounds
 
     def _pause(self, message: Drain) -> None:
@@ -410,6 +432,8 @@ class Agent:
             self._report_drained()
         elif frame.generation > self.worker.generation or not self.alive:
             self.early.append(frame)
+        elif frame.told:
+            self._hear_ends(frame)
         elif frame.generation == self.worker.generation:
             self.worker.receive(frame)
 
@@ -422,7 +446,7 @@ class Agent:
         self.phase = WorkerPhase.DRAINED
         memory = self._memory()
         self.completion.before = [each.upto for each in memory]
-        self._report(Drained(self.index, self.round, memory))
+        self._report(Drained(self.index, self.round, memory, self.known_ends.all()))
 
     def _memory(self) -> tuple[InMemory, ...]:
         """The memory of each processor."""
@@ -459,6 +483,9 @@ class Agent:
             self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self._shut_gates(mine)
         frames = carry_out(orders, *parts)
+        mine_alone = [each for each in self.known_ends.all() if each.alone and remembers]
+        self.known_ends = KnownEnds((*decision.ends, *mine_alone))
+        self.known_ends.decided(decision.bounds)
         for p, bound in enumerate(mine):
             if bound is not None:
                 self.completion.before[p] = bound

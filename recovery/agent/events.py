@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from recovery.checkpoint.records import SourcePosition
+from recovery.epoch_ends import EpochEnds
 from recovery.protocol import ToWorker
 from timely.data.messages import Frame
 
@@ -68,4 +69,13 @@ class TurnEnded:
     worked: float
 
 
-Event: TypeAlias = Connected | Heard | Received | Stored | GenerationBegun | PieceDue | PositionsFound | TurnEnded
+@dataclass(frozen=True, slots=True)
+class EpochsEnded:
+    """Epochs of sources are over on this worker, and nobody has heard of it yet."""
+
+    ends: tuple[EpochEnds, ...]
+
+
+Event: TypeAlias = (
+    Connected | Heard | Received | Stored | GenerationBegun | PieceDue | PositionsFound | TurnEnded | EpochsEnded
+)

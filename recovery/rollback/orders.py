@@ -14,6 +14,7 @@ from recovery.checkpoint.attributes import Attributes
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.checkpoint.records import SourcePosition
+from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.kept import Suppression
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, to_frontier
@@ -29,8 +30,9 @@ from timely.worker.outbox import Has
 from timely.worker.restoring import Keeps, ResentBatch
 from timely.worker.worker import Worker
 
-SourceOrder: TypeAlias = tuple[int | None, tuple[SourcePosition, ...] | None]
-"""The epoch at which a source goes on (None: it has ended), and its positions there (None: its driver knows them)."""
+SourceOrder: TypeAlias = tuple[int | None, tuple[SourcePosition, ...] | None, EpochEnds | None]
+"""The epoch at which a source goes on (None: it has ended), its positions there (None: its driver knows them), and the ends of
+epochs that others have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ class RollbackPlanner:
         fresh: set[int] = set()
         inputs: dict[int, Time | None] = {}
         sources: dict[int, SourceOrder] = {}
+        ends = KnownEnds(decision.ends)
         for p, bound in enumerate(mine):
             info, node = self._layout.processors[p], self._plan.processors[p].node
             if bound is not None:
@@ -124,7 +127,8 @@ class RollbackPlanner:
                     known = remembers and bound >= self._recorder.since[p]
                     positions = None if known else (checkpoint.positions if checkpoint is not None else ())
                     inputs[node.index] = (bound[0],) if bound[0] < NEVER else None
-                    sources[node.index] = (bound[0] if bound[0] < NEVER else None, positions)
+                    epoch = bound[0] if bound[0] < NEVER else None
+                    sources[node.index] = (epoch, positions, ends.of((self._worker.index, p)))
         local, remote = self._resend(decision, remembers)
         return RollbackOrders(
             generation=decision.generation,

@@ -1,7 +1,7 @@
 """Frames as bytes: a length, a small MessagePack head, and the encoded batches as they are.
 
     frame   = u32 length of all that follows, u32 length of head, head, block*
-    head    = [sender, generation, pressed, ends, progress, messages]
+    head    = [sender, generation, pressed, ends, told, progress, messages]
     message = [edge, number, event, time, length of header, [length of each payload part]]
     block   = header and payload parts of each message, in order
 
@@ -29,6 +29,7 @@ _Head = tuple[
     int,
     bool,
     int,
+    bytes,
     list[tuple[int, tuple[int, ...], int]],
     list[tuple[int, int, tuple[int, ...], tuple[int, ...], _Size, list[_Size]]],
 ]
@@ -47,7 +48,8 @@ def encode_frame(frame: Frame) -> list[Any]:
         blocks.append(m.header)
         blocks += m.payload
         size += len(m.header) + sum(lengths)
-    head = _encoder.encode((frame.sender, frame.generation, frame.pressed, frame.ends, frame.progress, messages))
+    beside = (frame.sender, frame.generation, frame.pressed, frame.ends, frame.told)
+    head = _encoder.encode((*beside, frame.progress, messages))
     total = LENGTH.size + len(head) + size
     if total >= 1 << 32:
         raise ValueError(f"a frame of {total:,} bytes is too large; send smaller batches")
@@ -63,7 +65,7 @@ def decode_frame(body: memoryview, trusted: bool = False) -> Frame:
         raise ProtocolError(f"a frame of {len(body)} bytes cannot be")
     (length,) = LENGTH.unpack_from(body)
     at = LENGTH.size + length
-    sender, generation, pressed, ends, progress, heads = _decoder.decode(body[LENGTH.size : at])
+    sender, generation, pressed, ends, told, progress, heads = _decoder.decode(body[LENGTH.size : at])
     messages = []
     for edge, number, event, time, header_length, lengths in heads:
         header = bytes(body[at : at + header_length])
@@ -75,4 +77,4 @@ def decode_frame(body: memoryview, trusted: bool = False) -> Frame:
         messages.append(Message(edge, number, event, time, header, payload, trusted))
     if at != len(body):
         raise ProtocolError(f"a frame says that it has {at:,} bytes, and has {len(body):,}")
-    return Frame(sender, generation, messages, progress, pressed, ends)
+    return Frame(sender, generation, messages, progress, pressed, ends, told)

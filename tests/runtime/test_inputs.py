@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from recovery.layout import lay_out
 from recovery.policies import Ephemeral
 from runtime.content_fingerprint import EVERY, WHOLE, Content
 from runtime.inputs import Limits, PartitionPosition, SourceDriver
+from tests.falkirk.simulate.programs import Clocked
 from tests.support.mutation import Change, Rules
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
@@ -244,6 +246,84 @@ def test_a_source_that_begins_anew_goes_on_in_the_epochs_of_the_job() -> None:
     assert worker.input_time(node.index) == (6,)
     read(source, 20)
     assert seen == list(range(8))
+
+
+def clocked(seconds: float) -> tuple[SourceDriver, dict[int, list[int]]]:
+    """A driver of two partitions whose epochs a clock cuts that goes on by so much at each look; and what it fed, by epoch."""
+    flow = Dataflow()
+    clock = itertools.count(0.0, seconds).__next__
+    flow.source("in", Clocked([range(25), range(25, 40)], 1.0, clock)).capture("out")
+    worker = Worker(compile_plan(flow.graph))
+    source, fed = (
+        SourceDriver(next(iter(flow.graph.of_kind("source"))), worker, lambda: 0.0, rereads=True),
+        defaultdict(list),
+    )
+    feed = worker.feed
+
+    def watched(node: int, time: Any, data: Any) -> None:
+        fed[time[0]] += data
+        feed(node, time, data)
+
+    worker.feed = watched  # type: ignore[method-assign]
+    return source, fed
+
+
+@settings(max_examples=40)
+@given(
+    chunks=st.integers(0, 60),
+    again=st.integers(0, 60),
+    seconds=st.tuples(*[st.sampled_from([0.02, 0.1, 0.2])] * 2),
+    data=st.data(),
+)
+def test_epochs_whose_ends_are_known_are_read_again_as_they_were(
+    chunks: int, again: int, seconds: tuple[float, float], data: st.DataObject
+) -> None:
+    first, fed = clocked(seconds[0])
+    read(first, chunks)
+    ends = first.take_ends()
+    upto = 0 if ends is None else ends.upto
+    begin = data.draw(st.integers(0, upto), "begin")
+    known = {} if ends is None else ends.partitions
+    second, fed_again = clocked(seconds[1])
+    second.rewind(begin, {place.partition: place for place in first.positions(begin)}, upto, known)
+    read(second, again)
+    back = min(second._worker.input_time(second._node.index) or (begin,), (begin,))[0]
+    for epoch in list(fed_again):
+        if epoch >= back:
+            del fed_again[epoch]
+    rewind(second._worker, Orders(1, {}, lambda *_: True, {second._node.index: (back,)}))
+    second.rewind(back, None, upto, known)  # while it is at it, or later
+    read(second, 400)
+    assert second.done
+    for epoch in range(begin, upto):
+        assert sorted(fed_again[epoch]) == sorted(fed[epoch])
+    every = [n for of in (fed, fed_again) for epoch, some in of.items() if (epoch < begin) == (of is fed) for n in some]
+    assert sorted(every) == list(range(40))
+
+
+def test_what_ends_before_a_known_end_is_refused() -> None:
+    source, _ = clocked(0.1)
+    source.rewind(0, {}, 2, {"part-0": ((1, [1, 26]),)})
+    with pytest.raises(SourceError, match=r"'in' .*part.* ends before position \[1, 26\]"):
+        read(source, 100)
+
+
+def test_who_repeats_or_cannot_be_read_again_tells_accordingly() -> None:
+    source, _ = driver([1, 2])
+    read(source, 9)
+    assert source.take_ends() is None
+    flow = Dataflow()
+    flow.source("in", _Once(list(range(8)), batch=2, epoch_every=4)).capture("out")
+    plan = compile_plan(flow.graph, 2)
+    told = []
+    for index in range(2):
+        once = SourceDriver(next(iter(flow.graph.of_kind("source"))), Worker(plan, index), lambda: 0.0, rereads=True)
+        read(once, 3)
+        ends = once.take_ends()
+        assert ends is not None
+        assert once.take_ends() is None
+        told.append((ends.begin, ends.upto > 1, ends.alone))
+    assert sorted(told) == [(0, False, True), (0, True, False)]
 
 
 RULES = Rules()

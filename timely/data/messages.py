@@ -50,6 +50,8 @@ class Frame:
     pressed: bool = False
     ends: int = 0
     """Not 0: nothing more comes from the sender before the rollback round of this number."""
+    told: bytes = b""
+    """What recovery there tells recovery here; then there is nothing else in the frame."""
 
 
 @dataclass(frozen=True, slots=True)

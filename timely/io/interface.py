@@ -65,11 +65,15 @@ class Partition(Protocol):
         """Release files and sockets."""
 
 
-class PacedPartition(Partition, Protocol):
-    """A partition that makes its reader wait for input that it could give. After a restart its last epoch is read again."""
+class ClockedPartition(Partition, Protocol):
+    """A partition that asks the clock when to give its input, or into which epoch that goes, and can do without.
 
-    def read_again(self) -> Chunk | Wait | End:
-        """The next chunk, at once: it was given before."""
+    After a restart its last epoch is read again. And where epochs that it had given are known to others, it is read again as
+    they have it: the reader knows the epochs then, and those of the chunks do not count.
+    """
+
+    def read_until(self, position: Position) -> Chunk | Wait | End:
+        """The next chunk, at once, of what was given before `position`; it ends there at the latest."""
 
 
 class Source(Protocol):
@@ -132,3 +136,8 @@ class JobSink(Sink, Protocol):
         A job has one identity from its beginning to its end, over all restarts; another run, with another store or with none,
         is another job. What one job has written another must neither take for its own nor replace.
         """
+
+
+def source_repeats(source: Source) -> bool:
+    """True if a source puts the same records into the same epochs whenever it is read again, in whatever process."""
+    return bool(getattr(source, "repeats", False)) and bool(getattr(source, "rereadable", True))

@@ -88,9 +88,9 @@ class RatePartition:
         due = math.floor((now - self._zero) * self._per_second + 1e-6) + 1
         return self._next(due) or Wait(max(0.0, self._zero + self._count / self._per_second - now))
 
-    def read_again(self) -> Chunk | Wait | End:
+    def read_until(self, position: Position) -> Chunk | Wait | End:
         """The next records of one epoch, due or not."""
-        return self._next(self._count + _MOST) or Wait(0.0)
+        return self._next(count_of(position, self.name)) or Wait(0.0)
 
     def _next(self, due: int) -> Chunk | End | None:
         """The records before `due`, of one epoch; None if there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -12,7 +12,8 @@ from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
 from timely.data.routing import stable_hash
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
-from timely.io import Batches, Callback, Iterable, Memory
+from timely.io import Batches, Callback, Chunk, End, Iterable, Memory, Partition, Wait
+from timely.io.interface import Position
 from timely.operators import agg
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.window_shapes import Epochs, Session
@@ -736,6 +737,118 @@ def buffers() -> Dataflow:
     return flow
 
 
+class Clocked:
+    """Partitions of numbers that cut epochs by a clock: done again they differ, unless somebody knows where they ended."""
+
+    rereadable = True
+
+    def __init__(
+        self, parts: Sequence[Sequence[int]], seconds: float, clock: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._parts, self._seconds, self._clock = parts, seconds, clock
+
+    def with_clock(self, clock: Callable[[], float]) -> Clocked:
+        """The same by another clock."""
+        return Clocked(self._parts, self._seconds, clock)
+
+    def partitions(self, worker: int, workers: int) -> list[Partition]:
+        """One part after the other goes to the next worker."""
+        parts = enumerate(self._parts)
+        return [_ClockedPart(n, part, self._seconds, self._clock) for n, part in parts if n % workers == worker]
+
+
+_OVER = 1_000
+
+
+def _place(position: Position) -> tuple[int, int]:
+    if position is None:
+        return 0, 0
+    assert isinstance(position, list)
+    epoch, at = position
+    assert isinstance(epoch, int)
+    assert isinstance(at, int)
+    return epoch, at
+
+
+class _ClockedPart:
+    """Position: [epoch, numbers read]. Each epoch takes so many seconds, from the first read on."""
+
+    def __init__(self, number: int, part: Sequence[int], seconds: float, clock: Callable[[], float]) -> None:
+        self.name = f"part-{number}"
+        self._part, self._seconds, self._clock = part, seconds, clock
+        self._epoch = self._at = 0
+        self._ends = clock() + seconds
+
+    def read(self) -> Chunk | Wait | End:
+        """A number or two, or the end of an epoch."""
+        if self._at >= len(self._part):
+            return End()
+        if self._clock() >= self._ends:
+            self._epoch += 1
+            self._ends = self._clock() + self._seconds
+            return Chunk(self._epoch, None, [self._epoch, self._at])
+        return self._chunk(len(self._part))
+
+    def _chunk(self, end: int) -> Chunk:
+        begin, self._at = self._at, min(self._at + 2, end)
+        over = self._at == len(self._part)  # in whichever epoch
+        return Chunk(self._epoch, list(self._part[begin : self._at]), [_OVER if over else self._epoch, self._at])
+
+    def read_until(self, position: Position) -> Chunk | Wait | End:
+        """The same, up to a position."""
+        epoch, end = _place(position)
+        if end > len(self._part):
+            return End()
+        if self._at + 2 >= end:
+            self._epoch = epoch
+        return self._chunk(end)
+
+    def seek(self, position: Position) -> None:
+        """Go on where an epoch ended; the next one begins now."""
+        self._epoch, self._at = _place(position)
+        self._ends = self._clock() + self._seconds
+
+    def ack(self, position: Position) -> None:
+        """Numbers are kept."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Both(Gathering):
+    """Says in the end of each number in which epochs it came on either way: whatever these are, they must be the same ones."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self._numbers = range(numbers)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        if time == (INF,):
+            seen = self._kept.read(time)
+            ways = [(n, seen.get((n, 0)), seen.get((n, 1))) for n in self._numbers]
+            ctx.send([(n, len(one), one == two) for n, one, two in ways if one or two])
+            return
+        seen = self._kept.read(time)
+        new: dict[tuple[int, int], list[int]] = {}
+        for n, way in self.gathered(time):
+            new.setdefault((n, way), list(seen.get((n, way), []))).append(time[0])
+        self._kept.write(time, new)
+        ctx.notify_at((INF,))
+
+
+def by_the_clock() -> Dataflow:
+    """Epochs that a clock cuts: each number comes on two ways, over exchanges, once and in one and the same epoch."""
+    flow = Dataflow("by the clock")
+    parts = [range(0, 25), range(25, 50), range(50, 60)]
+    numbers = flow.source("in", Clocked(parts, 0.05))
+    totals = numbers.key_by(lambda n: n % 7).count(name="running").records().flat_map(lambda _: [])
+    one = numbers.exchange(by=lambda n: n // 2).map(lambda n: (n, 0))
+    two = numbers.map(lambda n: (n, 1), name="second way")
+    both = one.concat(two).concat(totals).exchange(by=lambda pair: pair[0]).unary("both", lambda: _Both(60))
+    both.capture("out")
+    return flow
+
+
 PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "long loop": long_loop,
     "fed loop": fed_loop,
@@ -767,4 +880,5 @@ PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "buffers": buffers,
     "eager": eager,
     "eager_in_between": eager_in_between,
+    "by the clock": by_the_clock,
 }

@@ -42,7 +42,7 @@ def numbers_before_they_are_reserved(patch: pytest.MonkeyPatch) -> None:
 def deciding(change: Callable[[Options, Any], Any]) -> Callable[[pytest.MonkeyPatch], None]:
     def patched(patch: pytest.MonkeyPatch) -> None:
         decide = Options.decide
-        patch.setattr(Options, "decide", lambda self, *args: change(self, decide(self, *args)))
+        patch.setattr(Options, "decide", lambda self, *args, **named: change(self, decide(self, *args, **named)))
 
     return patched
 

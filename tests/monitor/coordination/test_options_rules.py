@@ -304,7 +304,10 @@ for _name, _change in (
         "kept messages count",
         Change(Options, "decide", "held.kept[place][to]", "(9,)"),
     ),
-    ("what is done again is the same", Change(Options, "decide", "self.topology.repeats if memory else None", "None")),
+    (
+        "what is done again is the same",
+        Change(Options, "decide", "not memory or self.topology.repeats is None", "True"),
+    ),
     ("bounds of suppression stay", Change(Options, "held", "before or nothing_held", "nothing_held")),
 ):
     rule(_name, "survivors keep what they have", survivors, SPARED, _change)

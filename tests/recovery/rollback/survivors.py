@@ -14,6 +14,7 @@ from heapq import heapify, heappop, heappush
 from random import Random
 from typing import Any, TypeAlias
 
+from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
 from recovery.kept import KeptMessages, Suppression
 from recovery.layout import EdgeInfo
@@ -69,7 +70,7 @@ class Program:
     operators: tuple[Operator, ...]
     edges: tuple[Edge, ...]
     clock: bool = False
-    """The source cuts its epochs by the clock: done again they differ, unless their ends are recorded elsewhere."""
+    """The source cuts its epochs by the clock: done again they differ, unless others know where they ended."""
 
 
 def totals(rows: Rows, upto: Rows, random: Random) -> Rows:
@@ -161,6 +162,11 @@ class Process:
         self.ahead: dict[tuple[int, int], list[Message]] = defaultdict(list)
         self.ends: list[int] = []
         """Of the source: where each epoch that it has read ends."""
+        self.begin = 0
+        """The first of these epochs that this process has read itself."""
+        self.again: dict[int, int] = {}
+        """Epochs that end as others know them."""
+        self.known = KnownEnds()
         self.over = False
         self.delivered: list[dict[int, Time]] = [{} for _ in range(count)]
         """The greatest time by edge. Those of its sender do not matter: over-estimates are safe."""
@@ -181,8 +187,6 @@ class Monitor:
     low: list[Bound]
     suppression: Suppression
     completed: dict[int, Bound] = field(default_factory=dict)
-    recorded: dict[int, list[int]] = field(default_factory=dict)
-    """The ends of the epochs of each source that are known outside its worker."""
 
 
 class Job:
@@ -209,6 +213,8 @@ class Job:
         self.handled = 0
         self.spared = 0
         """Processors of survivors that kept more than the dead came back with."""
+        self.known = KnownEnds()
+        """What the living knew at the last decision."""
         self.edges: list[PhysicalEdge] = []
         self.physical: list[tuple[int, int, int]] = []
         """Of each of `edges`: number of the edge, sending and receiving worker."""
@@ -227,7 +233,6 @@ class Job:
             lows,
             Suppression([[nothing(o.depth) for o in program.operators] for _ in range(workers)]),
             dict(enumerate(lows)),
-            {u: [] for u in range(workers)},
         )
 
     def is_chain(self, p: int) -> bool:
@@ -301,8 +306,8 @@ class Job:
         before = process.ends[-1] if t else 0
         if not self.program.clock:
             end = before + len(self.data[u][t])
-        elif t < len(self.monitor.recorded[u]):
-            end = self.monitor.recorded[u][t]
+        elif t in process.again:
+            end = process.again[t]
         else:
             rest = len(self.all_rows[u]) - before
             end = before + (rest if t + 1 == self.epochs else self.random.randrange(min(rest, 4) + 1))
@@ -382,6 +387,8 @@ class Job:
             for e, edge in enumerate(self.program.edges):
                 for v in range(self.workers):
                     process.kept.forget((e, v), low[edge.target * self.workers + v])
+            for v in range(self.workers):
+                process.known.collect((v, 0), low[v][0])
 
     def options(self, flat: int) -> list[Checkpoint]:
         return [each for each in self.monitor.chains[flat] if each.bound >= self.monitor.low[flat]]
@@ -417,14 +424,20 @@ class Job:
         floor = self.monitor.low[flat]
         return Live(upto, delivered, notified, tuple(discards), (False,) * len(discards), floor, kept)
 
-    def repeats(self) -> list[Bound]:
+    def own_ends(self, u: int, upto: int) -> EpochEnds:
+        """What the source of a worker has to tell."""
+        process = self.processes[u]
+        ends = tuple(enumerate(process.ends[:upto]))[process.begin :]
+        return EpochEnds(u, 0, min(process.begin, upto), upto, (("rows", ends),))
+
+    def repeats(self, dead: set[int]) -> list[Bound]:
         """How far each processor does the same again."""
         found = []
         for p, operator in enumerate(self.program.operators):
             for u in range(self.workers):
                 bound = everything(operator.depth) if operator.repeats else nothing(operator.depth)
                 if p == 0 and self.program.clock:
-                    bound = (len(self.monitor.recorded[u]),)
+                    bound = (self.known.repeats((u, 0), self.monitor.low[u][0], u in dead),)
                 found.append(bound)
         return found
 
@@ -443,7 +456,11 @@ class Job:
             self.live(flat) if flat % self.workers not in dead else self.failed(flat)
             for flat in range(len(self.monitor.low))
         ]
-        found = self.decide(processors)
+        alive = [u for u in range(self.workers) if u not in dead]
+        for u in alive:
+            self.processes[u].known.hear(self.own_ends(u, len(self.processes[u].ends)))
+        self.known = KnownEnds(each for u in alive for each in self.processes[u].known.all())
+        found = self.decide(processors, dead)
         if not self.program.clock and self.budget == UNLIMITED and all(o.repeats for o in self.program.operators):
             self.keep_what_they_have(processors, found)
         decision = [found[u :: self.workers] for u in range(self.workers)]
@@ -464,6 +481,12 @@ class Job:
         for u in range(self.workers):
             for p in range(len(self.program.operators)):
                 self.restore(u, p, decision[u][p], u in dead)
+        self.known.decided(decision)
+        for u, process in enumerate(self.processes):
+            process.known = KnownEnds(self.known.all())
+            mine = self.known.of((u, 0))
+            if decision[u][0] is not None:
+                process.again = {} if mine is None else dict(mine.partitions[0][1])
         for u in range(self.workers):
             self.refill(u, decision, dead)
 
@@ -482,9 +505,9 @@ class Job:
             kept = min(everything(1)[0] if bound is None else bound[0] for bound in found[u :: self.workers])
             assert not mine or kept >= max(complete, came_back), f"worker {u} lost what it has"
 
-    def decide(self, processors: list[Restorable]) -> list[Bound | None]:
+    def decide(self, processors: list[Restorable], dead: set[int]) -> list[Bound | None]:
         while True:
-            found = solve(self.edges, processors, self.monitor.low, self.repeats())
+            found = solve(self.edges, processors, self.monitor.low, self.repeats(dead))
             stuck = [
                 flat
                 for flat, bound in enumerate(found)
@@ -512,7 +535,8 @@ class Job:
             saved = next((each for each in self.monitor.chains.get(flat, ()) if each.bound == bound), None)
             if saved is not None:
                 process.state[p] = {t: list(rows) for t, rows in saved.state.items()}
-                process.ends = list(saved.ends) if p == 0 else process.ends
+                if p == 0:
+                    process.ends, process.begin = list(saved.ends), bound[0]
                 for channel, messages in saved.ahead.items():
                     process.ahead[channel] = list(messages)
             else:
@@ -616,10 +640,10 @@ class Job:
     def housekeeping(self) -> bool:
         random = self.random
         u = random.randrange(self.workers)
-        if self.program.clock and random.random() < 0.7:
-            mine = self.processes[u].ends
-            if len(mine) > len(self.monitor.recorded[u]):
-                self.monitor.recorded[u] = mine[: random.randrange(len(self.monitor.recorded[u]), len(mine) + 1)]
+        if self.program.clock:
+            v, some = random.randrange(self.workers), random.random() < 0.7
+            told = random.randrange(len(self.processes[u].ends) + 1) if some else 0
+            self.processes[v].known.hear(self.own_ends(u, told))
         self.frontiers()
         count = len(self.program.operators)
         done = min(min(self.upto(v, p)[0] for p in range(count)) for v in range(self.workers))

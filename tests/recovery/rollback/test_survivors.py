@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.kept import KeptMessages, Suppression
 from tests.recovery.rollback.survivors import PROGRAMS, UNLIMITED, Job, check
 from tests.support.mutation import Change, Rules
@@ -93,10 +94,31 @@ rule(
 )
 rule(
     "clock",
-    "epochs that were cut by the clock are the same only where their ends are recorded elsewhere",
+    "epochs that were cut by the clock are the same only where others know their ends",
     "clock",
     2,
     Change(Job, "repeats", "self.program.clock", "False"),
+)
+rule(
+    "clock, again",
+    "epochs whose ends are known are read again as they were",
+    "clock",
+    3,
+    Change(Job, "read", "t in process.again", "False"),
+)
+rule(
+    "clock, from W on",
+    "ends are of use where none is missing since W",
+    "clock",
+    127,
+    Change(KnownEnds, "repeats", "known.begin <= low", "True"),
+)
+rule(
+    "clock, without a gap",
+    "ends that were told before a gap are of no use behind it",
+    "clock",
+    127,
+    Change(EpochEnds, "joined", "other.begin > self.upto or self.begin > other.upto", "False"),
 )
 rule(
     "within a worker",
@@ -143,7 +165,7 @@ rule(
     "notified by who is ahead",
     "who came back ahead has acted on what it came back with",
     "clock",
-    33,
+    909,
     Change(
         Job,
         "live",

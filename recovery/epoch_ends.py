@@ -1,0 +1,121 @@
+"""The ends of epochs that a clock has cut: with them a source that is read again puts the same records into the same epochs.
+
+A source that counts its records repeats by itself. One that asks the clock does only where somebody outside its worker
+knows where its epochs ended. So its worker tells all others, before they hear that an epoch is over: whoever has completed an
+epoch knows its ends. After a failure the living say what they know, it becomes part of the decision, and the source is read
+again up to there as it was read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from recovery.metadata import Bound
+from timely.data.codec.typed import Typed
+
+Key: TypeAlias = tuple[int, int]
+"""A worker and the source, as a processor of its layout."""
+
+
+class EpochEnds(msgspec.Struct, frozen=True, array_like=True):
+    """The positions at which the epochs from `begin` on, before `upto`, end in each partition of a source on a worker.
+
+    Epochs that are not named have no records. `alone`: nobody but the process that has read them can read them again.
+
+    >>> first = EpochEnds(0, 0, 0, 2, (("a", ((0, 5), (1, 8))),))
+    >>> first.joined(EpochEnds(0, 0, 2, 4, (("a", ((3, 9),)),))).since(1)
+    EpochEnds(worker=0, processor=0, begin=1, upto=4, partitions=(('a', ((1, 8), (3, 9))),), alone=False)
+    """
+
+    worker: int
+    processor: int
+    begin: int
+    upto: int
+    partitions: tuple[tuple[str, tuple[tuple[int, Any], ...]], ...] = ()
+    alone: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.worker, self.processor
+
+    def joined(self, other: EpochEnds) -> EpochEnds:
+        """Both, if no epoch is missing between them; otherwise the later one."""
+        if other.begin > self.upto or self.begin > other.upto:
+            return max(self, other, key=lambda each: each.begin)
+        ends: dict[str, dict[int, Any]] = {}
+        for name, found in (*self.partitions, *other.partitions):
+            ends.setdefault(name, {}).update(found)
+        return EpochEnds(
+            *self.key,
+            min(self.begin, other.begin),
+            max(self.upto, other.upto),
+            tuple((name, tuple(sorted(found.items(), key=lambda each: each[0]))) for name, found in ends.items()),
+            self.alone or other.alone,
+        )
+
+    def since(self, epoch: int) -> EpochEnds:
+        """Without the epochs before `epoch`."""
+        if epoch <= self.begin:
+            return self
+        partitions = tuple((name, tuple(each for each in ends if each[0] >= epoch)) for name, ends in self.partitions)
+        return EpochEnds(*self.key, min(epoch, self.upto), self.upto, partitions, self.alone)
+
+
+class KnownEnds:
+    """The ends of epochs that somebody knows, of any worker."""
+
+    def __init__(self, told: Iterable[EpochEnds] = ()) -> None:
+        self._known: dict[Key, EpochEnds] = {}
+        for each in told:
+            self.hear(each)
+
+    def hear(self, told: EpochEnds) -> None:
+        """Somebody tells of more."""
+        known = self._known.get(told.key)
+        self._known[told.key] = told if known is None else known.joined(told)
+
+    def of(self, key: Key) -> EpochEnds | None:
+        """Those of a source; None if nothing is known of it."""
+        return self._known.get(key)
+
+    def all(self) -> tuple[EpochEnds, ...]:
+        """Everything that is known."""
+        return tuple(self._known[key] for key in sorted(self._known))
+
+    def collect(self, key: Key, epoch: int) -> None:
+        """A source is never read again from before `epoch`."""
+        known = self._known.get(key)
+        if known is not None:
+            self._known[key] = known.since(epoch)
+
+    def repeats(self, key: Key, low: int, gone: bool) -> int:
+        """The epoch up to which a source that is never read again from before `low` does the same again; 0 for none.
+
+        `gone`: the process that has read it is no more.
+        """
+        known = self._known.get(key)
+        return known.upto if known is not None and known.begin <= low and not (gone and known.alone) else 0
+
+    def decided(self, bounds: Sequence[Sequence[Bound | None]]) -> None:
+        """`bounds[worker][processor]` is decided: where a source is read again from before what is known, that is void."""
+        for (worker, processor), known in list(self._known.items()):
+            bound = bounds[worker][processor]
+            if bound is not None and known.begin > bound[0]:
+                del self._known[worker, processor]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: Typed[tuple[EpochEnds, ...]] = Typed("the ends of epochs in a frame", tuple[EpochEnds, ...])
+
+
+def encode_ends(ends: Iterable[EpochEnds]) -> bytes:
+    """As bytes, for a frame."""
+    return _encoder.encode(tuple(ends))
+
+
+def decode_ends(data: bytes) -> tuple[EpochEnds, ...]:
+    """The ends again. Raises ProtocolError for anything else."""
+    return _decoder.decode(data)
