@@ -4,6 +4,7 @@ What lies in a region's folder is named so that it can be swept without asking a
 by the worker that reads them.
 
     in/<epoch>-<input>-<worker>-<unique>.parquet        out/<epoch>-<unique>-<attempt>/<number>.w<worker>.parquet
+    in/<epoch>.tables
 """
 
 from __future__ import annotations
@@ -112,12 +113,12 @@ def write_input(
     folder: Path, name: str, epoch: int, worker: int, tables: Sequence[pa.Table], durable: bool = True
 ) -> str:
     """Write tables of one schema into a new file; its path. If `durable`, it is on the disk when this returns."""
-    return _write(folder, f"{epoch:0{_DIGITS}}-{name}-{worker}", tables, durable)
+    return _write(folder, f"{named_by(epoch)}-{name}-{worker}", tables, durable)
 
 
 def merge_inputs(folder: Path, name: str, epoch: int, paths: Sequence[str], durable: bool) -> str:
     """Write the rows of files of one schema into a new file, of epoch `epoch`; its path. Not all are in memory at once."""
-    return _write(folder, f"{epoch:0{_DIGITS}}-{name}-merged", _gathered(paths), durable)
+    return _write(folder, f"{named_by(epoch)}-{name}-merged", _gathered(paths), durable)
 
 
 def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -> str:
@@ -153,6 +154,22 @@ def _gathered(paths: Iterable[str]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(batches)
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Make a file, durable, with all of its content or not at all."""
+    unfinished = path.with_name(f"{path.name}.part")
+    with unfinished.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    sync_folder(path.parent)
+
+
+def named_by(epoch: int) -> str:
+    """An epoch as the names of files begin with it."""
+    return f"{epoch:0{_DIGITS}}"
+
+
 def epoch_of(path: Path) -> int:
     """The epoch of an input file, by its name."""
     return int(path.name[:_DIGITS])
@@ -185,13 +202,14 @@ def read_output(path: str) -> pa.Table:
 
 def output_name(epoch: int) -> str:
     """The name of a folder for the output of an epoch, which no other run has."""
-    return f"{epoch:0{_DIGITS}}-{uuid.uuid4().hex}"
+    return f"{named_by(epoch)}-{uuid.uuid4().hex}"
 
 
 def sweep_inputs(folder: Path, sweep: Sweep) -> None:
-    """Remove the input files that nobody can need any more."""
-    for path in folder.glob("*.parquet"):
-        if sweep.takes(epoch_of(path), str(path)):
+    """Remove the input files that nobody can need any more, and lists of files for runs that are never done again."""
+    for path in folder.glob("[0-9]*"):
+        epoch = epoch_of(path)
+        if sweep.takes(epoch, str(path)) if path.suffix == ".parquet" else epoch <= sweep.upto:
             with suppress(FileNotFoundError):
                 path.unlink()
 

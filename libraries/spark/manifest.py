@@ -45,8 +45,21 @@ class ManifestEntry(NamedTuple):
     """The files whose rows are in this one."""
 
 
-Manifested: TypeAlias = tuple[int, list[ManifestEntry], list[tuple[str, bytes]]]
-"""A run, as gather sends it to compute: its first epoch, the entries of its files, the schema of each input."""
+class PinnedFile(NamedTuple):
+    """A file of a table, as it was when it was listed."""
+
+    base: str
+    """The folder below which a folder `name=value` is a column."""
+    path: str
+    size: int
+    """In bytes."""
+    modified: int
+    """In nanoseconds."""
+
+
+Manifested: TypeAlias = tuple[int, list[ManifestEntry], list[tuple[str, bytes]], list[tuple[str, list[PinnedFile]]]]
+"""A run, as gather sends it to compute: its first epoch, the entries of its files, the schema of each input, and of each table
+that is a folder the files."""
 
 
 @dataclass(frozen=True, slots=True)

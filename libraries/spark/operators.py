@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +25,8 @@ import pyarrow as pa
 from libraries.spark import files
 from libraries.spark.errors import SparkError
 from libraries.spark.left_out import LeftOut
-from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, entries_of
+from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, PinnedFile, entries_of
+from libraries.spark.pinned import pin_once
 from libraries.spark.placement import home, keys_of
 from libraries.spark.schemas import read_schema, write_schema
 from libraries.spark.sweeping import Named, Sweep, last_epoch, named
@@ -48,9 +49,15 @@ class Runner(Protocol):
         """Begin to start it, and return at once."""
 
     def run(
-        self, context: JobContext, inputs: Mapping[str, tuple[bytes, list[str]]], output: str
+        self,
+        context: JobContext,
+        inputs: Mapping[str, tuple[bytes, list[str]]],
+        tables: Mapping[str, Sequence[PinnedFile]],
+        output: str,
     ) -> tuple[tuple[str, int], ...]:
-        """Run it over `inputs` (schema and files by name); the files that it wrote under `output`, each with its rows.
+        """Run it over `inputs` (schema and files by name) and `tables` (files by name).
+
+        Returns the files that it wrote under `output`, each with its rows.
 
         Raises SparkError if it cannot be done.
         """
@@ -116,20 +123,28 @@ class Spill(Operator):
 class Gather(Operator):
     """Keeps the manifest, and sends the files of each run when its epoch is complete. On one worker.
 
-    What is to be merged is merged before, outside the worker, and the runs that are due meanwhile wait: so no run that is sent
-    later names a file whose place another has taken.
+    What is to be merged is merged before, outside the worker, where the files of `tables` (paths by name) are listed, too. The
+    runs that are due meanwhile wait: so no run that is sent later names a file whose place another has taken.
     """
 
-    transient = ("_merging", "_waiting")
+    transient = ("_preparing", "_waiting")
 
-    def __init__(self, region: str, calendar: Calendar, names: Iterable[str], schemas: Mapping[str, bytes]) -> None:
+    def __init__(
+        self,
+        region: str,
+        calendar: Calendar,
+        names: Iterable[str],
+        schemas: Mapping[str, bytes],
+        tables: Mapping[str, str],
+    ) -> None:
         self._region = region
         self._calendar = calendar
         self._names = list(names)
+        self._tables = dict(tables)
         self._declared = {name: (-1, schema) for name, schema in schemas.items()}
-        self._merging = False
+        self._preparing = False
         self._waiting: deque[Capability] = deque()
-        """Of what is due while files are merged."""
+        """Of what is due while a run is prepared."""
         self._manifest = Manifest(calendar)
         self.state = self._manifest
 
@@ -145,27 +160,34 @@ class Gather(Operator):
         ctx.notify_at((self._calendar.due(time[0]),))
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        if self._merging or self._manifest.ripe(time[0]):
+        if self._preparing or self._tables or self._manifest.ripe(time[0]):
             self._waiting.append(ctx.retain())
             self._next()
         else:
-            self._send(ctx, time)
+            self._send(ctx, time, [])
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
-        self._merging = False
-        if result:
-            self._manifest.add(time, result)
-        self._send(ctx, time)
+        self._preparing = False
+        merged, pinned = result
+        if merged:
+            self._manifest.add(time, merged)
+        self._send(ctx, time, pinned)
         self._next()
 
     def _next(self) -> None:
-        """Merge what is ripe for the run that has waited longest, unless files are merged already."""
-        if self._waiting and not self._merging:
-            self._merging = True
+        """Prepare the run that has waited longest, unless one is prepared already."""
+        if self._waiting and not self._preparing:
+            self._preparing = True
             capability = self._waiting.popleft()
             epoch = capability.time[0]
             ripe = self._manifest.ripe(epoch)
-            capability.start(lambda context: self._merge(context, epoch, ripe), context=True)
+
+            def job(context: JobContext) -> Any:
+                folder = context.folder(f"{self._region}/in")
+                pinned = pin_once(folder, epoch, self._tables, context.durable) if self._tables else []
+                return self._merge(context, epoch, ripe), pinned
+
+            capability.start(job, context=True)
             capability.drop()
 
     def _merge(self, context: JobContext, epoch: int, ripe: list[list[ManifestEntry]]) -> list[ManifestEntry]:
@@ -180,7 +202,7 @@ class Gather(Operator):
             merged.append(ManifestEntry(name, path, rows, os.stat(path).st_size, entries[0].schema, paths))
         return merged
 
-    def _send(self, ctx: Context, time: Time) -> None:
+    def _send(self, ctx: Context, time: Time, pinned: list[tuple[str, list[PinnedFile]]]) -> None:
         first = self._calendar.first(time[0])
         known = {**self._manifest.schemas(), **self._declared}
         unknown = [name for name in self._names if name not in known]
@@ -192,7 +214,7 @@ class Gather(Operator):
                 + "}"
             )
         schemas = [(name, known[name][1]) for name in self._names]
-        run: Manifested = (first, self._manifest.entries(first, time[0]), schemas)
+        run: Manifested = (first, self._manifest.entries(first, time[0]), schemas, pinned)
         ctx.send([run])
 
 
@@ -281,10 +303,10 @@ class Compute(Operator):
         """In a thread of the driver: None if it is too early."""
         if self._pace is not None and not self._pace.begin(always):
             return None
-        _, entries, schemas = run
+        _, entries, schemas, pinned = run
         inputs = {name: (schema, [entry.path for entry in entries if entry.input == name]) for name, schema in schemas}
         output = context.folder(f"{self._region}/out") / files.output_name(epoch)
-        written = self._runner.run(context, inputs, str(output))
+        written = self._runner.run(context, inputs, dict(pinned), str(output))
         shares = files.deal_out(context, written, workers)
         files.sweep_inputs(context.folder(f"{self._region}/in"), sweep)
         keys = keys_of(workers)

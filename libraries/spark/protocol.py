@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from libraries.spark.manifest import PinnedFile
 from timely.data.codec.typed import Typed
 
 
@@ -28,7 +29,8 @@ class Frames(msgspec.Struct, frozen=True):
 class RunTask(msgspec.Struct, tag=True, frozen=True):
     """To the child: run `function` (a pickle) or `sql` over `inputs`, and write what comes out into the folder `output`.
 
-    `tables` is a pickle of what else the function or query may use, by name. Files hold at most `rows` rows.
+    `tables` is a pickle of what else the function or query may use, by name, and `pinned` are tables whose files are
+    known. Files hold at most `rows` rows.
     """
 
     number: int
@@ -37,6 +39,7 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
     sql: str | None
     inputs: tuple[Frames, ...]
     tables: bytes
+    pinned: tuple[tuple[str, tuple[PinnedFile, ...]], ...]
     output: str
     rows: int
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from libraries.spark.errors import SparkError
 from libraries.spark.files import carried_schema
 from libraries.spark.manifest import Calendar, Over
 from libraries.spark.operators import Compute, Gather, Read, Runner, Spill
+from libraries.spark.pinned import local_path
 from libraries.spark.placement import HOME
 from libraries.spark.schemas import write_schema
 from libraries.spark.session import SparkOptions
@@ -57,6 +59,7 @@ def batch(
             epochs. With a period "new" is not possible. There is no run where nothing has come since the last.
         tables: DataFrames that are there already, by name: a path of Parquet files, a function from a SparkSession to a
             DataFrame, or a small table: of Polars, pandas or Arrow, or a Spark DataFrame of the caller's own, which is copied.
+            Of a path, each run has its own list of files, made when its epoch is complete; each attempt at the run reads those.
         schemas: the columns of inputs that may have no rows yet when the others have.
         options: where Spark runs, and what is expected of it.
         checkpoint: how often the list of files is saved: what `every` is to the policy `Lazy`.
@@ -71,6 +74,7 @@ def batch(
     first = _checked(streams, what, tables or {})
     name = name or first.graph.fresh_name("spark")
     period, calendar = _calendar(every, over)
+    paths, others = _tables(tables or {})
     declared = {}
     for each, schema in (schemas or {}).items():
         if each not in streams or not isinstance(schema, pa.Schema):
@@ -81,7 +85,7 @@ def batch(
     if runner is None:
         from libraries.spark.runner import SparkRunner
 
-        runner = SparkRunner(name, what, {key: _table(key, table) for key, table in (tables or {}).items()}, options)
+        runner = SparkRunner(name, what, others, options)
     spilled = None
     for each, stream in streams.items():
         spill = view(stream, Stream).unary(
@@ -95,9 +99,9 @@ def batch(
     assert spilled is not None
     gathered = spilled.unary(
         f"{name}-gather",
-        lambda: Gather(name, calendar, streams, declared),
+        lambda: Gather(name, calendar, streams, declared, paths),
         Exchange(key=lambda _: HOME),
-        holds=calendar.over == "all",  # while it merges
+        holds=calendar.over == "all" or bool(paths),  # while it merges, and while it lists files
     ).policy(Lazy(every=checkpoint, log_outputs=True))
     periodic = period is not None  # then it remembers a run that was left out
     computed = gathered.unary(
@@ -167,12 +171,20 @@ def _carried(schema: pa.Schema) -> pa.Schema:
         raise GraphError(f"{user_site()}: {error}") from error
 
 
+def _tables(tables: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """The paths among the tables, and all others in a form that travels."""
+    paths = {name: os.fspath(what) for name, what in tables.items() if isinstance(what, str | os.PathLike)}
+    for name, path in paths.items():
+        try:
+            local_path(path)
+        except SparkError as error:
+            raise GraphError(f"{user_site()}: table {name!r}: {error}") from error
+    return paths, {name: _table(name, what) for name, what in tables.items() if name not in paths}
+
+
 def _table(name: str, what: Any) -> Any:
-    """A table of the caller's, in a form that travels."""
-    if isinstance(what, str) or (callable(what) and not hasattr(what, "to_arrow")):
+    if callable(what) and not hasattr(what, "to_arrow"):
         return what
-    if hasattr(what, "__fspath__"):
-        return str(what)
     if isinstance(what, pa.Table):
         return what
     for method in ("toArrow", "to_arrow"):  # of Spark, of Polars

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -13,9 +14,13 @@ import cloudpickle
 from libraries.spark.errors import SparkError
 from libraries.spark.files import FILE_ROWS
 from libraries.spark.host import Files, SparkHost, host_of
+from libraries.spark.manifest import PinnedFile
 from libraries.spark.protocol import Frames, RunTask
 from libraries.spark.session import SparkOptions
 from timely.operators.base import JobContext
+
+_packing = threading.Lock()
+"""Which modules are packed whole is known for the whole process, and regions are packed in threads of their own."""
 
 
 class SparkRunner:
@@ -39,8 +44,14 @@ class SparkRunner:
         """Begin to start Spark, and return at once."""
         self.host.warm()
 
-    def run(self, context: JobContext, inputs: Mapping[str, tuple[bytes, list[str]]], output: str) -> Files:
-        """Run it over the files of `inputs`. Raises SparkError if that cannot be done."""
+    def run(
+        self,
+        context: JobContext,
+        inputs: Mapping[str, tuple[bytes, list[str]]],
+        tables: Mapping[str, Sequence[PinnedFile]],
+        output: str,
+    ) -> Files:
+        """Run it over the files of `inputs` and `tables`. Raises SparkError if that cannot be done."""
         if self._packed is None:  # not before: what the function refers to may be defined after the dataflow
             function = pack(self._what, "the function") if callable(self._what) else None
             self._packed = function, pack(self._tables, "tables=")
@@ -51,6 +62,7 @@ class SparkRunner:
             sql=None if callable(self._what) else self._what,
             inputs=tuple(Frames(name, schema, tuple(files)) for name, (schema, files) in inputs.items()),
             tables=self._packed[1],
+            pinned=tuple((name, tuple(files)) for name, files in tables.items()),
             output=output,
             rows=FILE_ROWS,
         )
@@ -62,16 +74,17 @@ def pack(what: Any, called: str) -> bytes:
 
     Raises SparkError for what cannot be pickled.
     """
-    modules = [module for each in _functions(what) if (module := _own_module(each)) is not None]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        packed: bytes = cloudpickle.dumps(what)
-    except Exception as error:
-        raise SparkError(f"{called} cannot be sent to Spark: {type(error).__name__}: {error}") from error
-    finally:
+    modules = {module for each in _functions(what) if (module := _own_module(each)) is not None}
+    with _packing:
         for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            packed: bytes = cloudpickle.dumps(what)
+        except Exception as error:
+            raise SparkError(f"{called} cannot be sent to Spark: {type(error).__name__}: {error}") from error
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
     return packed
 
 

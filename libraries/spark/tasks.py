@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 import re
 import threading
@@ -25,7 +26,9 @@ from pyspark.errors.exceptions.captured import (
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 
+from libraries.spark import pinned
 from libraries.spark.errors import SparkError
+from libraries.spark.manifest import PinnedFile
 from libraries.spark.protocol import Frames, RunTask
 from libraries.spark.schemas import read_schema
 
@@ -54,7 +57,8 @@ class Tasks:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._sessions: dict[str, SparkSession] = {}
-        self._tables: dict[str, tuple[bytes, dict[str, DataFrame]]] = {}
+        self._tables: dict[str, tuple[bytes, dict[str, Any]]] = {}
+        """Of each region its tables, as a pickle and as they were in it; those that are small are DataFrames already."""
         self._running: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
@@ -72,6 +76,7 @@ class Tasks:
             frame = self._frame(session, task)
             check_types(frame)
             frame.write.option("maxRecordsPerFile", task.rows).parquet(task.output)
+            _check(task)  # what was read is what was listed
         except BaseException:
             with self._lock:  # the next attempt gets a fresh one
                 self._sessions.pop(task.region, None)
@@ -110,8 +115,9 @@ class Tasks:
 
     def _frame(self, session: SparkSession, task: RunTask) -> DataFrame:
         """The DataFrame of the user's function or query."""
+        _check(task)
         frames = {each.name: _read(session, each) for each in task.inputs}
-        tables = self._tables_of(session, task)
+        tables = self._tables_of(session, task) | {name: _pinned(session, files) for name, files in task.pinned}
         for name, frame in (frames | tables).items():
             frame.createOrReplaceTempView(name)
         if task.sql is not None:
@@ -120,13 +126,16 @@ class Tasks:
         return call(cloudpickle.loads(task.function), *frames.values(), **tables)
 
     def _tables_of(self, session: SparkSession, task: RunTask) -> dict[str, DataFrame]:
-        """The other tables of the region, made once a session."""
+        """The other tables of the region. A small one is made once a session; a function is called by each run."""
         known = self._tables.get(task.region)
-        if known is not None and known[0] == task.tables:
-            return known[1]
-        made = {name: _table(session, name, what) for name, what in cloudpickle.loads(task.tables).items()}
-        self._tables[task.region] = task.tables, made
-        return made
+        if known is None or known[0] != task.tables:
+            unpacked = cloudpickle.loads(task.tables).items()
+            made = {name: what if callable(what) else session.createDataFrame(what) for name, what in unpacked}
+            known = self._tables[task.region] = task.tables, made
+        return {
+            name: what if isinstance(what, DataFrame) else _made_by(what, session, name)
+            for name, what in known[1].items()
+        }
 
 
 def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
@@ -216,17 +225,25 @@ def _read(session: SparkSession, frames: Frames) -> DataFrame:
     return session.read.schema(schema).parquet(*frames.files)
 
 
-def _table(session: SparkSession, name: str, what: Any) -> DataFrame:
-    if isinstance(what, str):
-        return session.read.parquet(what)
-    if callable(what):
-        made = what(session)
-        if not isinstance(made, DataFrame):
-            raise SparkError(
-                f"the function for the table {name!r} returned {type(made).__name__}, not a Spark DataFrame"
-            )
-        return made
-    return session.createDataFrame(what)
+def _check(task: RunTask) -> None:
+    for name, files in task.pinned:
+        pinned.check(name, files)
+
+
+def _pinned(session: SparkSession, files: tuple[PinnedFile, ...]) -> DataFrame:
+    """The files of a table; folders `name=value` are columns."""
+    parts = []
+    for base in dict.fromkeys(file.base for file in files):
+        paths = [file.path for file in files if file.base == base]
+        parts.append(session.read.option("basePath", base).parquet(*paths))
+    return functools.reduce(DataFrame.unionByName, parts)
+
+
+def _made_by(function: Any, session: SparkSession, name: str) -> DataFrame:
+    made = function(session)
+    if not isinstance(made, DataFrame):
+        raise SparkError(f"the function for the table {name!r} returned {type(made).__name__}, not a Spark DataFrame")
+    return made
 
 
 def check_types(frame: DataFrame) -> None:

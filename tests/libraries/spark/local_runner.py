@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,10 @@ from timely.operators.base import JobContext
 
 
 class LocalRunner:
-    """Reads and writes files as Spark does. `ran` has the output folder of each run, in which its epoch is."""
+    """Reads and writes files as Spark does.
+
+    Of each run `ran` has the epoch, and `tables` the files of its tables; `before` is told of both.
+    """
 
     def __init__(self, function: Callable[..., pa.Table], rows: int = 3) -> None:
         self.function = function
@@ -21,6 +25,8 @@ class LocalRunner:
         self.ran: list[int] = []
         self.warmed = 0
         self.before: Callable[[int], None] = lambda epoch: None
+        self.tables: list[Mapping[str, Any]] = []
+        """Of each run that has begun."""
         self._lock = threading.Lock()
 
     def __deepcopy__(self, memo: object) -> LocalRunner:
@@ -31,10 +37,11 @@ class LocalRunner:
         self.warmed += 1
 
     def run(
-        self, context: JobContext, inputs: Mapping[str, tuple[bytes, list[str]]], output: str
+        self, context: JobContext, inputs: Mapping[str, tuple[bytes, list[str]]], tables: Mapping[str, Any], output: str
     ) -> tuple[tuple[str, int], ...]:
-        """Run the function."""
+        """Run the function, which is not given the tables."""
         epoch = int(Path(output).name.split("-")[0])
+        self.tables.append(tables)
         self.before(epoch)
         tables = []
         for schema, files in inputs.values():

@@ -79,11 +79,11 @@ def test_files_stay_few_however_many_epochs_there_are(
     there: list[int] = []
 
     class Counted(LocalRunner):
-        def run(self, context: Any, inputs: Any, output: str) -> Any:
+        def run(self, context: Any, inputs: Any, tables: Any, output: str) -> Any:
             named.append(sum(len(paths) for _, paths in inputs.values()))
             folder = Path(output).parent.parent / "in"
             there.append(len(os.listdir(folder)))
-            return super().run(context, inputs, output)
+            return super().run(context, inputs, tables, output)
 
     runner = Counted(totals)
     flow = program(batches, runner, over="all")
@@ -164,7 +164,7 @@ def test_merged_file_has_the_rows_of_all_in_groups_that_are_worth_it(
 
 
 def run_of(*paths: str) -> Any:
-    return 0, [ManifestEntry("in", path, 1, 1, b"") for path in paths], []
+    return 0, [ManifestEntry("in", path, 1, 1, b"") for path in paths], [], []
 
 
 def test_file_goes_only_when_no_run_that_may_come_again_names_it() -> None:
@@ -184,5 +184,5 @@ def test_file_goes_only_when_no_run_that_may_come_again_names_it() -> None:
         *(True, False),
     ]
     assert named_.at(5) is None  # forgotten: it is never asked for less than before
-    window = Sweep(9, 7, named(8, (7, [], [])))
+    window = Sweep(9, 7, named(8, (7, [], [], [])))
     assert [window.takes(epoch, "x") for epoch in (6, 7, 8, 9)] == [True, True, True, False]

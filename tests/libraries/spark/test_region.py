@@ -142,6 +142,36 @@ def test_run_whose_output_is_durable_is_never_done_again(monkeypatch: pytest.Mon
     assert again > 0  # what was not safe is done again: the faults did hit
 
 
+@pytest.mark.parametrize("over", ["new", "all"])
+def test_run_that_is_done_again_reads_the_files_of_a_table_that_it_was_given_however_the_folder_changes(
+    over: Any, tmp_path: Path
+) -> None:
+    again = left = 0
+    for seed in range(4):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        runner = LocalRunner(totals)
+        flow = functools.partial(program, SOME, runner, over=over, tables={"names": folder})
+        world = World(flow, 2, seed)
+        pinned: dict[int, Any] = {}
+
+        def before(epoch: int, folder: Path = folder, pinned: Any = pinned, tables: Any = runner.tables) -> None:
+            nonlocal again
+            given = tables[-1]["names"]
+            assert all(file.base == str(folder) for file in given)
+            again += epoch in pinned
+            assert given == pinned.setdefault(epoch, given)
+            (folder / f"{len(tables)}").write_bytes(b"more")
+
+        (folder / "0").write_bytes(b"one")
+        runner.before = before
+        world.run()
+        assert len({len(tables["names"]) for tables in runner.tables}) > 6  # later runs see what has come
+        left += len(list(world._files.path.rglob("*.tables")))
+    assert again > 0
+    assert left < 4 * 12  # of what is safe they go
+
+
 def durable_upto(world: World) -> int:
     """Up to where compute was safe when its worker last heard: the state that it is told of, on any living process."""
     found = 0

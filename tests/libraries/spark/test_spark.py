@@ -123,6 +123,65 @@ def test_regions_in_a_chain_and_beside_each_other_share_one_spark_and_output_is_
     assert max(sizes) <= 65_536
 
 
+def _grown(folder: Path) -> None:
+    """One more file for a table."""
+    part = folder / f"part={len(list(folder.glob('part=*')))}"
+    part.mkdir(parents=True)
+    pl.DataFrame({"name": [part.name]}).write_parquet(part / "names.parquet")
+
+
+def _parts(found: pl.DataFrame) -> list[tuple[int, str]]:
+    return sorted(found.select("part", "name").rows())
+
+
+def test_attempt_that_follows_reads_the_files_of_a_table_that_the_one_before_was_given(tmp_path: Path) -> None:
+    names = tmp_path / "names"
+    _grown(names)
+
+    def first(df: Any, names: Any) -> Any:
+        if not (tmp_path / "tried").exists():
+            (tmp_path / "tried").touch()
+            _grown(tmp_path / "names")
+            raise ConnectionError("it may pass")
+        return names
+
+    (found,) = frames_of(run(region([frame(10)], first, tables={"names": names}))).values()
+    assert _parts(found) == [(0, "part=0")]
+    (found,) = frames_of(run(region([frame(10)], "select * from names", tables={"names": f"{names}/"}))).values()
+    assert _parts(found) == [(0, "part=0"), (1, "part=1")]
+
+
+def test_file_of_a_table_that_changes_while_it_is_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    _grown(tmp_path)
+
+    def changes(df: Any, names: Any) -> Any:
+        pl.DataFrame({"name": ["another"]}).write_parquet(tmp_path / "part=0" / "names.parquet")
+        return names.limit(0)
+
+    with pytest.raises(
+        FalkirkError, match=r"'history' .*test_spark.py.*table 'names': .*part=0/names.parquet.* changed"
+    ):
+        run(region([frame(10)], changes, tables={"names": tmp_path}))
+
+
+def test_function_for_a_table_is_called_by_each_run(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+
+    def more() -> None:
+        pl.DataFrame({"n": [1]}).write_parquet(f"{folder}/{len(os.listdir(folder))}.parquet")
+
+    def counts(df: Any, names: Any, again: Any) -> Any:
+        more()
+        return names.groupBy().count().crossJoin(again.groupBy().agg({"n": "sum"}))
+
+    def read(session: Any) -> Any:
+        return session.read.parquet(folder)
+
+    more()
+    found = frames_of(run(region([frame(10), frame(10)], counts, tables={"names": read, "again": read})))
+    assert [found[epoch].rows() for epoch in (0, 1)] == [[(1, 1)], [(2, 2)]]
+
+
 # Dying
 
 
