@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import networkx as nx
 
-from falkirk.simulate.outside import Violation, order_of, shown
+from falkirk.simulate.judging import order_of, shown
+from falkirk.simulate.outside import Violation
 from recovery.layout import Layout
 from recovery.metadata import Bound
 from timely.data.batch import Batch

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from falkirk.simulate.chance import find_chance
 from falkirk.simulate.faults import KINDS
+from falkirk.simulate.reference import SCHEDULES, SimulationFailed
 from falkirk.simulate.simulation import Counterexample, Simulation, report
 from runtime.program import Program
 
@@ -29,7 +31,12 @@ def simulate_command(
         keep: only these faults of the (one) seed.
     """
     simulation = Simulation(program.build, workers, kinds, elsewhere=program)
-    expected = simulation.expected
+    try:
+        expected = simulation.expected
+    except SimulationFailed:
+        _tell_chance(program, workers)
+        raise
+    _tell_chance(program, workers)
     if not expected:
         print(
             "note: the program has no output; give it a sink or a capture, or there is nothing to compare",
@@ -53,6 +60,15 @@ def simulate_command(
         failure = _shortened(simulation, failure)
     print(report(failure, _replay(program, failure.workers, failure.seed, kinds, failure.keep)))
     return 1
+
+
+def _tell_chance(program: Program, workers: int) -> None:
+    for line in find_chance(program.build, workers, SCHEDULES[0]):
+        print(
+            f"note: {line}. Done again after a failure, that gives something else: take times from the records, and chance "
+            "from their content; or say so, by .nondeterministic(reason)",
+            file=sys.stderr,
+        )
 
 
 def _shortened(simulation: Simulation, failure: Counterexample) -> Counterexample:

@@ -18,9 +18,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from falkirk.simulate.outside import Result, Violation, order_of, same, shown
+from falkirk.simulate.judging import difference, order_of, shown
+from falkirk.simulate.outside import Result, Violation, by_output
 from falkirk.simulate.process import Process
 from falkirk.simulate.world import World
+from recovery.guarantees.promises import Alike, Promise
 from runtime.program import Program, packed, unpacked
 from runtime.supervisor.forked import environment
 from timely.data.batch import Batch
@@ -50,6 +52,7 @@ class Reference:
     """
 
     result: Result
+    promises: dict[str, Promise] = field(default_factory=dict)
     sent: dict[tuple[int, Time], int] = field(default_factory=dict)
     operators: dict[int, str] = field(default_factory=dict)
 
@@ -116,28 +119,37 @@ def reference(build: Callable[[], Dataflow], workers: int, schedule: int, listen
     except Violation as error:
         raise SimulationFailed(f"the program does not even run without failures: {error}") from error
     if isinstance(world, _ListeningWorld):
-        return Reference(world.outside.result(), world.sent, world.operators)
-    return Reference(world.outside.result())
+        return Reference(world.outside.result(), world.outside.promises, world.sent, world.operators)
+    return Reference(world.outside.result(), world.outside.promises)
 
 
-def compare(one: Reference, other: Reference, listen: Callable[[], tuple[Reference, Reference]], why: str) -> None:
-    """That both give the same.
+def compare(
+    one: Reference, other: Reference, listen: Callable[[], tuple[Reference, Reference]], why: str
+) -> dict[str, Alike]:
+    """How far both give the same, by output: as far as it is promised, or further.
 
     Args:
         listen: both again, with what every operator has sent. Only asked when they differ.
         why: on what the output depends if they do.
 
     Raises:
-        SimulationFailed: naming output, time, and the first operator that differs.
+        SimulationFailed: if they differ although nothing in the program says that they may; naming the output, and the first
+            operator that differs.
     """
-    for name, time in sorted(one.result.keys() | other.result.keys()):
-        first, second = one.result.get((name, time), []), other.result.get((name, time), [])
-        if not same(first, second):
+    found: dict[str, Alike] = {}
+    first, second = by_output(one.result), by_output(other.result)
+    for name in sorted(first.keys() | second.keys()):
+        given = first.get(name, {}), second.get(name, {})
+        promised = one.promises[name].alike if name in one.promises else Alike.EPOCHS
+        found[name] = next(level for level in reversed(Alike) if difference(level, *given) is None)
+        if found[name] < promised and (differ := difference(promised, *given)) is not None:
             raise SimulationFailed(
-                f"the program is not deterministic: even without failures, {name!r} gives at time {time} now "
-                f"{shown(first)} and now {shown(second)}, depending on {why}.{_first(*listen())} What it gives after a "
-                "failure can then be compared with nothing"
+                f"the program is not deterministic: even without failures, {name!r} gives{differ.where} now "
+                f"{shown(differ.one)} and now {shown(differ.other)}, depending on {why}.{_first(*listen())} What it gives "
+                "after a failure can then be compared with nothing. If that cannot be helped, declare why: by "
+                ".nondeterministic(reason)"
             )
+    return found
 
 
 def _first(one: Reference, other: Reference) -> str:
@@ -199,6 +211,7 @@ class Elsewhere:
             )
         return Reference(
             {(name, time): rows for name, time, rows in result},
+            {},
             {(processor, time): total for processor, time, total in sent},
             dict(operators),
         )

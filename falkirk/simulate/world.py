@@ -132,6 +132,11 @@ class World:
             self._bury(process)
         self.outside.check_acknowledged()
 
+    @property
+    def processes(self) -> list[Process]:
+        """The processes that there are now, but for those that were given up."""
+        return [process for process in self._processes if process is not None]
+
     def step(self) -> None:
         """One thing happens."""
         self.steps += 1
@@ -147,7 +152,7 @@ class World:
     def _actions(self) -> list[Callable[[], None]]:
         actions: list[Callable[[], None]] = []
         stalled = self._stalled
-        for process in [process for process in self._processes if process is not None] + self._zombies:
+        for process in self.processes + self._zombies:
             if ("worker", process.worker) not in stalled:
                 actions.append(partial(self._turn, process))
             actions += [partial(process.finish_job, at) for at in range(len(process.jobs))]

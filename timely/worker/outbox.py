@@ -28,7 +28,7 @@ class Outbox:
     """The sending half of one worker."""
 
     def __init__(self, plan: Plan, index: int, recorder: Recorder | None = None) -> None:
-        self._plan = plan
+        self.plan = plan
         self._recorder = recorder
         self._again: dict[int, list[Message]] = {}
         self._index = index
@@ -43,7 +43,7 @@ class Outbox:
         channel = route.edge.channel
         assert isinstance(channel, Exchange)
         try:
-            return channel.split(batch, self._plan.workers)
+            return channel.split(batch, self.plan.workers)
         except Exception as error:
             raise self._blame(route.edge.index, error, batch) from error
 
@@ -109,7 +109,7 @@ class Outbox:
         return message
 
     def _blame(self, edge: int, error: Exception, batch: Batch) -> FalkirkError:
-        node = self._plan.graph.nodes[self._plan.graph.edges[edge].target.node]
+        node = self.plan.graph.nodes[self.plan.graph.edges[edge].target.node]
         return exchange_error(f"{node.kind} {node.name!r}", node.site, error, batch)
 
 

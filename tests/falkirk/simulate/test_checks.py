@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from falkirk.simulate.again import Sends
 from falkirk.simulate.checks import Checks, Closed
-from falkirk.simulate.outside import Contradiction, Outside, RecordingSink, Violation, WatchedSource, same
+from falkirk.simulate.judging import same
+from falkirk.simulate.outside import Contradiction, Outside, RecordingSink, Violation, WatchedSource
 from falkirk.simulate.process import Killed, Process
 from falkirk.simulate.world import World
 from monitor.coordination.records import KeptDecision, KeptFinished, KeptWatermarks
@@ -21,7 +22,8 @@ from tests.falkirk.simulate.programs import PROGRAMS
 from tests.recovery.jobs import job
 from tests.recovery.layouts import layout
 from timely.data.messages import Captured
-from timely.io import Iterable
+from timely.dataflow.dataflow import Dataflow
+from timely.io import Callback, Iterable
 from timely.io.interface import Chunk, End
 from timely.operators.ends import StagedEnd
 
@@ -240,24 +242,30 @@ class TestAtLeastOnce:
     @staticmethod
     def commits(*commits: list[Any]) -> Outside:
         outside = Outside()
-        outside.repeats.add("out")
+        flow = Dataflow()
+        flow.source("in", Iterable([1])).to(Callback(print), name="out")
+        outside.isolated(flow.graph, Nothing())
         for records in commits:
             outside.commit("out", 0, (0,), records)
         return outside
 
     def test_it_may_repeat(self) -> None:
-        self.commits([1, 2], [1, 2], [1, 1, 2]).compare({("out", (0,)): [1, 2]})
-        self.commits([1], [1, 2]).compare({("out", (0,)): [1, 2]})
+        self.commits([1, 2], [2, 1], [1, 2]).compare({("out", (0,)): [1, 2]})
+
+    @pytest.mark.parametrize("commits", [([1], [1, 2]), ([1, 2], [1, 2], [1, 1, 2]), ([1, 3], [1, 2])])
+    def test_it_may_not_repeat_otherwise(self, commits: tuple[list[int], ...]) -> None:
+        with pytest.raises(Violation, match=r"promised to be repeating, and is (convergent|divergent)"):
+            self.commits(*commits).compare({("out", (0,)): [1, 2]})
 
     def test_it_may_not_lose(self) -> None:
-        with pytest.raises(Violation, match="never committed"):
+        with pytest.raises(Violation, match=r"is gap: it gave at time.*must give"):
             self.commits([1], [1]).compare({("out", (0,)): [1, 2]})
-        with pytest.raises(Violation, match="never committed"):
+        with pytest.raises(Violation, match=r"is gap: it gave at time.*must give"):
             self.commits([1]).compare({("out", (0,)): [1, 1]})
 
     def test_it_may_not_be_wrong(self) -> None:
-        with pytest.raises(Violation, match="wrong"):
-            self.commits([1, 3], [1, 2]).compare({("out", (0,)): [1, 2]})
+        with pytest.raises(Violation, match=r"is divergent: it gave at time.*\[1, 2, 3\], and must give \[1, 2\]"):
+            self.commits([1, 2, 3]).compare({("out", (0,)): [1, 2]})
 
     def test_its_writer_forgets_what_was_not_committed(self) -> None:
         outside = Outside()
@@ -267,7 +275,7 @@ class TestAtLeastOnce:
         writer.write(4, [2])
         writer.abort()
         writer.commit(4)
-        assert outside.commits == {("out", 0, (3,)): [[1]], ("out", 0, (4,)): [[]]}
+        assert outside.commits == {"out": [(0, (3,), [1]), (0, (4,), [])]}
 
 
 class TestSources:

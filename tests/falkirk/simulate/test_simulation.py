@@ -14,7 +14,8 @@ import pytest
 
 import recovery.layout
 from falkirk.simulate.faults import KINDS
-from falkirk.simulate.outside import Result, same
+from falkirk.simulate.judging import same
+from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
 from recovery.checkpoint import checkpoints, pace, processor_checkpoints

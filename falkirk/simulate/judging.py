@@ -1,0 +1,164 @@
+"""What a failure really did to an output, as a grade; and how far two runs without failures give the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias
+
+from recovery.guarantees.promises import Alike, Grade
+from timely.time import Time
+
+Rows: TypeAlias = list[Any]
+Given: TypeAlias = Mapping[Time, Rows]
+"""By time: what an output gives, on all workers."""
+
+Publication: TypeAlias = tuple[int, Time, Rows]
+"""What was seen of one output: by a worker, at a time, these records."""
+
+
+def observed(seen: Sequence[Publication], expected: Given, alike: Alike) -> tuple[Grade, str]:
+    """The best grade that an output can have of which this was seen, in this order; and why no better.
+
+    Args:
+        expected: what it gives without failures.
+        alike: how far that is the same in every run.
+    """
+    at: dict[tuple[int, Time], list[Rows]] = {}
+    for worker, time, rows in seen:
+        at.setdefault((worker, time), []).append(rows)
+    whole = [row for _, _, rows in seen for row in rows]
+    if alike == Alike.EPOCHS:
+        last: dict[Time, list[Any]] = {}
+        for (_, time), commits in at.items():
+            last.setdefault(time, []).extend(commits[-1])
+        if found := difference(Alike.EPOCHS, last, expected):
+            words = f"gave{found.where} {shown(found.one)}, and must give {shown(found.other)}"
+            return (Grade.GAP if _lost_of_epochs(at, expected) else Grade.DIVERGENT), words
+    elif alike == Alike.RECORDS:
+        right = list(chain.from_iterable(expected.values()))
+        if lost := beyond(right, whole, repeats=True):
+            return Grade.GAP, f"never gave {shown(lost)}"
+        if wrong := beyond(whole, right, repeats=True):
+            return Grade.DIVERGENT, f"gave {shown(wrong)}, which is wrong"
+    elif alike == Alike.LATEST:
+        given, final = latest(whole), latest(_in_order(expected))
+        if lost := [key for key in final if key not in given]:
+            return Grade.GAP, f"never gave anything for {shown(lost)}"
+        if wrong := [given[key] for key in given if key not in final or not same([given[key]], [final[key]])]:
+            return Grade.DIVERGENT, f"said last {shown(wrong)}, which is wrong"
+    for (worker, time), commits in at.items():
+        for commit in commits[1:]:
+            if not same(commits[0], commit):
+                words = f"gave at {time} on worker {worker} {shown(commits[0])}, and then {shown(commit)}"
+                return Grade.CONVERGENT, words
+    first = [row for commits in at.values() for row in commits[0]]
+    if alike == Alike.RECORDS and (twice := beyond(first, chain.from_iterable(expected.values()), repeats=False)):
+        return Grade.CONVERGENT, f"gave again, at another time, {shown(twice)}"
+    for (worker, time), commits in at.items():
+        if len(commits) > 1:
+            return Grade.REPEATING, f"gave {time} again on worker {worker}, with the same records"
+    return Grade.PRECISE, ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where two outputs are not the same ("at time (3,)", or nothing), and what each gives there."""
+
+    where: str
+    one: Rows
+    other: Rows
+
+
+def difference(level: Alike, one: Given, other: Given) -> Difference | None:
+    """The first thing that is not the same in two outputs, as far as `level`."""
+    if level == Alike.EPOCHS:
+        for time in sorted(one.keys() | other.keys()):
+            first, second = (sorted(each.get(time, ()), key=order_of) for each in (one, other))
+            if not same(first, second):
+                return Difference(f" at time {time}", first, second)
+    elif level == Alike.RECORDS:
+        first, second = (sorted(chain.from_iterable(each.values()), key=order_of) for each in (one, other))
+        if not same(first, second):
+            return Difference(" in all", beyond(first, second, repeats=False), beyond(second, first, repeats=False))
+    elif level == Alike.LATEST:
+        first, second = (sorted(latest(_in_order(each)).values(), key=order_of) for each in (one, other))
+        if not same(first, second):
+            return Difference(" in the end", first, second)
+    return None
+
+
+def latest(rows: Iterable[Any]) -> dict[str, Any]:
+    """The last pair of each key. Records that are no pairs have none."""
+    return {order_of(row[0]): row for row in rows if isinstance(row, tuple | list) and len(row) == 2}
+
+
+def _in_order(given: Given) -> Iterable[Any]:
+    return chain.from_iterable(given[time] for time in sorted(given))
+
+
+def _lost_of_epochs(at: Mapping[tuple[int, Time], Sequence[Rows]], expected: Given) -> bool:
+    """True if something is missing that was never given at its time, however often that came."""
+    most: dict[Time, list[Any]] = {}
+    for (_, time), commits in at.items():
+        longest: Rows = max(commits, key=len)
+        most.setdefault(time, []).extend(longest)
+    return any(beyond(rows, most.get(time, ()), repeats=False) for time, rows in expected.items())
+
+
+# Records
+
+
+def same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """True if two sorted lists of records are equal; floats to 1e-9."""
+    if one == other:
+        return True
+    return len(one) == len(other) and all(_close(a, b) for a, b in zip(one, other))
+
+
+def _close(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return math.isclose(one, other, rel_tol=1e-9) or (math.isnan(one) and math.isnan(other))
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(_close(a, b) for a, b in zip(one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def order_of(record: Any) -> str:
+    """Equal for what is equal but for the last digits of floats. Sets come in an order of their own."""
+    if isinstance(record, float):
+        return f"{record:.6g}"
+    if isinstance(record, list | tuple):
+        return f"({', '.join(map(order_of, record))})"
+    if isinstance(record, dict):
+        return f"{{{', '.join(f'{key!r}: {order_of(value)}' for key, value in record.items())}}}"
+    if isinstance(record, set | frozenset):
+        return f"{{{', '.join(sorted(map(order_of, record)))}}}"
+    return repr(record)
+
+
+def beyond(records: Iterable[Any], others: Iterable[Any], repeats: bool) -> list[Any]:
+    """The records that are not among `others`, or with `repeats` false not as often."""
+    left: dict[Hashable, int] = {}
+    for other in others:
+        left[order_of(other)] = left.get(order_of(other), 0) + 1
+    found = []
+    for record in records:
+        if not left.get(order_of(record)):
+            found.append(record)
+        elif not repeats:
+            left[order_of(record)] -= 1
+    return found
+
+
+def shown(records: Sequence[Any]) -> str:
+    """The records as text, not too long."""
+    text = ", ".join(map(repr, records[:8]))
+    more = f", ... ({len(records)} records)" if len(records) > 8 else ""
+    return f"[{text:.400}{more}]" if records else "nothing"

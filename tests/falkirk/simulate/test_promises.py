@@ -1,0 +1,331 @@
+"""What each output is promised, against what failures really do to it: never worse, and in some seed no better.
+
+So the promises hold, and one of a grade more would be found out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from falkirk.simulate.judging import Publication
+from falkirk.simulate.outside import Outside, Violation
+from falkirk.simulate.simulation import Simulation
+from falkirk.simulate.world import World
+from recovery.guarantees.promises import Alike, Grade, promises
+from recovery.policies import Ephemeral, LogHistory
+from tests.falkirk.simulate.often import often
+from tests.falkirk.simulate.programs import words
+from tests.falkirk.simulate.test_unrepeatable_sources import Answers
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
+from timely.io import Callback, Iterable, Memory
+from timely.io.interface import Chunk, End, Partition, Position, Wait
+from timely.operators.base import Context, Operator
+from timely.time import Time
+
+SEEDS = range(40)
+"""At most; the search ends when what was looked for is found."""
+
+
+class Ticks:
+    """Numbers that come one by one; an epoch is what comes in 40 ms. So read again, they are in other epochs."""
+
+    rereadable = True
+
+    def __init__(self, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self._clock = clock
+
+    def with_clock(self, clock: Callable[[], float]) -> Ticks:
+        """The same, by another clock."""
+        return Ticks(clock)
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        """Two of them."""
+        return [_Ticking(f"ticks-{n}", n, self._clock) for n in range(2) if n % workers == worker]
+
+
+class _Ticking:
+    def __init__(self, name: str, number: int, clock: Callable[[], float]) -> None:
+        self.name = name
+        self._number = number
+        self._clock = clock
+        self._at = 0
+        self._due = 0.0
+
+    def read(self) -> Chunk | Wait | End:
+        """The next number, when it is due."""
+        now = self._clock()
+        if now < self._due:
+            return Wait(self._due - now)
+        if self._at == 24:
+            return End()
+        self._at += 1
+        self._due = now + 0.01
+        return Chunk(int(now / 0.04), [2 * self._at + self._number], self._at)
+
+    def seek(self, position: Position) -> None:
+        """The next one comes in a while."""
+        assert position is None or isinstance(position, int)
+        self._at, self._due = position or 0, self._clock() + 0.01
+
+    def ack(self, position: Position) -> None:
+        """Nothing to let go."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Die(Operator):
+    """Rolls a die once, and gives its number to all records."""
+
+    def __init__(self) -> None:
+        self._die: int | None = None
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        if self._die is None:
+            self._die = DICE.randrange(1_000_000)
+        ctx.send([(word, self._die) for word in batch])
+
+
+DICE = Random(7)
+TOSSED: dict[int, bool] = {}
+"""By number, how the coin fell the last time."""
+
+
+def told(stream: Stream) -> None:
+    stream.to(Callback(print), name="out")
+
+
+def exactly(stream: Stream) -> None:
+    stream.to(Memory(), name="out")
+
+
+def counted(sink: Callable[[Stream], None]) -> Dataflow:
+    flow = Dataflow("counted")
+    sink(words(flow).key_by(lambda word: word).count().records())
+    return flow
+
+
+def ticks(sink: Callable[[Stream], None], verb: Callable[[Stream], Stream]) -> Dataflow:
+    flow = Dataflow("ticks")
+    sink(verb(flow.source("in", Ticks()).exchange(by=lambda n: n)))
+    return flow
+
+
+def remainders(stream: Stream, over: Any) -> Stream:
+    return stream.key_by(lambda n: n % 3).count(over=over).records()
+
+
+def coins(sink: Callable[[Stream], None]) -> Dataflow:
+    """A few numbers of many, each time others."""
+
+    def toss(number: int) -> bool:
+        TOSSED[number] = DICE.random() < 0.2
+        return TOSSED[number]
+
+    flow = Dataflow("coins")
+    numbers = flow.source("in", Iterable(range(90), batch=2, epoch_every=3))
+    sink(numbers.filter(toss).nondeterministic("it tosses a coin").exchange(by=lambda number: number))
+    return flow
+
+
+def dice(sink: Callable[[Stream], None], policy: object) -> Dataflow:
+    flow = Dataflow("dice")
+    sink(words(flow).exchange(by=lambda word: 0).unary("die", Die).policy(policy).nondeterministic("it rolls a die"))
+    return flow
+
+
+# What is only seen of an output that is worse than a grade more
+
+
+def never(seen: Sequence[Publication]) -> bool:
+    """Nothing is worse than precise."""
+    return False
+
+
+def comes_again(seen: Sequence[Publication]) -> bool:
+    """An epoch of a worker comes twice."""
+    return len({(worker, time) for worker, time, _ in seen}) < len(seen)
+
+
+def record_comes_elsewhere(seen: Sequence[Publication]) -> bool:
+    """A record comes in two epochs, although there is only one such."""
+    at = {(row, time) for _, time, rows in seen for row in rows}
+    return len(at) > len({row for row, _ in at})
+
+
+def total_goes_back(seen: Sequence[Publication]) -> bool:
+    """A total of a key is not greater than the one before."""
+    counts: dict[Any, int] = {}
+    for key, count in (row for _, _, rows in seen for row in rows):
+        if count <= counts.get(key, 0):
+            return True
+        counts[key] = count
+    return False
+
+
+def counts_do_not_add_up(seen: Sequence[Publication]) -> bool:
+    """The counts of all epochs, as they were told last, are not those of 48 numbers."""
+    last = {(worker, time): rows for worker, time, rows in seen}
+    return sum(count for rows in last.values() for _, count in rows) != 48
+
+
+def coins_of_two_executions(seen: Sequence[Publication]) -> bool:
+    """What was told last of each epoch is not what passed the last time."""
+    last = {(worker, time): rows for worker, time, rows in seen}
+    return {n for rows in last.values() for n in rows} != {n for n, passed in TOSSED.items() if passed}
+
+
+def several_dice(seen: Sequence[Publication]) -> bool:
+    """Two dice, although all records go to one operator, which rolls once."""
+    return len({die for _, _, rows in seen for _, die in rows}) > 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, what its output is promised, how far that is the same in every run, and what shows that it is no better."""
+
+    build: Callable[[], Dataflow]
+    promised: Grade
+    alike: Alike
+    worse: Callable[[Sequence[Publication]], bool]
+
+
+CASES = {
+    "counts, told": Case(lambda: counted(told), Grade.REPEATING, Alike.EPOCHS, comes_again),
+    "ticks, exactly once": Case(lambda: ticks(exactly, lambda s: s), Grade.PRECISE, Alike.RECORDS, never),
+    "ticks, told": Case(lambda: ticks(told, lambda s: s), Grade.CONVERGENT, Alike.RECORDS, record_comes_elsewhere),
+    "totals of ticks, exactly once": Case(
+        lambda: ticks(exactly, lambda s: remainders(s, "scope")), Grade.PRECISE, Alike.LATEST, total_goes_back
+    ),
+    "totals of ticks, told": Case(
+        lambda: ticks(told, lambda s: remainders(s, "scope")), Grade.CONVERGENT, Alike.LATEST, total_goes_back
+    ),
+    "ticks of an epoch, exactly once": Case(
+        lambda: ticks(exactly, lambda s: remainders(s, "time")), Grade.PRECISE, Alike.NOT, counts_do_not_add_up
+    ),
+    "ticks of an epoch, told": Case(
+        lambda: ticks(told, lambda s: remainders(s, "time")), Grade.DIVERGENT, Alike.NOT, counts_do_not_add_up
+    ),
+    "coins, exactly once": Case(lambda: coins(exactly), Grade.PRECISE, Alike.NOT, coins_of_two_executions),
+    "coins, told": Case(lambda: coins(told), Grade.DIVERGENT, Alike.NOT, coins_of_two_executions),
+    "dice, by replay": Case(lambda: dice(exactly, LogHistory(every=1)), Grade.DIVERGENT, Alike.NOT, several_dice),
+}
+
+
+def seen_of(outside: Outside) -> list[Publication]:
+    """All that was seen of the output, in order."""
+    exact = sorted((time, worker, rows) for (_, worker, time), rows in outside.exactly.items())
+    return [(worker, time, rows) for time, worker, rows in exact] or outside.commits["out"]
+
+
+def struck(case: Case, seed: int) -> World:
+    """A job whose workers die often, run to its end."""
+    TOSSED.clear()
+    world = often(case.build, 2, seed)
+    world.run()
+    return world
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_output_is_never_worse_than_promised_and_sometimes_no_better(name: str) -> None:
+    case = CASES[name]
+    simulation = Simulation(case.build, 2)
+    right, alike = simulation.expected, simulation.alike
+    assert case.alike <= alike["out"]
+    for seed in SEEDS:
+        outside = struck(case, seed).outside
+        assert (outside.promised("out"), outside.promises["out"].alike) == (case.promised, case.alike)
+        outside.compare(right, alike)
+        worse = case.worse(seen_of(outside))
+        if case.promised == Grade.PRECISE:
+            assert not worse
+            if seed == 1:
+                return
+        elif worse:
+            return
+    pytest.fail("it is better than promised")
+
+
+@pytest.mark.parametrize(("name", "worse"), [("counts, told", "repeating"), ("ticks, told", "convergent")])
+def test_promise_of_one_grade_more_is_found_out(name: str, worse: str) -> None:
+    case = CASES[name]
+    simulation = Simulation(case.build, 2)
+    right, alike = simulation.expected, simulation.alike
+
+    def runs() -> None:
+        for seed in SEEDS:
+            outside = struck(case, seed).outside
+            more = Grade(case.promised + 1)
+            outside.promises = {"out": replace(outside.promises["out"], any=more)}
+            outside.compare(right, alike)
+
+    with pytest.raises(Violation, match=f"'out' is promised to be {Grade(case.promised + 1)}, and is {worse}: it gave"):
+        runs()
+
+
+# Of what cannot be read again
+
+
+@dataclass
+class Line:
+    """A source that gives each number once, to whoever asks."""
+
+    rereadable = False
+    left: deque[int] = field(default_factory=lambda: deque(range(120)))
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        """One, for the first worker."""
+        return [_End(self)] if worker == 0 else []
+
+
+class _End:
+    def __init__(self, line: Line) -> None:
+        self.name = "line"
+        self._line = line
+        self._given = 0
+
+    def read(self) -> Chunk | Wait | End:
+        """The next number; four are an epoch."""
+        if not self._line.left:
+            return End()
+        self._given += 1
+        return Chunk((self._given - 1) // 4, [self._line.left.popleft()], self._given)
+
+    def seek(self, position: Position) -> None:
+        """Never."""
+        raise AssertionError("a source that cannot be read again was told to go back")
+
+    def ack(self, position: Position) -> None:
+        """Nobody hears of it."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def test_what_cannot_be_read_again_is_promised_a_gap_and_loses_some() -> None:
+    for seed in SEEDS:
+        line = Line()
+
+        def build(line: Line = line) -> Dataflow:
+            flow = Dataflow("line")
+            with flow.region("front", policy=Ephemeral()):
+                numbers = flow.source("in", line)
+            numbers.exchange(by=lambda n: n).capture("out")
+            return flow
+
+        assert {promise.one for promise in promises(build().graph)} == {Grade.GAP}
+        world = often(build, 2, seed)
+        world.outside = Answers()
+        world.run()
+        assert not line.left
+        if sum(map(len, world.outside.exactly.values())) < 120:
+            return
+    pytest.fail("it is better than promised")
