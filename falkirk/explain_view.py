@@ -8,12 +8,11 @@ import sys
 from collections.abc import Sequence
 from textwrap import wrap
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from falkirk.tables import print_table, short_path
-from recovery.guarantees.promises import Grade, Promise, promises
+from recovery.guarantees.promises import Grade, Promise, as_plain, promises
 from recovery.layout import lay_out
 from runtime.program import Program
 from timely.dataflow.plan import compile_plan
@@ -39,13 +38,6 @@ def explain_program(program: Program, as_json: bool) -> int:
     sys.stdout.flush()
     lay_out(compile_plan(graph))
     return 0
-
-
-def as_plain(promise: Promise) -> dict[str, object]:
-    """A promise as JSON has it, with grades by name."""
-    causes = [{**msgspec.structs.asdict(cause), "grade": str(cause.grade)} for cause in promise.causes]
-    named = {"one": str(promise.one), "any": str(promise.any), "alike": promise.alike.name.lower(), "causes": causes}
-    return {**msgspec.structs.asdict(promise), **named}
 
 
 def show_promises(name: str, found: Sequence[Promise], console: Console) -> None:

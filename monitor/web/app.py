@@ -31,6 +31,7 @@ from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
 from monitor.web.questions import Ask, OfJob, OfOperator, OfProcessor, WhatIf, Why, WrongQuestion
 from monitor.web.view import BARS
+from recovery.guarantees.promises import as_plain
 
 PAGE = Path(__file__).with_name("page")
 COOKIE = "falkirk-token"
@@ -146,6 +147,7 @@ class _Pages:
                     }
                     for edge in layout.edges
                 ],
+                "promises": [as_plain(promise) for promise in layout.promises],
                 "tree": _tree(tree),
                 "bars": BARS,
             }

@@ -14,6 +14,7 @@ from enum import IntEnum
 from functools import reduce
 
 import msgspec
+from msgspec.structs import asdict
 
 from recovery.guarantees.classes import OperatorClass, class_of, keeps_keys, keeps_state, why_arbitrary
 from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
@@ -74,6 +75,13 @@ class Promise(msgspec.Struct, frozen=True):
     alike: Alike
     """How far two runs without failures give the same."""
     causes: tuple[Cause, ...] = ()
+
+
+def as_plain(promise: Promise) -> dict[str, object]:
+    """A promise as JSON has it, with grades by name."""
+    causes = [{**asdict(cause), "grade": str(cause.grade)} for cause in promise.causes]
+    named = {"one": str(promise.one), "any": str(promise.any), "alike": promise.alike.name.lower(), "causes": causes}
+    return {**asdict(promise), **named}
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,11 @@ function gathered(events) {
   return found;
 }
 
+/** What an output is promised: one grade, or two. */
+function grades(promise) {
+  return promise.one === promise.any ? promise.any : `${promise.one} if one process fails, ${promise.any} if any number do`;
+}
+
 export class Panel {
   constructor(root, job, whatif) {
     this.root = root;
@@ -125,6 +130,8 @@ export class Panel {
       html("p", { class: "soft" }, `${some(this.job.operators.length, "operator")} on ${some(this.job.workers, "worker")}; ${some(this.job.groups.length, "group")} of checkpoints, every ${[...new Set(every)].join(", ") || "–"}.`),
       html("h3", {}, "Workers"),
       html("table", { class: "tight" }, html("tr", {}, ["", "", "epoch", "records/s", "busy", "failed"].map((text) => html("th", {}, text))), rows),
+      this.job.promises.length ? html("h3", {}, "Outputs under failures") : "",
+      this.promises(),
       html("h3", {}, "Held"),
       html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, bytes(this.totals.kept))),
       bad.length ? html("h3", {}, "Failures and errors") : "",
@@ -132,6 +139,23 @@ export class Panel {
       html("h3", {}, "What happened"),
       recent.length ? this.list(recent.slice(-40)) : html("p", { class: "soft" }, "Nothing yet."),
     ];
+  }
+
+  promises() {
+    if (!this.job.promises.length) return "";
+    const rows = this.job.promises.map((promise) => html("tr", {}, html("td", {}, this.named(promise.output)), html("td", { title: promise.causes.map((cause) => cause.reason).join("; ") }, grades(promise))));
+    return html("table", { class: "tight", id: "promises" }, rows);
+  }
+
+  /** Why an output promises no more, and what would mend it. */
+  causes(promise) {
+    return promise.causes.map((cause) => html("div", { class: "because" }, html("b", {}, cause.grade), html("span", {}, `${cause.reason}. To mend it, ${cause.mend}.`), cause.name === promise.output ? "" : [" ", this.named(cause.name)]));
+  }
+
+  /** A link to an operator, if it is one by itself. */
+  named(name) {
+    const operator = this.job.operators.findIndex((each) => each.name === name);
+    return operator < 0 ? name : this.jump(operator, null);
   }
 
   list(events) {
@@ -153,6 +177,7 @@ export class Panel {
       html("div", { class: "head" }, html("h2", {}, info.name), html("button", { "data-keep": "close", onclick: () => choose({ sel: null, worker: null }) }, "Close")),
       html("p", { class: "soft" }, `${info.kind}, made at `, html("code", { title: info.site }, info.site.split("/").slice(-2).join("/"))),
       html("dl", { class: "facts" }, ...this.facts(info)),
+      ...this.job.promises.filter((promise) => promise.output === info.name).flatMap((promise) => this.causes(promise)),
     ];
     const answers = this.answers;
     if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
@@ -170,6 +195,7 @@ export class Panel {
       ["region", info.region ?? "–"],
       ["scope", info.scope.join(" / ") || "–"],
       ["persists", kept],
+      ...this.job.promises.filter((promise) => promise.output === info.name).map((promise) => ["under failures", grades(promise)]),
     ];
     return pairs.flatMap(([name, text]) => [html("dt", {}, name), html("dd", {}, text)]);
   }
