@@ -486,7 +486,7 @@ class Coordinator:
     def _on_completed(self, status: WorkerStatus, message: Completed) -> None:
         if message.generation == self.generation and self.phase is not JobPhase.DECIDING:
             self.options.complete(status.worker, message.upto)
-            if self._behind is not None and self.options.reached(self._behind):
+            if self.options.ended or (self._behind is not None and self.options.reached(self._behind)):
                 # What keeps nothing is now as far as the checkpoints that were there already. There may be no further one.
                 self._behind = None
                 self._raise_watermarks()

@@ -231,6 +231,12 @@ class Options:
             return [nothing(group.depth) for group in self.layout.groups]
         return [min(each) for each in zip(*known)]
 
+    @property
+    def ended(self) -> bool:
+        """True if every worker has completed everything."""
+        groups = self.layout.groups
+        return all(bound == everything(group.depth) for group, bound in zip(groups, self.minimum()))
+
     def last_cuts(self) -> list[list[Bound]]:
         """For each group and worker, the cut at which all its chain processors have a checkpoint, or a later one."""
         groups = self.layout.groups

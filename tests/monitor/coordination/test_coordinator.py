@@ -611,6 +611,21 @@ def test_what_keeps_nothing_lets_w_rise_when_it_comes_to_where_the_others_had_be
     assert coordinator.options.watermarks == (((5,), (5,), (5,)),)
 
 
+def test_what_keeps_nothing_lets_w_rise_when_it_comes_to_the_end_after_the_last_cut() -> None:
+    plan = layout("a source, q any", "a|q", 1)
+    coordinator = DrivenCoordinator(
+        plan, SavedJob(plan, None, KeptDecision(4, 2, ((None,) * 2,), ())), settings(awaited=[0])
+    )
+    write(coordinator)
+    coordinator.hear(join(0, 3, 4, True, layout=plan, durable=(Xi(0, (5,), ((0,),)),)), 0.0)
+    coordinator.hear(Completed(0, 4, ((5,), (5,))), 1.0)
+    coordinator.hear(Completed(0, 4, ((NEVER,), (5,))), 1.0)
+    coordinator.hear(Durable(0, 4, 0, (NEVER,), (Xi(0, (NEVER,), ((0,),)),)), 1.0)
+    assert coordinator.options.watermarks == (((NEVER,), (5,)),)
+    coordinator.hear(Completed(0, 4, ((NEVER,), (NEVER,))), 1.0)
+    assert coordinator.options.watermarks == (((NEVER,), (NEVER,)),)
+
+
 def test_the_next_cut_is_announced_when_the_last_one_is_there() -> None:
     coordinator = running()
     for epoch in (3, 5):
