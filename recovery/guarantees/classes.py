@@ -57,7 +57,7 @@ def why_arbitrary(node: Node) -> str | None:
     """The reason why an operator may send something else when it does a time again; None: it does not."""
     if node.nondeterministic is not None:
         return node.nondeterministic
-    if node.holds:
+    if node.holds and not (node.factory is not None and node.factory().repeats):
         return "it may have work done outside of its worker, of which nobody knows that it gives the same again"
     return None
 

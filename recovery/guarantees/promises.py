@@ -19,6 +19,7 @@ from msgspec.structs import asdict
 from recovery.guarantees.classes import OperatorClass, class_of, keeps_keys, keeps_state, why_arbitrary
 from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
 from timely.dataflow.graph import Graph, Node
+from timely.io.interface import source_repeats
 
 
 class Grade(IntEnum):
@@ -91,14 +92,15 @@ class Recovers:
     replays: bool = False
     """State that an operator keeps comes back by doing all its events once more."""
     firm: bool = False
-    """What it sends is durable before anybody sees it, so nothing that was seen is ever done again."""
+    """What leaves its region is durable before anybody sees it. So if all in the region comes from sources there, or from other
+    such regions, nothing that was seen is ever done again."""
 
 
 POLICIES: dict[type, Recovers] = {
     Ephemeral: Recovers(),
     Batch: Recovers(),
     Lazy: Recovers(),
-    Eager: Recovers(),  # firm only where nothing comes to its region from outside
+    Eager: Recovers(firm=True),
     LogHistory: Recovers(replays=True),
 }
 """How each policy recovers. One that is not here is taken to promise least."""
@@ -111,20 +113,23 @@ _EXACT = "write to a sink that is exactly once (FileSink, SqliteSink)"
 class _State:
     """What is known of the streams that reach a place, or leave it.
 
-    `again`: how far what is done again is what was done before. `unsteady`: whom to blame if it is not the same.
+    `again`: how far what is done again is what was done before. `unsteady`: whom to blame if it is not the same. `firm`: it has
+    come through regions only whose policy is.
     """
 
     alike: Alike = Alike.EPOCHS
     again: Alike = Alike.EPOCHS
     unsteady: Cause | None = None
     broken: Cause | None = None
+    firm: bool = True
 
     def meet(self, other: _State) -> _State:
         """Of two streams that come together."""
         again = min(self.again, other.again)
         blamed = [state.unsteady for state in (self, other) if state.again == again and state.unsteady is not None]
         return _State(
-            min(self.alike, other.alike), again, min(blamed, default=None), _weightier(self.broken, other.broken)
+            *(min(self.alike, other.alike), again, min(blamed, default=None), _weightier(self.broken, other.broken)),
+            firm=self.firm and other.firm,
         )
 
 
@@ -151,27 +156,30 @@ def _reaching(states: list[_State], sources: list[int]) -> _State:
 
 def _leaving(node: Node, state: _State) -> _State:
     """The streams that leave a node that is given `state`."""
-    if node.source is not None:
-        return _of_source(node)
     if node.sink is not None or node.kind in ("capture", "probe"):
         return state
+    if node.kind == "gate" and state.firm:
+        state = replace(state, again=Alike.EPOCHS, unsteady=None)
     recovers = Recovers() if node.policy is None else POLICIES.get(type(node.policy), _LEAST)
     arbitrary = why_arbitrary(node)
-    if arbitrary is not None:
+    if node.source is not None:
+        state = _of_source(node)
+    elif arbitrary is not None:
         state = _through_arbitrary(node, state, arbitrary, recovers)
     elif state.alike < Alike.EPOCHS or state.again < Alike.EPOCHS:
         state = _through(node, state)
-    return replace(state, again=Alike.EPOCHS, unsteady=None) if recovers.firm else state
+    return replace(state, firm=recovers.firm and state.firm)
 
 
 def _of_source(node: Node) -> _State:
+    assert node.source is not None
     if not getattr(node.source, "rereadable", True):
         lost = _cause(
             *(Grade.GAP, node, "what a worker has read from it and not saved yet is lost when that worker dies"),
             "put a file or a queue in between, which can be read again",
         )
         return _State(Alike.NOT, Alike.NOT, lost, lost)
-    if getattr(node.source, "repeats", False):
+    if source_repeats(node.source):
         return _State()
     other = _cause(
         *(
@@ -193,7 +201,7 @@ def _through_arbitrary(node: Node, state: _State, why: str, recovers: Recovers) 
         )
         broken = _weightier(broken, other)
     unsteady = _cause(Grade.DIVERGENT, node, f"it may send something else when it does a time again: {why}", _EXACT)
-    return _State(Alike.NOT, Alike.NOT, unsteady, broken)
+    return _State(Alike.NOT, Alike.NOT, unsteady, broken, state.firm)
 
 
 def _through(node: Node, state: _State) -> _State:

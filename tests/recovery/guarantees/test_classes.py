@@ -26,6 +26,13 @@ ARBITRARY = OperatorClass.ARBITRARY
 
 Verb = Callable[[Any], Any]
 
+
+class Steady(Operator):
+    """Gives the same again, with all that its jobs give."""
+
+    repeats = True
+
+
 STREAM: dict[str, tuple[OperatorClass, Verb]] = {
     "map": (REPEATABLE, lambda s: s.map(str)),
     "filter": (REPEATABLE, lambda s: s.filter(bool)),
@@ -80,6 +87,7 @@ WIRE: dict[str, tuple[OperatorClass, Verb]] = {
     "unary": (DETERMINISTIC, lambda s: s.unary("own", Operator)),
     "unary without state": (DETERMINISTIC, lambda s: s.unary("own", Operator, stateful=False)),
     "unary that starts jobs": (ARBITRARY, lambda s: s.unary("own", Operator, holds=True)),
+    "unary that starts jobs which repeat": (DETERMINISTIC, lambda s: s.unary("own", Steady, holds=True)),
     "binary": (DETERMINISTIC, lambda s: s.binary(s, "own", Operator)),
     "enter": (REPEATABLE, lambda s: s.enter(s.graph.add_scope("inner", s.scope))),
     "leave": (REPEATABLE, lambda s: s.enter(s.graph.add_scope("inner", s.scope)).leave()),

@@ -8,15 +8,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery import policies
-from recovery.guarantees import promises as module
 from recovery.guarantees.classes import OperatorClass
-from recovery.guarantees.promises import POLICIES, Alike, Grade, Promise, Recovers, promises
-from recovery.policies import Batch, Ephemeral, Lazy, LogHistory
+from recovery.guarantees.promises import POLICIES, Alike, Grade, Promise, promises
+from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
 from timely.io import Callback, Console, FileSink, Iterable, Memory, SqliteSink
@@ -37,15 +35,6 @@ class Lossy(Recut):
     """A source that cannot be read again."""
 
     rereadable = False
-
-
-class Firm:
-    """A policy that makes durable what it sends before anybody sees it."""
-
-
-@pytest.fixture(autouse=True)
-def _firm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.POLICIES, Firm, Recovers(firm=True))
 
 
 SOURCES: dict[str, Callable[[], Any]] = {"lossy": Lossy, "recut": Recut, "steady": lambda: Iterable([1])}
@@ -70,8 +59,12 @@ SINKS: dict[str, Callable[[Stream], object]] = {
 
 def made(source: str, operator: str, policy: object, sink: str) -> Promise:
     flow = Dataflow()
-    stream = OPERATORS[operator](flow.source("in", SOURCES[source]()))
-    SINKS[sink](stream.policy(policy))
+    if isinstance(policy, Eager):
+        with flow.region("eager", policy=policy):
+            stream = OPERATORS[operator](flow.source("in", SOURCES[source]()))
+    else:
+        stream = OPERATORS[operator](flow.source("in", SOURCES[source]())).policy(policy)
+    SINKS[sink](stream)
     (promise,) = promises(flow.graph)
     return promise
 
@@ -97,12 +90,12 @@ steady  jobs      others    precise    divergent   not
 steady  jobs      firm      precise    repeating   not
 steady  any       any       precise    repeating   epochs
 """
-"""The first line that fits holds. `replays` is LogHistory; `others` are all but Firm."""
+"""The first line that fits holds. `replays` is LogHistory, `firm` Eager; `others` are all but that."""
 
 
 def expected(source: str, operator: str, policy: object, sink: str) -> tuple[str, str, str]:
     """What the table says: against one failure, against any number, and how far two runs are alike."""
-    fits = {"firm": isinstance(policy, Firm), "others": not isinstance(policy, Firm), "any": True}
+    fits = {"firm": isinstance(policy, Eager), "others": not isinstance(policy, Eager), "any": True}
     fits["replays"] = isinstance(policy, LogHistory)
     for line in TABLE.strip().splitlines()[1:]:
         its_source, its_operator, its_policy, exactly, told, alike = line.split()
@@ -112,7 +105,7 @@ def expected(source: str, operator: str, policy: object, sink: str) -> tuple[str
     return one, "gap" if sink == "capture" else one, alike
 
 
-EVERY = list(product(SOURCES, OPERATORS, (Ephemeral(), Batch(), Lazy(), LogHistory(), Firm()), SINKS))
+EVERY = list(product(SOURCES, OPERATORS, (Ephemeral(), Batch(), Lazy(), LogHistory(), Eager()), SINKS))
 
 
 def test_every_case_is_as_in_the_table() -> None:
@@ -128,14 +121,14 @@ def test_table_has_every_grade_and_the_operators_every_class() -> None:
 
 
 def test_every_policy_says_how_it_recovers() -> None:
-    assert set(POLICIES) - {Firm} == set(policies.POLICIES)
+    assert set(POLICIES) == set(policies.POLICIES)
 
 
 def test_policy_that_says_nothing_is_promised_least() -> None:
     for case in product(SOURCES, OPERATORS, SINKS):
         source, operator, sink = case
         unknown = made(source, operator, object(), sink)
-        known = [made(source, operator, policy, sink) for policy in (Lazy(), LogHistory(), Firm())]
+        known = [made(source, operator, policy, sink) for policy in (Lazy(), LogHistory(), Eager())]
         assert unknown.any <= min(promise.any for promise in known)
 
 
@@ -247,6 +240,21 @@ def test_what_is_beside_an_output_does_not_count(tmp_path: Path) -> None:
     ]
 
 
+def test_eager_region_is_firm_as_long_as_nothing_else_leads_into_it() -> None:
+    def of(front: object, second: object) -> Grade:
+        flow = Dataflow()
+        with flow.region("front", policy=front):
+            stream = flow.source("in", Recut()).key_by(str).count(over="time").records()
+        with flow.region("second", policy=second):
+            stream = stream.map(str).nondeterministic("dice")
+        stream.to(Callback(print), name="out")
+        return promises(flow.graph)[0].any
+
+    assert of(Eager(), Eager()) == Grade.REPEATING
+    assert of(Lazy(), Eager()) == Grade.DIVERGENT  # those in front go back, and the region with them
+    assert of(Eager(), Lazy()) == Grade.DIVERGENT  # the dice are behind the gate
+
+
 # In every program
 
 
@@ -259,7 +267,7 @@ class Step:
     reads: tuple[int, ...]
 
 
-POLICY: dict[str, Callable[[], object]] = {"replays": LogHistory, "lazy": Lazy, "firm": Firm}
+POLICY: dict[str, Callable[[], object]] = {"replays": LogHistory, "lazy": Lazy, "firm": Eager}
 """From the weakest on."""
 
 
@@ -267,22 +275,26 @@ POLICY: dict[str, Callable[[], object]] = {"replays": LogHistory, "lazy": Lazy, 
 class Shape:
     """A random program without loops: sources, steps, and an output of each kind at some streams."""
 
-    sources: tuple[str, ...]
+    sources: tuple[tuple[str, str], ...]
     steps: tuple[Step, ...]
     outputs: tuple[tuple[str, int], ...]
 
     def promises(self) -> tuple[Promise, ...]:
         flow = Dataflow()
-        streams = [flow.source(f"in-{n}", SOURCES[source]()) for n, source in enumerate(self.sources)]
+        streams = []
+        for number, (source, policy) in enumerate(self.sources):
+            with flow.region(f"source {number}", policy=POLICY[policy]()):
+                streams.append(flow.source(f"in-{number}", SOURCES[source]()))
         for number, step in enumerate(self.steps):
             first, *others = (streams[at % len(streams)] for at in step.reads)
             stream = first.concat(*others) if others else first
-            if step.operator in ("custom", "dice"):
-                stream = stream.unary(f"op-{number}", Operator)
-                stream = stream.nondeterministic("dice") if step.operator == "dice" else stream
-            else:
-                stream = stream.map(str, name=f"op-{number}") if step.operator == "map" else _total(stream, number)
-            streams.append(stream.policy(POLICY[step.policy]()))
+            with flow.region(f"step {number}", policy=POLICY[step.policy]()):
+                if step.operator in ("custom", "dice"):
+                    stream = stream.unary(f"op-{number}", Operator)
+                    stream = stream.nondeterministic("dice") if step.operator == "dice" else stream
+                else:
+                    stream = stream.map(str, name=f"op-{number}") if step.operator == "map" else _total(stream, number)
+            streams.append(stream)
         for kind, at in self.outputs:
             stream = streams[at % len(streams)]
             if kind == "capture":
@@ -305,7 +317,9 @@ WEAKER = {
 
 shapes = st.builds(
     Shape,
-    st.lists(st.sampled_from(list(SOURCES)), min_size=1, max_size=3).map(tuple),
+    st.lists(st.tuples(st.sampled_from(list(SOURCES)), st.sampled_from(list(POLICY))), min_size=1, max_size=3).map(
+        tuple
+    ),
     st.lists(
         st.builds(
             Step,
@@ -332,7 +346,9 @@ def test_stronger_part_never_weakens_a_promise(shape: Shape, data: st.DataObject
     parts: list[Any] = list({"source": shape.sources, "sink": shape.outputs}.get(what, shape.steps))
     at = data.draw(st.integers(0, len(parts) - 1))
     if what == "source":
-        parts[at] = data.draw(st.sampled_from(stronger(what, parts[at])))
+        source, policy = parts[at]
+        better_source, better_policy = stronger("source", source), stronger("policy", policy)
+        parts[at] = data.draw(st.sampled_from(better_source)), data.draw(st.sampled_from(better_policy))
         better = replace(shape, sources=tuple(parts))
     elif what == "sink":
         parts[at] = data.draw(st.sampled_from(stronger(what, parts[at][0]))), parts[at][1]
