@@ -344,7 +344,7 @@ class TestBrokenJobs:
             self._effects.append(Captured(self._node, time, batch))
 
         monkeypatch.setattr(StagedEnd, "on_batch", at_once)
-        with pytest.raises(Contradiction, match="and now"):
+        with pytest.raises(Violation, match="not durable"):
             World(PROGRAMS["loop"], 2, 0, ()).run()
 
     def test_a_survivor_that_is_made_anew_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
