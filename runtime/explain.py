@@ -40,6 +40,8 @@ def explain(worker: Worker, node: Node) -> list[Hold]:
             what = "message in flight"
         elif owner.kind in ("source", "input"):
             what = "the position"
+        elif owner.kind == "gate":
+            what = "what waits until it is durable"
         else:
             what = "a kept capability or pending notification"
         holds.append(Hold(what, plan.place_names[place], time, count))

@@ -283,6 +283,8 @@ class Observer:
             node = plan.processors[q].node
             if node.kind in ("source", "input"):
                 holds.append(ObservedHold("position", q, at, count, worker.input_time(node.index) == at))
+            elif node.kind == "gate":
+                holds.append(ObservedHold("commit", q, at, count, (0, at) in worker.runtimes[q].mail))
             elif (q, at) in held:
                 holds.append(ObservedHold("capability", q, at, count, True))
             else:

@@ -1,7 +1,8 @@
 """The cost of recovery to a worker: its CPU seconds from the first read to the end, on word counts.
 
 `--part` says which: running counts without a store ("no_recovery"), and saved every second ("lazy_1s"); counts of each epoch
-alone without a store ("no_recovery_epochs"), and in an Ephemeral or Batch region ("ephemeral", "batch"); and the segments of a
+alone without a store ("no_recovery_epochs"), and in an Ephemeral or Batch region ("ephemeral", "batch"); running counts in an
+eager region, whose words are in another one ("eager"); and the segments of a
 "lazy_1s" job written once more by a bare loop, each a file that is synced and renamed ("bare_durable_write"). With a store the
 sink hears of an epoch when its low-watermark has passed, a monitor runs beside, and the worker is a process of its own; what
 these others do is not the worker's time and is not counted.
@@ -23,7 +24,7 @@ from common import arguments, report
 from tally import Tally, Timed, read_tally
 
 import falkirk
-from falkirk import Batch, Dataflow, Ephemeral, Lazy, Parquet, agg
+from falkirk import Batch, Dataflow, Eager, Ephemeral, Lazy, Parquet, agg
 from timely.io import Partition
 
 PASSES = 12
@@ -98,14 +99,14 @@ def build(data: Path, folder: Path, part: str) -> Dataflow:
         split="epochs",
         use_threads=False,
     )
-    running = part in ("no_recovery", "lazy_1s")
+    running = part in ("no_recovery", "lazy_1s", "eager")
     every = 1.0 if MEET not in os.environ else 2.0  # of half a core: as many checkpoints for as much work
-    policy = {"ephemeral": Ephemeral(), "batch": Batch()}.get(part, Lazy(every=every))
+    policy = {"ephemeral": Ephemeral(), "batch": Batch(), "eager": Eager()}.get(part, Lazy(every=every))
     flow = Dataflow("wordcount")
     with flow.region("all", policy=policy):
         source = flow.columns("words", _Clocked(Timed(words, folder), folder))
         counts = source.group_by("word").agg(over="scope" if running else "time", n=agg.count())
-        counts.to(_ClockedTally(Tally(folder, ("n",))), name="counts")
+    counts.to(_ClockedTally(Tally(folder, ("n",))), name="counts")
     return flow
 
 

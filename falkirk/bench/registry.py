@@ -150,10 +150,26 @@ _ALL = (
             Variant("no_recovery_epochs", "recovery_cost.py", "no_recovery_epochs"),
             Variant("ephemeral", "recovery_cost.py", "ephemeral"),
             Variant("batch", "recovery_cost.py", "batch"),
+            Variant("eager", "recovery_cost.py", "eager"),
             Variant("bare_durable_write", "recovery_cost.py", "bare_durable_write"),
         ),
         "words",
         higher_is_better=False,
+    ),
+    Bench(
+        "commit",
+        "one message at a time through an eager region, until its output is out, durably; a bare durable write beside it",
+        "us",
+        400,  # messages
+        (Variant("eager", "eager.py", "one", workers=(1,)),),
+        higher_is_better=False,
+    ),
+    Bench(
+        "commits",
+        "records a second through an eager region, in epochs of so many records",
+        "records/s",
+        1_000_000,  # records
+        (Variant("eager", "eager.py", "many", workers=(1,)),),
     ),
     Bench(
         "recovery_ratio",

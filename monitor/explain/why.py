@@ -186,8 +186,9 @@ def _in_words(options: Options, flat: int, first: Bound, culprits: tuple[Need, .
         done = options.completed(nearest.flat)
         text = f"{who} keeps nothing, and has completed only {epoch_text(done)}"
     elif complete:
-        every = options.layout.groups[info.group]
-        when = f"every {every.epochs} epochs" if every.epochs is not None else f"every {every.seconds} s"
+        group = options.layout.groups[info.group]
+        when = f"every {group.epochs} epochs" if group.epochs is not None else f"every {group.seconds} s"
+        when = "at once" if group.eager else when
         text = f"{who} has completed {epoch_text(nearest.bound)}, and has no checkpoint there yet: one is made {when}"
     else:
         chain = options.chains[nearest.flat]
@@ -247,6 +248,7 @@ _WORDS = {
     "capability": "A capability that {name!r} keeps",
     "notification": "A notification that {name!r} waits for",
     "batch": "A batch that waits for {name!r}",
+    "commit": "What waits at {name!r} to be durable",
 }
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from recovery.policies import Lazy
+from recovery.policies import Eager, Lazy
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Chunk, End, FileSink, Rate, SqliteSink, Wait
 
@@ -71,18 +71,21 @@ def build(
     every: float = 0.1,
     operator: str = "count",
     gated: bool = False,
+    eager: bool = False,
 ) -> Dataflow:
     """Counts in `folder`/files and `folder`/counts.db; the words come at worker 0, and are counted on all.
 
-    Two regions: what goes from one to the other is logged. With `gated`, most words come when `folder`/`GATE` is there.
+    Two regions: what goes from one to the other is logged. With `gated`, most words come when `folder`/`GATE` is there; with
+    `eager`, both are eager.
     """
+    policy = Eager() if eager else Lazy(every=every)
     flow = Dataflow("words")
-    with flow.region("counting", Lazy(every=every)):
+    with flow.region("counting", policy):
         gate = [Path(folder) / GATE] if gated else []
         kind: Any = Gated if gated else Rate
         words = flow.source("words", kind(*gate, word, per_second, records, epoch_every=PER_EPOCH))
         counts = words.key_by(lambda w: w).count(name=operator).records()
-    with flow.region("writing", Lazy(every=every)):
+    with flow.region("writing", policy):
         rows = counts.map(lambda count: {"word": count[0], "count": count[1]})
         rows.to(FileSink(Path(folder) / "files"), name="files")
         rows.to(SqliteSink(Path(folder) / "counts.db", "counts"), name="database")

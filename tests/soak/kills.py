@@ -68,7 +68,14 @@ class Soak:
     """One job, and what kills it."""
 
     def __init__(
-        self, folder: Path, workers: int, seconds: float, random: Random, tally: Tally, during_recovery: float = 0.0
+        self,
+        folder: Path,
+        workers: int,
+        seconds: float,
+        random: Random,
+        tally: Tally,
+        during_recovery: float = 0.0,
+        eager: bool = False,
     ) -> None:
         self.during_recovery = during_recovery
         self.folder = folder
@@ -87,7 +94,7 @@ class Soak:
         self.spared_pid: int | None = None
         self.samples: list[int] = []
         """The memory of the process that is spared, in bytes, from time to time."""
-        arguments = {"folder": str(folder), "records": self.records, "per_second": PER_SECOND}
+        arguments = {"folder": str(folder), "records": self.records, "per_second": PER_SECOND, "eager": eager}
         self.job = Job(Program(flow=build, args=arguments), workers, folder / "store", on_event=self.hear)
 
     def hear(self, kind: str, at: float, data: dict[str, Any]) -> None:
@@ -203,7 +210,13 @@ def memory(pid: int) -> int:
 
 
 def soak(
-    kills: int, monitors: int, workers: list[int], seconds: float, seed: int, during_recovery: float = 0.0
+    kills: int,
+    monitors: int,
+    workers: list[int],
+    seconds: float,
+    seed: int,
+    during_recovery: float = 0.0,
+    eager: bool = False,
 ) -> Tally:
     """Jobs of `seconds` of input, on as many workers as `workers` says in turn, until so much was killed."""
     tally, random = Tally(), Random(seed)
@@ -211,7 +224,7 @@ def soak(
         folder = Path(tempfile.mkdtemp(prefix="falkirk-soak-"))
         count = workers[tally.jobs % len(workers)]
         began = time.monotonic()
-        Soak(folder, count, seconds, random, tally, during_recovery).run(
+        Soak(folder, count, seconds, random, tally, during_recovery, eager).run(
             kills - tally.workers, monitors - tally.monitors
         )
         print(
@@ -232,10 +245,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--during-recovery", type=float, default=0.0, help="share of the kills of workers")
     parser.add_argument("--busy", type=int, default=0, help="processes that take processor time from the job")
+    parser.add_argument("--eager", action="store_true", help="jobs of eager regions")
     options = parser.parse_args()
     with busy(options.busy):
         tally = soak(
-            *(options.kills, options.monitors, options.workers, options.seconds, options.seed, options.during_recovery)
+            options.kills,
+            options.monitors,
+            options.workers,
+            options.seconds,
+            options.seed,
+            options.during_recovery,
+            options.eager,
         )
     print(f"{tally.in_recovery} of {tally.workers} workers were killed while the job was recovering")
     times = sorted(tally.recoveries)

@@ -8,9 +8,11 @@ from tests.soak.kills import soak
 
 
 @pytest.mark.soak
-def test_hundreds_of_kills_leave_no_trace() -> None:
-    tally = soak(kills=200, monitors=20, workers=[2, 4], seconds=20.0, seed=1)
-    assert set(tally.phases) == {"assembling", "gathering", "restoring", "running", "checkpointing"}
+@pytest.mark.parametrize("eager", [False, True], ids=["lazy", "eager"])
+def test_hundreds_of_kills_leave_no_trace(eager: bool) -> None:
+    tally = soak(kills=200, monitors=20, workers=[2, 4], seconds=20.0, seed=1, eager=eager)
+    assert {"assembling", "gathering", "restoring", "running"} <= set(tally.phases)
+    assert eager or "checkpointing" in tally.phases  # of commits nobody is told before they are made
     assert tally.store_bytes < 20_000_000
     assert tally.memory[-1][1] < tally.memory[0][1] + 100_000_000
     assert tally.survivors

@@ -124,7 +124,7 @@ export class Panel {
     );
     const bad = this.events.filter(isBad);
     const recent = gathered(this.events);
-    const every = this.job.groups.map((group) => (group.every_epochs ? `${group.every_epochs} epochs` : `${group.every_seconds} s`));
+    const every = this.job.groups.map((group) => (group.every_epochs ? `${group.every_epochs} epochs` : group.every_seconds ? `${group.every_seconds} s` : "epoch, by each worker"));
     return [
       html("h2", {}, this.job.name),
       html("p", { class: "soft" }, `${some(this.job.operators.length, "operator")} on ${some(this.job.workers, "worker")}; ${some(this.job.groups.length, "group")} of checkpoints, every ${[...new Set(every)].join(", ") || "–"}.`),

@@ -79,6 +79,7 @@ const policies = {
   Batch: ["batch", "B"],
   Lazy: ["lazy", "L"],
   LogHistory: ["history", "H"],
+  Eager: ["eager", "G"],
   mixed: ["mixed", "·"],
 };
 

@@ -1,0 +1,107 @@
+"""Payments, on real processes that are killed, and under simulated failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from falkirk.simulate.world import World
+from recovery.layout import lay_out
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
+from tests.support.beside import run_beside
+from tests.support.processes import monitor_pid
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import payments  # noqa: E402
+
+PER_EPOCH = 20
+
+
+def rows_in(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    """The content of the files of all workers, by epoch."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for file in sorted(folder.glob("epoch-*.jsonl")):
+        found.setdefault(int(file.name.split("-")[1]), []).extend(map(json.loads, file.read_text().splitlines()))
+    return found
+
+
+def check(folder: Path, count: int) -> None:
+    """Every payment is booked once, in its epoch; and the best epochs of shops are right."""
+    booked = rows_in(folder / "booked")
+    best: dict[str, int] = {}
+    said = {epoch: {row["shop"]: row["most"] for row in rows} for epoch, rows in rows_in(folder / "best").items()}
+    assert sorted(booked) == list(range(-(-count // PER_EPOCH)))
+    for epoch, rows in booked.items():
+        numbers = range(epoch * PER_EPOCH, min(count, (epoch + 1) * PER_EPOCH))
+        paid = [payments.payment(number) for number in numbers]
+        assert sorted(rows, key=lambda row: row["number"]) == list(map(payments.as_row, paid))
+        takings: dict[str, int] = {}
+        for _, _, shop, amount in paid:
+            takings[shop] = takings.get(shop, 0) + amount
+        for shop, amount in takings.items():
+            best[shop] = max(amount, best.get(shop, 0))
+        assert all(best[shop] == most for shop, most in said.get(epoch, {}).items())
+    assert {shop: most for epoch in sorted(said) for shop, most in said[epoch].items()} == best
+
+
+def test_each_region_gets_what_its_policy_says(tmp_path: Path) -> None:
+    layout = lay_out(compile_plan(payments.build(folder=tmp_path).graph, 2))
+    of = {info.name: info for info in layout.processors}
+    assert {of[name].policy for name in ("payments", "news", "takings", "best", "alarms")} == {
+        *("Eager", "Ephemeral", "Batch", "Lazy", "LogHistory")
+    }
+    assert layout.groups[of["booked"].group].alone
+    assert layout.groups[of["balances"].group].eager
+
+
+def test_killed_processes_do_not_show_in_what_was_booked(tmp_path: Path) -> None:
+    count, restored, booked = 4_000, 0, tmp_path / "booked"
+
+    def hear(kind: str, at: float, data: dict[str, Any]) -> None:
+        nonlocal restored
+        restored += kind == "restored"
+
+    arguments = {"payments": count, "per_second": 1_500, "per_epoch": PER_EPOCH, "folder": str(tmp_path)}
+    job = Job(Program(path=str(EXAMPLES / "payments.py"), args=arguments), 2, tmp_path / "store", on_event=hear)
+
+    def wait(more: int, until: int) -> None:
+        files, deadline = len(list(booked.glob("epoch-*"))) + more, time.monotonic() + 60
+        while len(list(booked.glob("epoch-*"))) < files or restored < until:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def disturb() -> None:
+        for number, victim in enumerate(("worker 0", "monitor", "worker 1", "worker 0"), 1):
+            wait(more=5, until=number - (number > 2))
+            pid = monitor_pid(job) if victim == "monitor" else job.pids[int(victim[-1])]
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+
+    run_beside(job.run, disturb)
+    assert restored >= 3
+    check(tmp_path, count)
+
+
+def test_simulated_failures_do_not_show_either(tmp_path: Path) -> None:
+    def build() -> Dataflow:
+        return payments.build(60, 1e9, 10, tmp_path)
+
+    failures = 0
+    for seed in range(4):
+        calm = World(build, 1 + seed % 3, seed, kinds=())
+        calm.run()
+        stormy = World(build, 1 + seed % 3, seed, kinds=("kill", "monitor", "job"))
+        stormy.run()
+        stormy.outside.compare(calm.outside.result())
+        failures += len(stormy.injector.happened)
+    assert failures > 5
