@@ -239,7 +239,7 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                     add=shift.add,
                     append=shift.append,
                     ahead=processor.node.ahead and not isinstance(policy, Ephemeral),
-                    kept=route.edge.channel != PIPELINE and plan.workers > 1 and not isinstance(policy, Ephemeral),
+                    kept=route.edge.channel != PIPELINE and plan.workers > 1,
                 )
 
 

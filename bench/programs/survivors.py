@@ -4,7 +4,7 @@ Each worker reads so many epochs of `--size` records a second apart from the oth
 killed in the midst of the job. `--part` is the program: `counts`, a running count behind one exchange; `stages`, three of them;
 `join`, two streams joined and counted. Records are counted by operators in front of and behind each exchange, which note what
 comes to them. If all went back to the last cut the share would be 1; what the dead worker alone had done is 1/workers of it.
-`open` is the share of what survivors did again, which is at most the epochs that were not complete.
+`_open` is the share of what survivors did again, which is at most the epochs that were not complete.
 """
 
 from __future__ import annotations
@@ -151,11 +151,11 @@ def main() -> None:
         others = sum(records for (_, worker, _), records in again.items() if worker != dead)
         report(
             sum(again.values()) / since,
-            open=others / since,
             since_the_last_cut=since,
             epochs=KILLED_AT - cut[0],
             goal=1.2 / args.workers,
         )
+        report(others / since, system=f"{args.part}_open")
 
 
 def _reference(workers: int, size: int, part: str) -> Counter[tuple[str, str, int]]:

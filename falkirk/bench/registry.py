@@ -204,7 +204,13 @@ _ALL = (
         "records handled again after kill -9 of a worker, of those since the last cut; so many an epoch and worker; no logs",
         "share",
         200,  # records
-        tuple(Variant(part, "survivors.py", part, workers=(2, 3, 8)) for part in ("counts", "stages", "join")),
+        (
+            *(Variant(part, "survivors.py", part, workers=(2, 3, 8)) for part in ("counts", "stages", "join")),
+            *(
+                Variant(example, "survivors_examples.py", example, workers=(2, 3, 8))
+                for example in ("wordcount", "mixed_policies", "loop", "pagerank", "family")
+            ),
+        ),
         higher_is_better=False,
     ),
     Bench(

@@ -307,8 +307,8 @@ def two_ways() -> Dataflow:
     return flow
 
 
-def test_what_goes_to_other_workers_is_kept_but_not_of_who_promised_nothing() -> None:
-    assert kept(laid_out(two_ways())) == {("ones-1", "count")}
+def test_what_goes_to_other_workers_is_kept_whatever_is_persisted_of_its_sender() -> None:
+    assert kept(laid_out(two_ways())) == {("in", "free"), ("ones-1", "count")}
     assert kept(laid_out(two_ways(), workers=1)) == set()
 
 
