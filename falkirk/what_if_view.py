@@ -127,6 +127,8 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
         for number, operator in enumerate(predicted.operators)
     ]
     print_table(console, ("operator", "region", "policy", "goes back to"), rows)
+    for worker in sorted({each["worker"] for each in answer["processors"]}):
+        console.print(_sentence(worker, [of[worker] for of in to.values()], f"worker:{worker}" in failed))
     kept = sum(bound is None for of in to.values() for bound in of.values())
     console.print(f"{kept:,} of {len(answer['processors']):,} processors keep everything.")
     messages, size = (sum(each[what] for each in answer["resent"]) for what in ("messages", "bytes"))
@@ -149,6 +151,19 @@ def _places(bounds: dict[int, Any]) -> str:
     if len(set(named.values())) == 1:
         return next(iter(named.values()))
     return "; ".join(f"worker {worker}: {place}" for worker, place in named.items())
+
+
+def _sentence(worker: int, bounds: Sequence[tuple[int, ...] | None], failed: bool) -> str:
+    """What becomes of a worker.
+
+    >>> _sentence(0, [None, (4535,), (4536,)], failed=False), _sentence(1, [(4500,)], failed=True)
+    ('Worker 0 keeps everything before epoch 4535.', 'Worker 1 comes back at epoch 4500.')
+    """
+    back = [bound for bound in bounds if bound is not None]
+    if not back:
+        return f"Worker {worker} keeps everything."
+    least = min(back, key=lambda bound: [float("inf") if at == -1 else at for at in bound])
+    return f"Worker {worker} {'comes back at' if failed else 'keeps everything before'} {_place(least)}."
 
 
 def _place(bound: tuple[int, ...] | None) -> str:

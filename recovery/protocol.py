@@ -275,6 +275,7 @@ ROWS = (
     "logged_bytes",
     "kept_messages",  # that went to other workers, in memory only (`recovery.kept`)
     "kept_bytes",
+    "kept_from",  # the epoch from which on all of it is there; -1 of who sends nothing to other workers
     "taken",  # records
     "sent",  # records
     "busy",  # microseconds

@@ -119,7 +119,7 @@ class Observer:
         self._asked: Observe | None = None
         self._until = self._due = 0.0
         self._count = 0
-        self._sizes = np.zeros((6, len(agent.layout.processors)), dtype=np.int64)
+        self._sizes = np.zeros((7, len(agent.layout.processors)), dtype=np.int64)
         self._reading: deque[tuple[int, float]] = deque()
         self._latencies: deque[float] = deque(maxlen=_MOST_LATENCIES)
         worker = agent.worker
@@ -231,9 +231,9 @@ class Observer:
         if self._count % _SIZES_EVERY == 0:
             self._measure()
         self._count += 1
-        table[5:11] = self._sizes
-        table[11], table[12] = counting.records_in, counting.records_out
-        table[13] = [round(seconds * 1e6) for seconds in counting.busy]
+        table[5:12] = self._sizes
+        table[12], table[13] = counting.records_in, counting.records_out
+        table[14] = [round(seconds * 1e6) for seconds in counting.busy]
         latencies = tuple(self._latencies)
         self._latencies.clear()
         return Observed(
@@ -259,8 +259,16 @@ class Observer:
             p = sender[edge]
             self._sizes[2, p] += len(entries)
             self._sizes[3, p] += sum(map(_entry_bytes, entries))
-        for (edge, _), *kept in self._agent.recorder.shipments.sizes():
+        shipments = self._agent.recorder.shipments
+        for (edge, _), *kept in shipments.sizes():
             self._sizes[4:6, sender[edge]] += kept
+        self._sizes[6] = -1
+        for info in self._agent.layout.edges:
+            for receiver in range(self._agent.layout.workers) if info.kept else ():
+                if receiver != self._agent.index:
+                    bound = shipments.coverage((info.edge, receiver))
+                    epoch = min(bound[0] + any(bound[1:]), END)
+                    self._sizes[6, info.source] = max(epoch, self._sizes[6, info.source])
 
     def _closely(self, p: int) -> Closely:
         worker = self._agent.worker

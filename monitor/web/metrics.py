@@ -68,6 +68,8 @@ class _Job:
             yield GaugeMetricFamily(
                 "falkirk_kept_bytes", "Messages to other workers, kept in memory.", value=totals["kept"]
             )
+            what = "The share of epochs since the last cut of which all that went to other workers is kept; the least."
+            yield GaugeMetricFamily("falkirk_kept_share", what, value=totals["covered"])
             for name in ("p50", "p99"):
                 if totals[name] is not None:
                     what = f"Seconds from the end of reading an epoch until it is complete, {name}."

@@ -171,7 +171,16 @@ class View:
             "state": int(self._table[:, _AT["bytes"]].sum()),
             "logged": int(self._table[:, _AT["logged_bytes"]].sum()),
             "kept": int(self._table[:, _AT["kept_bytes"]].sum()),
+            "covered": round(self._covered(), 2),
         }
+
+    def _covered(self) -> float:
+        """The share of epochs since the last cut of which all that went to other workers is kept; the least of any sender."""
+        kept_from = self._table[:, _AT["kept_from"]]
+        since = self._progress - self._low
+        kept = np.maximum(self._progress - np.maximum(kept_from, self._low), 0)
+        shares = kept / np.maximum(since, 1)
+        return float(shares[(kept_from >= 0) & (since > 0)].min(initial=1.0))
 
     def workers(self) -> list[list[Any]]:
         """For each: presence, incarnation, failures, newest epoch, records a second, how busy."""

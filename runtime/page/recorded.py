@@ -63,6 +63,7 @@ class RecordedJob:
     def _numbers(self, worker: int, recorder: WorkerRecorder) -> Observed:
         """The observation of a worker without its memory: the newest checkpoints, and what was logged."""
         table = np.zeros((len(ROWS), len(self.layout.processors)), dtype=np.int64)
+        table[_AT["kept_from"]] = -1  # nobody has memory
         for p in range(len(self.layout.processors)):
             flat = self.options.topology.flat(p, worker)
             chain = self.options.chains[flat]

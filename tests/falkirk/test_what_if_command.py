@@ -155,6 +155,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert code == 0, shown
     assert "not running" in shown
     assert "sums" in shown
+    assert "Worker 0 comes back at its end." in shown
     command = [sys.executable, "-m", "falkirk", "whatif", str(store), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     answer = json.loads(done.stdout)

@@ -49,5 +49,21 @@ def test_what_is_kept_for_survivors_is_counted_at_its_sender() -> None:
         assert measured(observer, "kept_bytes").sum() == agent.recorder.shipments.size
         senders = set(np.flatnonzero(measured(observer, "kept_messages")).tolist())
         assert senders <= {edge.source for edge in agent.layout.edges if edge.kept}
+        sending = {edge.source for edge in agent.layout.edges if edge.kept}
+        assert {p for p, epoch in enumerate(measured(observer, "kept_from")) if epoch >= 0} == sending
         seen += bool(senders)
     assert seen
+
+
+def test_what_has_no_room_any_more_is_not_called_kept() -> None:
+    for observer, agent in looks(quiet("rounds", 2, seed=3)):
+        kept = agent.recorder.shipments
+        most = max((message.time[0] for channel in kept._messages.values() for message in channel), default=None)
+        if most is None:
+            continue
+        kept.budget = 0
+        kept._make_room()
+        observer._measure()
+        assert measured(observer, "kept_from").max() == most + 1
+        return
+    raise AssertionError("nothing was kept at any look")

@@ -133,7 +133,7 @@ export class Panel {
       this.job.promises.length ? html("h3", {}, "Outputs under failures") : "",
       this.promises(),
       html("h3", {}, "Held"),
-      html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, bytes(this.totals.kept))),
+      html("dl", { class: "facts" }, html("dt", {}, "state of operators"), html("dd", {}, bytes(this.totals.state)), html("dt", {}, "logged messages"), html("dd", {}, bytes(this.totals.logged)), html("dt", {}, "kept for survivors"), html("dd", {}, `${bytes(this.totals.kept)}, ${Math.round(100 * (this.totals.covered ?? 1))} % of the epochs since the last cut`)),
       bad.length ? html("h3", {}, "Failures and errors") : "",
       bad.length ? this.list(bad.slice(-8)) : "",
       html("h3", {}, "What happened"),
@@ -250,7 +250,7 @@ export class Panel {
     const facts = [
       ["state", one.bytes === undefined ? "–" : `${bytes(one.bytes)}, ${some(one.rows, "row")}`],
       ["logged output", one.logged === undefined ? "–" : `${bytes(one.logged_bytes)}, ${some(one.logged, "message")}`],
-      ["kept of what went to other workers", one.kept_messages === undefined ? "–" : `${bytes(one.kept_bytes)}, ${some(one.kept_messages, "message")}`],
+      ["kept of what went to other workers", one.kept_messages === undefined ? "–" : `${bytes(one.kept_bytes)}, ${some(one.kept_messages, "message")}${one.kept_from > 0 ? `, all from epoch ${count(one.kept_from)} on` : ""}`],
       ["notifications pending", count(one.pending)],
       ["capabilities", count(one.held)],
       ["batches queued", count(one.queued)],

@@ -94,6 +94,13 @@ export class WhatIf {
     return parts;
   }
 
+  sentence(processors, worker) {
+    const mine = processors.filter((one) => one.worker === worker && !one.keeps);
+    if (!mine.length) return `Worker ${worker} keeps everything.`;
+    const least = mine.reduce((best, one) => (best === null || less(one.to, best) ? one.to : best), null);
+    return this.failed.includes(`worker:${worker}`) ? `Worker ${worker} comes back before ${bound(least)}.` : `Worker ${worker} keeps everything before ${bound(least)}.`;
+  }
+
   result(job) {
     const { processors, resent, redone } = this.answer;
     const back = processors.filter((one) => !one.keeps);
@@ -109,6 +116,7 @@ export class WhatIf {
         html("div", {}, html("b", {}, redone ? seconds(redone.seconds) : "–"), html("span", {}, "of work done again, about")),
       ),
     ];
+    for (let worker = 0; worker < job.workers; worker += 1) parts.push(html("p", {}, this.sentence(processors, worker)));
     parts.push(html("h3", {}, "Sent again from logs"));
     if (!messages) parts.push(html("p", { class: "soft" }, "No logged messages."));
     else {

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replaced
 
 from monitor.web.fold import fold, group_tree
 from monitor.web.view import BARS, FIELDS, View, changes
@@ -48,6 +49,23 @@ def test_rates_are_records_by_seconds_and_survive_a_counter_that_begins_anew() -
     job.epoch = 0
     view.update(job.step(1.0))
     assert all(float(row[4]) >= 0 for row in view.rows(fold(layout, group_tree(layout))))
+
+
+def test_what_is_kept_covers_as_much_as_its_least_sender_keeps() -> None:
+    layout = example_layout("flights", workers=2)
+    job, view = StandingJob(layout), View(layout)
+    for _ in range(5):
+        view.update(job.step())
+    assert view.totals()["covered"] == 1.0
+    seen = job.step()
+    at, said = seen.told[1]
+    table = np.frombuffer(said.numbers, dtype=np.int64).reshape(len(ROWS), -1).copy()
+    behind = int(np.argmax([int(table[ROWS.index("epoch"), p]) - bounds[0] for p, bounds in enumerate(seen.low[1])]))
+    low, epoch = seen.low[1][behind][0], int(table[ROWS.index("epoch"), behind])
+    assert epoch - low > 1
+    table[ROWS.index("kept_from"), behind] = epoch - 1
+    view.update(replace(seen, told={**seen.told, 1: (at + 1, replaced(said, numbers=table.tobytes()))}))
+    assert view.totals()["covered"] == pytest.approx(1 / (epoch - low), abs=0.01)
 
 
 def test_only_what_has_changed_is_told() -> None:
