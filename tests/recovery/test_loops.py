@@ -161,8 +161,8 @@ def tally(runs: Sequence[tuple[str, int, int]]) -> tuple[Counter[str], list[str]
         found["cuts"] += any(at[1:])
         durable(self, worker, group, at, xis)
 
-    def watching(self: Options, memory: Mapping[int, Sequence[InMemory]], failed: Any = ()) -> Any:
-        decided = decide(self, memory, failed)
+    def watching(self: Options, memory: Mapping[int, Sequence[InMemory]], failed: Any = (), **known: Any) -> Any:
+        decided = decide(self, memory, failed, **known)
         found["restored"] += any(
             bound is not None and any(bound[1:]) and worker not in memory
             for worker, bounds in enumerate(decided)
