@@ -56,7 +56,7 @@ def _enters_anywhere(plan: Plan, p: int) -> bool:
 
 def _unfit(node: Node, ephemeral: bool) -> bool:
     """True if it hands over outputs in the midst of a loop, or may keep something from one iteration to the next unsaved."""
-    if node.sink is not None or node.kind in ("capture", "source"):
+    if node.kind == "capture":
         return True
     if node.kind == "feedback":
         return ephemeral

@@ -126,6 +126,17 @@ def test_an_operator_that_may_wait_for_later_iterations_must_say_so(stateful: bo
     assert depth_of(layout, "new") == depth
 
 
+@pytest.mark.parametrize(("ephemeral", "depth"), [(False, 2), (True, 1)])
+def test_an_ephemeral_operator_that_asks_for_notifications_may_forget_them_within_an_epoch(
+    ephemeral: bool, depth: int
+) -> None:
+    def body(inner: Stream) -> Stream:
+        asks = inner.unary("asks", _Asks, stateful=not ephemeral)
+        return asks.policy(Ephemeral()) if ephemeral else asks
+
+    assert depth_of(looped(body=body), "new") == depth
+
+
 # When they are made
 
 

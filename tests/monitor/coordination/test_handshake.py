@@ -1,0 +1,101 @@
+"""The identity of a job: the differences that make two layouts two jobs, and the workers and stores that are refused."""
+
+from __future__ import annotations
+
+import msgspec
+
+from monitor.coordination.handshake import layout_changes, refusal
+from monitor.coordination.records import KeptDecision
+from recovery.layout import GroupInfo
+from recovery.protocol import Join
+from tests.recovery.layouts import FIREWALL, LINE, layout
+
+
+def test_where_an_operator_stands_and_how_often_it_is_saved_may_change() -> None:
+    before = layout(*LINE)
+    moved = msgspec.structs.replace(before.processors[0], site="app.py:99")
+    after = msgspec.structs.replace(
+        before, processors=(moved, *before.processors[1:]), groups=(GroupInfo(None, 5.0),) * len(before.groups)
+    )
+    assert layout_changes(before, after) == []
+
+
+def test_another_number_of_workers_is_named() -> None:
+    (line,) = layout_changes(layout(*LINE, 2), layout(*LINE, 3))
+    assert "another -w without a savepoint" in line
+
+
+def test_another_policy_operator_or_log_is_named() -> None:
+    before = layout(*FIREWALL)
+    changed = layout(*FIREWALL, policies=["Lazy", "Lazy", "LogHistory", "Lazy"])
+    assert any("'count'" in line and "policy" in line for line in layout_changes(before, changed))
+    gone = layout(*LINE)
+    assert any("'clean' is gone" in line for line in layout_changes(before, gone))
+    assert any("'map' is new" in line for line in layout_changes(before, gone))
+    edge = msgspec.structs.replace(before.edges[1], logged=False)
+    unlogged = msgspec.structs.replace(before, edges=(before.edges[0], edge, before.edges[2]))
+    assert layout_changes(before, unlogged) == ["the edge from 'clean' to 'count' is no longer logged"]
+
+
+def test_what_the_outline_does_not_tell_is_named_too() -> None:
+    """Two layouts of one program, as its outline has it, may be fused, ordered or numbered in another way."""
+    before = layout("read source, a chain, b chain", "read>a, read>b")
+    other = layout("read source, b chain, a chain", "read>a, read>b")
+    fewer = layout("read source, a chain", "read>a")
+    assert layout_changes(before, msgspec.structs.replace(other, outline=before.outline)) == [
+        "its operators are in another order"
+    ]
+    gone = "operator 'b' is gone, or is fused with others in another way"
+    new = "operator 'b' is new, or is fused with others in another way"
+    assert layout_changes(before, msgspec.structs.replace(fewer, outline=before.outline)) == [gone]
+    assert layout_changes(fewer, msgspec.structs.replace(before, outline=fewer.outline)) == [new]
+    (line,) = layout_changes(before, msgspec.structs.replace(before, fingerprint="7"))
+    assert "fingerprint" in line
+    changed = msgspec.structs.replace(before, outline=before.outline.replace('"Lazy"', '"LogHistory"'))
+    assert any("LogHistory" in line for line in layout_changes(before, changed))
+
+
+def test_edges_and_operators_that_differ_are_named_where_the_outline_is_the_same() -> None:
+    before = layout("read source, a chain", "read>a")
+    (edge,) = before.edges
+    nowhere = ["an edge leads to an operator that it does not have"]
+    for new, lines in (
+        ([msgspec.structs.replace(edge, spread=True)], ["the edge from 'read' to 'a' is of another kind"]),
+        ([msgspec.structs.replace(edge, target=2)], nowhere),
+        ([msgspec.structs.replace(edge, source=-1)], nowhere),
+        ([msgspec.structs.replace(edge, source=2, target=0)], nowhere),
+        ([msgspec.structs.replace(edge, target=-1)], nowhere),
+        ([msgspec.structs.replace(edge, source=1, target=0)], ["the edge from 'a' to 'read' is of another kind"]),
+        ([], ["it had 1 edges and has 0"]),
+    ):
+        assert layout_changes(before, msgspec.structs.replace(before, edges=tuple(new))) == lines
+    logs = (before.processors[0], msgspec.structs.replace(before.processors[1], policy="LogHistory"))
+    assert layout_changes(before, msgspec.structs.replace(before, processors=logs)) == [
+        "operator 'a': its policy was 'Lazy' and is 'LogHistory'"
+    ]
+
+
+def test_stores_that_do_not_belong_together_are_refused() -> None:
+    plan = layout(*LINE)
+    decision = KeptDecision(4, 2, ((),), ())
+    join = Join(1, 1, 4, False, plan, ())
+
+    def why(join: Join) -> str:
+        return refusal(join, plan, decision) or ""
+
+    assert why(join) == ""
+    assert why(msgspec.structs.replace(join, generation=2)) == ""
+    assert "older copy" in why(msgspec.structs.replace(join, generation=1))
+    assert "monitor's folder of the store is older" in why(msgspec.structs.replace(join, generation=5))
+    first = msgspec.structs.replace(join, generation=1)
+    assert "monitor's folder of the store is older" in (refusal(first, plan, None) or "")
+    assert refusal(msgspec.structs.replace(join, generation=0), plan, None) is None
+    assert "start all with the same number" in (refusal(join, layout(*LINE, 3), decision) or "")
+    assert "another program" in why(msgspec.structs.replace(join, layout=layout(*FIREWALL)))
+
+
+def test_a_worker_that_has_applied_decisions_is_refused_by_a_monitor_that_knows_none() -> None:
+    plan = layout(*LINE)
+    assert refusal(Join(1, 1, 1, False, plan, ()), plan, None) is not None
+    assert refusal(Join(1, 1, 0, False, plan, ()), plan, None) is None
+    assert refusal(Join(1, 1, 0, False, plan, ()), plan, KeptDecision(1, 0, ((),), ())) is None
