@@ -44,7 +44,6 @@ _DICTS = frozenset({dict, defaultdict, OrderedDict, Counter})
 _CONSTANT = (
     type,
     ModuleType,
-    BuiltinFunctionType,
     Enum,
     Pattern,
     PurePath,
@@ -145,6 +144,8 @@ class _Walk:
             self.function(value)
         elif kind is MethodType:
             self._all((value.__func__, value.__self__))
+        elif kind is BuiltinFunctionType:  # a function of a module, or the method of an object that may remember
+            self._all((value.__name__, value.__self__))
         elif kind is partial:
             self._all((value.func, value.args, value.keywords))
         elif kind is CellType:
@@ -220,20 +221,30 @@ def _is_python(kind: Any) -> bool:
 
 
 @cache
-def _of_class(kind: Any) -> tuple[Any, ...]:
-    """The means by which a class of the user's remembers: containers, and functions that close over something."""
+def _users(kind: Any) -> tuple[type, ...]:
+    """The classes of the user's that `kind` is made of."""
+    return tuple(base for base in kind.__mro__ if base is not object and not base.__module__.startswith(_OURS))
+
+
+def _of_class(kind: Any) -> list[Any]:
+    """The means by which a class of the user's remembers: its attributes, and functions that are more than their code."""
     found: list[Any] = []
-    for base in kind.__mro__:
-        if base is object or base.__module__.startswith(_OURS):
-            continue
+    for base in _users(kind):
         for name, each in vars(base).items():
-            function = getattr(each, "__func__", each)
-            if isinstance(function, FunctionType):
-                if function.__closure__ or function.__defaults__ or function.__kwdefaults__ or function.__dict__:
-                    found.append(function)
-            elif not name.startswith("__") and type(each) in _LISTS | _DICTS | {set, bytearray} and name != "transient":
-                found.append(each)
-    return tuple(found)
+            if isinstance(each, FunctionType):
+                function: Any = each
+            elif name.startswith(("__", "_abc_")) or name == "transient":
+                continue
+            elif not hasattr(type(each), "__get__"):
+                found += (name, each)
+                continue
+            else:  # what a descriptor wraps: of a static or class method, of a property
+                function = getattr(each, "__func__", None) or getattr(each, "fget", None) or getattr(each, "func", None)
+            if isinstance(function, FunctionType) and (
+                function.__closure__ or function.__defaults__ or function.__kwdefaults__ or function.__dict__
+            ):
+                found.append(function)
+    return found
 
 
 class OperatorMemory:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Generator
 from functools import cache, partial
-from itertools import count
 from random import Random
 from typing import Any, ClassVar
 
@@ -18,7 +17,6 @@ from falkirk.simulate.outside import Result
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.agent.agent import Agent
-from recovery.checkpoint import operator_memory
 from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.metadata import at_epoch
 from recovery.policies import LogHistory
@@ -261,86 +259,7 @@ def test_more_than_a_thousand_events_are_no_reason_to_lose_attributes() -> None:
     assert len(decided) == 2, world.log
 
 
-# What is found
-
-
-class Keeping(Operator):
-    shared: ClassVar[list[int]] = []
-
-    def __init__(self, thing: Any = None, *more: Any) -> None:
-        self.state = Parts(KeyedState(), TimedBatches())
-        self.values = self.state.parts[0]
-        self.thing = thing
-        self.more = more
-
-
-def remembers(thing: Any) -> Callable[[], Any]:
-    return lambda: thing
-
-
-CHANGED: list[tuple[Any, Callable[[Any], Any]]] = [
-    ([1], lambda it: it.append(2)),
-    ({1: [Box()]}, lambda it: setattr(it[1][0], "total", 5)),
-    ({1: 2, 3: 4}, lambda it: it.update({1: it.pop(1)})),
-    ({1, 2}, lambda it: it.add(3)),
-    (bytearray(b"x"), lambda it: it.extend(b"y")),
-    (deque([1.0]), lambda it: it.append(-0.0)),
-    ([True], lambda it: it.__setitem__(0, 1)),
-    (defaultdict(list), lambda it: it[3].append(1)),
-    (adder(), lambda it: it(1)),
-    (partial(remembers([]), 1), lambda it: it.func.__closure__[0].cell_contents.append(1)),
-    (remembers([]), lambda it: setattr(it, "called", 1)),
-    ([].append, None),  # type: ignore[list-item]
-    (Box().__init__, lambda it: setattr(it.__self__, "total", 3)),  # type: ignore[misc]
-]
-
-
-@pytest.mark.parametrize(("thing", "change"), CHANGED)
-def test_what_changes_anywhere_inside_is_found(thing: Any, change: Callable[[Any], Any] | None) -> None:
-    operator = Keeping(thing, (thing,))
-    before = operator_memory.look(operator)
-    if (
-        change is None
-    ):  # a method of a list that nobody else can reach is as good as a constant; none is known to matter
-        return
-    assert before is not None
-    assert operator_memory.look(operator) == before
-    change(thing)
-    assert operator_memory.look(operator) != before
-
-
-def test_state_and_what_is_said_not_to_matter_are_not_looked_at() -> None:
-    class Caches(Keeping):
-        transient = ("cache",)
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.cache: dict[int, int] = {}
-
-    operator = Caches()
-    before = operator_memory.look(operator)
-    operator.cache[1] = 1
-    operator.values.write((0,), {1: 1})
-    assert operator_memory.look(operator) == before
-    operator.thing = KeyedState()
-    assert operator_memory.look(operator) != before
-
-
-def test_another_object_with_the_same_content_is_the_same() -> None:
-    operator = Keeping({"a": [Box()]}, remembers(3))
-    before = operator_memory.look(operator)
-    operator.thing = {"a": [Box()]}
-    assert before is not None
-    assert operator_memory.look(operator) == before
-
-
-@pytest.mark.parametrize(
-    "thing",
-    [Random(1), iter([1]), adding(), count(), list(range(1000)), {frozenset([1])}, memoryview(b"x")],
-    ids=lambda thing: type(thing).__name__,
-)
-def test_what_cannot_be_looked_into_counts_as_more(thing: Any) -> None:
-    assert operator_memory.look(Keeping(thing)) is None
+# Where all else goes wrong
 
 
 def test_events_of_other_times_in_between_must_not_have_hidden_anything() -> None:
