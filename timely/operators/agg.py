@@ -43,7 +43,11 @@ class Aggregate:
             case "max":
                 return [values, Part("max", self.column)]
 
-    def finish(self, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
+    def finishing(self) -> list[Part]:
+        """Those of its parts that `finish` needs as columns."""
+        return self.parts() if self.kind == "mean" else self.parts()[-1:]
+
+    def finish(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         """The aggregate, from the columns of its parts by name."""
         if self.kind == "count":
             return columns[Part("rows").name]
@@ -100,7 +104,7 @@ def _differ(a: Numbers, b: Numbers) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _floats(column: pa.Array | pa.ChunkedArray) -> Numbers:
+def _floats(column: pa.Array) -> Numbers:
     kind = column.type
     if pa.types.is_null(kind):
         return np.zeros(len(column))

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
 from timely.data.kernels.columns import Numbers, select, whole
-from timely.data.kernels.index import Encoder
-from timely.data.kernels.totals import Part, combine, partial
+from timely.data.kernels.index import TINY, Encoder
+from timely.data.kernels.totals import Added, Part, combine, grouped, partial, table_of, ungrouped
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, parts_of
 from timely.operators.base import Context, Operator
@@ -48,8 +48,11 @@ class PreAggregate:
         self._needed = _columns(self._keys, aggregates)
 
     def apply(self, batch: Batch) -> pa.Table:
-        """The partial table of `batch`: the keys, then a column for each part of an aggregate."""
-        return partial(select(batch, self._needed), self._keys, self._parts)
+        """The partial table of `batch`: the keys, then a column for each part of an aggregate. Of few rows, one for each."""
+        table = select(batch, self._needed)
+        if len(table) < TINY:  # to send them all costs less than to find out which have one key
+            return table_of(ungrouped(table, self._keys, self._parts), self._keys, self._parts)
+        return partial(table, self._keys, self._parts)
 
 
 class ColumnAggregate(Operator):
@@ -80,6 +83,7 @@ class ColumnAggregate(Operator):
         # Strings that run on are met again and again: encode them once, as they come.
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
         self._plain = False
+        self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
         self._pending = TimedBatches()
         self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
         self.state = self._pending if self._totals is None else Parts(self._pending, self._totals)
@@ -91,7 +95,10 @@ class ColumnAggregate(Operator):
                 for part in as_arrow(batch).to_batches():
                     self._add(time, pa.Table.from_batches([part]))
             else:
-                self._add(time, partial(self._encode(select(batch, self._needed)), self._keys, self._parts))
+                table = select(batch, self._needed)
+                if len(table) >= TINY:
+                    table = partial(self._encode(table), self._keys, self._parts)
+                self._add(time, table)
         except _REFUSALS as error:
             raise _refused(ctx, time, error, batch) from error
         ctx.notify_at(time)
@@ -101,7 +108,15 @@ class ColumnAggregate(Operator):
         many = len(held)
         # Looked at when the number of tables doubles, so that many tiny ones cost O(1) each.
         if many >= _MANY and many & (many - 1) == 0 and length(held[0]) <= sum(map(length, held[1:])):
-            self._pending.replace(time, combine(_tables(held), self._keys, self._parts))
+            self._pending.replace(time, combine(self._rows(held), self._keys, self._parts))
+
+    def _rows(self, tables: Sequence[Batch]) -> list[Added]:
+        """What is held of a time: partial tables, and tiny batches as they came."""
+        found = []
+        for table in map(as_arrow, tables):
+            of = ungrouped if table.column_names == self._needed else grouped
+            found.append(of(table, self._keys, self._parts))
+        return found
 
     def _encode(self, table: pa.Table) -> pa.Table:
         if self._encoder is None or pa.types.is_dictionary(table.schema.field(0).type):
@@ -114,31 +129,36 @@ class ColumnAggregate(Operator):
         return table.set_column(0, self._keys[0], encoded)
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        tables = _tables(self._pending.pop(time))
+        tables = self._pending.pop(time)
         if not tables:
             return
         try:
             if self._totals is not None:
-                result = self._totals.add(time, tables, None if self._grows else self._differs)
-            elif len(tables) == 1 and not (self._combined and ctx.workers > 1) and _distinct(tables[0], self._keys):
-                result = tables[0]
+                changed = self._totals.add(time, self._rows(tables), None if self._grows else self._differs)
+                result = changed.columns(self._finishing) if len(changed) else None
+            elif len(tables) == 1 and self._is_result(ctx, as_arrow(tables[0])):
+                result = _by_name(as_arrow(tables[0]))
             else:
-                result = combine(tables, self._keys, self._parts)
-            if len(result):
+                result = _by_name(combine(self._rows(tables), self._keys, self._parts))
+            if result is not None:
                 ctx.send(self._finish(result))
         except _REFUSALS as error:
             raise _refused(ctx, time, error, tables[0]) from error
+
+    def _is_result(self, ctx: Context, table: pa.Table) -> bool:
+        """True if this is all of a time, with each key once."""
+        apart = self._combined and ctx.workers > 1
+        return not apart and table.column_names != self._needed and _distinct(table, self._keys)
 
     def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
         """A mask of the keys whose result differs from the one before."""
         found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
         return reduce(np.logical_or, found)
 
-    def _finish(self, table: pa.Table) -> pa.Table:
-        columns = dict(zip(table.column_names, table.columns, strict=True))
+    def _finish(self, columns: Mapping[str, pa.Array]) -> pa.Table:
         result = {key: columns[key] for key in self._keys}
         if self._plain:  # what came as plain strings leaves as such
-            key = whole(result[self._keys[0]])
+            key = result[self._keys[0]]
             result[self._keys[0]] = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
         for name, aggregate in self._aggregates.items():
             try:
@@ -146,8 +166,8 @@ class ColumnAggregate(Operator):
             except pa.ArrowInvalid:
                 assert aggregate.column is not None
                 sums = columns[Part("sum", aggregate.column).name]
-                raise too_large(table, self._keys, aggregate.column, sums.to_pylist()) from None
-        return pa.table(result)
+                raise too_large(pa.table(result), self._keys, aggregate.column, sums.to_pylist()) from None
+        return pa.Table.from_arrays(list(result.values()), list(result))
 
 
 def too_large(table: Columns, keys: Sequence[str], column: str, sums: Sequence[Any]) -> OverflowError:
@@ -244,8 +264,8 @@ def _columns(keys: list[str], aggregates: Mapping[str, Aggregate]) -> list[str]:
     return list(dict.fromkeys([*keys, *(a.column for a in aggregates.values() if a.column is not None)]))
 
 
-def _tables(batches: Sequence[Batch]) -> list[pa.Table]:
-    return [as_arrow(batch) for batch in batches]
+def _by_name(table: pa.Table) -> dict[str, pa.Array]:
+    return {name: whole(column) for name, column in zip(table.column_names, table.columns, strict=True)}
 
 
 def _distinct(table: pa.Table, keys: list[str]) -> bool:

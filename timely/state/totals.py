@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from timely.data.kernels.columns import Numbers
+from timely.data.kernels.columns import Numbers, whole
 from timely.data.kernels.tables import Ids
-from timely.data.kernels.totals import Part, Totals, repeats, union
+from timely.data.kernels.totals import Added, Part, Totals, repeats, union
 from timely.data.routing import hash_columns, shards_of
 from timely.state.interface import Rows, Run
 from timely.state.scopes import Scopes, ScopeScan, ScopeState
@@ -36,22 +37,38 @@ Differs = Callable[[Mapping[Part, Numbers], Mapping[Part, Numbers]], npt.NDArray
 """The keys whose results differ, given their parts before and after."""
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Keys that have changed, by id, with their parts now."""
+
+    totals: Totals
+    ids: Ids
+    values: list[Numbers]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def columns(self, only: Collection[Part]) -> dict[str, pa.Array]:
+        """Their columns by name: the keys, and of the parts those."""
+        return self.totals.columns(self.ids, self.values, only)
+
+
 class _Totals(ScopeState[Change]):
     def __init__(self, keys: Sequence[str], parts: Sequence[Part], expected: int) -> None:
         super().__init__()
         self.totals = Totals(keys, parts, expected)
 
-    def add(self, time: Time, tables: Sequence[pa.Table]) -> tuple[Change, list[Numbers]]:
+    def add(self, time: Time, many: Sequence[Added]) -> tuple[Change, list[Numbers]]:
         """The changed keys, and their parts after the change."""
         self.check_order(time)
         totals = self.totals
         known = len(totals)
-        ids = [totals.ids(table) for table in tables]
+        ids = [totals.ids(added.keys, added.kinds) for added in many]
         unique = len(ids) == 1 and not repeats(ids[0], len(totals))
         touched = ids[0] if unique else union(ids, len(totals))
         before = totals.gather(touched)
-        for of, table in zip(ids, tables, strict=True):
-            totals.add(of, table, unique)
+        for of, added in zip(ids, many, strict=True):
+            totals.add(of, added, unique)
         after = totals.gather(touched)
         change = known, touched, before
         self.log.append((time, change))
@@ -97,7 +114,9 @@ class _Totals(ScopeState[Change]):
 
     def load(self, run: Run) -> None:
         assert isinstance(run.batch, pa.Table)
-        self.totals.put_table(self.totals.ids(run.batch), run.batch)
+        totals, table = self.totals, run.batch
+        kinds = [table.schema.field(part.name).type for part in totals.parts]
+        totals.put_table(totals.ids([whole(table[key]) for key in totals.keys], kinds), table)
         self.settled = run.time  # whoever goes back below what was restored restores once more
 
     def measure(self) -> tuple[int, int]:
@@ -212,18 +231,18 @@ class TotalsState(Scopes[_Totals]):
         super().restore(runs)
         self._expected = 0
 
-    def add(self, time: Time, tables: Sequence[pa.Table], differs: Differs | None = None) -> pa.Table:
-        """Add partial tables at `time`; the keys that are new, or whose parts `differs` tells apart, with their new totals.
+    def add(self, time: Time, many: Sequence[Added], differs: Differs | None = None) -> Changed:
+        """Add rows at `time`; the keys that are new, or whose parts `differs` tells apart.
 
         Raises:
             ValueError: if the scope was written at a later time before.
             TypeError: if a column changes to a type that cannot be added to what is there.
         """
         scope = self._scope(time)
-        (known, touched, before), after = scope.add(time, tables)
+        (known, touched, before), after = scope.add(time, many)
         if differs is not None:
             chosen = differs(dict(zip(self._parts, before, strict=True)), dict(zip(self._parts, after, strict=True)))
             chosen |= touched >= known
             if not chosen.all():
                 touched, after = touched[chosen], [array[chosen] for array in after]
-        return scope.totals.table(touched, after)
+        return Changed(scope.totals, touched, after)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.data.kernels.totals import Part
+from timely.data.kernels.totals import Part, grouped
 from timely.state import KeyedState, Parts, RunState, TotalsState
 from timely.time import Frontier
 
@@ -33,15 +33,18 @@ class ByKey:
         return dict(self.state.read((0,)))
 
 
+PARTS = [Part("sum", "v")]
+
+
 class Added:
     """TotalsState under test."""
 
     def __init__(self) -> None:
-        self.state = TotalsState(["k"], [Part("sum", "v")])
+        self.state = TotalsState(["k"], PARTS)
 
     def put(self, epoch: int, rows: Rows) -> None:
         table = pa.table({"k": [k for k, _ in rows], "sum(v)": pa.array([v for _, v in rows], pa.int64())})
-        self.state.add((epoch,), [table])
+        self.state.add((epoch,), [grouped(table, ["k"], PARTS)])
 
     def read(self) -> Any:
         runs = self.state.snapshot(Frontier.top(1), Frontier.empty(1))
@@ -126,10 +129,10 @@ def test_a_whole_state_is_saved_while_it_is_written(
 def test_few_or_many_of_many_keys_are_saved_while_they_are_written(changed: int) -> None:
     random = np.random.default_rng(changed)
     keys = 300_000
-    state, expected = TotalsState(["k"], [Part("sum", "v")]), np.zeros(keys, np.int64)
+    state, expected = TotalsState(["k"], PARTS), np.zeros(keys, np.int64)
 
     def put(epoch: int, ids: npt.NDArray[np.int64]) -> None:
-        state.add((epoch,), [pa.table({"k": ids, "sum(v)": ids + epoch})])
+        state.add((epoch,), [grouped(pa.table({"k": ids, "sum(v)": ids + epoch}), ["k"], PARTS)])
 
     put(0, np.arange(keys))
     base = state.snapshot(Frontier.before([(1,)]), Frontier.empty(1))
@@ -145,7 +148,7 @@ def test_few_or_many_of_many_keys_are_saved_while_they_are_written(changed: int)
         saved.append(run)
         put(3 + len(saved), np.sort(random.choice(keys, changed, replace=False)))
     assert len(saved) > 3
-    restored = TotalsState(["k"], [Part("sum", "v")])
+    restored = TotalsState(["k"], PARTS)
     restored.restore([*base, *saved])
     runs = restored.snapshot(Frontier.top(1), Frontier.empty(1))
     table = pa.concat_tables([run.batch for run in runs]).sort_by("k")

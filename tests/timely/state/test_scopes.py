@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.data.kernels.totals import partial
+from timely.data.kernels.totals import ungrouped
 from timely.operators import agg
 from timely.state import KeyedState, RunState, TotalsState
 from timely.time import INF, Frontier, Time
@@ -45,7 +45,7 @@ class Column:
 
     def put(self, time: Time, rows: Rows) -> None:
         if rows:
-            self.state.add(time, [partial(rows_table(rows), ["k"], PARTS)])
+            self.state.add(time, [ungrouped(rows_table(rows), ["k"], PARTS)])
 
     def read(self, outer: Time) -> Any:
         # The totals of all keys are what a full checkpoint of a copy would hold last.

@@ -10,7 +10,7 @@ type `EXACT`) from where one does not: that is found out from bounds, and costs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -152,6 +152,10 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
     Raises:
         TypeError: if a column cannot be a key, or cannot be added up or compared as a number.
     """
+    if len(table) < TINY:
+        totals, added = Totals(keys, parts), ungrouped(table, keys, parts)
+        totals.add(totals.ids(added.keys, added.kinds), added, unique=False)
+        return totals.table(np.arange(len(totals), dtype=np.intp))
     groups, count, keys_of = _group([whole(table[key]) for key in keys])
     rows, present = _count_rows(groups, count)
     full = len(present) == count
@@ -178,24 +182,50 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
     return pa.table([*keys_of(present), *columns], names)
 
 
-class _Column:
-    """The values of a column that are not null: `filled` is how many each group has (None: as many as rows)."""
+class _Values:
+    """The values of a column that are not null."""
 
-    def __init__(self, column: pa.Array, name: str, groups: Ids, count: int) -> None:
+    def __init__(self, column: pa.Array, name: str) -> None:
         self.kind = column.type
-        self.groups = groups
-        self.filled: Numbers | None = None
-        if column.null_count:
-            self.groups = groups[column.is_valid().to_numpy(zero_copy_only=False)]
-            self.filled = np.bincount(self.groups, minlength=count)
-            column = column.drop_null()
         self._name = name
-        self._column = column
+        self._column, self.valid = _present(column)
         self._numbers: Numbers | None = None
-        self._ranked: pa.Array | None = None
+
+    def sum_kind(self) -> pa.DataType:
+        """The type of sums."""
+        if pa.types.is_decimal(self.kind):
+            return pa.decimal128(38, self.kind.scale)
+        return (
+            self.kind
+            if pa.types.is_null(self.kind)
+            else pa.float64()
+            if pa.types.is_floating(self.kind)
+            else pa.int64()
+        )
+
+    def compared_kind(self) -> pa.DataType:
+        """The type of the least and the greatest value.
+
+        Raises:
+            TypeError: if there is no such thing.
+        """
+        kind = self.kind
+        if is_number(kind) or pa.types.is_null(kind):
+            return kind
+        compared = comparable_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
+        if compared is None:
+            raise TypeError(
+                f"column {self._name!r} of type {kind} cannot be compared: agg.min and agg.max take numbers, decimals, "
+                "text, bytes, dates and times"
+            )
+        return compared
 
     def to_add(self) -> Numbers:
-        """The values as numbers that can be added up."""
+        """The values as numbers that can be added up.
+
+        Raises:
+            TypeError: if they cannot.
+        """
         kind = self.kind
         if pa.types.is_decimal(kind):
             return objects(self._column)
@@ -205,23 +235,33 @@ class _Column:
             )
         return self._as_numbers()
 
-    def to_compare(self) -> Numbers:
-        """Numbers in the order of the values: for text, bytes and decimals their places among all, sorted."""
-        kind = self.kind
-        if is_number(kind) or pa.types.is_null(kind):
-            return self._as_numbers()
-        if comparable_type(kind) is None:
-            raise TypeError(
-                f"column {self._name!r} of type {kind} cannot be compared: agg.min and agg.max take numbers, decimals, "
-                "text, bytes, dates and times"
-            )
-        if self._numbers is None:
-            self._numbers, self._ranked = comparable(self._column)
-        return self._numbers
+    def as_they_are(self) -> Numbers:
+        """The values as numbers, or as objects in their own order."""
+        return self._as_numbers() if is_number(self.kind) or pa.types.is_null(self.kind) else objects(self._column)
 
     def _as_numbers(self) -> Numbers:
         if self._numbers is None:
             self._numbers = np.zeros(0, np.int64) if pa.types.is_null(self.kind) else numbers(self._column)
+        return self._numbers
+
+
+class _Column(_Values):
+    """The values of a column in groups: `filled` is how many each group has (None: as many as rows)."""
+
+    def __init__(self, column: pa.Array, name: str, groups: Ids, count: int) -> None:
+        super().__init__(column, name)
+        self.groups = groups if self.valid is None else groups[self.valid]
+        self.filled = None if self.valid is None else np.bincount(self.groups, minlength=count)
+        self._ranked: pa.Array | None = None
+
+    def to_compare(self) -> Numbers:
+        """Numbers in the order of the values: for text, bytes and decimals their places among all, sorted."""
+        self.compared_kind()
+        if is_number(self.kind) or pa.types.is_null(self.kind):
+            return self._as_numbers()
+        if self._ranked is None:
+            self._numbers, self._ranked = comparable(self._column)
+        assert self._numbers is not None
         return self._numbers
 
     def compared(self, chosen: Numbers, empty: npt.NDArray[np.bool_] | None) -> pa.Array:
@@ -238,6 +278,82 @@ def _sums(sums: Numbers, kind: pa.DataType) -> pa.Array:
     if sums.dtype.kind != "O":
         return pa.array(sums)
     return column_of(sums, pa.decimal128(38, kind.scale) if pa.types.is_decimal(kind) else EXACT)
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Rows that are to be added up, grouped by key already or not: of each part its type, values, and who has one."""
+
+    keys: list[pa.Array]
+    kinds: list[pa.DataType]
+    values: list[Numbers]
+    """Of the rows that have one: see `valid`."""
+    valid: list[npt.NDArray[np.bool_] | None]
+    """A mask of the rows that have a value; None if all have."""
+
+    def __len__(self) -> int:
+        return len(self.keys[0])
+
+
+def grouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Added:
+    """The rows of a partial table."""
+    columns = [whole(table[part.name]) for part in parts]
+    found = [_present(column) for column in columns]
+    return Added(
+        [whole(table[key]) for key in keys],
+        [column.type for column in columns],
+        [_plain(column) for column, _ in found],
+        [valid for _, valid in found],
+    )
+
+
+def ungrouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Added:
+    """The rows of a batch, each a group of its own: for a few rows that costs much less than their partial table.
+
+    Raises:
+        TypeError: as `partial` does.
+    """
+    ones = np.ones(len(table), np.int64)
+    of_column: dict[str, _Values] = {}
+    kinds: list[pa.DataType] = []
+    values: list[Numbers] = []
+    valid: list[npt.NDArray[np.bool_] | None] = []
+    for part in parts:
+        if part.column is None:
+            kind, numbers_, mask = pa.int64(), ones, None
+        else:
+            of = of_column.get(part.column)
+            if of is None:
+                of = of_column[part.column] = _Values(whole(table[part.column]), part.column)
+            if part.kind == "values":
+                kind, numbers_, mask = pa.int64(), ones if of.valid is None else of.valid.astype(np.int64), None
+            elif part.kind == "sum":
+                kind, numbers_, mask = of.sum_kind(), of.to_add(), of.valid
+            else:
+                kind, numbers_, mask = of.compared_kind(), of.as_they_are(), of.valid
+        kinds.append(kind)
+        values.append(numbers_)
+        valid.append(mask)
+    return Added([whole(table[key]) for key in keys], kinds, values, valid)
+
+
+def table_of(added: Added, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
+    """Ungrouped rows as a partial table, in which keys may come again."""
+    columns = [*added.keys]
+    for kind, values, valid in zip(added.kinds, added.values, added.valid, strict=True):
+        if valid is not None:  # places without a value get any
+            filled = np.zeros(len(valid), values.dtype)
+            filled[valid] = values
+            values = filled
+        columns.append(column_of(values, kind, None if valid is None else ~valid))
+    return pa.Table.from_arrays(columns, [*keys, *(part.name for part in parts)])
+
+
+def _present(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    """The values of a column that are not null, and a mask of them; None if all are."""
+    if not column.null_count:
+        return column, None
+    return column.drop_null(), column.is_valid().to_numpy(zero_copy_only=False)
 
 
 Keys = Callable[[Ids], list[pa.Array]]
@@ -293,10 +409,9 @@ class Totals:
     def __len__(self) -> int:
         return len(self.index)
 
-    def ids(self, table: pa.Table) -> Ids:
-        """The id of each row's key; new keys start from nothing."""
-        ids = self.index.ids([whole(table[key]) for key in self.keys])
-        kinds = [table.schema.field(part.name).type for part in self.parts]
+    def ids(self, keys: list[pa.Array], kinds: list[pa.DataType]) -> Ids:
+        """The id of each row's key; new keys start from nothing. `kinds` of the parts that are to be added or put."""
+        ids = self.index.ids(keys)
         if not self._arrays:
             self._kinds = kinds
             self._arrays = [np.zeros(0, _dtype(kind)) for kind in kinds]
@@ -347,15 +462,10 @@ class Totals:
         self._arrays[i] = self._arrays[i].astype(object, copy=False)
         self._kinds[i] = EXACT
 
-    def add(self, ids: Ids, table: pa.Table, unique: bool) -> None:
-        """Add the partial `table`, whose rows have `ids`; `unique` if none occurs twice."""
-        for i, part in enumerate(self.parts):
-            column = whole(table[part.name])
-            of = ids
-            if column.null_count:  # a group that had no values
-                of = ids[column.is_valid().to_numpy(zero_copy_only=False)]
-                column = column.drop_null()
-            values = _plain(column)
+    def add(self, ids: Ids, added: Added, unique: bool) -> None:
+        """Add rows that have `ids`; `unique` if none occurs twice."""
+        for i, (part, values, valid) in enumerate(zip(self.parts, added.values, added.valid, strict=True)):
+            of = ids if valid is None else ids[valid]
             if part.kind == "sum" and self._arrays[i].dtype.kind == "i":
                 self._make_room(i, values, 1 if unique else len(values))
             array = self._arrays[i]
@@ -415,13 +525,18 @@ class Totals:
 
     def table(self, ids: Ids, values: Sequence[Numbers] | None = None) -> pa.Table:
         """The partial table of `ids`, with their parts now or the given ones."""
-        values = self.gather(ids) if values is None else values
+        columns = self.columns(ids, self.gather(ids) if values is None else values)
+        return pa.Table.from_arrays(list(columns.values()), list(columns))
+
+    def columns(self, ids: Ids, values: Sequence[Numbers], only: Collection[Part] | None = None) -> dict[str, pa.Array]:
+        """The columns of the partial table of `ids`, whose parts have these values; `only`: of the parts, those."""
+        result = dict(zip(self.keys, self.index.keys(ids), strict=True))
         counts = {part.column: v for part, v in zip(self.parts, values, strict=True) if part.kind == "values"}
-        columns = []
         for part, kind, array in zip(self.parts, self._kinds, values, strict=True):
-            empty = counts[part.column] == 0 if part.kind in ("min", "max") else None
-            columns.append(column_of(array, kind, empty))
-        return pa.table([*self.index.keys(ids), *columns], [*self.keys, *(part.name for part in self.parts)])
+            if only is None or part in only:
+                empty = counts[part.column] == 0 if part.kind in ("min", "max") else None
+                result[part.name] = column_of(array, kind, empty)
+        return result
 
     def nbytes(self) -> int:
         """Bytes held, roughly."""
@@ -465,34 +580,35 @@ def union(many: Sequence[Ids], count: int) -> Ids:
     return np.flatnonzero(seen)
 
 
-def combine(tables: Iterable[pa.Table], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
+def combine(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
     """One partial table, each key once, for several."""
-    tables = list(tables)
-    regrouped = _regroup(tables, keys, parts) if sum(map(len, tables)) >= _MANY else None
+    regrouped = _regroup(many, keys, parts) if sum(map(len, many)) >= _MANY else None
     if regrouped is not None:
         return regrouped
-    totals = Totals(keys, parts, expected=max((len(table) for table in tables), default=0))
-    for table in tables:
-        totals.add(totals.ids(table), table, unique=False)
+    totals = Totals(keys, parts, expected=max(map(len, many), default=0))
+    for added in many:
+        totals.add(totals.ids(added.keys, added.kinds), added, unique=False)
     return totals.table(np.arange(len(totals), dtype=np.intp))
 
 
-def _regroup(tables: list[pa.Table], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table | None:
+def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table | None:
     """The same for many rows with one integer key and no nulls, without an index; None where that does not apply."""
-    schema = tables[0].schema
-    if len(keys) > 1 or not pa.types.is_integer(schema.field(keys[0]).type) or any(t.schema != schema for t in tables):
+    first = many[0]
+    if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type):
         return None
-    table = pa.concat_tables(tables)
-    if any(column.null_count or not is_number(column.type) for column in table.columns):
-        return None
-    groups, count, keys_of = _group([whole(table[keys[0]])])
+    for added in many:
+        alike = added.keys[0].type.equals(first.keys[0].type) and added.kinds == first.kinds
+        full = not added.keys[0].null_count and all(valid is None for valid in added.valid)
+        if not alike or not full or not all(map(is_number, added.kinds)):
+            return None
+    groups, count, keys_of = _group([pa.concat_arrays([added.keys[0] for added in many])])
     _, present = _count_rows(groups, count)
     columns = []
-    for part in parts:
+    for i, part in enumerate(parts):
         kind: Kind = "sum" if part.kind in _ADDS else part.kind
-        result = _reduce(kind, groups, count, numbers(whole(table[part.name])))
+        result = _reduce(kind, groups, count, np.concatenate([added.values[i] for added in many]))
         if result.dtype.kind == "O":
             columns.append(_sums(result[present], pa.int64()))
         else:
-            columns.append(column_of(pooled_take(result, present), schema.field(part.name).type))
+            columns.append(column_of(pooled_take(result, present), first.kinds[i]))
     return pa.table([*keys_of(present), *columns], [*keys, *(part.name for part in parts)])
