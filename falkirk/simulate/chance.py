@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
 from types import FrameType
 from typing import Any
@@ -107,9 +108,8 @@ def find_chance(build: Callable[[], Dataflow], workers: int, schedule: int) -> l
     before = sys.getprofile()
     sys.setprofile(chance)
     try:
-        world.run()
-    except FalkirkError as error:
-        world.note("watched in vain", error=str(error))  # who asks knows already that the program does not run
+        with suppress(FalkirkError):  # who asks knows already that the program does not run
+            world.run()
     finally:
         sys.setprofile(before)
     return list(chance.found.values())

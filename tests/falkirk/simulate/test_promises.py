@@ -5,6 +5,7 @@ So the promises hold, and one of a grade more would be found out.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +31,9 @@ from timely.io.interface import Chunk, End, Partition, Position, Wait
 from timely.operators.base import Context, Operator
 from timely.time import Time
 
-SEEDS = range(40)
-"""At most; the search ends when what was looked for is found."""
+SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
+SEEDS = range(300 if SOAK else 40)
+"""At most: but for soaking, a search ends when what was looked for is found."""
 
 
 class Ticks:
@@ -269,6 +271,7 @@ def test_output_is_never_worse_than_promised_and_sometimes_no_better(name: str) 
     simulation = Simulation(case.build, 2)
     right, alike = simulation.expected, simulation.alike
     assert case.alike <= alike["out"]
+    found = False
     for seed in SEEDS:
         outside = struck(case, seed).outside
         assert (outside.promised("out"), outside.promises["out"].alike) == (case.promised, case.alike)
@@ -277,13 +280,11 @@ def test_output_is_never_worse_than_promised_and_sometimes_no_better(name: str) 
         worse = case.worse(seen)
         if name in ADDS_UP:
             assert not ADDS_UP[name](seen)
-        if case.promised == Grade.PRECISE:
-            assert not worse
-            if seed == 1:
-                return
-        elif worse:
-            return
-    pytest.fail("it is better than promised")
+        assert not (worse and case.promised == Grade.PRECISE)
+        found = found or worse
+        if not SOAK and (found or (case.promised == Grade.PRECISE and seed == 1)):
+            break
+    assert found or case.promised == Grade.PRECISE, "it is better than promised"
 
 
 @pytest.mark.parametrize(("name", "worse"), [("counts, told", "repeating"), ("ticks, told", "convergent")])

@@ -31,6 +31,8 @@ def test_the_job_and_its_picture_are_there_as_json() -> None:
         job = ask(url, "/api/job")
         assert [operator["name"] for operator in job["operators"]] == [info.name for info in layout.processors]
         assert {region["policy"] for region in job["regions"]} == {"Ephemeral", "Batch", "Lazy"}
+        assert {each["output"]: each["any"] for each in job["promises"]} == {"tally": "precise", "news": "repeating"}
+        assert [cause["name"] for each in job["promises"] for cause in each["causes"]] == ["news"]
         graph = ask(url, "/api/graph")
         assert len(graph["nodes"]) == len(layout.processors)
         assert [box["key"] for box in graph["boxes"]] == ["circle"]

@@ -92,6 +92,7 @@ def test_keys_search_and_colours(tab: Tab) -> None:
     layout = example_layout("flights")
     with serving(StandingJob(layout)) as url:
         go(tab, url)
+        tab.wait("document.querySelectorAll('#promises tr').length === 6")
         tab.key("/", "/")
         for letter in "by-carr":
             tab.key(letter, letter)
@@ -101,6 +102,8 @@ def test_keys_search_and_colours(tab: Tab) -> None:
         tab.wait(f"{text_of('#panel h2')} === 'by-carrier'")
         tab.key("ArrowDown")
         tab.wait("location.hash.includes('sel=carriers')")
+        tab.wait(f"{text_of('#panel')}.includes('precise if one process fails, gap if any number do')")
+        tab.wait(f"{text_of('#panel .because')}.includes('To mend it, write to a sink that is exactly once')")
         tab.key("Enter")
         tab.wait("location.hash.includes('worker=0')")
         tab.wait("document.querySelector('#panel').textContent.includes('F*(p)')")
