@@ -17,6 +17,7 @@ PROMISED = {
     "loop": {"lengths": "gap", "sink-1": "repeating"},
     "mixed_policies": {"tally": "precise", "news": "repeating"},
     "orders": {"shops": "gap", "best": "gap"},
+    "payments": {"booked": "precise", "shown": "repeating", "best-out": "precise", "alarms-out": "repeating"},
     "pagerank": {"sink-1": "repeating"},
     "wordcount": {"sink-1": "repeating"},
 }
