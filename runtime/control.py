@@ -11,19 +11,18 @@ from __future__ import annotations
 import array
 import os
 import select
+import shutil
 import socket
 import struct
 import traceback
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from monitor.coordination.supervision import Fence, Lost, Note, Noted, ProgramFailed, Respawn, TimelineEvent
-from runtime.scratch import OWNER
 from timely.data.codec.typed import Typed
 from timely.errors import FalkirkError, told
 from timely.time import Time
@@ -342,10 +341,7 @@ def end_with(sock: socket.socket, private: str) -> None:
     while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll()):
         pass
     if private:
-        with suppress(OSError):
-            for name in (MONITOR_SOCKET, PAGE_SOCKET, OWNER):
-                Path(private, name).unlink(missing_ok=True)
-            os.rmdir(private)
+        shutil.rmtree(private, ignore_errors=True)
     os._exit(1)
 
 

@@ -51,6 +51,20 @@ class Scratch:
             self._lock = None
 
 
+_job: Path | None = None
+
+
+def join_job(private: str) -> None:
+    """This process belongs to a job whose supervisor has such a folder."""
+    global _job
+    _job = Path(private) if private else None
+
+
+def job_folder() -> Path | None:
+    """The folder of the supervisor of this process's job: there, and its lock held, as long as the supervisor lives."""
+    return _job
+
+
 def for_sockets() -> str:
     """The parent of folders for sockets: the system's temporary one, or /tmp where its path is too long for them."""
     usual = tempfile.gettempdir()

@@ -249,6 +249,17 @@ _ALL = (
         ),
         higher_is_better=False,
     ),
+    Bench(
+        "spark_restart",
+        "from kill -9 of the child, the worker or Java until the run on Spark begins again; one start of Spark beside it",
+        "s",
+        100_000,  # rows an epoch
+        (
+            Variant("falkirk", "spark_restart.py", once=True),
+            Variant("spare", "spark_restart.py", "spare", once=True),
+        ),
+        higher_is_better=False,
+    ),
 )
 
 BENCHES = {bench.name: bench for bench in _ALL}

@@ -1,98 +1,96 @@
-"""The process that Spark runs in: `python -m libraries.spark.child`, started by `libraries.spark.host` and by nobody else.
+"""The process that speaks to Spark for a worker: a fork of the keeper of Java (`libraries.spark.keeper`).
 
-Spark's own Java process can die, hang, or run out of memory; a Python process that has lost it cannot get another one. So
-this one ends with it, at once, and the one that has started it starts another. It ends, too, when that one is gone.
+It can die, or hang, while Java lives on: then another one takes its place. It ends when the worker is gone, or the keeper; when
+Java is gone it says so, and waits to be ended.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import shutil
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
 
 from libraries.spark.protocol import (
+    FROM_KEEPER,
     TO_SPARK,
     Cancel,
     Consumed,
     Done,
     Follow,
     FromSpark,
+    JavaEnded,
+    JavaUp,
+    PrintedText,
     Ready,
     RunFailed,
     RunProgress,
     RunTask,
-    Start,
     encode,
 )
 from libraries.spark.queries import Queries
-from libraries.spark.session import open_session
+from libraries.spark.session import attach
 from libraries.spark.tasks import Tasks, hopeless, told
 from runtime.control import receive_bytes, send_bytes
 
 _POLL_SECONDS = 0.2
-_END_SECONDS = 0.5
-_HEARD_SECONDS = 10.0
-"""Seconds that the other side has to read what was printed here, and to end this process; it takes milliseconds."""
+_END_SECONDS = 1.0
+"""Seconds in which the keeper says that Java has ended, when a connection to it was lost."""
+
+_PRINTED_SECONDS = 2.0
+_ATTACH_SECONDS = 120.0
+"""Seconds that a Java may take, which has a session for others already, to give one; it takes less than one."""
 
 
 class SparkChild:
-    """The child's side of the connection."""
+    """The child's side of the connections: to the worker, and to the keeper."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, news: socket.socket) -> None:
         self._control = control
+        self._news = news
         self._sending = threading.Lock()
+        self._up: JavaUp | None = None
+        self._heard = threading.Event()
+        """Java is up, or has ended."""
+        self._ended: JavaEnded | None = None
+        self._printed = ""
+        self._printed_came = threading.Event()
         self._tasks: Tasks | None = None
         self._queries: Queries | None = None
-        self._folder = ""
-        self._java: subprocess.Popen[bytes] | None = None
 
     def serve(self) -> None:
-        """Start Spark, then run what is asked for, each run in a thread of its own, until the other side is gone."""
-        data = receive_bytes(self._control)
-        if data is None:
-            return
-        start = TO_SPARK.decode(data)
-        assert isinstance(start, Start)
-        self._folder = start.folder
+        """Open a session on Java's Spark, then run what is asked for, each run in a thread of its own."""
+        threading.Thread(target=self._read_news, daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
-        try:
-            spark = open_session(start.settings)
-            jvm = spark._jvm
-            assert jvm is not None
-            java = int(jvm.java.lang.ProcessHandle.current().pid())
-            self._tasks = Tasks(spark)
-            self._queries = Queries(spark, lambda number, batches: self.tell(RunProgress(number, batches, 0)))
-        except Exception as error:
-            self._give_up(told(error), again=not hopeless(error))
-            return
-        self.tell(Ready(java, spark.version))
-        self._java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
-        while self._java.poll() is None:
-            with suppress(Exception):  # when Java ends in the midst of an answer
-                for number, done, total in self._tasks.progress():
-                    self.tell(RunProgress(number, done, total))
-            time.sleep(_POLL_SECONDS)
-        self._without_java()
+        self._heard.wait()
+        if self._up is not None and self._open(self._up):
+            assert self._tasks is not None
+            while self._ended is None:
+                with suppress(Exception):  # when Java ends in the midst of an answer
+                    for number, done, total in self._tasks.progress():
+                        self.tell(RunProgress(number, done, total))
+                time.sleep(_POLL_SECONDS)
+        threading.Event().wait()  # the worker knows that nothing goes on here, and closes the connection
 
     def tell(self, message: FromSpark) -> None:
-        """Say something to the process that has started this one."""
+        """Say something to the worker."""
         with self._sending, suppress(OSError):
             send_bytes(self._control, encode(message))
 
-    def leave(self, code: int) -> None:
-        """End this process and all that it has started, and leave no files behind."""
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        if os.getpgid(0) == os.getpid():
-            os.killpg(os.getpid(), signal.SIGKILL)  # Java, and this process with it
-        os._exit(code)
+    def _open(self, up: JavaUp) -> bool:
+        """Open a session, and say whether that went well."""
+        try:
+            spark = attach(up, _ATTACH_SECONDS)
+            self._tasks = Tasks(spark)
+            self._queries = Queries(spark, lambda number, batches: self.tell(RunProgress(number, batches, 0)))
+        except Exception as error:
+            if not self._java_is_gone(error):
+                self.tell(RunFailed(-1, told(error), not hopeless(error), self._all_printed()))
+            return False
+        self.tell(Ready(up.pid, spark.version))
+        return True
 
     def _listen(self) -> None:
         while (data := receive_bytes(self._control)) is not None:
@@ -106,7 +104,25 @@ class SparkChild:
                 case Cancel(number):
                     if self._tasks is not None and self._queries is not None and not self._queries.cancel(number):
                         self._tasks.cancel(number)
-        self.leave(0)
+        os._exit(0)
+
+    def _read_news(self) -> None:
+        while (data := receive_bytes(self._news)) is not None:
+            message = FROM_KEEPER.decode(data)
+            match message:
+                case JavaUp():
+                    self._up = message
+                    self._heard.set()
+                case PrintedText(text, kept=True):
+                    self._printed = text
+                    self._printed_came.set()
+                case PrintedText():
+                    self.tell(message)
+                case JavaEnded(how):
+                    self._ended = message
+                    self.tell(RunFailed(-1, f"Spark's Java process {how}", again=True, printed=self._printed))
+                    self._heard.set()
+        os._exit(1)
 
     def _run(self, task: RunTask | Follow) -> None:
         assert self._tasks is not None  # nothing is asked for before Spark is ready
@@ -115,36 +131,31 @@ class SparkChild:
             files = self._tasks.run(task) if isinstance(task, RunTask) else self._queries.run(task)
             self.tell(Done(task.number, files))
         except Exception as error:
-            if self._java_is_gone(error):
-                self._without_java()
-            self.tell(RunFailed(task.number, told(error), again=not hopeless(error)))
+            if not self._java_is_gone(error):
+                self.tell(RunFailed(task.number, told(error), again=not hopeless(error)))
 
     def _java_is_gone(self, error: Exception) -> bool:
-        if not isinstance(error, ConnectionError | EOFError) and not type(error).__module__.startswith("py4j"):
-            return False
-        assert self._java is not None
-        with suppress(subprocess.TimeoutExpired):
-            self._java.wait(_END_SECONDS)
-        return self._java.returncode is not None
+        """True if all is lost, whatever runs, as the worker hears."""
+        if isinstance(error, ConnectionError | EOFError) or type(error).__module__.startswith("py4j"):
+            deadline = time.monotonic() + _END_SECONDS
+            while self._ended is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+        return self._ended is not None
 
-    def _without_java(self) -> None:
-        """All is lost, whatever runs."""
-        assert self._java is not None
-        code = self._java.returncode
-        how = f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
-        self._give_up(f"Spark's Java process {how}")
-
-    def _give_up(self, why: str, again: bool = True) -> None:
-        """Say that nothing goes on here, and wait to be ended: who hears it reads what was printed, then takes it away."""
-        self.tell(RunFailed(-1, why, again))
-        time.sleep(_HEARD_SECONDS)
-        self.leave(1)
+    def _all_printed(self) -> str:
+        """The last lines that were printed, as the keeper has them."""
+        self._printed_came.clear()
+        with suppress(OSError):
+            self._news.send(b"?")
+            self._printed_came.wait(_PRINTED_SECONDS)
+        return self._printed
 
 
-if __name__ == "__main__":
-    child = SparkChild(socket.socket(fileno=int(sys.argv[1])))
+def main(control: socket.socket | None, news: socket.socket) -> int:
+    """Serve a worker; without a connection to one, have a Java that is spare open its session, and end."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which ends this process when it ends
-    child.serve()
-    sys.stderr.flush()
-    child.leave(1)
+    if control is not None:
+        SparkChild(control, news).serve()
+    elif (data := receive_bytes(news)) is not None and isinstance(up := FROM_KEEPER.decode(data), JavaUp):
+        attach(up, _ATTACH_SECONDS).range(1).count()
+    return 0

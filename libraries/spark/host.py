@@ -1,7 +1,7 @@
-"""Spark in a process of its own, as the process that needs it sees it: started, watched, killed, and started anew.
+"""Spark, as the process that needs it sees it: in a process of its own, watched, killed, and taken anew.
 
-All regions of a worker process with equal options share one. It is started when it is first wanted, in the background, stays
-until this process ends, and ends with it.
+All regions of a worker process with equal options share one. It is started when it is first wanted, in the background. Its Java
+stays until the job ends (`libraries.spark.keeper`).
 """
 
 from __future__ import annotations
@@ -9,45 +9,48 @@ from __future__ import annotations
 import atexit
 import itertools
 import math
-import os
 import re
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
 
-from libraries.spark.class_cache import options_to_use
 from libraries.spark.errors import SparkError, SparkLost
-from libraries.spark.java import find_java, home_for_spark
+from libraries.spark.keeping import connect, let_go
 from libraries.spark.protocol import (
+    END,
     FROM_SPARK,
+    LEAVE,
+    SERVE,
     Cancel,
     Consumed,
     Done,
     Follow,
+    PrintedText,
     Ready,
     RunFailed,
     RunProgress,
     RunTask,
-    Start,
     ToSpark,
     encode,
 )
-from libraries.spark.session import SparkOptions, check_master, environment, settings
+from libraries.spark.session import SparkOptions, check_master
 from runtime.control import receive_bytes, send_bytes
-from runtime.scratch import Scratch
 
 _LOOK_SECONDS = 0.1
 _CANCEL_SECONDS = 8.0
+_KILL_SECONDS = 10.0
 _LAST_LINES = 6
+_KEPT = 50
+_SLOW_SECONDS = 2.0
+"""Seconds for which Spark may start before a stream says that it does."""
+
 _TELLING = re.compile(r"OutOfMemory|[Ee]xception|[Ee]rror|ERROR|Terminating")
 _REFUSAL = re.compile(r'^(Exception in thread "main"|Error: )', re.MULTILINE)
 _NOISE = re.compile(r"WARN|[Pp]y4[Jj]|ERROR:root|During handling|ConnectionResetError|BrokenPipeError")
@@ -87,6 +90,8 @@ class SparkHost:
         self._lock = threading.Lock()
         self._process: _SparkProcess | None = None
         self._numbers = itertools.count()
+        self._note: Callable[[str], None] = lambda text: None
+        """Takes what Spark prints: that of the last who wanted something."""
         self.starts = 0
         """Number of processes that were started so far."""
 
@@ -113,12 +118,13 @@ class SparkHost:
             task: what to do. Its number is given here, and each attempt has an output folder of its own.
             report: told how far it is: (what, tasks done, tasks known).
             stopped: whether the result is not wanted any more.
-            note: told why an attempt has failed that is followed by another one.
+            note: told why an attempt has failed that is followed by another one, and what Spark and the function print.
 
         Raises:
             SparkError: for what trying again does not help, or did not help.
             Given: when it is not wanted any more.
         """
+        self._note = note
         reasons: list[str] = []
         for number in range(_MOST_ATTEMPTS):
             attempt = msgspec.structs.replace(task, output=f"{task.output}-{number}")
@@ -140,7 +146,7 @@ class SparkHost:
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
-            process.kill("it was stopped")
+            process.leave()
 
     def _warm(self) -> None:
         with suppress(SparkError, SparkLost):
@@ -150,27 +156,35 @@ class SparkHost:
         with self._lock:
             if self._process is None or self._process.ended:
                 check_master(self._options.master)
-                self._process = _SparkProcess(self._options)
+                self._process = _SparkProcess(self._options, self._show)
                 self.starts += 1
             return self._process
 
-    def follow(self, task: Follow, consumed: Callable[[], int], stopped: Callable[[], bool]) -> None:
+    def _show(self, text: str) -> None:
+        lines = text.splitlines()
+        self._note(f"Spark printed: {text}" if len(lines) == 1 else "Spark printed:\n  " + "\n  ".join(lines))
+
+    def follow(
+        self, task: Follow, consumed: Callable[[], int], stopped: Callable[[], bool], note: Callable[[str], None]
+    ) -> None:
         """Have a streaming query run until it ends; started again when it fails in a way that may pass.
 
         Args:
             task: the query. Its number is given here.
             consumed: the batches before this one were read.
             stopped: whether no more of it is wanted; then this returns.
+            note: told what the user should know: that Spark still starts, why the query begins again, what is printed.
 
         Raises:
             SparkError: for what trying again does not help, or did not help: `retries` counts failures with no new batch.
         """
+        self._note = note
         reasons: list[str] = []
         batches = 0
         while not stopped():
             waiting = _Waiting()
             try:
-                self._follow(task, waiting, consumed, stopped, len(reasons))
+                self._follow(task, waiting, consumed, stopped, note, len(reasons))
                 return
             except (Given, _Innocent):
                 continue
@@ -181,11 +195,28 @@ class SparkHost:
                 reasons.append(str(error))
             if len(reasons) > self._options.retries:
                 raise SparkError(f"the query has failed {_times(len(reasons))}. The last time: {reasons[-1]}")
+            note(f"the query has failed, and begins again where it was: {reasons[-1]}")
 
     def _follow(
-        self, task: Follow, waiting: _Waiting, consumed: Callable[[], int], stopped: Callable[[], bool], failed: int
+        self,
+        task: Follow,
+        waiting: _Waiting,
+        consumed: Callable[[], int],
+        stopped: Callable[[], bool],
+        note: Callable[[str], None],
+        failed: int,
     ) -> None:
-        process = self._ready(lambda what, done, total: None, stopped, failed)
+        began, slow = time.monotonic(), False
+
+        def starts(what: str, done: int, total: int) -> None:
+            nonlocal slow
+            if not slow and time.monotonic() > began + _SLOW_SECONDS:
+                slow = True
+                note("Spark starts; batches come when it runs")
+
+        process = self._ready(starts, stopped, failed)
+        if slow:
+            note(f"Spark runs, after {time.monotonic() - began:.0f} s")
         told = consumed()
         task = msgspec.structs.replace(task, number=next(self._numbers), consumed=told)
         process.begin(task, waiting)
@@ -253,42 +284,23 @@ def _times(number: int) -> str:
 
 
 class _SparkProcess:
-    """One process with Spark in it, until it ends."""
+    """One process that speaks to Spark, until it ends. Raises SparkError if there can be none."""
 
-    def __init__(self, options: SparkOptions) -> None:
+    def __init__(self, options: SparkOptions, show: Callable[[str], None]) -> None:
         self.up = threading.Event()
         """Spark has started, or will never start."""
         self.ready: Ready | None = None
         self.ended = False
         self.own_death = True
         """True if it ended by itself, rather than by `kill`."""
+        self._options = options
+        self._show = show
         self._waiting: dict[int, _Waiting] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._failed: RunFailed | None = None
-        java = find_java()
-        self._scratch = Scratch("spark")
-        self._folder = self._scratch.path
-        self._log = self._folder / "log"
-        try:
-            home = home_for_spark(java, self._folder)
-            self._control, theirs = socket.socketpair()
-            with theirs, self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "libraries.spark.child", str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environment(options, home, java_options=options_to_use(java)),
-                    start_new_session=True,
-                )
-        except OSError as error:
-            self._scratch.close()
-            raise SparkError(f"a process for Spark could not be started: {error}") from error
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, options.nice)
-        self.tell(Start(settings(options, self._folder), str(self._folder)))
+        self._printed: deque[str] = deque(maxlen=_KEPT)
+        self._control = connect(options, SERVE)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def tell(self, message: ToSpark) -> None:
@@ -326,22 +338,23 @@ class _SparkProcess:
         """End it, Java and all."""
         self.own_death = False
         self._end(RunFailed(-1, f"Spark's process was ended: {why}", again=True))
+        self._ask(END)
+
+    def leave(self) -> None:
+        """End it, and all that was started for it."""
+        self.own_death = False
+        self._end(RunFailed(-1, "Spark's process was ended: it was stopped", again=True))
+        self._ask(LEAVE)
 
     def last_words(self) -> str:
-        """The end of what it printed, for an error message."""
-        lines = [line for line in self._printed().splitlines() if _TELLING.search(line) and not _NOISE.search(line)]
-        kept = lines[-_LAST_LINES:]
-        return ". It printed:\n  " + "\n  ".join(kept) if kept else ""
+        """The end of what was printed until now, for an error message."""
+        return _last_words("\n".join(self._printed))
 
-    def _refused(self) -> bool:
-        """True if Java said why it did not start Spark: settings that it does not take. One that was killed says nothing."""
-        return _REFUSAL.search(self._printed()) is not None
-
-    def _printed(self) -> str:
-        try:
-            return self._log.read_text(errors="replace")
-        except OSError:
-            return ""
+    def _ask(self, what: bytes) -> None:
+        """Ask the keeper for something that is done when it closes the connection."""
+        with suppress(OSError), connect(self._options, what, start=False) as sock:
+            sock.settimeout(_KILL_SECONDS)
+            sock.recv(1)
 
     def _listen(self) -> None:
         while (data := receive_bytes(self._control)) is not None:
@@ -353,19 +366,26 @@ class _SparkProcess:
                 case RunProgress(number, done, total):
                     if (waiting := self._waiting.get(number)) is not None:
                         waiting.done, waiting.total = done, total
+                case PrintedText(text):
+                    self._printed.append(text)
+                    if self.ready is not None:  # what it says while it starts counts if it fails to
+                        self._show(text)
                 case Done(number, files):
                     self._over(number, files, None)
                 case RunFailed(number) if number >= 0:
                     self._over(number, None, message)
                 case RunFailed():
-                    text, again = message.text, message.again
-                    if self.ready is None:
-                        text, again = f"Spark did not start: {text}", again and not self._refused()
-                    self._end(RunFailed(-1, f"{text}{self.last_words()}", again))
-        self._process.wait()
-        code = self._process.returncode
-        how = f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
-        self._end(RunFailed(-1, f"the Python process that Spark runs in {how}{self.last_words()}", again=True))
+                    self._give_up(message)
+        self._end(RunFailed(-1, "the Python process that speaks to Spark has died", again=True))
+
+    def _give_up(self, failed: RunFailed) -> None:
+        """Spark has not started, or its Java has ended."""
+        text, again = failed.text, failed.again
+        if self.ready is None:
+            text, again = f"Spark did not start: {text}", again and _REFUSAL.search(failed.printed) is None
+        self._end(RunFailed(-1, f"{text}{_last_words(failed.printed)}", again))
+        if self.ready is None:
+            self._ask(END)
 
     def _over(self, number: int, files: Files | None, failure: RunFailed | None) -> None:
         with self._lock:
@@ -381,15 +401,18 @@ class _SparkProcess:
             self.ended, self._failed = True, failure
             left, self._waiting = list(self._waiting.values()), {}
         with suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            self._control.shutdown(socket.SHUT_RDWR)  # with which it ends
         for waiting in left:
             waiting.failure = failure
             waiting.over.set()
         self.up.set()
-        with suppress(OSError):
-            self._control.shutdown(socket.SHUT_RDWR)
-        self._scratch.close()
+
+
+def _last_words(printed: str) -> str:
+    """The telling ones of the last lines that were printed, for an error message."""
+    lines = [line for line in printed.splitlines() if _TELLING.search(line) and not _NOISE.search(line)]
+    kept = lines[-_LAST_LINES:]
+    return ". It printed:\n  " + "\n  ".join(kept) if kept else ""
 
 
 _hosts: dict[SparkOptions, SparkHost] = {}
@@ -408,4 +431,9 @@ def stop() -> None:
         host.stop()
 
 
-atexit.register(stop)
+def _leave() -> None:
+    stop()
+    let_go()
+
+
+atexit.register(_leave)

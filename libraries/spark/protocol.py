@@ -1,6 +1,6 @@
-"""Messages between the process that runs Spark and the one that started it: MessagePack over a socket pair.
+"""Messages of the process that runs Spark, with the one that needs it and with the keeper of Java: MessagePack over sockets.
 
-A function of the user's travels as a pickle, from the process that holds the program to the one that it has started.
+A function of the user's travels as a pickle, from the process that holds the program to the one that was made for it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import msgspec
 from libraries.spark.manifest import PinnedFile
 from timely.data.codec.typed import Typed
 
+SERVE, END, LEAVE = b"S", b"E", b"L"
+"""The first byte of a connection: give me a child; end Java; end, with all that there is."""
 
-class Start(msgspec.Struct, tag=True, frozen=True):
-    """To the child, first: start Spark with these settings. `folder` is the child's own, and removed at its end."""
-
-    settings: dict[str, str]
-    folder: str
+FOLDER = "{falkirk-folder}"
+"""What stands, in the settings, for the folder of a Java."""
 
 
 class Frames(msgspec.Struct, frozen=True):
@@ -103,16 +102,60 @@ class Done(msgspec.Struct, tag=True, frozen=True):
 
 
 class RunFailed(msgspec.Struct, tag=True, frozen=True):
-    """From the child: a run has failed, or (number -1) Spark did not start. `again`: it may help to try again."""
+    """From the child: a run has failed, or (number -1) Spark did not start, or is gone. `again`: it may help to try again.
+
+    `printed` is what Java printed, where it is gone.
+    """
 
     number: int
     text: str
     again: bool
+    printed: str = ""
 
 
-ToSpark = Start | RunTask | Follow | Consumed | Cancel
-FromSpark = Ready | RunProgress | Done | RunFailed
+class Orders(msgspec.Struct, frozen=True):
+    """What a keeper is to do: it comes on the keeper's standard input.
+
+    `address` is that of its socket, and the job is over when the file `owner` is not locked any more.
+    """
+
+    address: str
+    owner: str
+    settings: dict[str, str]
+    java_home: str
+    vector: bool
+    nice: int
+    spare: bool
+
+
+class PrintedText(msgspec.Struct, tag=True, frozen=True):
+    """From the keeper, and on from the child: what was printed since the last one; or (`kept`) the last lines, for an error."""
+
+    text: str
+    kept: bool
+
+
+class JavaUp(msgspec.Struct, tag=True, frozen=True):
+    """From the keeper: Java runs, and listens. `settings` are those of its Spark; `used`: others have had a session there."""
+
+    pid: int
+    port: int
+    secret: str
+    settings: dict[str, str]
+    used: bool = False
+
+
+class JavaEnded(msgspec.Struct, tag=True, frozen=True):
+    """From the keeper: Java has ended; how, in words."""
+
+    how: str
+
+
+ToSpark = RunTask | Follow | Consumed | Cancel
+FromSpark = Ready | RunProgress | Done | RunFailed | PrintedText
+FromKeeper = JavaUp | JavaEnded | PrintedText
 
 encode = msgspec.msgpack.Encoder().encode
 TO_SPARK: Typed[ToSpark] = Typed("what the job says to Spark's process", ToSpark)
 FROM_SPARK: Typed[FromSpark] = Typed("what Spark's process says", FromSpark)
+FROM_KEEPER: Typed[FromKeeper] = Typed("what the keeper of Java says", FromKeeper)

@@ -29,6 +29,7 @@ from libraries.spark.batches import CHECKPOINT, batch_folder, last_batch, set_en
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import sync_folder
 from libraries.spark.protocol import Follow
+from libraries.spark.region_session import current
 from libraries.spark.tasks import call, check_types, described
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class Queries:
             shutil.rmtree(left, ignore_errors=True)
         session = self._spark.newSession()
         function = cloudpickle.loads(task.function)
-        frame = call(function, session)
+        with current(session):
+            frame = call(function, session)
         if not frame.isStreaming:
             raise SparkError(
                 f"{described(function)} returned a DataFrame that is not a stream: make it with session.readStream, or use "

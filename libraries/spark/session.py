@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from libraries.spark.errors import SparkError
+from libraries.spark.protocol import JavaUp
 from timely.errors import at_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_THREADS = re.compile(r"local(?:\[(\*|\d+)\])?")
 _LOCAL = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
 _MOST_HEAP = 4 << 30
 _STARTED_BY_EXECUTOR = "PYTHON_WORKER_FACTORY_"
@@ -35,6 +39,7 @@ _OF_EXECUTORS = (
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
 """A heap that is full otherwise leaves Spark alive and of no use; so it ends, and is started anew."""
 
+_TRIES_OF_A_TASK = 4
 _CONNECT_SECONDS = 3.0
 
 
@@ -54,6 +59,7 @@ class SparkOptions:
         start_limit: seconds that Spark may take to start; one that takes longer is ended, and begun anew. None, the default:
             as long as its process lives.
         nice: by how much the priority of Spark's process is lowered, so that the streaming regions stay quick.
+        spare: keep a second Java, with a session, for the case that the first one dies. It takes as much memory again.
     """
 
     master: str = "local[*]"
@@ -63,6 +69,7 @@ class SparkOptions:
     retries: int = 2
     start_limit: float | None = None
     nice: int = 10
+    spare: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.config, Mapping):
@@ -80,16 +87,22 @@ class SparkOptions:
         return _LOCAL.fullmatch(self.master) is not None
 
 
-def settings(options: SparkOptions, folder: Path) -> dict[str, str]:
-    """The settings of a session. `folder` is for what Spark keeps on this machine while it runs."""
+def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[str, str]:
+    """The settings of a session.
+
+    Args:
+        options: what the user has said.
+        folder: for what Spark keeps on this machine while it runs.
+        again: whether a task that fails is tried again, also where the master is local.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     made = {
-        "spark.master": options.master,
+        "spark.master": with_tries(options.master) if again else options.master,
         "spark.app.name": "falkirk",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": options.memory or f"{min(_MOST_HEAP, _memory() // 2) >> 20}m",
-        "spark.driver.extraJavaOptions": f'{_JAVA_OPTIONS} -XX:-UsePerfData "-Djava.io.tmpdir={_made(folder / "tmp")}"',
+        "spark.driver.extraJavaOptions": f'{_JAVA_OPTIONS} -XX:-UsePerfData "-Djava.io.tmpdir={folder}"',
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
         "spark.scheduler.mode": "FAIR",
         "spark.local.dir": str(folder / "local"),
@@ -118,9 +131,14 @@ def settings(options: SparkOptions, folder: Path) -> dict[str, str]:
     return made | wanted
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def with_tries(master: str) -> str:
+    """The master, where tasks are tried again as on a cluster: a local one gives up with the first Python process that dies.
+
+    >>> with_tries("local[*]"), with_tries("local"), with_tries("local[2,1]")
+    ('local[*,4]', 'local[1,4]', 'local[2,1]')
+    """
+    threads = _THREADS.fullmatch(master)
+    return f"local[{threads[1] or 1},{_TRIES_OF_A_TASK}]" if threads else master
 
 
 def environment(
@@ -175,6 +193,38 @@ def open_session(made: Mapping[str, str]) -> SparkSession:
         conf.set(name, value)
     session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def attach(up: JavaUp, seconds: float) -> SparkSession:
+    """A session, in this process, on the Spark of a Java that listens. What others had running on it, who are gone, is stopped.
+
+    A Java on which there is a Spark already, and which does not answer for so many seconds, is killed.
+    """
+    from pyspark.conf import SparkConf
+    from pyspark.core.context import DEFAULT_CONFIGS, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(up.port), "PYSPARK_GATEWAY_SECRET": up.secret}
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    conf = SparkConf(_jvm=gateway.jvm)
+    for name, value in (DEFAULT_CONFIGS | up.settings).items():
+        conf.set(name, value)
+    watch = threading.Timer(seconds, os.kill, (up.pid, signal.SIGKILL))
+    watch.daemon = True
+    if up.used:
+        watch.start()
+    context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate(conf._jconf)
+    java = gateway.jvm.JavaSparkContext.fromSparkContext(context)
+    session = SparkSession(SparkContext(conf=conf, gateway=gateway, jsc=java))
+    session.sparkContext.setLogLevel("ERROR")
+    for query in session._jsparkSession.sharedState().activeStreamingQueries().values():
+        query.stop()
+    session.sparkContext.cancelAllJobs()
+    session.catalog.clearCache()
+    watch.cancel()
     return session
 
 

@@ -121,7 +121,11 @@ class Stream:
             raise SourceError("a stream of Spark keeps files, and a simulation has no place for them: run the job")
         files, name = self._place
         folder = files.folder(f"{name}/stream")
-        query = _Query(host_of(self._options), lambda: self._task(folder, workers)) if worker == home(workers) else None
+        query = None
+        if worker == home(workers):
+            query = _Query(
+                host_of(self._options), lambda: self._task(folder, workers), lambda text: files.note(f"{name}: {text}")
+            )
         return [StreamShare(f"{name} [{worker + 1}/{workers}]", folder, worker, query)]
 
     def _task(self, folder: Path, workers: int) -> Follow:
@@ -210,7 +214,8 @@ class StreamShare:
 class _Query:
     """The query, which runs on Spark while a thread watches it."""
 
-    def __init__(self, host: SparkHost, task: Callable[[], Follow]) -> None:
+    def __init__(self, host: SparkHost, task: Callable[[], Follow], note: Callable[[str], None]) -> None:
+        self._note = note
         self._host = host
         self._task = task
         self._thread: threading.Thread | None = None
@@ -239,7 +244,7 @@ class _Query:
 
     def _watch(self, task: Follow) -> None:
         try:
-            self._host.follow(task, lambda: self._consumed, lambda: self._stopped)
+            self._host.follow(task, lambda: self._consumed, lambda: self._stopped, self._note)
         except SparkError as error:
             self._error = error
         except Exception as error:

@@ -24,12 +24,15 @@ from pyspark.errors.exceptions.captured import (
     UnsupportedOperationException,
 )
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from libraries.spark import pinned
 from libraries.spark.errors import SparkError
 from libraries.spark.manifest import PinnedFile
 from libraries.spark.protocol import Frames, RunTask
+from libraries.spark.region_session import current
 from libraries.spark.schemas import read_schema
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
@@ -49,6 +52,12 @@ _USELESS_CLASSES = (
 _RAISED = re.compile(r"^(\w+): ", re.MULTILINE)
 
 _MOST_TEXT = 2000
+
+_CARRIED = (
+    *(t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType),
+    *(t.StringType, t.CharType, t.VarcharType, t.BinaryType, t.DateType, t.TimestampType, t.TimestampNTZType),
+)
+"""Types that Spark's files give back as they were. Intervals would come as numbers, and variants as what they are stored in."""
 
 
 class Tasks:
@@ -73,9 +82,10 @@ class Tasks:
             self._running[task.number] = (0, 0)
             session = self._sessions.setdefault(task.region, self._spark.newSession())
         try:
-            frame = self._frame(session, task)
-            check_types(frame)
-            frame.write.option("maxRecordsPerFile", task.rows).parquet(task.output)
+            with current(session):
+                frame = self._frame(session, task)
+                check_types(frame)
+                frame.write.option("maxRecordsPerFile", task.rows).parquet(task.output)
             _check(task)  # what was read is what was listed
         except BaseException:
             with self._lock:  # the next attempt gets a fresh one
@@ -252,13 +262,28 @@ def check_types(frame: DataFrame) -> None:
     if twice:
         raise SparkError(f"column {twice[0]!r} comes out twice: rename one of them, with .alias(...)")
     for field in frame.schema.fields:
-        try:
-            to_arrow_type(field.dataType, timezone="UTC")
-        except Exception as error:
+        lost = _lost(field.dataType)
+        if lost is not None:
+            inside = "" if lost is field.dataType else f", with {lost.simpleString()} in it"
             raise SparkError(
-                f"column {field.name!r} is of type {field.dataType.simpleString()}, which columns of Arrow cannot carry: "
-                "cast it, for example to string"
-            ) from error
+                f"column {field.name!r} is of type {field.dataType.simpleString()}{inside}, which does not come back "
+                "from Spark as it was: cast it, for example to string"
+            )
+
+
+def _lost(type_: DataType) -> DataType | None:
+    """The type, or the one inside it, that files would give back as another one, or not at all."""
+    match type_:
+        case ArrayType():
+            return _lost(type_.elementType)
+        case MapType():
+            return _lost(type_.keyType) or _lost(type_.valueType)
+        case StructType():
+            return next((lost for field in type_.fields if (lost := _lost(field.dataType)) is not None), None)
+        case UserDefinedType():
+            return _lost(type_.sqlType())  # it comes as what it is stored as
+        case _:
+            return None if isinstance(type_, _CARRIED) else type_
 
 
 def described(function: Any) -> str:

@@ -42,6 +42,7 @@ from runtime.links.interface import Link
 from runtime.links.unix import SocketLink
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel, doing
 from runtime.program import Program, built, unpacked
+from runtime.scratch import join_job
 from runtime.session import Session
 from runtime.workspace import Workspace
 from timely.data.batch import Batch
@@ -101,6 +102,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
+    join_job(sys.argv[3])
     channel = SupervisorChannel(sock)
     heartbeat = Heartbeat(channel, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)

@@ -42,6 +42,11 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def parent(pid: int) -> int:
+    """The process that has started one, or has taken it over."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
 def monitor_pid(job: Job) -> int | None:
     """The process id of a job's monitor, while there is one."""
     return next((child.pid for child in list(job.children.all) if child.module == MONITOR), None)

@@ -8,7 +8,7 @@ recovery rests on (Falkirk Wheel, section 4.3).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -88,6 +88,9 @@ class Files(Protocol):
 
     durable: bool
     """True if what is there outlives the job's processes."""
+
+    note: Callable[[str], None]
+    """Tells the user something, once; from any thread."""
 
     def folder(self, name: str) -> Path:
         """A folder, which is made if it is missing. Raises FalkirkError if the job has none."""

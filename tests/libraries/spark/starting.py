@@ -7,8 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from libraries.spark.host import SparkHost
+from tests.support.processes import children, parent
 
 _SECONDS = 180.0
+
+
+def speaking_to(java: int) -> list[int]:
+    """The processes that speak to a Java for workers: children of its keeper."""
+    return [pid for pid in children(parent(java)) if pid != java]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from libraries.spark.java import Java, find_java
 from libraries.spark.session import SparkOptions, environment
 from tests.libraries.spark.starting import started
 
-OPTIONS = SparkOptions(master="local[1]", memory="512m")
+OPTIONS = SparkOptions(master="local[1]", memory="512m", nice=0)
 
 
 def test_spark_maps_what_was_recorded() -> None:

@@ -114,6 +114,6 @@ def test_java_options_of_the_users_are_added_and_nothing_goes_to_the_systems_tem
     made = settings(SparkOptions(config=config), tmp_path)
     driver, executor = made["spark.driver.extraJavaOptions"], made["spark.executor.extraJavaOptions"]
     assert driver.startswith("-XX:+ExitOnOutOfMemoryError")
-    assert f'"-Djava.io.tmpdir={tmp_path}/tmp"' in driver
+    assert f'"-Djava.io.tmpdir={tmp_path}"' in driver
     assert driver.endswith(" -Dmine=1")
     assert executor == "-XX:+ExitOnOutOfMemoryError -Dmine=2"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,11 +15,14 @@ import polars as pl
 import pytest
 
 from libraries import spark
-from libraries.spark.host import SparkHost, _SparkProcess, host_of
+from libraries.spark import keeping
+from libraries.spark.host import SparkHost, host_of
 from recovery.policies import Batch
 from runtime.job import Result
 from runtime.run import run
+from tests.libraries.spark.starting import speaking_to
 from tests.support.beside import run_beside
+from tests.support.processes import children, gone, parent, wait_for
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
@@ -205,8 +209,9 @@ class _Flaky:
         return os.path.getsize(self._file)
 
 
+@pytest.mark.parametrize("who", ["java", pytest.param("keeper", marks=pytest.mark.soak)])
 def test_killed_java_is_replaced_and_the_run_done_again_while_the_rest_goes_on(
-    one_spark: SparkHost, tmp_path: Path
+    who: str, one_spark: SparkHost, tmp_path: Path
 ) -> None:
     flaky = _Flaky(tmp_path, 1, lambda df: time.sleep(60))
 
@@ -215,7 +220,7 @@ def test_killed_java_is_replaced_and_the_run_done_again_while_the_rest_goes_on(
             time.sleep(0.01)
         assert one_spark.pid is not None
         killed.append(one_spark.pid)
-        os.kill(one_spark.pid, signal.SIGKILL)
+        os.kill(one_spark.pid if who == "java" else parent(one_spark.pid), signal.SIGKILL)
 
     def build() -> Dataflow:
         flow = region([frame(1000)], flaky)
@@ -229,6 +234,7 @@ def test_killed_java_is_replaced_and_the_run_done_again_while_the_rest_goes_on(
     assert found.sort("k").equals(right(frame(1000)))
     assert flaky.calls == 2
     assert one_spark.pid not in (None, *killed)
+    wait_for(lambda: gone(killed[0]))
     assert ticked == [0] * 50  # it was all there before Spark was even killed: nobody waited for it
 
 
@@ -276,7 +282,8 @@ def test_function_that_misses_a_file_is_tried_again_with_a_note_of_the_reason(
 ) -> None:
     with pytest.raises(FalkirkError, match=r"(?s)'history' .*failed 2 times.*FileNotFoundError"):
         run(region([frame(10)], _opens_nothing))
-    noted = [line for line in capfd.readouterr().err.splitlines() if line.startswith("note: history: ")]
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("note: history: ")]
+    noted = [line for line in said if "Spark printed" not in line]
     assert len(noted) == 1
     assert "another one follows" in noted[0]
 
@@ -296,6 +303,88 @@ def test_run_that_gets_on_may_take_longer_than_the_limit() -> None:
     host_of(options).stop()
 
 
+def test_child_that_is_killed_is_replaced_while_java_lives_on(one_spark: SparkHost, tmp_path: Path) -> None:
+    flaky = _Flaky(tmp_path, 1, lambda df: time.sleep(60))
+
+    def kill() -> None:
+        while not (tmp_path / "calls").exists():
+            time.sleep(0.01)
+        assert one_spark.pid is not None
+        java.append(one_spark.pid)
+        (child,) = speaking_to(java[0])
+        os.kill(child, signal.SIGKILL)
+
+    java: list[int] = []
+    starts = one_spark.starts
+    (found,) = frames_of(run_beside(lambda: run(region([frame(1000)], flaky)), kill)).values()
+    assert found.sort("k").equals(right(frame(1000)))
+    assert (flaky.calls, one_spark.starts) == (2, starts + 1)
+    assert [one_spark.pid] == java
+
+
+def test_what_leads_to_spark_is_closed_to_other_users(one_spark: SparkHost) -> None:
+    one_spark.warm()
+    wait_for(lambda: one_spark.pid)
+    assert one_spark.pid is not None
+    folder = keeping._own[0].path
+    assert list(folder.glob("spark-*"))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    told = [
+        Path(f"/proc/{pid}/{what}").read_bytes()
+        for pid in (one_spark.pid, parent(one_spark.pid))
+        for what in ("cmdline", "environ")
+    ]
+    assert not any(b"SECRET" in each for each in told)
+
+
+def test_python_process_that_dies_costs_a_task_and_not_the_run(tmp_path: Path) -> None:
+    died = str(tmp_path / "died")
+
+    def dies_once(batches: Any) -> Any:
+        if not os.path.exists(died):
+            open(died, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    flaky = _Flaky(tmp_path, 0, lambda df: None)
+    (found,) = frames_of(run(region([frame(100)], lambda df: flaky(df.mapInArrow(dies_once, df.schema))))).values()
+    assert os.path.exists(died)
+    assert found.sort("k").equals(right(frame(100)))
+
+
+def test_what_the_function_prints_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    def prints(df: Any) -> Any:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import LongType
+
+        print(f"it has {df.count()} rows")
+        return df.select(F.udf(lambda k: print(f"a row: {k}") or k, LongType())("k").alias("k"))
+
+    run(region([pl.DataFrame({"k": [77], "v": [1]})], prints))
+    shown = ""
+    deadline = time.monotonic() + 30
+    while not ("Spark printed:" in shown and "it has 1 rows" in shown and "a row: 77" in shown):
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.1)
+        shown += capfd.readouterr().err
+
+
+def test_session_that_the_function_finds_is_the_one_of_the_region() -> None:
+    def finds(df: Any) -> Any:
+        from pyspark.sql import SparkSession
+
+        found = [
+            SparkSession.builder.appName("mine").getOrCreate(),
+            SparkSession.active(),
+            SparkSession.getActiveSession(),
+        ]
+        assert all(each is df.sparkSession for each in found)
+        return SparkSession.builder.config("spark.sql.shuffle.partitions", "3").getOrCreate().sql("select * from input")
+
+    (found,) = frames_of(run(region([frame(10)], finds))).values()
+    assert found.height == 10
+
+
 # What is refused
 
 
@@ -311,6 +400,11 @@ def test_run_that_gets_on_may_take_longer_than_the_limit() -> None:
         (_divides, "ZeroDivisionError"),
         ("select k, v as k from input", "column 'k' comes out twice"),
         ("select interval '1' month as i from input", "column 'i' is of type interval month.*cast it"),
+        ("select interval '1' day as i from input", "column 'i' is of type interval day.*cast it"),
+        ("select array(interval '1' day) as i from input", "array<interval day>, with interval day in it, .*cast it"),
+        ("select parse_json('{}') as i from input", "column 'i' is of type variant.*cast it"),
+        ("select named_struct('a', map(1, null)) as i from input", "with void in it.*cast it"),
+        (lambda df: df.sparkSession.stop() or df, r"leave stop\(\) out"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once_with_the_users_line(what: Any, said: str) -> None:
@@ -356,17 +450,38 @@ def test_setting_that_spark_refuses_is_an_error_that_says_which_and_is_not_tried
     host_of(options).stop()
 
 
-def test_what_a_spark_printed_that_cannot_start_is_told_however_late_it_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read = _SparkProcess.last_words
-    monkeypatch.setattr(_SparkProcess, "last_words", lambda self: (time.sleep(1), read(self))[1])
+def test_what_a_spark_printed_that_cannot_start_is_told() -> None:
     options = spark.SparkOptions(memory="1g", nice=0, retries=0, config=(("spark.serializer", "none.Such"),))
     with pytest.raises(FalkirkError, match=r"(?s)Spark did not start: .*It printed:.*none\.Such"):
         run(region([frame(10)], totals, options))
 
 
 # Java
+
+
+@pytest.mark.soak
+def test_spare_java_takes_the_place_of_one_that_is_killed() -> None:
+    options = spark.SparkOptions(memory="700m", nice=0, retries=1, spare=True)
+    host = host_of(options)
+
+    def counted() -> int:
+        return int(frames_of(run(region([frame(10)], "select count(*) as n from input", options)))[0]["n"][0])
+
+    try:
+        assert counted() == 10
+        java = host.pid
+        assert java is not None
+        keeper = parent(java)
+        wait_for(lambda: len(children(keeper)) == 4)  # the spare Java, and a child that opens its session
+        wait_for(lambda: len(children(keeper)) == 3)
+        spares = set(children(keeper)) - {java, *speaking_to(java)[-1:]}
+        os.kill(java, signal.SIGKILL)
+        assert counted() == 10
+        assert host.pid in spares
+        assert host.pid != java
+    finally:
+        host.stop()
+    wait_for(lambda: gone(keeper) and all(map(gone, spares)))
 
 
 @pytest.mark.soak

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -20,6 +22,7 @@ from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.support.beside import run_beside
+from tests.support.processes import gone, parent, wait_for
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches, FileSink
 
@@ -91,3 +94,59 @@ def test_worker_that_has_spark_is_killed_and_no_epoch_that_was_safe_runs_again(t
     assert runs.keys() == set(range(EPOCHS))
     assert all(runs[e] == 1 for e in safe), runs
     assert not (tmp_path / "store" / FILES).exists()  # the job is done: nobody needs them
+
+
+def held(folder: str) -> Dataflow:
+    """A region whose function says which Java it is on, and waits to be killed with it, twice."""
+
+    def holds(df: Any) -> Any:
+        java = df.sparkSession._jvm.java.lang.ProcessHandle.current().pid()
+        with open(f"{folder}/calls", "a") as file:
+            file.write(f"{java} {os.getpid()}\n")
+        if len(Path(folder, "calls").read_text().split("\n")) <= 3:
+            time.sleep(600)
+        return df
+
+    flow = Dataflow("held")
+    cells = flow.columns("in", Batches([pl.DataFrame({"k": [1]})]))
+    cells.inspect(lambda batch: Path(folder, "worker").write_text(str(os.getpid())))
+    options = spark.SparkOptions(memory="1g", nice=0, config=(("spark.sql.shuffle.partitions", "2"),))
+    spark.batch(cells, holds, options=options, name="held").capture("out")
+    return flow
+
+
+def hold(folder: str) -> None:
+    """Run it."""
+    Job(Program(flow=held, args={"folder": folder}), 1, Path(folder) / "store").run()
+
+
+def test_java_outlives_a_killed_worker_and_ends_with_the_job_when_that_is_killed(tmp_path: Path) -> None:
+    command = f"from {__name__} import hold; hold({str(tmp_path)!r})"
+    with (tmp_path / "log").open("wb") as log:
+        job = subprocess.Popen(
+            [sys.executable, "-c", command], stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(tmp_path)}
+        )
+    try:
+        (java, child) = calls(tmp_path, 1)
+        os.kill(int((tmp_path / "worker").read_text()), signal.SIGKILL)
+        (same, other) = calls(tmp_path, 2)
+        assert same == java
+        assert other != child
+        wait_for(lambda: gone(child))
+        keeper = parent(java)
+    finally:
+        job.kill()
+        job.wait()
+    wait_for(lambda: all(map(gone, (java, keeper, other))), 30)
+    wait_for(lambda: not list(tmp_path.glob("falkirk-spark-*")), 30)
+
+
+def calls(folder: Path, number: int) -> tuple[int, int]:
+    """The Java and the child of the n-th call."""
+
+    def written() -> list[str]:
+        return (folder / "calls").read_text().split("\n")[:-1] if (folder / "calls").exists() else []
+
+    wait_for(lambda: len(written()) >= number)
+    java, child = map(int, written()[number - 1].split())
+    return java, child

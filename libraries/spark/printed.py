@@ -1,0 +1,61 @@
+"""The output of Spark's processes, bounded: what is shown to the user, and what is kept for an error message. No I/O here."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+LINES_AT_ONCE = 20
+"""Lines that are shown of what is printed between two looks; of others the number is."""
+
+_LONGEST = 300
+_KEPT_LINES = 400
+_UNFINISHED = 1 << 16
+
+_TRACE = re.compile(r"\s+at |\s+\.\.\. \d+ (more|common frames)")
+_NOISE = re.compile(
+    r"WARNING: (A terminally deprecated method|sun\.misc\.Unsafe|Please consider reporting|A restricted method|"
+    r"java\.lang\.System::load|Use --enable-native-access|Restricted methods|Using incubator modules)|Picked up JAVA_"
+)
+"""Lines of Java about itself."""
+
+
+class Printed:
+    """Takes what is printed, as it comes, and gives it in whole lines."""
+
+    def __init__(self) -> None:
+        self._unfinished = b""
+        self._shown: list[str] = []
+        self._left_out = 0
+        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
+
+    def add(self, data: bytes) -> None:
+        """More was printed."""
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        if len(self._unfinished) > _UNFINISHED:
+            lines.append(self._unfinished)
+            self._unfinished = b""
+        for line in lines:
+            self._add(line.decode(errors="replace").rstrip())
+
+    def take(self) -> str:
+        """What is to be shown of what came since the last time; empty if nothing is. Frames of Java's traces are not."""
+        lines, self._shown = self._shown, []
+        if self._left_out:
+            lines.append(f"... and {self._left_out} more lines")
+            self._left_out = 0
+        return "\n".join(lines)
+
+    @property
+    def kept(self) -> str:
+        """The last lines, all that came."""
+        return "\n".join([*self._kept, self._unfinished.decode(errors="replace")]).strip()
+
+    def _add(self, line: str) -> None:
+        self._kept.append(line[: 4 * _LONGEST])
+        if not line or _TRACE.match(line) or _NOISE.match(line):
+            return
+        if len(self._shown) < LINES_AT_ONCE:
+            self._shown.append(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ...")
+        else:
+            self._left_out += 1

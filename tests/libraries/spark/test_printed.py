@@ -1,0 +1,28 @@
+"""The output of Spark's processes, as it is shown and kept."""
+
+from __future__ import annotations
+
+from libraries.spark.printed import LINES_AT_ONCE, Printed
+
+
+def test_lines_are_shown_whole_and_once_without_what_java_says_of_itself() -> None:
+    printed = Printed()
+    printed.add(b"one\ntw")
+    assert printed.take() == "one"
+    printed.add("o Ω\nWARNING: sun.misc.Unsafe::allocateMemory\nERROR bad\n\tat a.b.C\n\t... 12 more\n\n".encode())
+    assert printed.take() == "two Ω\nERROR bad"
+    assert printed.take() == ""
+    assert "\tat a.b.C" in printed.kept.splitlines()
+
+
+def test_however_much_is_printed_little_is_shown_and_kept() -> None:
+    printed = Printed()
+    for number in range(100_000):
+        printed.add(b"%d\n" % number)
+    lines = printed.take().splitlines()
+    assert lines == [*map(str, range(LINES_AT_ONCE)), f"... and {100_000 - LINES_AT_ONCE} more lines"]
+    printed.add(b"x" * 1_000_000)
+    printed.add(b"\n")
+    assert len(printed.take()) < 10_000
+    assert len(printed.kept) < 100_000
+    assert "99999" in printed.kept
