@@ -15,6 +15,8 @@ from datetime import date
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
 from falkirk.simulate.world import World
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Node
@@ -47,39 +49,44 @@ class Chance:
     def __init__(self, world: World) -> None:
         self.found: dict[tuple[str, str], str] = {}
         self._world = world
+        self._drawn = _drawn_of_numpy()
 
     def __call__(self, frame: FrameType, event: str, called: Any) -> None:
         """Hear of a call. See `sys.setprofile`."""
         if event == "c_call" and (what := _chance(called)):
             self._note(frame, what)
+        elif event == "return" and frame.f_code.co_name in _EVENTS and self._drawn != (drawn := _drawn_of_numpy()):
+            self._drawn = drawn  # its functions are not told of, but what they leave behind is seen
+            self._note(frame, "NumPy's shared random generator", after=True)
 
-    def _note(self, frame: FrameType | None, what: str) -> None:
+    def _note(self, frame: FrameType | None, what: str, after: bool = False) -> None:
+        """Note a call from `frame`; `after`: it was somewhere in the event that is over now."""
         line: Site | None = None
         while frame is not None:
             known = frame.f_locals.get("self")
-            if line is None and _is_the_users(frame):
+            if not after and line is None and _is_the_users(frame):
                 line = Site(frame.f_code.co_filename, frame.f_lineno)
             if isinstance(known, Operator) and frame.f_code.co_name in _EVENTS:
-                node = self._node(known, frame)
+                nodes = self._nodes(known, None if after else frame.f_locals.get("done"))
             elif isinstance(known, Outbox) and (route := frame.f_locals.get("route")) is not None:
-                node = known.plan.graph.nodes[route.edge.target.node]  # it chooses a worker for each record
+                nodes = [known.plan.graph.nodes[route.edge.target.node]]  # it chooses a worker for each record
             else:
                 frame = frame.f_back
                 continue
-            if node is not None and node.nondeterministic is None:
-                at = "" if line is None else f" at {line}"
-                self.found.setdefault((node.name, what), f"{node} calls {what}{at}")
+            if nodes and all(node.nondeterministic is None for node in nodes):
+                who = str(nodes[0]) if len(nodes) == 1 else f"one of {', '.join(map(str, nodes))}"
+                self.found.setdefault((who, what), f"{who} calls {what}" + ("" if line is None else f" at {line}"))
             return
 
-    def _node(self, operator: Operator, frame: FrameType) -> Node | None:
+    def _nodes(self, operator: Operator, stage: int | None) -> list[Node]:
+        """The nodes that an operator runs; of a chain the one whose `stage` it is, if that is known."""
         for process in self._world.processes:
             for runtime in process.session.worker.runtimes if process.session is not None else ():
                 if runtime.operator is operator:
-                    nodes = runtime.processor.nodes
-                    stages = [node for node in nodes for _ in node.stages]
-                    at = frame.f_locals.get("done") if isinstance(operator, Stateless) else None
-                    return stages[at] if at is not None and at < len(stages) else runtime.processor.node
-        return None
+                    stages = [node for node in runtime.processor.nodes for _ in node.stages]
+                    known = isinstance(operator, Stateless) and stage is not None and stage < len(stages)
+                    return [stages[stage]] if known and stage is not None else list(runtime.processor.nodes)
+        return []
 
 
 def _chance(called: Any) -> str:
@@ -92,6 +99,12 @@ def _chance(called: Any) -> str:
     if name in _ENTROPY:
         return "the system's random generator"
     return f"time.{name}" if owner is time and called in _CLOCKS else ""
+
+
+def _drawn_of_numpy() -> tuple[int, int]:
+    """The state of the generator behind the functions of `numpy.random`, in brief."""
+    state: Any = np.random.get_state(legacy=False)
+    return int(state["state"]["pos"]), int(state["state"]["key"][0])
 
 
 def _is_the_users(frame: FrameType) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from random import choice
 from time import time_ns as nanoseconds
 from typing import Any
 
+import numpy as np
 import pytest
 
 from falkirk.simulate.chance import find_chance
@@ -85,6 +87,12 @@ def test_function_of_the_library_itself_is_named_without_a_line() -> None:
     assert line.endswith("calls the shared random generator")
 
 
+def test_shared_generator_of_numpy_is_named_without_a_line() -> None:
+    (line,) = found(lambda s: s.map(str).map(lambda n: float(np.random.rand()), name="op").filter(bool, name="last"))
+    assert line.endswith("calls NumPy's shared random generator")
+    assert re.fullmatch(r"one of map 'map-1' \(.*\), map 'op' \(.*\), filter 'last' \(.*\) calls .*", line)
+
+
 def test_function_that_chooses_a_worker_is_named_by_its_exchange() -> None:
     (line,) = found(lambda s: s.exchange(by=lambda n: random.random(), name="anywhere"), workers=2)
     assert line.startswith("exchange 'anywhere'")
@@ -96,6 +104,7 @@ def test_function_that_chooses_a_worker_is_named_by_its_exchange() -> None:
         lambda s: s.map(lambda n: time.time()).nondeterministic("it stamps"),
         lambda s: s.exchange(by=lambda n: random.random()).nondeterministic("anywhere"),
         lambda s: s.map(lambda n: random.Random(n).random()),
+        lambda s: s.map(lambda n: float(np.random.default_rng(n).random())),
         lambda s: s.map(lambda n: datetime.fromtimestamp(n)),
         lambda s: s.map(lambda n: time.gmtime(n)),
         lambda s: s.key_by(str).count().records(),
