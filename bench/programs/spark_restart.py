@@ -72,8 +72,8 @@ def one_start(options: spark.SparkOptions) -> float:
 
 def main() -> None:
     args = arguments()
-    options = spark.SparkOptions(spare=args.part == "spare")
-    java_start = one_start(spark.SparkOptions())
+    options = spark.SparkOptions(nice=0, spare=args.part == "spare")
+    java_start = one_start(spark.SparkOptions(nice=0))
     report(java_start, system="java_start")
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as store:
         folder = Path(name)

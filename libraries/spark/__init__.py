@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from libraries.spark.ends import sink, source
 from libraries.spark.errors import SparkError
 from libraries.spark.host import stop
 from libraries.spark.region import batch
@@ -17,4 +18,4 @@ from libraries.spark.session import SparkOptions
 from libraries.spark.stream_source import Stream
 from libraries.spark.table import write
 
-__all__ = ["SparkError", "SparkOptions", "Stream", "batch", "stop", "write"]
+__all__ = ["SparkError", "SparkOptions", "Stream", "batch", "sink", "source", "stop", "write"]

@@ -171,7 +171,7 @@ def named_by(epoch: int) -> str:
 
 
 def epoch_of(path: Path) -> int:
-    """The epoch of an input file, by its name."""
+    """The epoch of an input file, or of an output folder, by its name."""
     return int(path.name[:_DIGITS])
 
 

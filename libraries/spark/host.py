@@ -115,7 +115,7 @@ class SparkHost:
         """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
 
         Args:
-            task: what to do. Its number is given here, and each attempt has an output folder of its own.
+            task: what to do. Its number is given here, and each attempt has a number and an output folder of its own.
             report: told how far it is: (what, tasks done, tasks known).
             stopped: whether the result is not wanted any more.
             note: told why an attempt has failed that is followed by another one, and what Spark and the function print.
@@ -127,7 +127,7 @@ class SparkHost:
         self._note = note
         reasons: list[str] = []
         for number in range(_MOST_ATTEMPTS):
-            attempt = msgspec.structs.replace(task, output=f"{task.output}-{number}")
+            attempt = msgspec.structs.replace(task, output=f"{task.output}-{number}", attempt=number)
             try:
                 return self._attempt(attempt, report, stopped, len(reasons))
             except _Innocent as error:

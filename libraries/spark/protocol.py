@@ -5,6 +5,8 @@ A function of the user's travels as a pickle, from the process that holds the pr
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
 
 from libraries.spark.manifest import PinnedFile
@@ -12,6 +14,8 @@ from timely.data.codec.typed import Typed
 
 SERVE, END, LEAVE = b"S", b"E", b"L"
 """The first byte of a connection: give me a child; end Java; end, with all that there is."""
+
+Kind: TypeAlias = Literal["region", "source", "sink"]
 
 FOLDER = "{falkirk-folder}"
 """What stands, in the settings, for the folder of a Java."""
@@ -29,10 +33,14 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
     """To the child: run `function` (a pickle) or `sql` over `inputs`, and write what comes out into the folder `output`.
 
     `tables` is a pickle of what else the function or query may use, by name, and `pinned` are tables whose files are
-    known. Files hold at most `rows` rows.
+    known. Files hold at most `rows` rows. The function may ask for `epoch`, and for `attempt`, which is counted from 0. For a
+    "source" it is given a session instead of inputs; that of a "sink" writes by itself, and nothing comes out.
     """
 
     number: int
+    kind: Kind
+    epoch: int
+    attempt: int
     region: str
     function: bytes | None
     sql: str | None

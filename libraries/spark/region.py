@@ -52,7 +52,7 @@ def batch(
     Args:
         inputs: a stream of columns, called "input", or several by name.
         what: a function from Spark DataFrames (the streams in their order, then `tables` by keyword) to a DataFrame; or SQL,
-            in which streams and tables have their names.
+            in which streams and tables have their names. A function with parameters `epoch` or `attempt` is given these, too.
         every: an int n is every n-th epoch, and a duration (`10.0`, `"5m"`, a timedelta) a period: then an epoch that is
             complete earlier after the last run is left to a later one, and to a last one when all input has ended.
         over: the rows that a run sees: "new" for those since the last run, "all" for everything so far, n for the last n

@@ -6,16 +6,17 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import cloudpickle
 
 from libraries.spark.errors import SparkError
-from libraries.spark.files import FILE_ROWS
+from libraries.spark.files import FILE_ROWS, epoch_of
 from libraries.spark.host import Files, SparkHost, host_of
 from libraries.spark.manifest import PinnedFile
-from libraries.spark.protocol import Frames, RunTask
+from libraries.spark.protocol import Frames, Kind, RunTask
 from libraries.spark.session import SparkOptions
 from timely.operators.base import JobContext
 
@@ -27,8 +28,14 @@ class SparkRunner:
     """Runs `what`, a function or SQL text, with `tables` by name, on the Spark that has `options`."""
 
     def __init__(
-        self, region: str, what: Callable[..., Any] | str, tables: Mapping[str, Any], options: SparkOptions
+        self,
+        region: str,
+        what: Callable[..., Any] | str,
+        tables: Mapping[str, Any],
+        options: SparkOptions,
+        kind: Kind = "region",
     ) -> None:
+        self._kind = kind
         self._region = region
         self._what = what
         self._tables = dict(tables)
@@ -57,6 +64,9 @@ class SparkRunner:
             self._packed = function, pack(self._tables, "tables=")
         task = RunTask(
             number=-1,
+            kind=self._kind,
+            epoch=epoch_of(Path(output)),
+            attempt=0,
             region=self._region,
             function=self._packed[0],
             sql=None if callable(self._what) else self._what,

@@ -83,9 +83,10 @@ class Tasks:
             session = self._sessions.setdefault(task.region, self._spark.newSession())
         try:
             with current(session):
-                frame = self._frame(session, task)
-                check_types(frame)
-                frame.write.option("maxRecordsPerFile", task.rows).parquet(task.output)
+                found = self._found(session, task)
+                if task.kind != "sink":
+                    check_types(found)
+                    found.write.option("maxRecordsPerFile", task.rows).parquet(task.output)
             _check(task)  # what was read is what was listed
         except BaseException:
             with self._lock:  # the next attempt gets a fresh one
@@ -123,8 +124,8 @@ class Tasks:
                         self._running[number] = (done, total)
                 yield number, done, total
 
-    def _frame(self, session: SparkSession, task: RunTask) -> DataFrame:
-        """The DataFrame of the user's function or query."""
+    def _found(self, session: SparkSession, task: RunTask) -> Any:
+        """The DataFrame of the user's function or query; of a sink's function whatever it returns."""
         _check(task)
         frames = {each.name: _read(session, each) for each in task.inputs}
         tables = self._tables_of(session, task) | {name: _pinned(session, files) for name, files in task.pinned}
@@ -133,7 +134,10 @@ class Tasks:
         if task.sql is not None:
             return session.sql(task.sql)
         assert task.function is not None
-        return call(cloudpickle.loads(task.function), *frames.values(), **tables)
+        function = cloudpickle.loads(task.function)
+        given = [session] if task.kind == "source" else list(frames.values())
+        asked = tables | _asked(function, len(given), {"epoch": task.epoch, "attempt": task.attempt})
+        return (invoke if task.kind == "sink" else call)(function, *given, **asked)
 
     def _tables_of(self, session: SparkSession, task: RunTask) -> dict[str, DataFrame]:
         """The other tables of the region. A small one is made once a session; a function is called by each run."""
@@ -148,10 +152,29 @@ class Tasks:
         }
 
 
+def _asked(function: Any, given: int, known: dict[str, Any]) -> dict[str, Any]:
+    """What a function asks for by the names of its parameters, after those that it is given by their places."""
+    try:
+        parameters = list(inspect.signature(function).parameters)[given:]
+    except (TypeError, ValueError):  # it does not say
+        return {}
+    return {name: value for name, value in known.items() if name in parameters}
+
+
 def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
     """The DataFrame that a function of the user's returns. Raises SparkError if it is none, or for an error of its own."""
+    frame = invoke(function, *arguments, **named)
+    if not isinstance(frame, DataFrame):
+        raise SparkError(
+            f"{described(function)} returned {frame!r:.100} ({type(frame).__name__}), not a Spark DataFrame"
+        )
+    return frame
+
+
+def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
+    """What a function of the user's returns. Raises SparkError for an error of its own."""
     try:
-        frame = function(*arguments, **named)
+        return function(*arguments, **named)
     except (*_USELESS, PySparkException):
         raise
     except (ConnectionError, EOFError):
@@ -160,11 +183,6 @@ def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
         if type(error).__module__.startswith("py4j"):
             raise
         raise SparkError(told(error)) from error
-    if not isinstance(frame, DataFrame):
-        raise SparkError(
-            f"{described(function)} returned {frame!r:.100} ({type(frame).__name__}), not a Spark DataFrame"
-        )
-    return frame
 
 
 def told(error: BaseException) -> str:
