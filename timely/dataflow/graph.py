@@ -191,7 +191,9 @@ class Graph:
             of: dict[str, Any] = {"region": end.region}
             if end.region is not None and end.region.gated:
                 of = {"region": None, "policy": end.region.policy}
-            gate = self._gates[source, end.region] = self.add_node("gate", begin.scope, factory=Gate, **of)
+            scope = begin.scope.parent if begin.kind == "leave" else begin.scope
+            assert scope is not None
+            gate = self._gates[source, end.region] = self.add_node("gate", scope, factory=Gate, **of)
             self.edges.append(Edge(len(self.edges), source, Input(gate.index)))
         return Output(gate.index)
 

@@ -7,6 +7,7 @@ import pytest
 from recovery.layout import lay_out
 from recovery.policies import Eager, Lazy
 from recovery.recorder import WorkerRecorder
+from runtime.memory import Cluster
 from runtime.session import Session
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
@@ -50,6 +51,24 @@ def test_without_recovery_gates_stand_open() -> None:
     with Session(doubled(exchanged=True)) as session:
         session.run()
         assert session.captured("out") == [((0,), [(0, 2)]), ((1,), [(0, 10)]), ((2,), [(0, 18)])]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_without_recovery_loops_may_be_in_a_gated_region_and_lead_out_of_it(workers: int) -> None:
+    def build(policy: object) -> Dataflow:
+        flow = Dataflow("halves")
+        with flow.region("all", policy=policy):
+            source = flow.source("in", Iterable(range(40), epoch_every=10))
+            halves = source.iterate(lambda inner: inner.map(lambda n: n // 2).filter(bool).exchange(by=lambda n: n))
+        halves.key_by(lambda n: n).count(name="count").records().capture("out")
+        return flow
+
+    found = []
+    for policy in (Eager(), Lazy()):
+        cluster = Cluster(build(policy), workers, None)
+        cluster.run()
+        found.append(sorted(pair for _, batch in cluster.captured("out") for pair in batch))
+    assert found[0] == found[1]
 
 
 class Run:
