@@ -201,7 +201,7 @@ class RecoveryDriver:
         elif not self._pace.puts_off(self._due_in(now)):
             self._save(now)
             self._attends = busy = True
-        if self._attends:
+        if self._attends or (agent.eager and quiet and busy and not agent.waits_for_store()):  # a commit can begin
             busy = self._tell(TurnEnded(quiet, self._worked)) or busy
             observed = self._observer.turn()
             if observed is not None:
@@ -214,6 +214,8 @@ class RecoveryDriver:
 
     def rest(self) -> tuple[list[int], float]:
         """The files to wait for, and seconds after which there is something to do in any case."""
+        if self.agent.eager:
+            self._turns_left = 0  # what wakes it may be that a commit is durable
         return [*self._monitor.files(), *self._store.files()], _HEARTBEAT_SECONDS
 
     def close(self) -> None:
