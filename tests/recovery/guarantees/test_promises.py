@@ -19,6 +19,7 @@ from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
 from timely.io import Callback, Console, FileSink, Iterable, Memory, SqliteSink
 from timely.operators.base import Operator
+from timely.state import KeyedState
 
 
 class Recut:
@@ -193,6 +194,21 @@ def test_operator_that_goes_by_epochs_is_blamed_and_names_the_source() -> None:
     (promise,) = promises(flow.graph)
     assert promise.causes[0].name == "each"
     assert "source 'ticks'" in promise.causes[0].reason
+
+
+def test_replay_of_state_counts_whatever_is_said_of_it() -> None:
+    class Keeps(Operator):
+        def __init__(self) -> None:
+            self.state = KeyedState()
+
+    def of(factory: type[Operator]) -> Grade:
+        flow = Dataflow()
+        dice = flow.source("in", Iterable([1])).unary("dice", factory, stateful=False).policy(LogHistory())
+        dice.nondeterministic("it rolls dice").to(FileSink("folder"))
+        return promises(flow.graph)[0].any
+
+    assert of(Operator) == Grade.PRECISE
+    assert of(Keeps) == Grade.DIVERGENT
 
 
 def test_region_that_is_declared_counts_for_all_that_is_in_it() -> None:
