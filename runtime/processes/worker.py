@@ -45,6 +45,7 @@ from runtime.program import Program, built, unpacked
 from runtime.scratch import join_job
 from runtime.session import Session
 from runtime.workspace import Workspace
+from timely.data import kernels
 from timely.data.batch import Batch
 from timely.data.codec import encode, encode_batch
 from timely.dataflow.dataflow import Dataflow
@@ -60,6 +61,10 @@ if TYPE_CHECKING:
 
 _SPARE_SECONDS = 1.0
 """Seconds without a task after which a process takes itself for a spare, which has the time to warm up."""
+
+_LOOK_SECONDS = 2.0
+_MUCH = 16 << 20
+"""Bytes in the store of a job from which on a spare loads Numba, which takes seconds: it would restore so much with it."""
 
 FILES = "files"
 """The folder of the store in which jobs of operators keep files."""
@@ -113,8 +118,7 @@ def main() -> int:
         plan = compile_plan(task.program.build().graph, task.workers)
         recovery = prepared(task, plan)
         if recovery is not None:
-            if not wait_readable([sock.fileno()], _SPARE_SECONDS):
-                warm_up()
+            wait_warm(sock, task.store.folder if task.store is not None else "")
             gc.freeze()  # hundreds of thousands of objects that stay: looking at them again and again takes 0.1 s each time
         begin, *early = control.read(wait=True) or [Quit()]
         if not isinstance(begin, Begin):
@@ -206,6 +210,24 @@ def prepared(task: WorkerTask, plan: Plan) -> PreparedRecovery | None:
     from runtime.processes.recovery import PreparedRecovery
 
     return PreparedRecovery(plan, task.store)
+
+
+def wait_warm(sock: socket.socket, folder: str) -> None:
+    """Wait for a task. Who waits for long is a spare, and prepares for what it will have to restore from the store."""
+    if wait_readable([sock.fileno()], _SPARE_SECONDS):
+        return
+    warm_up()
+    while not wait_readable([sock.fileno()], _LOOK_SECONDS):
+        if sum(_size(file) for file in Path(folder).glob("worker-*/*")) > _MUCH:
+            kernels.warm()
+            return
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # it is of no use any more
+        return 0
 
 
 def warm_up() -> None:
