@@ -1,4 +1,4 @@
-"""The silence of a job after `kill -9` of one of its workers: until the first output of an epoch not seen before.
+"""The silence of a job after `kill -9` of one of its workers: until the first output of an epoch that was due after that.
 
 Each worker keeps running sums for its half of `--size` keys (about 33 bytes a key and worker), saved every second, and when
 all are loaded gets 50 epochs of 1,000 records a second. `redone_of_all` is which share of the records that were handled before
@@ -137,11 +137,12 @@ def main() -> None:
             for file in folder.glob("out-*")
             for epoch, at in (line.split() for line in file.read_text().splitlines() if line.count(" ") == 1)
         )
+        began = float((folder / BEGAN).read_text())
         silent = []
         of_all, of_last_cut = [], []
         for at in killed:
-            seen = {epoch for when, epoch, _ in outputs if when < at}
-            first = min(when for when, epoch, _ in outputs if when > at and epoch not in seen and epoch > max(seen))
+            # What survivors had complete they may write a moment later: that is no sign of life of the job.
+            first = min(when for when, epoch, _ in outputs if began + (epoch - LOADING) / RATE >= at)
             silent.append((first - at) * 1000)
             done = {(epoch, worker) for when, epoch, worker in outputs if when < at}
             again = {(epoch, worker) for when, epoch, worker in outputs if at < when < first} & done
