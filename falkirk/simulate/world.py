@@ -32,8 +32,9 @@ from falkirk.simulate.process import (
 )
 from monitor.coordination.coordinator import Settings
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Persist, Send
-from monitor.coordination.events import Began, Event, Heard
+from monitor.coordination.events import Asked, Began, Event, Heard
 from monitor.coordination.supervision import Fence, Lost, Respawn, TimelineEvent
+from monitor.explain.what_if import PATIENCE_SECONDS, targets
 from recovery.checkpoint.checkpoints import MOST_EVENTS
 from recovery.layout import Layout, lay_out
 from recovery.protocol import Join, ToWorker, decode_to_monitor, decode_to_worker, encode_message
@@ -57,6 +58,10 @@ _AFTER_FULL = 0.1
 
 class JobStuck(Violation):
     """The simulated job does not go on, or has given up."""
+
+
+NO_ANSWERS = ("cannot be answered", "cannot answer", "does not answer as it should")
+"""In answers to questions: they say that something went wrong which must not."""
 
 
 class World:
@@ -88,6 +93,11 @@ class World:
         self.failure: str | None = None
         self.finished = False
         self.answers: list[Answered] = []
+        self.curious = 0.0
+        """The probability a step that somebody asks what the death of a worker would do."""
+        self._curious = Random(f"questions {seed}")
+        self._questions = 0
+        self._asked: dict[int, float] = {}
         self._random = Random(f"schedule {seed}")
         self._digest = blake2b(digest_size=16)
         self._build = build
@@ -351,6 +361,7 @@ class World:
             return
         self.disk.crash(self._monitor.owner)
         self._monitor = None
+        self._asked.clear()
         self._monitor_at = self.now + delay
         for process in self._processes:
             if process is not None:
@@ -399,8 +410,11 @@ class World:
                     self.finished = True
                 case Fail(reason):
                     self.failure = reason
-                case Answered():
+                case Answered(number, answer):
                     self.answers.append(effect)
+                    self._asked.pop(number, None)
+                    if isinstance(answer, str) and any(text in answer for text in NO_ANSWERS):
+                        raise Violation(f"a question was answered with an error: {answer}")
 
     def _send(self, worker: int, message: ToWorker) -> None:
         self.checks.said(message)
@@ -455,6 +469,8 @@ class World:
             self._bury(zombie)
         if self.finished:
             return
+        if self.curious and self._curious.random() < self.curious:
+            self._ask(self._curious.randrange(self.workers))
         there = [worker for worker, process in enumerate(self._processes) if process is not None]
         for fault in self.injector.at("step", self.now, self._troubled, there=there):
             process = self._processes[fault.worker]
@@ -474,6 +490,17 @@ class World:
                 }
                 self._stalled[what[fault.what]] = self.now + fault.seconds
                 self.note(fault.what, worker=fault.worker, other=fault.other, seconds=round(fault.seconds, 3))
+
+    def _ask(self, worker: int) -> None:
+        """Somebody asks what the death of `worker` would do. Earlier questions to this monitor must have been answered."""
+        late = [number for number, at in self._asked.items() if self.now > at + 2 * PATIENCE_SECONDS]
+        if late:
+            raise Violation(f"question {late[0]} is not answered")
+        if self._monitor is not None:
+            self._questions += 1
+            self._asked[self._questions] = self.now
+            layout = self._monitor.coordinator.layout
+            self._tell(Asked(self._questions, targets(layout, [f"worker:{worker}"])))
 
     def _kill(self, process: Process, how: str) -> None:
         """`kill -9`."""

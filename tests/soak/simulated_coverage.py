@@ -185,7 +185,9 @@ def world(kind: str, build: Callable[[], Dataflow], seed: int) -> World:
     workers = 3 - seed % 3
     if kind == "often":
         return often(build, workers, seed)
-    return (TroubledWorld if kind == "troubled" else World)(build, workers, seed)
+    found = (TroubledWorld if kind == "troubled" else World)(build, workers, seed)
+    found.curious = 0.01 if seed % 2 else 0.0
+    return found
 
 
 @dataclass

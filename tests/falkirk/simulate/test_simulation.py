@@ -12,12 +12,16 @@ from typing import Any
 
 import pytest
 
+import falkirk.simulate.world
+import recovery.agent.agent
 import recovery.layout
 from falkirk.simulate.faults import KINDS
 from falkirk.simulate.judging import same
-from falkirk.simulate.outside import Result
+from falkirk.simulate.outside import Result, Violation
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
+from monitor.coordination.effects import Answer
+from monitor.explain.what_if import OpenQuestions
 from recovery.checkpoint import checkpoints, pace, processor_checkpoints
 from recovery.rollback.orders import RollbackPlanner
 from runtime.session import Session
@@ -175,6 +179,38 @@ def test_kinds_of_faults_can_be_chosen(kind: str) -> None:
     for seed in range(24):
         assert runs.run(seed) is None
     assert set() < set(runs.tally.faults) <= allowed[kind]
+
+
+@pytest.mark.parametrize("program", ["sparse", "order_ahead"])
+def test_questions_are_answered_in_the_midst_of_failures_and_change_nothing(program: str) -> None:
+    answered = 0
+    for seed in range(3):
+        world = World(PROGRAMS[program], 1 + seed % 3, seed)
+        world.curious = 0.03
+        world.run()
+        world.outside.compare(simulation(program, 1).expected)
+        answered += sum(isinstance(each.answer, Answer) for each in world.answers)
+    assert answered > 3
+
+
+def test_a_question_that_goes_wrong_or_has_no_answer_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise KeyError("cost")
+
+    def asking() -> None:
+        world = World(PROGRAMS["sparse"], 2, 1, ())
+        world.curious = 0.2
+        world.run()
+
+    asking()
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery.agent.agent, "cost", broken)
+        with pytest.raises(Violation, match=r"cannot answer: KeyError: 'cost'"):
+            asking()
+    monkeypatch.setattr(OpenQuestions, "ask", lambda *_: [])
+    monkeypatch.setattr(falkirk.simulate.world, "PATIENCE_SECONDS", 0.01)
+    with pytest.raises(Violation, match=r"question [0-9]+ is not answered"):
+        asking()
 
 
 def test_nothing_overtakes_what_is_sent_again() -> None:

@@ -1,0 +1,107 @@
+"""Partial tables: few rows and many take different ways, and come to the same."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely.data.kernels import totals
+from timely.data.kernels.totals import Part, combine, grouped, partial, table_of, ungrouped
+
+VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any], bool]] = [
+    (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1), True),
+    (pa.int8(), st.integers(-128, 127), True),
+    (pa.uint64(), st.integers(0, (1 << 63) - 1), True),
+    (pa.float64(), st.sampled_from([0.5, -0.0, 2.25, float("nan"), float("inf")]), True),
+    (pa.float32(), st.sampled_from([0.5, 1.5, -4.0]), True),
+    (pa.bool_(), st.booleans(), True),
+    (pa.date32(), st.dates(dt.date(1970, 1, 1), dt.date(2100, 1, 1)), True),
+    (pa.timestamp("us"), st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2100, 1, 1)), True),
+    (pa.decimal128(12, 2), st.decimals(-999, 999, places=2), True),
+    (pa.string(), st.text(max_size=3), False),
+    (pa.large_string(), st.text(max_size=3), False),
+    (pa.binary(), st.binary(max_size=3), False),
+    (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["a", "b", "c"]), False),
+    (pa.null(), st.none(), True),
+]
+"""Types of values, and whether they can be added up."""
+
+KEYS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.int64(), st.integers(-2, 2)),
+    (pa.string(), st.sampled_from(["a", "b", ""])),
+    (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["a", "b"])),
+    (pa.float64(), st.sampled_from([0.0, -0.0, float("nan")])),
+]
+
+
+def parts_for(adds: bool) -> list[Part]:
+    compared = [Part("rows"), Part("values", "v"), Part("min", "v"), Part("max", "v")]
+    return [*compared, Part("sum", "v")] if adds else compared
+
+
+def rows_of(table: pa.Table) -> list[str]:
+    """As text, for NaN equals NaN; the order of keys does not count."""
+    return sorted(map(repr, table.to_pylist()))
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[pa.Table, list[str], bool]:
+    kind, values, adds = draw(st.sampled_from(VALUES))
+    columns: dict[str, pa.Array] = {}
+    rows = draw(st.integers(1, 12))
+    for name in ("k", "l")[: draw(st.integers(1, 2))]:
+        of, keys = draw(st.sampled_from(KEYS))
+        columns[name] = pa.array(draw(st.lists(keys | st.none(), min_size=rows, max_size=rows)), of)
+    keys_ = list(columns)
+    nulls = draw(st.booleans())
+    columns["v"] = pa.array(draw(st.lists(values | st.none() if nulls else values, min_size=rows, max_size=rows)), kind)
+    return pa.table(columns), keys_, adds
+
+
+@given(batches())
+def test_rows_added_up_one_by_one_are_the_partial_table(batch: tuple[pa.Table, list[str], bool]) -> None:
+    table, keys, adds = batch
+    parts = parts_for(adds)
+    few = partial(table, keys, parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(totals, "TINY", 0)
+        many = partial(table, keys, parts)
+    assert few.schema.names == many.schema.names
+    assert [field.type for field in few.schema][len(keys) :] == [field.type for field in many.schema][len(keys) :]
+    assert rows_of(few) == rows_of(many)
+
+
+@given(st.lists(batches(), min_size=1, max_size=3))
+def test_a_table_of_rows_that_are_not_grouped_is_as_good_as_a_partial_one(
+    several: list[tuple[pa.Table, list[str], bool]],
+) -> None:
+    first, keys, adds = several[0]
+    parts = parts_for(adds)
+    tables = [table for table, _, _ in several if table.schema.equals(first.schema)]
+    sent = [table_of(ungrouped(table, keys, parts), keys, parts) for table in tables]
+    assert all(len(one) == len(table) for one, table in zip(sent, tables, strict=True))
+    here = combine([ungrouped(table, keys, parts) for table in tables], keys, parts)
+    there = combine([grouped(table, keys, parts) for table in sent], keys, parts)
+    before = combine([grouped(partial(table, keys, parts), keys, parts) for table in tables], keys, parts)
+    assert rows_of(here) == rows_of(there) == rows_of(before)
+    assert here.schema.equals(there.schema)
+
+
+@pytest.mark.parametrize(("kind", "what"), [("sum", "added up"), ("min", "compared")])
+def test_what_cannot_be_added_up_or_compared_is_refused_in_few_rows_as_in_many(kind: Any, what: str) -> None:
+    for rows in (1, 2000):
+        table = pa.table({"k": [1] * rows, "v": pa.array([[1]] * rows)})
+        with pytest.raises(TypeError, match=f"column 'v' of type list.* cannot be {what}"):
+            partial(table, ["k"], [Part(kind, "v")])
+
+
+def test_sums_beyond_64_bits_are_exact_in_few_rows() -> None:
+    table = pa.table({"k": [1, 1, 2], "v": [(1 << 63) - 1, (1 << 63) - 1, 5]})
+    found = partial(table, ["k"], [Part("sum", "v")]).to_pylist()
+    assert found == [{"k": 1, "sum(v)": Decimal((1 << 64) - 2)}, {"k": 2, "sum(v)": Decimal(5)}]
