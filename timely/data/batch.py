@@ -46,9 +46,12 @@ def nbytes(batch: Batch) -> int:
         return 8 * rows + sum(map(_size, sample)) * rows // len(sample)
     if isinstance(batch, pl.DataFrame):
         return int(batch.estimated_size())
-    return int(batch.nbytes)
+    # What is in view takes twenty times as long to find out as what there is in all, which will do where that is little.
+    held = int(batch.get_total_buffer_size())
+    return held if held <= _CELL * batch.num_rows * batch.num_columns else int(batch.nbytes)
 
 
+_CELL = 32
 _CONTAINERS = (tuple, list, set, frozenset)
 _getsizeof = sys.getsizeof
 
@@ -92,6 +95,24 @@ def take(batch: Batch, indices: Any) -> Batch:
     if isinstance(batch, pl.DataFrame):
         return batch[indices]
     return batch.take(pa.array(indices))
+
+
+def divide(columns: Batch, mask: pl.Series) -> tuple[Batch, Batch]:
+    """The rows where `mask` (booleans, no nulls) is true, and the others. What keeps all rows is the batch itself."""
+    held = int(mask.sum())
+    if held in (0, len(mask)):
+        none = slice_(columns, 0, 0)
+        return (columns, none) if held else (none, columns)
+    if isinstance(columns, pa.Table):
+        return columns.filter(mask.to_arrow()), columns.filter((~mask).to_arrow())
+    frame = as_polars(columns)
+    others = (
+        ~mask
+    )  # series by series: a filter of the frame would make a plan of it, which costs more than a few rows do
+    return (
+        pl.DataFrame([column.filter(mask) for column in frame.get_columns()]),
+        pl.DataFrame([column.filter(others) for column in frame.get_columns()]),
+    )
 
 
 def as_arrow(batch: Batch) -> pa.Table:

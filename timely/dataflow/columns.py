@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from timely.data.batch import Batch, as_polars, is_columns
+from timely.data.batch import Batch, as_polars, divide, is_columns
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.stream import Stream, records_of, view
 from timely.dataflow.wire import Wire, check_callable
@@ -60,10 +60,11 @@ class Columns(Wire):
         if not isinstance(predicate, pl.Expr):
             raise GraphError(f"{user_site()}: branch of columns takes a Polars expression, not {predicate!r}")
 
+        chosen = predicate.fill_null(False).alias("mask")
+
         def split(batch: Batch) -> tuple[Batch, Batch]:
-            frame = as_polars(columns_of(batch))
-            mask = frame.select(predicate.fill_null(False).alias("mask")).to_series()
-            return frame.filter(mask), frame.filter(~mask)
+            batch = columns_of(batch)
+            return divide(batch, as_polars(batch).select(chosen).to_series())
 
         node = self._attach("branch", name, factory=lambda: Branch(split, by_record=False), outputs=2)
         return self._of(node, 0), self._of(node, 1)

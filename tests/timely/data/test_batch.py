@@ -17,6 +17,7 @@ from timely.data.batch import (
     as_arrow,
     as_polars,
     concat,
+    divide,
     head,
     is_columns,
     length,
@@ -45,6 +46,21 @@ def test_every_kind_has_length_slices_and_rows(batch: Batch) -> None:
     assert type(slice_(batch, 0, 0)) is type(batch)
     assert concat([batch]) is batch
     assert values(concat([batch, slice_(batch, 1, 1)])) == [1, 2, 3, 2]
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.none() | st.text(max_size=2), st.booleans())), st.booleans())
+def test_columns_are_divided_by_a_mask_and_stay_what_they_are(
+    rows: list[tuple[int, str | None, bool]], arrow: bool
+) -> None:
+    frame = pl.DataFrame(rows, {"n": pl.Int64, "t": pl.String, "m": pl.Boolean}, orient="row")
+    batch: Batch = frame.to_arrow() if arrow else frame
+    yes, no = divide(batch, frame["m"])
+    assert type(yes) is type(no) is type(batch)
+    assert as_polars(yes).rows() == [row for row in frame.rows() if row[2]]
+    assert as_polars(no).rows() == [row for row in frame.rows() if not row[2]]
+    assert as_arrow(yes).schema.equals(as_arrow(batch).schema)
+    if frame["m"].all() and len(frame):
+        assert yes is batch
 
 
 @given(st.lists(st.lists(st.integers(), max_size=4), min_size=1))
