@@ -64,7 +64,12 @@ class Columns(Wire):
 
         def split(batch: Batch) -> tuple[Batch, Batch]:
             batch = columns_of(batch)
-            return divide(batch, as_polars(batch).select(chosen).to_series())
+            mask = as_polars(batch).select(chosen).to_series()
+            if mask.dtype != pl.Boolean:
+                raise TypeError(
+                    f"branch takes an expression that is true or false for each row, and this is {mask.dtype}"
+                )
+            return divide(batch, mask)
 
         node = self._attach("branch", name, factory=lambda: Branch(split, by_record=False), outputs=2)
         return self._of(node, 0), self._of(node, 1)

