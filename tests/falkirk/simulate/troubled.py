@@ -171,7 +171,7 @@ class TroubledWorld(World):
             layout = monitor.coordinator.layout
             processors = len(layout.processors)
             failed = [(self._chance.randrange(processors), self._chance.randrange(self.workers)) for _ in range(2)]
-            self._send(0, AskCost(self.steps, (), ()))  # one that no worker can answer
+            self._send(0, AskCost(-1, (), ()))  # one that no worker can answer
             self._tell(Asked(self.steps, tuple(failed)))
         if monitor.coordinator.phase is not JobPhase.DECIDING:
             self._decides = False

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+import msgspec
 import pytest
 
 from falkirk.simulate.world import World
 from monitor.coordination.options import Options
+from recovery.epoch_ends import EpochEnds
 from recovery.errors import ReportError
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, solve
 from recovery.metadata import NEVER, Bound, Xi
@@ -274,6 +276,45 @@ def test_memory_must_fit_the_layout() -> None:
     wrong = InMemory(good[1].upto, good[1].notified, ((-1,),), good[1].discards)
     with pytest.raises(ReportError, match="is no bound"):
         options.memory(0, (good[0], wrong, *good[2:]))
+
+
+def test_what_is_kept_must_fit_the_edges_that_keep() -> None:
+    options = Options(layout(*LINE, kept=True))
+    good = memory(0, options.layout)
+    (sender,) = {edge.source for edge in options.layout.edges if edge.kept}
+
+    def say(*kept: tuple[Bound, ...]) -> None:
+        held = msgspec.structs.replace(good[sender], kept=kept)
+        options.memory(0, (*good[:sender], held, *good[sender + 1 :]))
+
+    say(((0,), (0,)))
+    for kept in [(), (((0,),),), (((0,), (0,), (0,)),), (((0,), (0,)), ((0,), (0,)))]:
+        with pytest.raises(ReportError, match="the messages that it keeps do not fit its edges"):
+            say(*kept)
+    with pytest.raises(ReportError, match="is no bound"):
+        say(((0,), (0, 0)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"worker": 2},
+        {"worker": -1},
+        {"processor": 4},
+        {"processor": -1},
+        {"processor": 1},
+        {"begin": -1},
+        {"begin": 4},
+        {"upto": NEVER + 1},
+    ],
+    ids=str,
+)
+def test_ends_of_epochs_must_be_of_a_source_and_in_order(wrong: dict[str, int]) -> None:
+    options = Options(layout(*LINE))
+    good = EpochEnds(1, 0, 0, 3, (("a", ((0, 5),)),))
+    options.memory(0, memory(0, options.layout), [good, msgspec.structs.replace(good, upto=NEVER)])
+    with pytest.raises(ReportError, match="ends of epochs that cannot be"):
+        options.memory(0, memory(0, options.layout), [good, msgspec.structs.replace(good, **wrong)])
 
 
 def test_who_has_completed_less_than_it_has_persisted_is_not_believed() -> None:
