@@ -322,7 +322,7 @@ rule(
     IDLE,
     idle_worker,
     True,
-    Change(Agent, "_on_turn", "quiet and self._now - self._reported_at >= REPORT_SECONDS", "False"),
+    Change(Agent, "_on_turn", "quiet and (self.eager or self._now - self._reported_at >= REPORT_SECONDS)", "False"),
 )
 
 
