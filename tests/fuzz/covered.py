@@ -15,6 +15,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "runtime.control:FROM_CHILD": ("from child",),
     "runtime.control:TO_CHILD": ("to child",),
     "runtime.control:cut": ("to child", "from child"),
+    "recovery.epoch_ends:_decoder": ("ends of epochs",),
     "recovery.protocol:_to_monitor": ("to monitor", "join", "coordinator"),
     "recovery.protocol:_to_worker": ("to worker",),
     "recovery.checkpoint.records:_decoder": ("worker record", "worker journal"),

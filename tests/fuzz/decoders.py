@@ -42,6 +42,7 @@ from monitor.web.questions import WhatIf
 from recovery import protocol
 from recovery.checkpoint import records as journalled
 from recovery.checkpoint.checkpoints import Checkpoints
+from recovery.epoch_ends import EpochEnds, decode_ends, encode_ends
 from recovery.metadata import Xi
 from recovery.recorder import WorkerRecorder
 from recovery.store.identity import store_id
@@ -225,7 +226,7 @@ def said_to_monitor() -> list[bytes]:
         protocol.Join(1, 2, 3, True, plan, (xi,), False),
         protocol.Completed(0, 1, ((3,), (4,))),
         protocol.Durable(0, 1, 0, (3,), (xi,), 100, 0.5),
-        protocol.Drained(0, 1, (memory, memory)),
+        protocol.Drained(0, 1, (memory, memory), ENDS),
         protocol.Restored(0, 1),
         protocol.Released(1),
         protocol.CurrentMemory(0, 1, 7, (memory,)),
@@ -233,6 +234,9 @@ def said_to_monitor() -> list[bytes]:
         protocol.Observed(0, 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,)),
     ]
     return [protocol.encode_message(message) for message in messages]
+
+
+ENDS = (EpochEnds(1, 0, 2, 4, (("part", ((2, [2, 9]), (3, None))),)), EpochEnds(0, 0, 0, 9, alone=True))
 
 
 def said_to_worker() -> list[bytes]:
@@ -285,8 +289,10 @@ TO_PAGE: list[Any] = [
 ]
 FROM_PAGE: list[Any] = [page.Looking(1, (2,)), page.PageQuestion(1, WhatIf(("worker:1",)))]
 TO_SPARK: list[Any] = [
-    spark.Start({"spark.master": "local[*]"}, "folder"),
-    spark.RunTask(1, "region", b"pickle", None, (spark.Frames("a", b"schema", ("f.parquet",)),), b"tables", "out", 100),
+    spark.RunTask(
+        *(1, "region", 3, 0, "name", b"pickle", None),
+        *((spark.Frames("a", b"schema", ("f.parquet",)),), b"tables", (), "out", 100),
+    ),
     spark.Follow(1, "query", b"pickle", None, "folder", "append", 0.5, False, 10, 2, 3, 4, True),
     spark.Consumed(1, 2),
     spark.Cancel(1),
@@ -840,6 +846,7 @@ TARGETS = {
         Target("arrow", _table_samples, plain(partial(read_batch, ARROW))),
         Target("polars", _frame_samples, plain(partial(read_batch, POLARS))),
         Target("frame", frames, plain(read_frame), change=change_frame),
+        Target("ends of epochs", lambda: [encode_ends(ENDS)], plain(decode_ends), msgpack=True),
         Target(
             "unix link",
             lambda: [b"".join(frames()), frames()[0] + GOODBYE],
