@@ -6,6 +6,8 @@ _VALUES = ("value", "records")
 
 COVERED: dict[str, tuple[str, ...]] = {
     "libraries.spark.manifest:entries_of": ("manifest entry",),
+    "libraries.spark.pinned:_NOTED": ("files of tables",),
+    "libraries.spark.protocol:FROM_KEEPER": ("from keeper",),
     "libraries.spark.protocol:FROM_SPARK": ("from spark",),
     "libraries.spark.protocol:TO_SPARK": ("to spark",),
     "libraries.spark.schemas:read_schema": ("schema",),
@@ -77,7 +79,9 @@ NO_NEED: dict[str, str] = {
     "libraries.spark.files:read_output": _OWN_FILES,
     "libraries.spark.queries:Queries._follow": _PROGRAM,
     "libraries.spark.queries:_Publisher._deal_out": _OWN_FILES,
-    "libraries.spark.tasks:Tasks._frame": _PROGRAM,
+    "libraries.spark.keeper:_Java.look": "what PySpark's own gateway has written into a folder that nobody else may enter",
+    "libraries.spark.keeper:main": "the orders of the process that started this one",
+    "libraries.spark.tasks:Tasks._found": _PROGRAM,
     "libraries.spark.tasks:Tasks._tables_of": _PROGRAM,
     "libraries.spark.tasks:Tasks.run": _PROGRAM,
     "runtime.processes.standalone_monitor:_process_of": "the kernel's word on who is at the other end of a socket",

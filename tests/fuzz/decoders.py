@@ -31,6 +31,7 @@ import zmq
 from msgspec.structs import replace
 
 from libraries.spark import batches as spark_batches
+from libraries.spark import pinned
 from libraries.spark import protocol as spark
 from libraries.spark.cluster_attempt import read_ending
 from libraries.spark.manifest import ManifestEntry, entries_of
@@ -302,6 +303,13 @@ FROM_SPARK: list[Any] = [
     spark.RunProgress(1, 2, 3),
     spark.Done(1, (("f.parquet", 3),)),
     spark.RunFailed(1, "text", True),
+    spark.PrintedText("text", False),
+]
+NOTED: list[Any] = [pinned._Noted([("names", "folder", [spark.PinnedFile("folder", "a.parquet", 1, 2)])])]
+FROM_KEEPER: list[Any] = [
+    spark.JavaUp(1, 2, "secret", {"spark.ui.enabled": "false"}, True),
+    spark.JavaEnded("it was killed"),
+    spark.PrintedText("text", True),
 ]
 
 
@@ -880,6 +888,8 @@ TARGETS = {
         Target("from page", all_packed(FROM_PAGE), plain(page.FROM_PAGE.decode), msgpack=True),
         Target("to spark", all_packed(TO_SPARK), plain(spark.TO_SPARK.decode), msgpack=True),
         Target("from spark", all_packed(FROM_SPARK), plain(spark.FROM_SPARK.decode), msgpack=True),
+        Target("from keeper", all_packed(FROM_KEEPER), plain(spark.FROM_KEEPER.decode), msgpack=True),
+        Target("files of tables", all_packed(NOTED), plain(pinned._NOTED.decode), msgpack=True),
         Target("greeting", stay(b"secret" * 4), over_a_socket(greeting)),
         Target("segment", segments, plain(decode_segment), change=change_segment),
         Target("worker record", lambda: [each.head for each in worker_sections()], plain(read_record), msgpack=True),
