@@ -262,6 +262,16 @@ def eagerly() -> Dataflow:
     return flow
 
 
+def entered() -> Dataflow:
+    """An eager region that a lazy one sends to from all workers."""
+    flow = Dataflow("entered")
+    with flow.region("front", policy=Lazy(every=3)):
+        source = _numbers(flow).map(lambda x: (x % 5, x))
+    with flow.region("eager", policy=Eager()):
+        source.keyed().max(name="most").records().capture("out")
+    return flow
+
+
 RULE_PROGRAMS = {
     each.__name__: each
     for each in (
@@ -279,5 +289,6 @@ RULE_PROGRAMS = {
         two_loops,
         order_ahead,
         eagerly,
+        entered,
     )
 }

@@ -25,6 +25,7 @@ from recovery.checkpoint.checkpoints import Checkpoints
 from recovery.checkpoint.processor_checkpoints import ProcessorCheckpoints
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.fixed_point.solve import _Descent
+from recovery.kept import Suppression
 from recovery.layout import EdgeInfo
 from recovery.recorder import WorkerRecorder
 from recovery.rollback.orders import RollbackPlanner
@@ -336,7 +337,7 @@ SURVIVORS = {
     ),
     "suppressed": rule(
         "what is done again is sent only where it is lacking",
-        Change(RollbackPlanner, "_has", "bound is not None and time < bound", "False"),
+        Change(Suppression, "has", "time < self.bounds[worker][processor]", "False"),
     ),
     "suppressed is kept": rule(
         "what is done again is kept in any case",
@@ -475,7 +476,7 @@ RUNS: dict[str, Run] = {
     "gates of what is taken back": ("eagerly", 2, "kill", 0),
     "outside at a gate": ("eagerly", 2, "kill", 0),
     "outputs of an eager region": ("eagerly", 1, "kill", 0),
-    "logged in front": ("eagerly", 2, "kill", 0),
+    "logged in front": ("entered", 3, "monitor", 0),
 }
 """The program and the seeds that show the loss of each rule soonest."""
 
