@@ -31,7 +31,12 @@ def rows_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "workers"), [("wordcount", 1), pytest.param("wordcount_plain", 2, marks=pytest.mark.soak), ("keyed", 2)]
+    ("name", "workers"),
+    [
+        pytest.param("wordcount", 1, marks=pytest.mark.soak),
+        pytest.param("wordcount_plain", 2, marks=pytest.mark.soak),
+        ("keyed", 2),
+    ],
 )
 def test_throughput_programs_give_the_output_of_the_polars_loop(
     name: str, workers: int, folder: Path, capsys: pytest.CaptureFixture[str]

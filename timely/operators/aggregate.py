@@ -147,7 +147,9 @@ class ColumnAggregate(Operator):
             if result is not None:
                 ctx.send(self._finish(result))
         except _REFUSALS as error:
-            raise _refused(ctx, time, error, as_polars(tables[0])) from error
+            first = tables[0]  # a partial table may have what Polars does not, sums of more than 64 bits
+            sample = as_polars(first) if as_arrow(first).column_names == self._needed else first
+            raise _refused(ctx, time, error, sample) from error
 
     def _is_result(self, ctx: Context, table: pa.Table) -> bool:
         """True if this is all of a time, with each key once."""

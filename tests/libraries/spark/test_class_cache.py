@@ -22,6 +22,7 @@ def test_spark_maps_what_was_recorded() -> None:
         assert str(file) in Path(f"/proc/{host.pid}/maps").read_text()
 
 
+@pytest.mark.soak
 def test_spark_starts_with_a_damaged_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = cache_file(find_java())
