@@ -154,7 +154,7 @@ def _places(bounds: dict[int, Any]) -> str:
 
 
 def _sentence(worker: int, bounds: Sequence[tuple[int, ...] | None], failed: bool) -> str:
-    """What becomes of a worker.
+    """The fate of a worker.
 
     >>> _sentence(0, [None, (4535,), (4536,)], failed=False), _sentence(1, [(4500,)], failed=True)
     ('Worker 0 keeps everything before epoch 4535.', 'Worker 1 comes back at epoch 4500.')

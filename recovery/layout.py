@@ -142,7 +142,7 @@ class Layout(msgspec.Struct, frozen=True):
     edges: tuple[EdgeInfo, ...]
     groups: tuple[GroupInfo, ...]
     promises: tuple[Promise, ...] = ()
-    """What failures can do to each output."""
+    """The promises of the outputs."""
 
     def outgoing(self) -> list[list[int]]:
         """The indexes in `edges` of what leaves each processor: the order of `Xi.discards`."""

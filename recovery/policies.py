@@ -117,7 +117,7 @@ class Eager:
 
     log_outputs: ClassVar[bool] = True
     gated: ClassVar[bool] = True
-    """What leaves the region waits until what made it is durable (`timely.dataflow.graph.Region`)."""
+    """Output of the region waits until what made it is durable (`timely.dataflow.graph.Region`)."""
 
 
 Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory | Eager

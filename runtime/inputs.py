@@ -88,7 +88,7 @@ class _Reader:
     again: deque[tuple[int, Position]] = field(default_factory=deque)
     """Epochs that are read as they were read before, and where each ends."""
     least: int = 0
-    """What is new is of this epoch at least: others have all of the epochs before."""
+    """New records are of this epoch at least: others have all of the epochs before."""
 
 
 _MOST_WAITS = 1000

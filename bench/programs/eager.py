@@ -42,7 +42,7 @@ def bare_durable_write(folder: int, number: int, content: bytes) -> None:
 
 @dataclass
 class _Meeting:
-    """Where the source and the sink of one worker meet."""
+    """The meeting point of the source and the sink of one worker."""
 
     began: float = 0.0
     ended: float = 0.0

@@ -1,4 +1,4 @@
-"""What a failure really did to an output, as a grade; and how far two runs without failures give the same."""
+"""The grade of what a failure really did to an output; and how far two runs without failures give the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Given: TypeAlias = Mapping[Time, Rows]
 """By time: what an output gives, on all workers."""
 
 Publication: TypeAlias = tuple[int, Time, Rows]
-"""What was seen of one output: by a worker, at a time, these records."""
+"""The records seen of one output: by a worker, at a time, these records."""
 
 
 def observed(seen: Sequence[Publication], expected: Given, alike: Alike) -> tuple[Grade, str]:
@@ -65,7 +65,7 @@ def observed(seen: Sequence[Publication], expected: Given, alike: Alike) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two outputs are not the same ("at time (3,)", or nothing), and what each gives there."""
+    """The place where two outputs are not the same ("at time (3,)", or nothing), and what each gives there."""
 
     where: str
     one: Rows

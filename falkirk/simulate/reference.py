@@ -126,7 +126,7 @@ def reference(build: Callable[[], Dataflow], workers: int, schedule: int, listen
 def compare(
     one: Reference, other: Reference, listen: Callable[[], tuple[Reference, Reference]], why: str
 ) -> dict[str, Alike]:
-    """How far both give the same, by output: as far as it is promised, or further.
+    """The likeness of both, by output: as far as it is promised, or further.
 
     Args:
         listen: both again, with what every operator has sent. Only asked when they differ.

@@ -95,7 +95,7 @@ class Simulation:
         self._kinds = tuple(kinds)
         self._expected: Result | None = None
         self.alike: dict[str, Alike] = {}
-        """How far each output is the same in all runs without failures. Known when `expected` is."""
+        """The likeness of each output in all runs without failures. Known when `expected` is."""
 
     @property
     def expected(self) -> Result:

@@ -42,7 +42,7 @@ def local_path(path: str) -> str:
 
 
 class _Noted(msgspec.Struct, frozen=True):
-    """What was found for the run of an epoch: of each table its name, its path and its files."""
+    """The files found for the run of an epoch: of each table its name, its path and its files."""
 
     tables: list[tuple[str, str, list[PinnedFile]]]
 

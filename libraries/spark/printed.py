@@ -39,7 +39,7 @@ class Printed:
             self._add(line.decode(errors="replace").rstrip())
 
     def take(self) -> str:
-        """What is to be shown of what came since the last time; empty if nothing is. Frames of Java's traces are not."""
+        """The part to be shown of what came since the last time; empty if nothing is. Frames of Java's traces are not."""
         lines, self._shown = self._shown, []
         if self._left_out:
             lines.append(f"... and {self._left_out} more lines")

@@ -18,7 +18,7 @@ SERVE, END, LEAVE = b"S", b"E", b"L"
 Kind: TypeAlias = Literal["region", "source", "sink"]
 
 FOLDER = "{falkirk-folder}"
-"""What stands, in the settings, for the folder of a Java."""
+"""The placeholder, in the settings, for the folder of a Java."""
 
 
 class Frames(msgspec.Struct, frozen=True):
@@ -122,7 +122,7 @@ class RunFailed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What a keeper is to do: it comes on the keeper's standard input.
+    """The orders of a keeper: they come on the keeper's standard input.
 
     `address` is that of its socket, and the job is over when the file `owner` is not locked any more.
     """

@@ -21,7 +21,7 @@ from libraries.spark.session import SparkOptions
 from timely.operators.base import JobContext
 
 _packing = threading.Lock()
-"""Which modules are packed whole is known for the whole process, and regions are packed in threads of their own."""
+"""Guards packing: what is packed whole is known for the whole process, and regions are packed in threads of their own."""
 
 
 class SparkRunner:

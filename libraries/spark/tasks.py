@@ -153,7 +153,7 @@ class Tasks:
 
 
 def _asked(function: Any, given: int, known: dict[str, Any]) -> dict[str, Any]:
-    """What a function asks for by the names of its parameters, after those that it is given by their places."""
+    """The arguments that a function asks for by the names of its parameters, after those that it is given by their places."""
     try:
         parameters = list(inspect.signature(function).parameters)[given:]
     except (TypeError, ValueError):  # it does not say
@@ -172,7 +172,7 @@ def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
 
 
 def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
-    """What a function of the user's returns. Raises SparkError for an error of its own."""
+    """The result of a function of the user's. Raises SparkError for an error of its own."""
     try:
         return function(*arguments, **named)
     except (*_USELESS, PySparkException):

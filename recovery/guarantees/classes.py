@@ -24,7 +24,7 @@ class OperatorClass(IntEnum):
     """The class of an operator; a greater one promises more."""
 
     ARBITRARY = 0
-    """What it gives may be something else each time."""
+    """It may give something else each time."""
     DETERMINISTIC = 1
     """The records that it gives at a time follow from those that it was given up to that time."""
     CONVERGENT_CAPABLE = 2

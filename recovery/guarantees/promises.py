@@ -23,7 +23,7 @@ from timely.io.interface import source_repeats
 
 
 class Grade(IntEnum):
-    """What failures do to an output; a greater one promises more (section 3.1 of Hwang and others)."""
+    """The worst that failures do to an output; a greater one promises more (section 3.1 of Hwang and others)."""
 
     GAP = 0
     """Records may be missing."""
@@ -41,7 +41,7 @@ class Grade(IntEnum):
 
 
 class Alike(IntEnum):
-    """How far two executions give the same, at one place of the program."""
+    """The likeness of two executions, at one place of the program."""
 
     NOT = 0
     LATEST = 1
@@ -74,7 +74,7 @@ class Promise(msgspec.Struct, frozen=True):
     any: Grade
     """Against any number of failures, of all processes at once too, with whoever runs the job."""
     alike: Alike
-    """How far two runs without failures give the same."""
+    """The likeness of two runs without failures."""
     causes: tuple[Cause, ...] = ()
 
 
@@ -92,7 +92,7 @@ class Recovers:
     replays: bool = False
     """State that an operator keeps comes back by doing all its events once more."""
     firm: bool = False
-    """What leaves its region is durable before anybody sees it. So if all in the region comes from sources there, or from other
+    """Output of its region is durable before anybody sees it. So if all in the region comes from sources there, or from other
     such regions, nothing that was seen is ever done again."""
 
 
@@ -103,7 +103,7 @@ POLICIES: dict[type, Recovers] = {
     Eager: Recovers(firm=True),
     LogHistory: Recovers(replays=True),
 }
-"""How each policy recovers. One that is not here is taken to promise least."""
+"""The ways in which policies recover. One that is not here is taken to promise least."""
 
 _LEAST = Recovers(replays=True)
 _EXACT = "write to a sink that is exactly once (FileSink, SqliteSink)"
@@ -111,7 +111,7 @@ _EXACT = "write to a sink that is exactly once (FileSink, SqliteSink)"
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What is known of the streams that reach a place, or leave it.
+    """The knowledge of streams that reach a place, or leave it.
 
     `again`: how far what is done again is what was done before. `unsteady`: whom to blame if it is not the same. `firm`: it has
     come through regions only whose policy is.
@@ -216,7 +216,7 @@ def _through(node: Node, state: _State) -> _State:
 
 
 def _kept(level: Alike, node: Node) -> Alike:
-    """How far executions still give the same behind `node`, if they give it what is alike as far as `level`."""
+    """The likeness of executions behind `node`, if they give it what is alike as far as `level`."""
     if level in (Alike.EPOCHS, Alike.NOT):
         return level
     known = class_of(node)

@@ -105,13 +105,11 @@ def divide(columns: Batch, mask: pl.Series) -> tuple[Batch, Batch]:
         return (columns, none) if held else (none, columns)
     if isinstance(columns, pa.Table):
         return columns.filter(mask.to_arrow()), columns.filter((~mask).to_arrow())
-    frame = as_polars(columns)
-    others = (
-        ~mask
-    )  # series by series: a filter of the frame would make a plan of it, which costs more than a few rows do
+    # Series by series: a filter of the frame would make a plan of it, which costs more than a few rows do.
+    held_columns, others = as_polars(columns).get_columns(), ~mask
     return (
-        pl.DataFrame([column.filter(mask) for column in frame.get_columns()]),
-        pl.DataFrame([column.filter(others) for column in frame.get_columns()]),
+        pl.DataFrame([column.filter(mask) for column in held_columns]),
+        pl.DataFrame([column.filter(others) for column in held_columns]),
     )
 
 

@@ -51,7 +51,7 @@ class Frame:
     ends: int = 0
     """Not 0: nothing more comes from the sender before the rollback round of this number."""
     told: bytes = b""
-    """What recovery there tells recovery here; then there is nothing else in the frame."""
+    """Words of recovery there to recovery here; then there is nothing else in the frame."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Region:
     nondeterministic: str | None = None
     """The reason why what is in it is so; see `Node`."""
     gated: bool = False
-    """What leaves it passes a gate (`timely.operators.gate`), which recovery opens."""
+    """All that leaves it passes a gate (`timely.operators.gate`), which recovery opens."""
 
 
 @dataclass(frozen=True, slots=True)

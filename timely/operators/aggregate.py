@@ -115,7 +115,7 @@ class ColumnAggregate(Operator):
             self._pending.replace(time, combine(self._rows(held), self._keys, self._parts))
 
     def _rows(self, tables: Sequence[Batch]) -> list[Added]:
-        """What is held of a time: partial tables, and tiny batches as they came."""
+        """The rows held of a time: partial tables, and tiny batches as they came."""
         found = []
         for table in map(as_arrow, tables):
             of = ungrouped if table.column_names == self._needed else grouped

@@ -75,7 +75,7 @@ class Worker:
         self.gates: dict[int, Time] = {}
         """By gate: the times before this pass it. Empty where all gates stand open."""
         self._gated: list[Item] = []
-        """What waits in front of gates."""
+        """Batches that wait in front of gates."""
         self._outside: list[Frontier | None] = [None] * len(plan.topology.watches)
         self._deltas: dict[tuple[int, Time], int] = {}
         self._outbox = Outbox(plan, index, recorder)

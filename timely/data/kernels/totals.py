@@ -153,9 +153,7 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
         TypeError: if a column cannot be a key, or cannot be added up or compared as a number.
     """
     if len(table) < TINY:
-        totals, added = Totals(keys, parts), ungrouped(table, keys, parts)
-        totals.add(totals.ids(added.keys, added.kinds), added, unique=False)
-        return totals.table(np.arange(len(totals), dtype=np.intp))
+        return combine([ungrouped(table, keys, parts)], keys, parts)
     groups, count, keys_of = _group([whole(table[key]) for key in keys])
     rows, present = _count_rows(groups, count)
     full = len(present) == count
@@ -195,13 +193,9 @@ class _Values:
         """The type of sums."""
         if pa.types.is_decimal(self.kind):
             return pa.decimal128(38, self.kind.scale)
-        return (
-            self.kind
-            if pa.types.is_null(self.kind)
-            else pa.float64()
-            if pa.types.is_floating(self.kind)
-            else pa.int64()
-        )
+        if pa.types.is_null(self.kind):
+            return self.kind
+        return pa.float64() if pa.types.is_floating(self.kind) else pa.int64()
 
     def compared_kind(self) -> pa.DataType:
         """The type of the least and the greatest value.
