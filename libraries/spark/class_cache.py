@@ -3,7 +3,8 @@
 Java spends most of a start of Spark on reading, checking and interpreting the same ten thousand classes. `record` has Spark
 start once, run a little of everything, and write down what Java has made of them (`python -m libraries.spark.class_cache` in a
 process of its own). Each Spark that is started later with the same Java and the same pyspark maps that file. Java sees for
-itself that a file fits (the same jars, unchanged, in the same order), and does without one that does not.
+itself that a file fits (the same jars, unchanged, in the same order), and does without one that does not. So the file's name
+tells what Java compares: a pyspark that is installed anew, in the same place, gets a new file for the former one.
 """
 
 from __future__ import annotations
@@ -28,11 +29,9 @@ _SECONDS = 600.0
 
 
 def cache_file(java: Java) -> Path:
-    """The file for this Java and this pyspark, in the user's cache. It need not be there."""
-    spark = find_spec("pyspark")
-    identity = f"{java.home.resolve()} {java.version} {spark.origin if spark is not None else ''}"
+    """The file for this Java and this pyspark, as they are now, in the user's cache. It need not be there."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "falkirk" / "java"
-    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.classes"
+    return folder / f"{_hash(_place(java))}-{_hash(_installed(java))}.classes"
 
 
 def options_to_use(java: Java) -> str:
@@ -55,10 +54,13 @@ def record(java: Java | None = None) -> Path:
     java = java or find_java()
     file = cache_file(java)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_suffix(".lock").open("w") as lock:
+    place = _hash(_place(java))
+    with (file.parent / f"{place}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second finds it done
         if not file.is_file():
             _record(java, file)
+            for other in set(file.parent.glob(f"{place}*.classes")) - {file}:
+                other.unlink()  # of what was installed here before
     return file
 
 
@@ -90,6 +92,24 @@ def _record(java: Java, file: Path) -> None:
     finally:
         made.unlink(missing_ok=True)
         scratch.close()
+
+
+def _place(java: Java) -> object:
+    spark = find_spec("pyspark")
+    return str(java.home.resolve()), java.version, spark.origin if spark is not None else ""
+
+
+def _installed(java: Java) -> object:
+    """Name, size in bytes and time of change of each file that Java compares with those it has recorded."""
+    spark = find_spec("pyspark")
+    jars = Path(spark.origin).parent / "jars" if spark is not None and spark.origin else None
+    files = [java.home / "lib" / "modules", *(jars.iterdir() if jars is not None and jars.is_dir() else ())]
+    seen = [(file.name, file.stat()) for file in files if file.is_file()]
+    return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in seen)
+
+
+def _hash(identity: object) -> str:
+    return hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
 
 
 def _major(java: Java) -> int:

@@ -26,6 +26,9 @@ import msgspec
 
 PRELOADED = ("runtime.processes.worker", "runtime.processes.recovery", "runtime.processes.monitor")
 
+_WITH_FIRST_USE = ("numpy.random", "pandas", "pyarrow.pandas_compat")
+"""What libraries import when they are first used: pyarrow with its first conversion all of pandas, where that is installed."""
+
 NUMBER = struct.Struct("<i")
 """A message about a process, over its own connection: its id, with a file that stands for it, or less the number of an error;
 then its exit code."""
@@ -168,6 +171,9 @@ def main() -> None:
     """Import, then fork for the process at the other end of a connection."""
     for module in PRELOADED:
         import_module(module)
+    for module in _WITH_FIRST_USE:
+        with suppress(ImportError):
+            import_module(module)
     gc.collect()
     gc.freeze()  # what is shared with the forked processes stays shared: their collections do not touch it
     ForkServer(socket.socket(fileno=int(sys.argv[1]))).serve()

@@ -31,22 +31,11 @@ _FORKS = hasattr(signal, "pidfd_send_signal") and hasattr(os, "O_PATH")
 """The system can stand for a process by a file."""
 
 _READ_AT_START = (
-    *(
-        "PYTHON",
-        "LD_",
-        "MALLOC_",
-        "GLIBC_",
-        "_RJEM_",
-        "POLARS_",
-        "ARROW_",
-        "NUMBA_",
-        "NPY_",
-        "OMP_",
-        "OPENBLAS_",
-        "MKL_",
-    ),
+    *("PYTHON", "LD_", "MALLOC_", "GLIBC_", "POLARS_", "ARROW_"),
+    *("NUMBA_", "NPY_", "OMP_", "OPENBLAS_", "MKL_"),
 )
-"""The beginnings of the names of environment variables that an interpreter or a library reads when it is loaded."""
+"""The beginnings of the names of environment variables that an interpreter or a library reads when it is loaded. Not jemalloc's
+`_RJEM_`: Polars changes that itself when it is imported, and then no server that was prepared before would ever be used."""
 
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
 

@@ -6,12 +6,13 @@ carry nothing and need no place of their own; with several, every exchange is a 
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-
-import networkx as nx
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 
 from timely.dataflow.graph import Edge, Graph, Node, Scope
 from timely.errors import GraphError
@@ -23,6 +24,10 @@ from timely.time import Summary, minimal_summaries
 
 Origins = dict[int, tuple[Summary, ...]]
 """For one point of the graph: the places from which something may come, with the minimal path summaries."""
+
+
+_Child = tuple[int, str]
+"""A node ("node") or a scope ("scope") within a scope, by its index."""
 
 
 class Way(IntEnum):
@@ -155,12 +160,12 @@ def _check_feedback(graph: Graph) -> None:
 
 def _ranks(graph: Graph) -> list[Rank]:
     """The position of every node, scope by scope, in an order that follows all edges but those out of feedbacks."""
-    members: dict[Scope, nx.DiGraph] = {scope: nx.DiGraph() for scope in graph.scopes}
+    members: dict[Scope, TopologicalSorter[_Child]] = {scope: TopologicalSorter() for scope in graph.scopes}
     for node in graph.nodes:
-        members[node.scope].add_node(("node", node.index))
+        members[node.scope].add((node.index, "node"))
     for scope in graph.scopes[1:]:
         assert scope.parent is not None
-        members[scope.parent].add_node(("scope", scope.index))
+        members[scope.parent].add((scope.index, "scope"))
     for edge in graph.edges:
         source, target = graph.nodes[edge.source.node], graph.nodes[edge.target.node]
         if source.kind == "feedback":
@@ -170,34 +175,43 @@ def _ranks(graph: Graph) -> list[Rank]:
         common = 0
         while common < min(inner) and mine[common] is theirs[common]:
             common += 1
-        begin = ("scope", mine[common].index) if common < len(mine) else ("node", source.index)
-        end = ("scope", theirs[common].index) if common < len(theirs) else ("node", target.index)
-        members[mine[common - 1]].add_edge(begin, end)
-    positions: dict[tuple[str, int], int] = {}
+        begin = (mine[common].index, "scope") if common < len(mine) else (source.index, "node")
+        end = (theirs[common].index, "scope") if common < len(theirs) else (target.index, "node")
+        members[mine[common - 1]].add(end, begin)
+    positions: dict[_Child, int] = {}
     for scope in graph.scopes:
         level = members[scope]
         try:
-            for position, child in enumerate(nx.lexicographical_topological_sort(level, key=lambda child: child[1])):
-                positions[child] = position
-        except nx.NetworkXUnfeasible:
-            raise GraphError(_cycle_message(graph, scope, nx.find_cycle(level))) from None
+            level.prepare()
+        except CycleError as error:
+            raise GraphError(_cycle_message(graph, scope, error.args[1])) from None
+        ready = sorted(level.get_ready())
+        count = itertools.count()
+        while ready:  # of those that may come next, the one that was added to the dataflow first
+            child = heappop(ready)
+            positions[child] = next(count)
+            level.done(child)
+            for each in level.get_ready():
+                heappush(ready, each)
     return [
         (
-            *(positions["scope", scope.index] for scope in node.scope.path()[1:]),
-            positions["node", node.index],
+            *(positions[scope.index, "scope"] for scope in node.scope.path()[1:]),
+            positions[node.index, "node"],
         )
         for node in graph.nodes
     ]
 
 
-def _cycle_message(graph: Graph, scope: Scope, cycle: list[tuple[tuple[str, int], tuple[str, int]]]) -> str:
-    def name(child: tuple[str, int]) -> str:
-        kind, index = child
+def _cycle_message(graph: Graph, scope: Scope, cycle: Sequence[_Child]) -> str:
+    """The error for a cycle, whose first member comes again at the end."""
+
+    def name(child: _Child) -> str:
+        index, kind = child
         if kind == "scope":
             return f"scope {graph.scopes[index].name!r} ({graph.scopes[index].site})"
         return str(graph.nodes[index])
 
-    steps = " -> ".join(name(begin) for begin, _ in cycle)
+    steps = " -> ".join(name(begin) for begin in cycle[:-1])
     return (
         f"in {scope}, this cycle advances no time, so nothing on it could ever be complete: {steps} -> (the first); "
         "send the stream back through iterate() or feedback(), whose loop counter advances"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from libraries.spark import class_cache
 from libraries.spark.class_cache import cache_file, options_to_use, record
 from libraries.spark.host import SparkHost
 from libraries.spark.java import Java, find_java
@@ -20,6 +23,31 @@ def test_spark_maps_what_was_recorded() -> None:
     file = record()
     with started(SparkHost(OPTIONS)) as host:
         assert str(file) in Path(f"/proc/{host.pid}/maps").read_text()
+
+
+def test_what_is_installed_anew_in_the_same_place_is_recorded_anew_and_the_former_file_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java compares sizes and times of what it loads from, and silently does without a file of others."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(class_cache, "_record", lambda java, file: file.touch())
+    monkeypatch.syspath_prepend(tmp_path)
+    jar, modules = tmp_path / "pyspark" / "jars" / "spark.jar", tmp_path / "java" / "lib" / "modules"
+    for file in (tmp_path / "pyspark" / "__init__.py", jar, modules):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"")
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    java = Java(tmp_path / "java", "17.0.9", "PATH", True)
+    other = record(Java(tmp_path / "java", "17.0.10", "PATH", True))
+    former = record(java)
+    for changed in (jar, modules):
+        assert record(java) == former
+        os.utime(changed, ns=(1, 1))
+        assert options_to_use(java) == ""
+        now = record(java)
+        assert now != former
+        assert set(now.parent.glob("*.classes")) == {now, other}
+        former = now
 
 
 @pytest.mark.soak

@@ -140,6 +140,22 @@ def test_one_server_serves_until_what_its_processes_inherit_changes(monkeypatch:
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
+def test_the_server_that_is_prepared_at_first_serves_when_all_is_imported() -> None:
+    """Libraries change the environment when they are imported; a second server would take as long again to load."""
+    program = f"""
+from runtime.supervisor import forked
+from runtime.supervisor.forked import environment
+forked.prepare(environment(2))
+(_, prepared), = forked._kept
+import runtime.processes.worker, runtime.processes.recovery, runtime.processes.monitor, falkirk.run_job
+import numba, pandas, pyarrow.dataset
+forked.start({MODULE!r}, ["leave", "0"], [], environment(2)).wait(60)
+(_, used), = forked._kept
+assert used is prepared
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_a_server_that_died_is_replaced_and_its_processes_go_on() -> None:
     running = start("wait")
     os.kill(server_pid(), signal.SIGKILL)
