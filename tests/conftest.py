@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 # No deadlines and no complaints about slow generation: machines shared with others are slow at times.
 settings.register_profile("base", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 _base = settings.get_profile("base")
-settings.register_profile("ci", _base, derandomize=True, max_examples=60)
+settings.register_profile("ci", _base, derandomize=True, max_examples=40)
 settings.register_profile("dev", _base, max_examples=100)
 settings.register_profile("soak", _base, max_examples=5_000)
 _found = (Phase.explicit, Phase.generate)

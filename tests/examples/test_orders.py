@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_report_of_each_day_is_what_polars_makes_of_all_days_so_far() -> None:
-    days = 4  # a million orders
+    days = 2  # half a million orders
     try:
         result = falkirk.run(orders.build(days))
     finally:

@@ -252,7 +252,9 @@ def missed(how: str) -> bool:
     return bool(wrong) if how == "wrong" else not found["safe"]
 
 
-@pytest.mark.parametrize("says", RULES)
+@pytest.mark.parametrize(
+    "says", [pytest.param(each, marks=[pytest.mark.soak] * (RULES[each][0] == "wrong")) for each in RULES]
+)
 def test_without_the_rule_runs_go_wrong_or_nothing_is_gained(says: str) -> None:
     how, changes = RULES[says]
     assert changed(changes, partial(missed, how)), f"nobody missed the rule: {says}"

@@ -32,7 +32,7 @@ from timely.io.memory import rows_of
 
 ROOT = Path(__file__).resolve().parents[3]
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
-SEEDS = 10_000 if SOAK else 200
+SEEDS = 10_000 if SOAK else 120
 CHUNK = 22
 """The number of seeds in one test: small enough to be spread over processes."""
 
@@ -87,6 +87,7 @@ def test_without_failures_any_number_of_workers_gives_what_one_without_recovery_
         assert all(same(given[key], right[key]) for key in right)
 
 
+@pytest.mark.soak
 def test_the_seeds_meet_every_kind_of_fault() -> None:
     """Simulations that meet nothing prove nothing."""
     runs = Simulation(PROGRAMS["acyclic"], 3)

@@ -26,8 +26,16 @@ from timely.time import Frontier
 MANY = [[(i % 3, i)] for i in range(96)]
 
 
-@pytest.mark.parametrize("arguments", [{}, {"every": 3}], ids=str)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("arguments", "workers"),
+    [
+        pytest.param({}, 1, marks=pytest.mark.soak),
+        pytest.param({"every": 3}, 2, marks=pytest.mark.soak),
+        ({}, 2),
+        ({"every": 3}, 1),
+    ],
+    ids=str,
+)
 def test_region_gives_the_same_whatever_fails_while_files_are_merged_all_the_time(
     arguments: dict[str, Any], workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

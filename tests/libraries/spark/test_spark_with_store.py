@@ -120,6 +120,7 @@ def hold(folder: str) -> None:
     Job(Program(flow=held, args={"folder": folder}), 1, Path(folder) / "store").run()
 
 
+@pytest.mark.soak
 def test_java_outlives_a_killed_worker_and_ends_with_the_job_when_that_is_killed(tmp_path: Path) -> None:
     command = f"from {__name__} import hold; hold({str(tmp_path)!r})"
     with (tmp_path / "log").open("wb") as log:

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any as AnyType
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.errors import RecoveryError, ReportError
@@ -40,7 +40,7 @@ def test_among_many_a_report_finds_another_witness_and_the_solution_is_that_from
 
 @given(seeds)
 def test_compiled_equals_the_solution_from_scratch_after_every_report(seed: int) -> None:
-    for offset in range(4):
+    for offset in range(2):
         run_history(seed + offset, compiled=True, with_literal=False)
 
 
@@ -50,6 +50,7 @@ def test_equals_the_literal_fixed_point_after_every_report(seed: int) -> None:
 
 
 @given(seeds)
+@settings(max_examples=settings().max_examples // 4)
 def test_large_batches_are_taken_as_arrays_and_give_the_same(seed: int) -> None:
     random = Random(seed)
     size = 300

@@ -104,6 +104,7 @@ def test_a_worker_that_dies_while_the_monitor_is_away_is_replaced_when_it_is_bac
     check(tmp_path, RECORDS, watched.run(strike).captured("counts"))
 
 
+@pytest.mark.soak
 def test_what_waits_for_a_monitor_that_is_away_is_bounded(tmp_path: Path, monitors: Monitors) -> None:
     records, store = 12_000, tmp_path / "store"
     first = monitors.start(str(store))

@@ -78,7 +78,7 @@ def test_a_disk_that_is_read_only_is_refused_at_the_beginning(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.getuid() == 0 and not able_to("unshare", "-U"), reason="root may write everywhere")
-@pytest.mark.parametrize("owner", ["worker-001", "monitor"])
+@pytest.mark.parametrize("owner", [pytest.param("worker-001", marks=pytest.mark.soak), "monitor"])
 def test_a_folder_that_becomes_read_only_ends_the_job(tmp_path: Path, owner: str) -> None:
     powerless = ["unshare", "-U"] if os.getuid() == 0 else []
     folder = tmp_path / "store" / owner
@@ -97,6 +97,7 @@ def test_a_folder_that_becomes_read_only_ends_the_job(tmp_path: Path, owner: str
     check(tmp_path, RECORDS)
 
 
+@pytest.mark.soak
 def test_a_folder_inside_the_store_that_vanishes_ends_the_job_and_is_not_made_up_for(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with subprocess.Popen(command(tmp_path, "-w", "2"), cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
@@ -128,7 +129,11 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("owner", "newest", "damage"),
-    [("worker-000", True, cut_short), ("worker-000", False, flip), ("monitor", True, flip)],
+    [
+        pytest.param("worker-000", True, cut_short, marks=pytest.mark.soak),
+        ("worker-000", False, flip),
+        pytest.param("monitor", True, flip, marks=pytest.mark.soak),
+    ],
 )
 def test_a_damaged_journal_is_never_read_as_if_it_were_whole(
     midway: Path, owner: str, newest: bool, damage: Callable[[Path], None]
@@ -155,6 +160,7 @@ def test_a_damaged_journal_is_never_read_as_if_it_were_whole(
     check(midway, RECORDS)
 
 
+@pytest.mark.soak
 def test_a_journal_of_the_monitor_that_is_too_old_is_not_blamed_on_a_worker(tmp_path: Path) -> None:
     monitor, old = tmp_path / "store" / "monitor", tmp_path / "old"
 
