@@ -22,7 +22,7 @@ from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Node
 from timely.errors import PACKAGES, FalkirkError, Site
 from timely.operators.base import Operator
-from timely.operators.stateless import Stateless
+from timely.operators.stateless import Stage
 from timely.worker.outbox import Outbox
 
 _CLOCKS = {
@@ -67,7 +67,7 @@ class Chance:
             if not after and line is None and _is_the_users(frame):
                 line = Site(frame.f_code.co_filename, frame.f_lineno)
             if isinstance(known, Operator) and frame.f_code.co_name in _EVENTS:
-                nodes = self._nodes(known, None if after else frame.f_locals.get("done"))
+                nodes = self._nodes(known, () if after else frame.f_locals.get("doing", ()))
             elif isinstance(known, Outbox) and (route := frame.f_locals.get("route")) is not None:
                 nodes = [known.plan.graph.nodes[route.edge.target.node]]  # it chooses a worker for each record
             else:
@@ -78,14 +78,13 @@ class Chance:
                 self.found.setdefault((who, what), f"{who} calls {what}" + ("" if line is None else f" at {line}"))
             return
 
-    def _nodes(self, operator: Operator, stage: int | None) -> list[Node]:
-        """The nodes that an operator runs; of a chain the one whose `stage` it is, if that is known."""
+    def _nodes(self, operator: Operator, doing: tuple[Stage, ...]) -> list[Node]:
+        """The nodes that an operator runs; of a chain those whose stages it is doing, if that is known."""
         for process in self._world.processes:
             for runtime in process.session.worker.runtimes if process.session is not None else ():
                 if runtime.operator is operator:
-                    stages = [node for node in runtime.processor.nodes for _ in node.stages]
-                    known = isinstance(operator, Stateless) and stage is not None and stage < len(stages)
-                    return [stages[stage]] if known and stage is not None else list(runtime.processor.nodes)
+                    nodes = list(runtime.processor.nodes)
+                    return [node for node in nodes if any(stage in doing for stage in node.stages)] or nodes
         return []
 
 

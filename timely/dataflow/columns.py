@@ -1,11 +1,11 @@
 """Streams of columns: the fast verbs, over Polars expressions and Arrow tables.
 
-A batch is a Polars frame or an Arrow table; where records reach a verb over columns, they become a frame first.
+A batch is a Polars frame or an Arrow table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from timely.operators.shaping import Branch
 
 
 def columns_of(batch: Batch) -> Batch:
-    """The batch as columns: a list of dicts becomes a frame."""
+    """The batch, which must be one of columns."""
     return batch if is_columns(batch) else as_polars(batch)
 
 
@@ -33,17 +33,27 @@ class Columns(Wire):
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `select` on every batch."""
-        return self._stage("select", name, lambda batch: as_polars(columns_of(batch)).select(*exprs, **named))
+        chosen = _kept(exprs)
+        fills = not any(map(_keeps_length, [*_flat(chosen), *named.values()]))
+        return self._plan("select", name, lambda frame: frame.select(*chosen, **named), fills)
 
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `with_columns` on every batch."""
-        return self._stage(
-            "with_columns", name, lambda batch: as_polars(columns_of(batch)).with_columns(*exprs, **named)
-        )
+        chosen = _kept(exprs)
+        return self._plan("with_columns", name, lambda frame: frame.with_columns(*chosen, **named))
 
-    def filter(self, *predicates: Any, name: str | None = None) -> Columns:
+    def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Columns:
         """Polars' `filter` on every batch."""
-        return self._stage("filter", name, lambda batch: as_polars(columns_of(batch)).filter(*predicates))
+        chosen = _kept(predicates)
+        return self._plan("filter", name, lambda frame: frame.filter(*chosen, **constraints))
+
+    def _plan(self, kind: str, name: str | None, plan: Callable[[Any], Any], fills: bool = False) -> Columns:
+        """A stage that is a verb of Polars, which takes frames, lazy or not."""
+        try:
+            plan(pl.LazyFrame())
+        except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+            raise GraphError(f"{user_site()}: {kind} takes Polars expressions or names of columns: {error}") from error
+        return self._stage(kind, name, lambda batch: plan(as_polars(batch)), plan=plan, fills=fills)
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
         """Call `function(batch)` for every batch that passes; for looking, not for output."""
@@ -201,3 +211,22 @@ def _output_of(expr: Any) -> str:
         return expr.meta.output_name()
     except pl.exceptions.PolarsError as error:
         raise GraphError(f"{user_site()}: agg needs expressions of one column each: {error}") from error
+
+
+def _kept(exprs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a verb, which every batch is given: what can be gone through only once is kept as a list."""
+    return tuple(list(expr) if isinstance(expr, Iterator) else expr for expr in exprs)
+
+
+def _flat(exprs: tuple[Any, ...]) -> list[Any]:
+    return [one for expr in exprs for one in (expr if isinstance(expr, list | tuple) else [expr])]
+
+
+def _keeps_length(expr: Any) -> bool:
+    """True if the expression surely gives as many values as there are rows. In doubt, no."""
+    if not isinstance(expr, pl.Expr):
+        return isinstance(expr, str)
+    try:
+        return expr.meta.is_column_selection(allow_aliasing=True) or expr.meta.is_length_preserving()
+    except (AttributeError, pl.exceptions.PolarsError):
+        return False

@@ -145,11 +145,12 @@ class Wire:
         apply: Callable[[Batch], Batch],
         each: Callable[[Any], Any] | None = None,
         channel: Channel = PIPELINE,
+        **traits: Any,
     ) -> Self:
-        """Add a stateless step."""
+        """Add a stateless step; `traits` are those of its `Stage`."""
         site = user_site()
         chosen = name if name is not None else self.graph.fresh_name(kind)
-        stage = Stage(chosen, kind, site, apply, each)
+        stage = Stage(chosen, kind, site, apply, each, **traits)
         return self._of(self._attach(kind, chosen, channel, stages=(stage,)))
 
     def _same_scope(self, other: Wire, verb: str) -> None:

@@ -1,15 +1,19 @@
-"""Operators without state, fused: a chain of them is one processor that passes each batch through all its stages."""
+"""Operators without state, fused: a chain of them is one processor that passes each batch through all its stages.
+
+Consecutive verbs of columns become one lazy plan of Polars, collected once a batch: for few rows most of what a verb costs is
+that collecting. A plan that fails is done again verb by verb, so the error names the verb, and shows the rows that it got.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import Batch, head
+from timely.data.batch import Batch, as_polars, head
 from timely.errors import CodecError, FalkirkError, OperatorError, Site, shown, told
 from timely.operators.base import Context, Operator
 from timely.time import Time, visible
@@ -24,29 +28,87 @@ class Stage:
     site: Site
     apply: Callable[[Batch], Batch]
     each: Callable[[Any], Any] | None = None
+    plan: Callable[[Any], Any] | None = None
+    """Of a verb of columns: the same over frames, lazy or not."""
+    fills: bool = False
+    """It may make rows of none, as a sum does: so it begins a plan, as a batch without rows goes no further."""
 
 
 class Stateless(Operator):
     """A fused chain of stages with one input and one output."""
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:
-        self._stages = stages
-        self._applies = tuple(stage.apply for stage in stages)
+        self._steps = tuple(
+            (chain, _Plan(chain).apply if len(chain) > 1 else chain[0].apply) for chain in _chains(stages)
+        )
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        done = 0
         current = batch
+        doing: tuple[Stage, ...] = ()
         try:
-            for apply in self._applies:
+            for doing, apply in self._steps:  # noqa: B007
                 current = apply(current)
                 if not len(current):
                     return
-                done += 1
         except CodecError:
             raise
+        except _VerbFailed as failed:
+            raise stage_error(failed.stage, time, failed.batch, failed.error) from failed.error
         except Exception as error:
-            raise stage_error(self._stages[done], time, current, error) from error
+            raise stage_error(doing[0], time, current, error) from error
         ctx.out.append((0, time, current))
+
+
+def _chains(stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
+    """The stages, those together that can be one plan."""
+    chain: list[Stage] = []
+    for stage in stages:
+        if chain and (stage.plan is None or stage.fills or chain[-1].plan is None):
+            yield tuple(chain)
+            chain = []
+        chain.append(stage)
+    if chain:
+        yield tuple(chain)
+
+
+class _VerbFailed(Exception):
+    """A verb in a plan has raised `error` for `batch`."""
+
+    def __init__(self, stage: Stage, batch: Batch, error: Exception) -> None:
+        super().__init__()
+        self.stage, self.batch, self.error = stage, batch, error
+
+
+class _Plan:
+    """Several verbs of columns as one."""
+
+    def __init__(self, stages: tuple[Stage, ...]) -> None:
+        self._stages = stages
+
+    def apply(self, batch: Batch) -> Batch:
+        frame: Any = as_polars(batch).lazy()
+        try:
+            for stage in self._stages:
+                assert stage.plan is not None
+                frame = stage.plan(frame)
+            return frame.collect(optimizations=_AS_OF_FRAMES)
+        except Exception:
+            return self._one_by_one(batch)
+
+    def _one_by_one(self, batch: Batch) -> Batch:
+        for stage in self._stages:
+            try:
+                batch = stage.apply(batch)
+            except Exception as error:
+                raise _VerbFailed(stage, batch, error) from error
+            if not len(batch):
+                break
+        return batch
+
+
+_AS_OF_FRAMES = getattr(pl.QueryOptFlags, "_eager", pl.QueryOptFlags.none)()
+"""The optimizations of Polars' verbs of frames: to look for others costs more than it saves where rows are few, and brings
+nothing that can be measured where they are many."""
 
 
 def stage_error(stage: Stage, time: Time, batch: Batch, error: Exception) -> OperatorError:

@@ -1,0 +1,113 @@
+"""Chains of column verbs, which are one plan of Polars, against the same verbs one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.timely.operators.fake_context import FakeContext
+from timely.dataflow.columns import Columns
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
+from timely.errors import GraphError, OperatorError
+from timely.operators.stateless import Stage, Stateless
+
+a, b = pl.col("a"), pl.col("b")
+
+VERBS: dict[str, Callable[[Columns], Columns]] = {
+    "double": lambda s: s.with_columns(a=a * 2),
+    "positive": lambda s: s.filter(a > 0),
+    "above the mean": lambda s: s.filter(a > a.mean()),
+    "swap": lambda s: s.select(a="b", b="a"),
+    "computed": lambda s: s.select(a + b, b=b.cum_sum()),
+    "sum": lambda s: s.select(a.sum(), b=pl.lit(7)),
+    "rows": lambda s: s.select(pl.len().cast(pl.Int64).alias("a"), pl.lit(1).alias("b")),
+    "largest first": lambda s: s.select(pl.all().sort_by("a", descending=True)),
+    "shift": lambda s: s.with_columns(b=b.shift(1)),
+    "constraint": lambda s: s.filter(b=1),
+    "narrow": lambda s: s.with_columns(a.cast(pl.Int8).cast(pl.Int64)),
+    "misses": lambda s: s.filter(a != 3, pl.col("nowhere") > 0),
+    "look": lambda s: s.inspect(len),
+}
+rows = st.lists(st.tuples(st.integers(-3, 3) | st.just(100), st.none() | st.integers(0, 2)), min_size=1, max_size=6)
+
+
+def stages_of(verbs: list[str]) -> tuple[Stage, ...]:
+    flow = Dataflow()
+    stream = flow.columns("in", Nothing())
+    for verb in verbs:
+        stream = VERBS[verb](stream)
+    stream.capture()
+    chains = [processor.stages for processor in compile_plan(flow.graph, 1).processors if processor.stages]
+    assert len(chains) == 1, "all of them are one processor"
+    return chains[0]
+
+
+class Nothing:
+    """A source without partitions."""
+
+    def partitions(self, worker: int, workers: int) -> list[Any]:
+        return []
+
+
+class Out(FakeContext):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out: list[Any] = []
+
+
+def outcome(chains: list[tuple[Stage, ...]], frame: pl.DataFrame) -> Any:
+    """What comes out of several processors in a row, or the error."""
+    batch: Any = frame
+    for chain in chains:
+        ctx: Any = Out()
+        try:
+            Stateless(chain).on_batch(ctx, 0, (4,), batch)
+        except OperatorError as error:
+            return str(error)
+        if not ctx.out:
+            return None
+        ((port, time, batch),) = ctx.out
+        assert (port, time) == (0, (4,))
+    return batch.schema, batch.rows()
+
+
+@settings(max_examples=150)
+@given(st.lists(st.sampled_from(sorted(VERBS)), min_size=1, max_size=6), rows)
+def test_a_chain_gives_what_its_verbs_give_one_after_the_other(verbs: list[str], data: Any) -> None:
+    frame = pl.DataFrame(data, {"a": pl.Int64, "b": pl.Int64}, orient="row")
+    stages = stages_of(verbs)
+    assert outcome([stages], frame) == outcome([(stage,) for stage in stages], frame)
+
+
+def test_a_verb_that_makes_rows_of_none_is_not_asked_when_all_were_dropped() -> None:
+    """Polars makes a sum of 0 of an empty frame; here a batch without rows goes no further."""
+    frame = pl.DataFrame({"a": [-1], "b": [0]})
+    assert outcome([stages_of(["positive", "sum"])], frame) is None
+    assert outcome([stages_of(["double", "sum"])], frame) == ({"a": pl.Int64, "b": pl.Int32}, [(-2, 7)])
+
+
+def test_an_error_in_a_plan_names_the_verb_its_line_and_its_input() -> None:
+    found = outcome([stages_of(["double", "positive", "narrow", "swap"])], pl.DataFrame({"a": [100], "b": [0]}))
+    assert re.match(r"with_columns .with_columns-2. \(.*test_column_plans.py:\d+\) failed at time \(4,\)", found)
+    assert "200" in found.partition("its input began with")[2]
+
+
+def test_what_is_no_expression_is_refused_at_the_call() -> None:
+    stream = Dataflow().columns("in", Nothing())
+    with pytest.raises(GraphError, match=r"test_column_plans.py:\d+: select takes Polars expressions"):
+        stream.select(object())
+
+
+def test_expressions_of_a_generator_count_for_every_batch() -> None:
+    stream = Dataflow().columns("in", Nothing()).with_columns(pl.col(name) * 2 for name in "ab")
+    (stage,) = stream.graph.nodes[-1].stages
+    for _ in range(2):
+        batch: Any = stage.apply(pl.DataFrame({"a": [1], "b": [2]}))
+        assert batch.rows() == [(2, 4)]
