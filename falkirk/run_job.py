@@ -62,6 +62,11 @@ def run(
 
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
+
+    >>> flow = falkirk.Dataflow()
+    >>> seen = flow.source("words", falkirk.Iterable(["a", "b", "a"])).key_by(str).count().capture("counts")
+    >>> falkirk.run(flow).captured("counts")
+    [((0,), [('a', 2), ('b', 1)])]
     """
     note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
     if on is not None and (store is None or monitor is not None):

@@ -64,6 +64,14 @@ class Ephemeral:
 
     Whatever was under way is read again from the source, which hears of an acknowledgement only when its records have
     left the region and what became of them is safe.
+
+    >>> flow = falkirk.Dataflow()
+    >>> words = flow.source("words", falkirk.Iterable(["to", "be"]))
+    >>> with flow.region("front", policy=falkirk.Ephemeral()):
+    ...     lengths = words.map(len)
+    >>> seen = lengths.capture("lengths")
+    >>> falkirk.run(flow).captured("lengths")
+    [((0,), [2, 2])]
     """
 
 
@@ -73,6 +81,14 @@ class Batch:
 
     Logged outputs are a firewall: a failure behind them never makes this region, or what is before it, work again
     (like the lineage cut of a persisted RDD; section 4.1).
+
+    >>> flow = falkirk.Dataflow()
+    >>> words = flow.source("words", falkirk.Iterable(["to", "be"]))
+    >>> with flow.region("front", policy=falkirk.Batch(log_outputs=True)):
+    ...     lengths = words.map(len)
+    >>> seen = lengths.capture("lengths")
+    >>> falkirk.run(flow).captured("lengths")
+    [((0,), [2, 2])]
     """
 
     log_outputs: bool = False
@@ -83,6 +99,14 @@ class Lazy:
     """State is saved at complete times, incrementally, `every` so often, without stopping the operator.
 
     After a failure at most the work since the last checkpoint is done again.
+
+    >>> flow = falkirk.Dataflow()
+    >>> words = flow.source("words", falkirk.Iterable(["a", "b", "a"]))
+    >>> with flow.region("counts", policy=falkirk.Lazy(every=2.0)):
+    ...     counts = words.key_by(str).count()
+    >>> seen = counts.capture("counts")
+    >>> falkirk.run(flow).captured("counts")
+    [((0,), [('a', 2), ('b', 1)])]
     """
 
     every: Every = 1.0
@@ -98,6 +122,14 @@ class LogHistory:
 
     For deterministic operators that have no checkpoint code. The history grows until the operator's state, if it keeps
     it in `state`, is saved in its place (section 4.1).
+
+    >>> flow = falkirk.Dataflow()
+    >>> words = flow.source("words", falkirk.Iterable(["a", "b", "a"]))
+    >>> with flow.region("counts", policy=falkirk.LogHistory(log_outputs=True)):
+    ...     counts = words.key_by(str).count()
+    >>> seen = counts.capture("counts")
+    >>> falkirk.run(flow).captured("counts")
+    [((0,), [('a', 2), ('b', 1)])]
     """
 
     every: Every = 1.0
@@ -113,6 +145,14 @@ class Eager:
 
     Each worker commits by itself, and all epochs that it completes while a commit is written go into the next one. What has
     left the region is never taken back because of a failure inside (section 2.1, exactly-once streaming).
+
+    >>> flow = falkirk.Dataflow()
+    >>> words = flow.source("words", falkirk.Iterable(["a", "b", "a"]))
+    >>> with flow.region("counts", policy=falkirk.Eager()):
+    ...     counts = words.key_by(str).count()
+    >>> seen = counts.capture("counts")
+    >>> falkirk.run(flow).captured("counts")
+    [((0,), [('a', 2), ('b', 1)])]
     """
 
     log_outputs: ClassVar[bool] = True

@@ -25,6 +25,11 @@ class Limits:
 
     `epochs`: how many epochs a source may be ahead of the oldest epoch that is not complete where its records end.
     `bytes`: how many bytes may wait in the queues of a worker, or for its links, before sources everywhere pause.
+
+    >>> flow = falkirk.Dataflow()
+    >>> seen = flow.source("items", falkirk.Iterable(range(4), epoch_every=1)).capture("out")
+    >>> len(falkirk.run(flow, limits=falkirk.Limits(epochs=2)).captured("out"))
+    4
     """
 
     epochs: int = 16

@@ -27,7 +27,14 @@ Drive = Callable[[Session], Any]
 
 @dataclass(slots=True)
 class Result:
-    """The result of a finished job; `stats` and `returned` are by worker."""
+    """The result of a finished job; `stats` and `returned` are by worker.
+
+    >>> flow = falkirk.Dataflow()
+    >>> seen = flow.source("items", falkirk.Iterable([1, 2])).capture("out")
+    >>> result = falkirk.run(flow)
+    >>> result.records, result.captured("out")
+    (2, [((0,), [1, 2])])
+    """
 
     seconds: float
     stats: dict[int, Stats]

@@ -185,6 +185,16 @@ class Session:
     files: by default a
     temporary folder of this session's own. `job` is the identity of the job for sinks, the same on all workers; by default it
     is this session's own, if it has no others.
+
+    >>> flow = falkirk.Dataflow()
+    >>> seen = flow.input("words").map(str.upper).capture("out")
+    >>> with falkirk.Session(flow) as session:
+    ...     words = session.input("words")
+    ...     words.send(["a"])
+    ...     words.close()
+    ...     session.run()
+    ...     session.captured("out")
+    [((0,), ['A'])]
     """
 
     def __init__(

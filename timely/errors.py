@@ -15,7 +15,14 @@ from typing import ParamSpec, TypeVar
 
 
 class FalkirkError(Exception):
-    """Root of everything that this project raises on purpose."""
+    """Root of everything that this project raises on purpose.
+
+    >>> try:
+    ...     falkirk.run(falkirk.Dataflow("empty"))
+    ... except falkirk.FalkirkError as error:
+    ...     print("refused")
+    refused
+    """
 
 
 class GraphError(FalkirkError):

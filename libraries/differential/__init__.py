@@ -1,14 +1,13 @@
 """Differential dataflow: collections that change, and what follows from them, kept up to date also through loops.
 
->>> from libraries import differential
->>> from runtime.session import Session
->>> from timely.dataflow.dataflow import Dataflow
->>> flow = Dataflow("reachable")
+>>> import falkirk
+>>> from falkirk import differential
+>>> flow = falkirk.Dataflow("reachable")
 >>> edges, roots = differential.input_of(flow, "edges"), differential.input_of(flow, "roots")
 >>> def step(reached):
 ...     return edges.join(reached, lambda a, b, _: b).concat(roots).distinct()
 >>> reached = roots.iterate(step).capture("reached")
->>> with Session(flow) as session:
+>>> with falkirk.Session(flow) as session:
 ...     edge, root = differential.Input(session, "edges"), differential.Input(session, "roots")
 ...     root.insert("a")
 ...     edge.insert_all([("a", "b"), ("b", "c")])

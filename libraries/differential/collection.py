@@ -47,17 +47,41 @@ class Collection:
     # One record at a time
 
     def map(self, function: Callable[[Any], Any], name: str | None = None) -> Collection:
-        """Each record replaced by `function(record)`."""
+        """Each record replaced by `function(record)`.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.map(lambda pair: pair[0]).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {1: 2, 2: 1}
+        """
         check_callable(function, "map")
         return self._stage("map", name, lambda batch: [(function(record), by) for record, by in as_pairs(batch)])
 
     def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Collection:
-        """The records for which `predicate(record)` is true."""
+        """The records for which `predicate(record)` is true.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.filter(lambda pair: pair[0] == 2).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(2, 'c'): 1}
+        """
         check_callable(predicate, "filter")
         return self._stage("filter", name, lambda batch: [each for each in as_pairs(batch) if predicate(each[0])])
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Collection:
-        """Each record replaced by all that `function(record)` gives."""
+        """Each record replaced by all that `function(record)` gives.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.flat_map(lambda pair: [pair[1]] * pair[0]).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {'a': 1, 'b': 1, 'c': 2}
+        """
         check_callable(function, "flat_map")
         return self._stage(
             "flat_map", name, lambda batch: [(made, by) for record, by in as_pairs(batch) for made in function(record)]
@@ -67,6 +91,13 @@ class Collection:
         """Each pair (key, value) replaced by `function(key, value)`, which gives a pair, or one value.
 
         It works on single values and on arrays of integers alike.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.map_pairs(lambda key, value: (value, key)).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {('a', 1): 1, ('b', 1): 1, ('c', 2): 1}
         """
         check_callable(function, "map_pairs")
 
@@ -81,7 +112,15 @@ class Collection:
         return self._stage("map_pairs", name, apply)
 
     def negate(self, name: str | None = None) -> Collection:
-        """Each record as often less as it is there."""
+        """Each record as often less as it is there.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.concat(pairs.negate()).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {}
+        """
 
         def apply(batch: Batch) -> Batch:
             pairs, columns, _ = split(batch)
@@ -94,12 +133,28 @@ class Collection:
     # Several collections
 
     def concat(self, *others: Collection) -> Collection:
-        """All records of this one and of `others`: those of outer scopes enter the innermost scope there is."""
+        """All records of this one and of `others`: those of outer scopes enter the innermost scope there is.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.concat(pairs).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 'a'): 2, (1, 'b'): 2, (2, 'c'): 2}
+        """
         collections = _together(self, *others)
         return Collection(collections[0].stream.concat(*(each.stream for each in collections[1:])))
 
     def minus(self, other: Collection) -> Collection:
-        """This one without the records of `other`, each as often as it is there."""
+        """This one without the records of `other`, each as often as it is there.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.minus(pairs.filter(lambda pair: pair[0] == 1)).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(2, 'c'): 1}
+        """
         return self.concat(other.negate())
 
     def join(
@@ -112,6 +167,14 @@ class Collection:
         """The pairs of equal keys: `select(key, left, right)` of each, by default (key, (left, right)).
 
         `columns` says that `select` works on arrays of integers as well as on single values; it then gives a pair or one value.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> names = differential.from_records(flow.source("names", falkirk.Iterable([(1, 'one'), (3, 'three')])))
+        >>> seen = pairs.join(names).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, ('a', 'one')): 1, (1, ('b', 'one')): 1}
         """
         if select is not None:
             check_callable(select, "join")
@@ -129,23 +192,59 @@ class Collection:
         )
 
     def semijoin(self, keys: Collection, name: str | None = None) -> Collection:
-        """The records whose key is in `keys`, as often as it is there: give it `distinct()` keys."""
+        """The records whose key is in `keys`, as often as it is there: give it `distinct()` keys.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> keys = differential.from_records(flow.source("keys", falkirk.Iterable([1])))
+        >>> seen = pairs.semijoin(keys).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 'a'): 1, (1, 'b'): 1}
+        """
         return self.join(keys.map_pairs(_key_only), select=_left, columns=True, name=name)
 
     def antijoin(self, keys: Collection, name: str | None = None) -> Collection:
-        """The records whose key is not in `keys`, which are distinct."""
+        """The records whose key is not in `keys`, which are distinct.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> keys = differential.from_records(flow.source("keys", falkirk.Iterable([1])))
+        >>> seen = pairs.antijoin(keys).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(2, 'c'): 1}
+        """
         return self.minus(self.semijoin(keys, name))
 
     def left_join(
         self, other: Collection, select: Callable[[Any, Any, Any], Any] | None = None, name: str | None = None
     ) -> Collection:
-        """As `join`; and for each record whose key is not in `other`, `select(key, left, None)`."""
+        """As `join`; and for each record whose key is not in `other`, `select(key, left, None)`.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> names = differential.from_records(flow.source("names", falkirk.Iterable([(1, 'one'), (3, 'three')])))
+        >>> seen = pairs.left_join(names).capture("out")
+        >>> sorted(differential.snapshot(falkirk.run(flow).captured("out")), key=str)
+        [(1, ('a', 'one')), (1, ('b', 'one')), (2, ('c', None))]
+        """
         return self.join(other, select, name=name).concat(self._alone(other, select or _both))
 
     def full_join(
         self, other: Collection, select: Callable[[Any, Any, Any], Any] | None = None, name: str | None = None
     ) -> Collection:
-        """As `left_join`; and for each record of `other` whose key is not in this one, `select(key, None, right)`."""
+        """As `left_join`; and for each record of `other` whose key is not in this one, `select(key, None, right)`.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> names = differential.from_records(flow.source("names", falkirk.Iterable([(1, 'one'), (3, 'three')])))
+        >>> seen = pairs.full_join(names).capture("out")
+        >>> sorted(differential.snapshot(falkirk.run(flow).captured("out")), key=str)
+        [(1, ('a', 'one')), (1, ('b', 'one')), (2, ('c', None)), (3, (None, 'three'))]
+        """
         chosen = select or _both
         turned = other._alone(self, lambda key, right, left: chosen(key, left, right))
         return self.left_join(other, select, name).concat(turned)
@@ -160,49 +259,128 @@ class Collection:
         """For each key pairs (key, value) of all values that `function(key, group)` gives.
 
         The group lists the key's values, and how often each is there.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.reduce(lambda key, group: [max(value for value, _ in group)]).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 'b'): 1, (2, 'c'): 1}
         """
         check_callable(function, "reduce")
         return self._reduce("reduce", partial(reducers.Function, function), name)
 
     def distinct(self, name: str | None = None) -> Collection:
-        """Each record once."""
+        """Each record once.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.map(lambda pair: pair[0]).distinct().capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {1: 1, 2: 1}
+        """
         return self._reduce("distinct", reducers.Distinct, name)
 
     def count(self, name: str | None = None) -> Collection:
-        """Pairs of a key and the number of its records."""
+        """Pairs of a key and the number of its records.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.map(lambda pair: pair[0]).count().capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 2): 1, (2, 1): 1}
+        """
         return self._reduce("count", reducers.Count, name)
 
     def sum(self, name: str | None = None) -> Collection:
-        """Pairs of a key and the sum of its values."""
+        """Pairs of a key and the sum of its values.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 3), (1, 4), (2, 5)])))
+        >>> seen = pairs.sum().capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 7): 1, (2, 5): 1}
+        """
         return self._reduce("sum", reducers.Sum, name)
 
     def min(self, name: str | None = None) -> Collection:
-        """Pairs of a key and its least value."""
+        """Pairs of a key and its least value.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.min().capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 'a'): 1, (2, 'c'): 1}
+        """
         return self._reduce("min", partial(reducers.Extreme, False), name)
 
     def max(self, name: str | None = None) -> Collection:
-        """Pairs of a key and its greatest value."""
+        """Pairs of a key and its greatest value.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.max().capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 'b'): 1, (2, 'c'): 1}
+        """
         return self._reduce("max", partial(reducers.Extreme, True), name)
 
     def top(self, count: int, greatest: bool = True, name: str | None = None) -> Collection:
-        """Pairs of a key and each of its `count` greatest values, or least ones."""
+        """Pairs of a key and each of its `count` greatest values, or least ones.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.top(1).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 'b'): 1, (2, 'c'): 1}
+        """
         if not isinstance(count, int) or count < 1:
             raise GraphError(f"{user_site()}: top takes a number of values from 1 up, not {count!r}")
         return self._reduce("top", partial(reducers.Top, count, greatest), name)
 
     def threshold(self, function: Callable[[int], int], name: str | None = None) -> Collection:
-        """Each record `function(n)` times, where it was there n times, which may be less than none."""
+        """Each record `function(n)` times, where it was there n times, which may be less than none.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.map(lambda pair: pair[0]).threshold(lambda n: min(n, 1)).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {1: 1, 2: 1}
+        """
         check_callable(function, "threshold")
         return self._reduce("threshold", partial(reducers.Threshold, function), name)
 
     def consolidate(self, name: str | None = None) -> Collection:
-        """The same, with the changes of each time summed up."""
+        """The same, with the changes of each time summed up.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.concat(pairs.negate()).consolidate().capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {}
+        """
         return self._operator("consolidate", Consolidate, name)
 
     # Loops
 
     def enter(self, scope: Scope) -> Collection:
-        """The same in a scope inside its own; verbs on several collections do it where it is needed."""
+        """The same in a scope inside its own; verbs on several collections do it where it is needed.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.iterate(lambda inner: inner.concat(pairs.enter(inner.scope)).distinct()).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 'a'): 1, (1, 'b'): 1, (2, 'c'): 1}
+        """
         inside = scope.path()
         if self.scope not in inside:
             raise GraphError(f"{user_site()}: {self!r} is in {self.scope}, which is not around {scope}: leave() first")
@@ -215,6 +393,15 @@ class Collection:
         """The same in the scope of a loop, each record from iteration `iteration(key, value)` on.
 
         That must be a function of the record alone, which works on single values and on arrays of integers alike.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> costs = differential.from_records(flow.source("costs", falkirk.Iterable([("a", 0), ("b", 7)])))
+        >>> def least(inner):  # small ones are there first, so that most of what is large is never sent on
+        ...     return costs.enter_at(inner.scope, lambda key, cost: cost // 5).concat(inner).min()
+        >>> seen = costs.iterate(least).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {('a', 0): 1, ('b', 7): 1}
         """
         check_callable(iteration, "enter_at")
 
@@ -236,7 +423,16 @@ class Collection:
         return Collection(self._stage("by_iteration", None, part).stream.enter(scope, first))
 
     def leave(self) -> Collection:
-        """The collection as it is when the loop that it is in has come to rest."""
+        """The collection as it is when the loop that it is in has come to rest.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> names = differential.from_records(flow.source("names", falkirk.Iterable(["a", "b"])))
+        >>> inside = names.enter(flow.scope("loop")).map(str.upper)
+        >>> seen = inside.leave().capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {'A': 1, 'B': 1}
+        """
         return Collection(self.stream.leave())
 
     def iterate(
@@ -245,6 +441,13 @@ class Collection:
         """The result of `body`, done again and again, beginning with this collection, until nothing changes.
 
         Raises, when it runs, OperatorError if something still changes after `limit` iterations.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> numbers = differential.from_records(flow.source("numbers", falkirk.Iterable([7, 9])))
+        >>> seen = numbers.iterate(lambda inner: inner.map(lambda n: max(n - 3, 0))).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {0: 2}
         """
         (result,) = iterate([self], lambda inner: [body(inner)], limit, name)
         return result
@@ -252,11 +455,27 @@ class Collection:
     # Outputs
 
     def changes(self, name: str | None = None) -> Stream:
-        """The changes as a stream of pairs (record, difference), summed up at each time."""
+        """The changes as a stream of pairs (record, difference), summed up at each time.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> words = differential.from_records(flow.source("words", falkirk.Iterable(["a", "a"], epoch_every=1)))
+        >>> seen = words.count().changes().capture("out")
+        >>> [(epoch, sorted(batch)) for (epoch,), batch in falkirk.run(flow).captured("out")]
+        [(0, [(('a', 1), 1)]), (1, [(('a', 1), -1), (('a', 2), 1)])]
+        """
         return self.consolidate().stream._stage("changes", name, as_pairs)
 
     def capture(self, name: str | None = None) -> Capture:
-        """Give the changes to whoever runs the dataflow: see `snapshot`."""
+        """Give the changes to whoever runs the dataflow: see `snapshot`.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> seen = pairs.capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 'a'): 1, (1, 'b'): 1, (2, 'c'): 1}
+        """
         return self.changes().capture(name)
 
     def probe(self, name: str | None = None) -> Probe:
@@ -264,7 +483,15 @@ class Collection:
         return self.stream.probe(name)
 
     def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
-        """Write the changes, pairs (record, difference), to `sink`. `require` as for streams: what failures may do to it."""
+        """Write the changes, pairs (record, difference), to `sink`. `require` as for streams: what failures may do to it.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> words = differential.from_records(flow.source("words", falkirk.Iterable(["a", "a"])))
+        >>> words.count().to(falkirk.Console())
+        >>> result = falkirk.run(flow)
+        0: (('a', 2), 1)
+        """
         self.changes().to(sink, name, require)
 
     # Parts
@@ -288,10 +515,17 @@ def iterate(
 ) -> list[Collection]:
     """Several collections that go round one loop together: `body` is given one a collection, and gives as many again.
 
-    >>> from timely.dataflow.dataflow import Dataflow
-    >>> flow = Dataflow()
-    >>> evens = from_records(flow.input("numbers"))
-    >>> halves, steps = iterate([evens, evens], lambda a, b: [a.map(lambda n: n // 2).distinct(), b], limit=50)
+    >>> from falkirk import differential
+    >>> flow = falkirk.Dataflow()
+    >>> pairs = differential.from_records(flow.source("numbers", falkirk.Iterable([(1, 9)])))
+    >>> once = differential.from_records(flow.source("once", falkirk.Iterable([(1, 3)])))
+    >>> def fall(values, least):
+    ...     lower = values.map_pairs(lambda key, n: (key, n - 1)).concat(least).max()
+    ...     return [lower, least]
+    >>> falling, _ = differential.iterate([pairs, once], fall, limit=50)
+    >>> seen = falling.capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {(1, 3): 1}
     """
     check_callable(body, "iterate")
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
@@ -318,6 +552,17 @@ def grow(
     """The results of `body`, done again and again, beginning with nothing, until nothing changes.
 
     The loop is in the scope of `beside`. It costs less than `iterate` where the body adds what there is to begin with.
+
+    >>> from falkirk import differential
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(1, 2), (2, 3)])))
+    >>> def longer(paths):
+    ...     ahead = edges.enter(paths.scope)
+    ...     backwards = paths.map_pairs(lambda a, b: (b, a))
+    ...     return backwards.join(ahead, lambda _, a, c: (a, c)).concat(ahead).distinct()
+    >>> seen = differential.grow(longer, beside=edges).capture("out")
+    >>> sorted(differential.snapshot(falkirk.run(flow).captured("out")))
+    [(1, 2), (1, 3), (2, 3)]
     """
     graph = beside.stream.graph
     scope = graph.add_scope(name, beside.scope)
@@ -340,17 +585,42 @@ def feedback(scope: Scope, graph: Graph, name: str) -> tuple[Callable[[Collectio
 
 
 def from_records(stream: Stream, name: str | None = None) -> Collection:
-    """The collection to which each record of `stream` is added once."""
+    """The collection to which each record of `stream` is added once.
+
+    >>> from falkirk import differential
+    >>> flow = falkirk.Dataflow()
+    >>> words = differential.from_records(flow.source("words", falkirk.Iterable(["a", "b", "a"])))
+    >>> seen = words.capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {'a': 2, 'b': 1}
+    """
     return Collection(stream._stage("inserted", name, lambda batch: [(record, 1) for record in batch]))
 
 
 def from_changes(stream: Stream) -> Collection:
-    """The collection that `stream` changes: pairs (record, difference), as `Input` sends and `changes` gives them."""
+    """The collection that `stream` changes: pairs (record, difference), as `Input` sends and `changes` gives them.
+
+    >>> from falkirk import differential
+    >>> flow = falkirk.Dataflow()
+    >>> changes = flow.source("changes", falkirk.Iterable([("a", 1), ("b", 1), ("a", -1)], epoch_every=2))
+    >>> seen = differential.from_changes(changes).capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {'b': 1}
+    """
     return Collection(stream)
 
 
 def from_columns(stream: Any, key: str, value: str | None = None, diff: str | None = None) -> Collection:
-    """The collection of integers, or of pairs of integers, in columns of a stream of columns."""
+    """The collection of integers, or of pairs of integers, in columns of a stream of columns.
+
+    >>> import polars as pl
+    >>> from falkirk import differential
+    >>> flow = falkirk.Dataflow()
+    >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": [1, 2, 1], "price": [3, 4, 5]})]))
+    >>> seen = differential.from_columns(sales, "shop", "price").sum().capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {(1, 8): 1, (2, 4): 1}
+    """
 
     def apply(batch: Batch) -> Batch:
         def column(name: str) -> Any:

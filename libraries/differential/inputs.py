@@ -16,7 +16,19 @@ from timely.time import Time, leq
 
 
 def input_of(flow: Dataflow, name: str) -> Collection:
-    """A collection that is changed by hand, through `Input(session, name)`."""
+    """A collection that is changed by hand, through `Input(session, name)`.
+
+    >>> from falkirk import differential
+    >>> flow = falkirk.Dataflow()
+    >>> seen = differential.input_of(flow, "words").count().capture("out")
+    >>> with falkirk.Session(flow) as session:
+    ...     words = differential.Input(session, "words")
+    ...     words.insert_all(["a", "b", "a"])
+    ...     words.close()
+    ...     session.run()
+    ...     differential.snapshot(session.captured("out"))
+    {('a', 2): 1, ('b', 1): 1}
+    """
     return from_changes(flow.input(name))
 
 
@@ -25,6 +37,24 @@ class Input:
 
     With `checked`, it knows what is there, and refuses to remove what is not; that costs a dictionary of all records.
     Otherwise a record that was removed more often than it was inserted is an error of the first verb that cannot do with it.
+
+    >>> from falkirk import differential
+    >>> flow = falkirk.Dataflow()
+    >>> seen = differential.input_of(flow, "prices").max().capture("out")
+    >>> with falkirk.Session(flow) as session:
+    ...     prices = differential.Input(session, "prices")
+    ...     prices.insert(("apple", 3))
+    ...     prices.upsert("pear", 5)
+    ...     prices.advance_to(1)
+    ...     prices.remove(("apple", 3))
+    ...     prices.upsert("pear", 6)
+    ...     prices.close()
+    ...     session.run()
+    ...     changes = session.captured("out")
+    >>> differential.snapshot(changes, epoch=0)
+    {('apple', 3): 1, ('pear', 5): 1}
+    >>> differential.snapshot(changes)
+    {('pear', 6): 1}
     """
 
     def __init__(self, session: Session, name: str, checked: bool = False) -> None:
@@ -95,7 +125,8 @@ class Input:
 def snapshot(captured: Iterable[tuple[Time, Batch]], epoch: int | None = None) -> dict[Any, int]:
     """The records of a captured collection, and how often each is there: after all that came, or after `epoch`.
 
-    >>> snapshot([((0,), [("a", 1)]), ((1,), [("a", -1), ("b", 2)])])
+    >>> from falkirk import differential
+    >>> differential.snapshot([((0,), [("a", 1)]), ((1,), [("a", -1), ("b", 2)])])
     {'b': 2}
     """
     there: dict[Any, int] = {}

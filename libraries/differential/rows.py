@@ -29,7 +29,13 @@ FEW = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Changes of many records: integer pairs (key, value), or integers, whose `value` is NOTHING; and their differences."""
+    """Changes of many records: integer pairs (key, value), or integers, whose `value` is NOTHING; and their differences.
+
+    >>> from falkirk import differential
+    >>> rows = differential.rows_of([1, 1, 2], [10, 11, 20])
+    >>> rows.pairs()
+    [((1, 10), 1), ((1, 11), 1), ((2, 20), 1)]
+    """
 
     key: I64
     value: I64
@@ -60,6 +66,11 @@ def rows_of(key: Any, value: Any = None, diff: Any = 1) -> Rows:
 
     Raises:
         ValueError: for columns of different lengths, and for integers below -2**62.
+
+    >>> from falkirk import differential
+    >>> rows = differential.rows_of([1, 1, 2], [10, 11, 20])
+    >>> len(rows)
+    3
     """
     keys = np.ascontiguousarray(key, np.int64)
     values = np.full(len(keys), NOTHING, np.int64) if value is None else np.ascontiguousarray(value, np.int64)

@@ -1,8 +1,8 @@
 """Graph algorithms on collections of edges, kept up to date as edges come and go.
 
->>> from libraries import differential, graph
->>> from timely.dataflow.dataflow import Dataflow
->>> flow = Dataflow("parts")
+>>> import falkirk
+>>> from falkirk import differential, graph
+>>> flow = falkirk.Dataflow("parts")
 >>> parts = graph.components(differential.input_of(flow, "edges")).capture("parts")
 """
 

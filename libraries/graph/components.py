@@ -20,6 +20,13 @@ def components(
 
     `nodes`, distinct, are those that there are; by default those that have edges. Labels enter the loop by their lengths in
     bits, the shortest first: so a node seldom has a label that another one takes away from it.
+
+    >>> from falkirk import differential, graph
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(0, 1), (1, 2), (2, 0), (3, 4)])))
+    >>> seen = graph.components(edges).capture("out")
+    >>> sorted(differential.snapshot(falkirk.run(flow).captured("out")))
+    [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3)]
     """
     both = edges.concat(edges.map_pairs(lambda a, b: (b, a)))
     if nodes is None:
@@ -34,7 +41,15 @@ def components(
 
 
 def strong_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """Pairs (node, least node of its strongly connected component) for edges (from, to); nodes are integers from 0 up."""
+    """Pairs (node, least node of its strongly connected component) for edges (from, to); nodes are integers from 0 up.
+
+    >>> from falkirk import differential, graph
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(0, 1), (1, 2), (2, 0), (3, 4)])))
+    >>> seen = graph.strong_components(edges).capture("out")
+    >>> sorted(differential.snapshot(falkirk.run(flow).captured("out")))
+    [(0, 0), (1, 0), (2, 0), (3, 3), (4, 4)]
+    """
     nodes = edges.map_pairs(lambda a, b: a).concat(edges.map_pairs(lambda a, b: b)).distinct()
 
     def turned(inner: Collection) -> Collection:
@@ -56,6 +71,13 @@ def odd_components(edges: Collection, limit: int = LIMIT, name: str | None = Non
     """The nodes of components that are not bipartite: those with a closed walk of an odd number of edges.
 
     In a graph with two copies of each node, in which each edge leads from one copy to the other, such a walk joins the copies.
+
+    >>> from falkirk import differential, graph
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(0, 1), (1, 2), (2, 0), (3, 4)])))
+    >>> seen = graph.odd_components(edges).capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {0: 1, 1: 1, 2: 1}
     """
     cover = edges.map_pairs(lambda a, b: (2 * a, 2 * b + 1)).concat(edges.map_pairs(lambda a, b: (2 * a + 1, 2 * b)))
     labels = components(cover, limit=limit, name=name)

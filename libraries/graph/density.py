@@ -13,7 +13,15 @@ def _simple(edges: Collection) -> Collection:
 
 
 def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """The nodes of the largest part in which each node has at least `k` neighbours."""
+    """The nodes of the largest part in which each node has at least `k` neighbours.
+
+    >>> from falkirk import differential, graph
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(0, 1), (1, 2), (2, 0), (3, 4)])))
+    >>> seen = graph.k_core(edges, 2).capture("out")
+    >>> sorted(differential.snapshot(falkirk.run(flow).captured("out")))
+    [0, 1, 2]
+    """
     one_way = _simple(edges)
     both = one_way.concat(one_way.map_pairs(lambda a, b: (b, a)))
 
@@ -25,7 +33,15 @@ def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = Non
 
 
 def triangles(edges: Collection) -> Collection:
-    """Triples (a, b, c) of nodes, rising, with an edge between each two."""
+    """Triples (a, b, c) of nodes, rising, with an edge between each two.
+
+    >>> from falkirk import differential, graph
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(0, 1), (1, 2), (2, 0), (3, 4)])))
+    >>> seen = graph.triangles(edges).capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {(0, 1, 2): 1}
+    """
     ordered = _simple(edges)
     wedges = ordered.join(ordered, lambda a, b, c: ((b, c), a)).filter(lambda wedge: wedge[0][0] < wedge[0][1])
     closing = ordered.map(lambda edge: (edge, None))

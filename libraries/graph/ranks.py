@@ -13,6 +13,14 @@ def pagerank(
 
     A node shares its rank among its edges; that of a node without any goes nowhere, so divide by the sum where shares are
     wanted. In whole units ranks only grow from nothing, and come to rest; they are too small by about a unit an edge.
+
+    >>> from falkirk import differential, graph
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(0, 1), (1, 0)])))
+    >>> seen = graph.pagerank(edges).capture("out")
+    >>> ranks = differential.snapshot(falkirk.run(flow).captured("out"))
+    >>> sorted((node, round(units * 1e-6, 3)) for node, units in ranks)
+    [(0, 1.0), (1, 1.0)]
     """
     base, parts = round((1 - damping) / unit), 1 << 16
     factor = round(damping * parts)

@@ -7,14 +7,32 @@ from libraries.differential.collection import LIMIT, grow
 
 
 def reach(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """The nodes that a walk along edges (from, to) leads to from any of `roots`, these included."""
+    """The nodes that a walk along edges (from, to) leads to from any of `roots`, these included.
+
+    >>> from falkirk import differential, graph
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(0, 1), (1, 2), (2, 0), (3, 4)])))
+    >>> roots = differential.from_records(flow.source("roots", falkirk.Iterable([0])))
+    >>> seen = graph.reach(edges, roots).capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {0: 1, 1: 1, 2: 1}
+    """
     return grow(
         lambda known: edges.join(known, lambda a, b, _: b, columns=True).concat(roots).distinct(), edges, limit, name
     )
 
 
 def distances(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """Pairs (node, number of edges (from, to) on the shortest walk from any of `roots`)."""
+    """Pairs (node, number of edges (from, to) on the shortest walk from any of `roots`).
+
+    >>> from falkirk import differential, graph
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(0, 1), (1, 2), (2, 0), (3, 4)])))
+    >>> roots = differential.from_records(flow.source("roots", falkirk.Iterable([0])))
+    >>> seen = graph.distances(edges, roots).capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {(0, 0): 1, (1, 1): 1, (2, 2): 1}
+    """
     begun = roots.map_pairs(lambda root, _: (root, root * 0))
     return grow(
         lambda known: edges.join(known, lambda a, b, steps: (b, steps + 1), columns=True).concat(begun).min(),
@@ -28,6 +46,14 @@ def shortest_paths(edges: Collection, roots: Collection, limit: int = LIMIT, nam
     """Pairs (node, least sum of weights on a walk from any of `roots`), for edges (from, (to, weight)).
 
     A cycle of negative weight has no end: an error after `limit` iterations.
+
+    >>> from falkirk import differential, graph
+    >>> flow = falkirk.Dataflow()
+    >>> edges = differential.from_records(flow.source("edges", falkirk.Iterable([(0, (1, 5)), (0, (2, 9)), (1, (2, 1))])))
+    >>> roots = differential.from_records(flow.source("roots", falkirk.Iterable([0])))
+    >>> seen = graph.shortest_paths(edges, roots).capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {(0, 0): 1, (1, 5): 1, (2, 6): 1}
     """
     begun = roots.map(lambda root: (root, 0))
     return grow(

@@ -4,14 +4,12 @@ So a query costs nothing to recover: it can go back to any complete time, and no
 steps can be told to log what it gives (`logged`): a failure behind it then makes nothing in front of it work again. (Lindi is
 the library of LINQ's operators for Naiad: Murray et al., *Naiad*, SOSP 2013, section 4.1.)
 
->>> from libraries import lindi
->>> from runtime.session import Session
->>> from timely.dataflow.dataflow import Dataflow
->>> from timely.io import Iterable
->>> flow = Dataflow("lengths")
->>> words = lindi.Query(flow.source("words", Iterable(["a", "wheel", "b", "boat"], epoch_every=2)))
+>>> import falkirk
+>>> from falkirk import lindi
+>>> flow = falkirk.Dataflow("lengths")
+>>> words = lindi.Query(flow.source("words", falkirk.Iterable(["a", "wheel", "b", "boat"], epoch_every=2)))
 >>> longest = words.group_by(len).count().capture("counts")
->>> with Session(flow) as session:
+>>> with falkirk.Session(flow) as session:
 ...     session.run()
 ...     sorted(session.captured(longest))
 [((0,), [(1, 1), (5, 1)]), ((1,), [(1, 1), (4, 1)])]

@@ -25,19 +25,59 @@ class Table(Base[Columns]):
     """A query over columns: each verb is of the rows that come at one time. Within a time rows have no order."""
 
     def where(self, *predicates: Any, name: str | None = None) -> Table:
-        """The rows for which all `predicates` are true."""
+        """The rows for which all `predicates` are true.
+
+        >>> import polars as pl
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> sales = falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})])
+        >>> table = lindi.Table(flow.columns("sales", sales))
+        >>> seen = table.where(pl.col("price") > 3).capture("out")
+        >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
+        [('s', 4), ('n', 5)]
+        """
         return Table(self.stream.filter(*predicates, name=name))
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Table:
-        """Polars' `select`, batch by batch."""
+        """Polars' `select`, batch by batch.
+
+        >>> import polars as pl
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> sales = falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})])
+        >>> table = lindi.Table(flow.columns("sales", sales))
+        >>> seen = table.select("shop", double=pl.col("price") * 2).capture("out")
+        >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
+        [('n', 6), ('s', 8), ('n', 10)]
+        """
         return Table(self.stream.select(*exprs, name=name, **named))
 
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Table:
-        """Polars' `with_columns`, batch by batch."""
+        """Polars' `with_columns`, batch by batch.
+
+        >>> import polars as pl
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> sales = falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})])
+        >>> table = lindi.Table(flow.columns("sales", sales))
+        >>> seen = table.with_columns(double=pl.col("price") * 2).capture("out")
+        >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
+        [('n', 3, 6), ('s', 4, 8), ('n', 5, 10)]
+        """
         return Table(self.stream.with_columns(*exprs, name=name, **named))
 
     def aggregate(self, *keys: str, name: str | None = None, **named: pl.Expr) -> Table:
-        """Polars' `group_by(*keys).agg(**named)` of all rows; without keys one row of all."""
+        """Polars' `group_by(*keys).agg(**named)` of all rows; without keys one row of all.
+
+        >>> import polars as pl
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> sales = falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})])
+        >>> table = lindi.Table(flow.columns("sales", sales))
+        >>> seen = table.aggregate("shop", sold=pl.col("price").sum()).order_by("shop").capture("out")
+        >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
+        [('n', 8), ('s', 4)]
+        """
         if not named or not all(isinstance(each, pl.Expr) for each in named.values()):
             raise GraphError(f"{user_site()}: aggregate takes Polars expressions by name: aggregate('key', n=pl.len())")
         if keys:
@@ -47,7 +87,17 @@ class Table(Base[Columns]):
         return self._rows("aggregate", name, (), lambda frame: frame.select(**named))
 
     def distinct(self, *keys: str, name: str | None = None) -> Table:
-        """Each row once, for tables whose columns `keys` tell which rows can be equal."""
+        """Each row once, for tables whose columns `keys` tell which rows can be equal.
+
+        >>> import polars as pl
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> sales = falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})])
+        >>> table = lindi.Table(flow.columns("sales", sales))
+        >>> seen = table.select("shop").distinct("shop").order_by("shop").capture("out")
+        >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
+        [('n',), ('s',)]
+        """
         if not keys:
             raise GraphError(
                 f"{user_site()}: distinct of columns takes the names of those that bring equal rows together"
@@ -57,7 +107,17 @@ class Table(Base[Columns]):
     def join(
         self, other: Table, *on: str, how: Literal["inner", "left", "semi", "anti"] = "inner", name: str | None = None
     ) -> Table:
-        """Polars' `join` on the columns `on`. Where no row of `other` came, "left" has no columns of it."""
+        """Polars' `join` on the columns `on`. Where no row of `other` came, "left" has no columns of it.
+
+        >>> import polars as pl
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> sales = falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})])
+        >>> table = lindi.Table(flow.columns("sales", sales))
+        >>> seen = table.join(table.aggregate("shop", n=pl.len()), "shop").order_by("price").capture("out")
+        >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
+        [('n', 3, 2), ('s', 4, 1), ('n', 5, 2)]
+        """
         if not on:
             raise GraphError(f"{user_site()}: join takes the names of the columns on which rows meet")
 
@@ -71,11 +131,31 @@ class Table(Base[Columns]):
         return self._both("join", name, other, (_by(*on), _by(*on)), meet)
 
     def order_by(self, *columns: str, descending: bool = False, name: str | None = None) -> Table:
-        """The rows in order of `columns`, at one worker, as one batch a time."""
+        """The rows in order of `columns`, at one worker, as one batch a time.
+
+        >>> import polars as pl
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> sales = falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})])
+        >>> table = lindi.Table(flow.columns("sales", sales))
+        >>> seen = table.order_by("price", descending=True).capture("out")
+        >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
+        [('n', 5), ('s', 4), ('n', 3)]
+        """
         return self._rows("order_by", name, (), lambda frame: frame.sort(columns, descending=descending))
 
     def top(self, count: int, by: str, least: bool = False, name: str | None = None) -> Table:
-        """The `count` rows with the greatest values of the column `by`, or with the least, in order."""
+        """The `count` rows with the greatest values of the column `by`, or with the least, in order.
+
+        >>> import polars as pl
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> sales = falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})])
+        >>> table = lindi.Table(flow.columns("sales", sales))
+        >>> seen = table.top(1, by="price").capture("out")
+        >>> [row for _, batch in falkirk.run(flow).captured("out") for row in pl.DataFrame(batch).rows()]
+        [('n', 5)]
+        """
         return self._rows("top", name, (), lambda frame: frame.sort(by, descending=not least).head(count), early=True)
 
     def _rows(

@@ -27,22 +27,55 @@ class Base(Generic[W]):
         return f"{type(self).__name__}({self.stream!r})"
 
     def concat(self, *others: Self) -> Self:
-        """All that this query and `others` give."""
+        """All that this query and `others` give.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
+        >>> theirs = lindi.Query(flow.source("theirs", falkirk.Iterable([2, 3])))
+        >>> seen = mine.concat(theirs).capture("out")
+        >>> sorted(record for _, batch in falkirk.run(flow).captured("out") for record in batch)
+        [1, 2, 2, 3]
+        """
         return replace(self, stream=self.stream.concat(*(each.stream for each in others)))
 
     def iterate(self, body: Callable[[Self], Self], limit: int | None = None, name: str | None = None) -> Self:
-        """The records that `body` gives in all rounds: they go round again, until there are none, or `limit` times."""
+        """The records that `body` gives in all rounds: they go round again, until there are none, or `limit` times.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([5])))
+        >>> seen = items.iterate(lambda n: n.where(lambda n: n > 3).select(lambda n: n - 1)).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [4]), ((0,), [3])]
+        """
         check_callable(body, "iterate")
         return replace(
             self, stream=self.stream.iterate(lambda inner: body(replace(self, stream=inner)).stream, limit, name)
         )
 
     def logged(self) -> Self:
-        """The same, whose output is logged: a failure behind it makes nothing of this step, or in front of it, work again."""
+        """The same, whose output is logged: a failure behind it makes nothing of this step, or in front of it, work again.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([1, 2])))
+        >>> seen = items.select(lambda n: n + 1).logged().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [2, 3])]
+        """
         return replace(self, stream=self.stream.policy(BatchPolicy(log_outputs=True)))
 
     def capture(self, name: str | None = None) -> Capture:
-        """Give every batch, with its time, to whoever runs the dataflow."""
+        """Give every batch, with its time, to whoever runs the dataflow.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([1])))
+        >>> seen = items.select(abs).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [1])]
+        """
         return self.stream.capture(name)
 
     def probe(self, name: str | None = None) -> Probe:
@@ -50,7 +83,14 @@ class Base(Generic[W]):
         return self.stream.probe(name)
 
     def to(self, sink: Sink, name: str | None = None, require: str | None = None) -> None:
-        """Write what the query gives to `sink`, epoch by epoch. `require` as for streams: what failures may do to it."""
+        """Write what the query gives to `sink`, epoch by epoch. `require` as for streams: what failures may do to it.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> lindi.Query(flow.source("items", falkirk.Iterable([1, 2]))).count().to(falkirk.Console())
+        >>> result = falkirk.run(flow)
+        0: 2
+        """
         self.stream.to(sink, name, require)
 
     def _each_time(self, kind: str, name: str | None, channel: Exchange, function: EachTimeFunction) -> Self:

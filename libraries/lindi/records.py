@@ -36,36 +36,103 @@ class Query(Base[Stream]):
     """A query over records: each verb is of what comes at one time. Within a time records have no order."""
 
     def where(self, predicate: Callable[[Any], Any], name: str | None = None) -> Query:
-        """The records for which `predicate(record)` is true."""
+        """The records for which `predicate(record)` is true.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([1, 2, 3])))
+        >>> seen = items.where(lambda n: n > 1).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [2, 3])]
+        """
         return Query(self.stream.filter(predicate, name))
 
     def select(self, function: Callable[[Any], Any], name: str | None = None) -> Query:
-        """Each record replaced by `function(record)`."""
+        """Each record replaced by `function(record)`.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([1, 2])))
+        >>> seen = items.select(lambda n: n + 1).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [2, 3])]
+        """
         return Query(self.stream.map(function, name))
 
     def select_many(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Query:
-        """Each record replaced by all that `function(record)` gives."""
+        """Each record replaced by all that `function(record)` gives.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["to be"])))
+        >>> seen = items.select_many(str.split).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), ['to', 'be'])]
+        """
         return Query(self.stream.flat_map(function, name))
 
     def group_by(self, key: Key) -> Groups:
-        """The records of one `key(record)` together; then say what of them."""
+        """The records of one `key(record)` together; then say what of them.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["a", "bc", "d"])))
+        >>> seen = items.group_by(len).select(lambda n, words: (n, sorted(words))).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [(1, ['a', 'd']), (2, ['bc'])])]
+        """
         check_callable(key, "group_by")
         return Groups(self, key)
 
     def distinct(self, name: str | None = None) -> Query:
-        """Each record once."""
+        """Each record once.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([1, 2, 1], epoch_every=2)))
+        >>> seen = items.distinct().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [1, 2]), ((1,), [1])]
+        """
         return self._each_time("distinct", name, _by(_itself, _unique), _unique)
 
     def union(self, other: Query, name: str | None = None) -> Query:
-        """Each record of this query or of `other` once."""
+        """Each record of this query or of `other` once.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
+        >>> theirs = lindi.Query(flow.source("theirs", falkirk.Iterable([2, 3])))
+        >>> seen = mine.union(theirs).capture("out")
+        >>> sorted(record for _, batch in falkirk.run(flow).captured("out") for record in batch)
+        [1, 2, 3]
+        """
         return self.concat(other).distinct(name)
 
     def intersect(self, other: Query, name: str | None = None) -> Query:
-        """Each record of this query that `other` gives, too, once."""
+        """Each record of this query that `other` gives, too, once.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
+        >>> theirs = lindi.Query(flow.source("theirs", falkirk.Iterable([2, 3])))
+        >>> seen = mine.intersect(theirs).capture("out")
+        >>> sorted(record for _, batch in falkirk.run(flow).captured("out") for record in batch)
+        [2]
+        """
         return self._both("intersect", name, other, (_by(_itself), _by(_itself)), _common)
 
     def without(self, other: Query, name: str | None = None) -> Query:
-        """Each record of this query that `other` does not give, once."""
+        """Each record of this query that `other` does not give, once.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
+        >>> theirs = lindi.Query(flow.source("theirs", falkirk.Iterable([2, 3])))
+        >>> seen = mine.without(theirs).capture("out")
+        >>> sorted(record for _, batch in falkirk.run(flow).captured("out") for record in batch)
+        [1]
+        """
         return self._both("without", name, other, (_by(_itself), _by(_itself)), _left_over)
 
     def join(
@@ -76,7 +143,16 @@ class Query(Base[Stream]):
         select: Callable[[Any, Any], Any] | None = None,
         name: str | None = None,
     ) -> Query:
-        """`select(mine, theirs)` of each two records with equal keys; by default the pair of them."""
+        """`select(mine, theirs)` of each two records with equal keys; by default the pair of them.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> mine = lindi.Query(flow.source("mine", falkirk.Iterable([1, 2])))
+        >>> theirs = lindi.Query(flow.source("theirs", falkirk.Iterable([2, 3])))
+        >>> seen = mine.join(theirs, lambda n: n % 2, lambda n: n % 2).capture("out")
+        >>> sorted(record for _, batch in falkirk.run(flow).captured("out") for record in batch)
+        [(1, 3), (2, 2)]
+        """
         for function in (key, other_key, *([select] if select else [])):
             check_callable(function, "join")
 
@@ -89,14 +165,30 @@ class Query(Base[Stream]):
         return self._both("join", name, other, (_by(key), _by(other_key)), meet)
 
     def order_by(self, key: Key = _itself, descending: bool = False, name: str | None = None) -> Query:
-        """The records in order of `key(record)`, at one worker, as one batch a time."""
+        """The records in order of `key(record)`, at one worker, as one batch a time.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([2, 3, 1])))
+        >>> seen = items.order_by(descending=True).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [3, 2, 1])]
+        """
         check_callable(key, "order_by")
         return self._each_time(
             "order_by", name, _by(_one_place), lambda batch: sorted(batch or (), key=key, reverse=descending)
         )
 
     def top(self, count: int, key: Key = _itself, least: bool = False, name: str | None = None) -> Query:
-        """The `count` records with the greatest `key(record)`, or with the least, in order."""
+        """The `count` records with the greatest `key(record)`, or with the least, in order.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([2, 3, 1])))
+        >>> seen = items.top(2).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [3, 2])]
+        """
         check_callable(key, "top")
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise GraphError(f"{user_site()}: top takes a number of records from 1 up, not {count!r}")
@@ -104,24 +196,64 @@ class Query(Base[Stream]):
         return self._each_time("top", name, _by(_one_place, choose), choose)
 
     def count(self, name: str | None = None) -> Query:
-        """The number of records, at each time at which there are any."""
+        """The number of records, at each time at which there are any.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([2, 3, 1])))
+        >>> seen = items.count().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [3])]
+        """
         ones = self.select(lambda record: 1)
         return ones.sum(name)
 
     def sum(self, name: str | None = None) -> Query:
-        """The sum of the records."""
+        """The sum of the records.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([2, 3, 1])))
+        >>> seen = items.sum().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [6])]
+        """
         return self.aggregate(lambda a, b: a + b, name)
 
     def min(self, key: Key = _itself, name: str | None = None) -> Query:
-        """A record with the least `key(record)`."""
+        """A record with the least `key(record)`.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["abc", "b"])))
+        >>> seen = items.min(len).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), ['b'])]
+        """
         return self.top(1, key, least=True, name=name)
 
     def max(self, key: Key = _itself, name: str | None = None) -> Query:
-        """A record with the greatest `key(record)`."""
+        """A record with the greatest `key(record)`.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable(["abc", "b"])))
+        >>> seen = items.max(len).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), ['abc'])]
+        """
         return self.top(1, key, name=name)
 
     def aggregate(self, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
-        """One record of all, by `combine(a, b)`, which must be associative and commutative."""
+        """One record of all, by `combine(a, b)`, which must be associative and commutative.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([2, 3, 4])))
+        >>> seen = items.aggregate(lambda a, b: a * b).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [24])]
+        """
         check_callable(combine, "aggregate")
 
         def whole(batch: Batch) -> Batch:
@@ -138,28 +270,76 @@ class Groups:
     key: Key
 
     def select(self, function: Callable[[Any, list[Any]], Any], name: str | None = None) -> Query:
-        """`function(key, records)` of each group."""
+        """`function(key, records)` of each group.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
+        >>> seen = items.group_by(lambda pair: pair[0]).select(lambda name, pairs: (name, len(pairs))).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 2), ('b', 1)])]
+        """
         check_callable(function, "select")
         return self._of_groups("group_by", lambda key, records: function(key, records), name)
 
     def count(self, name: str | None = None) -> Query:
-        """The number of records."""
+        """The number of records.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
+        >>> seen = items.group_by(lambda pair: pair[0]).count().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 2), ('b', 1)])]
+        """
         return self.aggregate(lambda record: 1, lambda a, b: a + b, name)
 
     def sum(self, of: Key = _itself, name: str | None = None) -> Query:
-        """The sum of `of(record)`."""
+        """The sum of `of(record)`.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
+        >>> seen = items.group_by(lambda pair: pair[0]).sum(lambda pair: pair[1]).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 7), ('b', 5)])]
+        """
         return self.aggregate(of, lambda a, b: a + b, name)
 
     def min(self, of: Key = _itself, name: str | None = None) -> Query:
-        """The least `of(record)`."""
+        """The least `of(record)`.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
+        >>> seen = items.group_by(lambda pair: pair[0]).min(lambda pair: pair[1]).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 3), ('b', 5)])]
+        """
         return self.aggregate(of, min, name)
 
     def max(self, of: Key = _itself, name: str | None = None) -> Query:
-        """The greatest `of(record)`."""
+        """The greatest `of(record)`.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
+        >>> seen = items.group_by(lambda pair: pair[0]).max(lambda pair: pair[1]).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 4), ('b', 5)])]
+        """
         return self.aggregate(of, max, name)
 
     def aggregate(self, of: Key, combine: Callable[[Any, Any], Any], name: str | None = None) -> Query:
-        """One value of all `of(record)`, by `combine(a, b)`, which must be associative and commutative."""
+        """One value of all `of(record)`, by `combine(a, b)`, which must be associative and commutative.
+
+        >>> from falkirk import lindi
+        >>> flow = falkirk.Dataflow()
+        >>> items = lindi.Query(flow.source("items", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])))
+        >>> seen = items.group_by(lambda pair: pair[0]).aggregate(lambda pair: pair[1], lambda a, b: a * b).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 12), ('b', 5)])]
+        """
         check_callable(of, "aggregate")
         check_callable(combine, "aggregate")
         key = self.key

@@ -41,7 +41,7 @@ class WatermarkSolver:
         compiled: whether to use the compiled form where all times are epochs; by default in large dataflows.
 
     >>> from timely.time import Summary
-    >>> w = Watermarks([(1, False), (1, True)], [Edge(0, 1, Summary.identity(1))])
+    >>> w = WatermarkSolver([(1, False), (1, True)], [PhysicalEdge(0, 1, Summary.identity(1))])
     >>> w.completed(0, (4,)), sorted(w.report(1, (3,)))
     ([], [(0, (3,)), (1, (3,))])
     """

@@ -27,7 +27,7 @@ class Loop:
 class Dataflow:
     """A dataflow program.
 
-    >>> flow = Dataflow("greeting")
+    >>> flow = falkirk.Dataflow("greeting")
     >>> greetings = flow.input("names").map(lambda name: f"Hello, {name}").capture()
 
     Every worker builds the same one, so building must not depend on chance, time, or the worker.
@@ -41,7 +41,13 @@ class Dataflow:
         return self.graph.name
 
     def source(self, name: str, source: Source) -> Stream:
-        """A stream of what `source` reads. The name is how its positions are found again after a restart."""
+        """A stream of what `source` reads. The name is how its positions are found again after a restart.
+
+        >>> flow = falkirk.Dataflow()
+        >>> words = flow.source("words", falkirk.Iterable(["to", "be"])).capture("seen")
+        >>> falkirk.run(flow).captured("seen")
+        [((0,), ['to', 'be'])]
+        """
         if not hasattr(source, "partitions") or isinstance(source, type):
             raise GraphError(
                 f"{user_site()}: source({name!r}) takes a source, for example Csv(path); {source!r} is none"
@@ -50,21 +56,62 @@ class Dataflow:
         return Stream(self.graph, self.graph.root, (Output(node.index),))
 
     def columns(self, name: str, source: Source) -> Columns:
-        """Like `source`, with the verbs over columns."""
+        """Like `source`, with the verbs over columns.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> prices = flow.columns("prices", falkirk.Batches([pl.DataFrame({"price": [3, 4]})]))
+        >>> high = prices.filter(pl.col("price") > 3).to_records().capture("high")
+        >>> falkirk.run(flow).captured("high")
+        [((0,), [{'price': 4}])]
+        """
         return view(self.source(name, source), Columns)
 
     def input(self, name: str, scope: Scope | None = None) -> Stream:
-        """A stream fed by hand, through `Session.input(name)`; inside `scope` its times have that scope's coordinates."""
+        """A stream fed by hand, through `Session.input(name)`; inside `scope` its times have that scope's coordinates.
+
+        >>> flow = falkirk.Dataflow()
+        >>> doubled = flow.input("numbers").map(lambda n: 2 * n).capture("doubled")
+        >>> with falkirk.Session(flow) as session:
+        ...     numbers = session.input("numbers")
+        ...     numbers.send([4])
+        ...     numbers.advance_to(1)
+        ...     numbers.send([5])
+        ...     numbers.close()
+        ...     session.run()
+        ...     session.captured("doubled")
+        [((0,), [8]), ((1,), [10])]
+        """
         scope = scope or self.graph.root
         node = self.graph.add_node("input", scope, name, inputs=0)
         return Stream(self.graph, scope, (Output(node.index),))
 
     def scope(self, name: str | None = None, parent: Scope | None = None) -> Scope:
-        """A nested scope, for a loop made by hand or for sub-batches: see `Stream.enter`."""
+        """A nested scope, for a loop made by hand or for sub-batches: see `Stream.enter`.
+
+        >>> flow = falkirk.Dataflow()
+        >>> inner = flow.scope("batches")
+        >>> items = flow.source("items", falkirk.Iterable([(0, "a"), (1, "b"), (1, "c")]))
+        >>> counts = items.enter(inner, at=lambda item: item[0]).map(lambda item: ("n", 1)).keyed().sum(over="time").leave()
+        >>> seen = counts.capture("counts")
+        >>> falkirk.run(flow).captured("counts")
+        [((0,), [('n', 1)]), ((0,), [('n', 2)])]
+        """
         return self.graph.add_scope(name, parent or self.graph.root)
 
     def feedback(self, scope: Scope, limit: int | None = None, name: str | None = None) -> tuple[Loop, Stream]:
-        """A loop made by hand: its open end, and the stream of what comes round, one iteration later."""
+        """A loop made by hand: its open end, and the stream of what comes round, one iteration later.
+
+        >>> flow = falkirk.Dataflow()
+        >>> scope = flow.scope("halving")
+        >>> loop, round_again = flow.feedback(scope)
+        >>> numbers = flow.source("numbers", falkirk.Iterable([20])).enter(scope).concat(round_again)
+        >>> odd, even = numbers.branch(lambda n: n % 2)
+        >>> even.map(lambda n: n // 2).connect_loop(loop)
+        >>> result = odd.leave().capture("odd")
+        >>> falkirk.run(flow).captured("odd")
+        [((0,), [5])]
+        """
         node = add_feedback(self.graph, scope, limit, name)
         return Loop(self.graph, node.index), Stream(self.graph, scope, (Output(node.index),))
 
@@ -74,6 +121,14 @@ class Dataflow:
 
         `nondeterministic`: the reason why they may send something else when they do a time again. Then whoever is behind them
         does that time again too.
+
+        >>> flow = falkirk.Dataflow()
+        >>> words = flow.source("words", falkirk.Iterable(["a", "b", "a"]))
+        >>> with flow.region("counts", policy=falkirk.Lazy(every=0.5)):
+        ...     counts = words.key_by(str).count()
+        >>> seen = counts.capture("counts")
+        >>> falkirk.run(flow).captured("counts")
+        [((0,), [('a', 2), ('b', 1)])]
         """
         if nondeterministic is not None:
             check_reason(nondeterministic)
@@ -85,7 +140,13 @@ class Dataflow:
             self.graph.leave_region()
 
     def mermaid(self) -> str:
-        """The graph as a Mermaid flowchart: scopes as boxes, exchanges as thick arrows."""
+        """The graph as a Mermaid flowchart: scopes as boxes, exchanges as thick arrows.
+
+        >>> flow = falkirk.Dataflow()
+        >>> seen = flow.source("numbers", falkirk.Iterable([1])).map(abs).capture("seen")
+        >>> print(flow.mermaid().splitlines()[0])
+        flowchart LR
+        """
         return mermaid(self.graph)
 
     def _repr_html_(self) -> str:

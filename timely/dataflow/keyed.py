@@ -41,24 +41,59 @@ class Keyed(Wire):
     """
 
     def reduce(self, combine: Combine, over: Over = "scope", name: str | None = None) -> Keyed:
-        """One value a key, by `combine(a, b)`, which must be associative and commutative."""
+        """One value a key, by `combine(a, b)`, which must be associative and commutative.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> result = pairs.reduce(lambda a, b: a * b).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 12), ('b', 5)])]
+        """
         check_callable(combine, "reduce")
         return self._reduce("reduce", combine, over, name)
 
     def sum(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The sum of the values of each key."""
+        """The sum of the values of each key.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> result = pairs.sum(over="time").capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 7), ('b', 5)])]
+        """
         return self._reduce("sum", operator.add, over, name)
 
     def min(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The least value of each key. NaN loses against any number."""
+        """The least value of each key. NaN loses against any number.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> result = pairs.min().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 3), ('b', 5)])]
+        """
         return self._reduce("min", least, over, name)
 
     def max(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The greatest value of each key. NaN loses against any number."""
+        """The greatest value of each key. NaN loses against any number.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> result = pairs.max().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 4), ('b', 5)])]
+        """
         return self._reduce("max", greatest, over, name)
 
     def count(self, over: Over = "scope", name: str | None = None) -> Keyed:
-        """The number of records of each key."""
+        """The number of records of each key.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("a", 4)], epoch_every=1)).keyed()
+        >>> result = pairs.count().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 1)]), ((1,), [('a', 2)])]
+        """
         ones = self._stage("ones", None, lambda batch: [(key, 1) for key, _ in pairs_of(batch)])
         return ones._reduce("count", operator.add, over, name)
 
@@ -69,6 +104,12 @@ class Keyed(Wire):
 
         `step` returns the new accumulator and must not change the old one. A list, dict or set that it returns as it was
         given counts as changed.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> result = pairs.fold(list, lambda so_far, n: [*so_far, n]).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', [3, 4]), ('b', [5])])]
         """
         check_callable(step, "fold")
         make = start if callable(start) else lambda: start
@@ -76,7 +117,15 @@ class Keyed(Wire):
         return self._keyed_operator("fold", name, Exchange(prepare=pairs_of), lambda: Fold(make, step, running))
 
     def join(self, other: Keyed, over: Over = "scope", name: str | None = None) -> Keyed:
-        """Pairs (key, (mine, theirs)) for all values with equal keys, so far or (over="time") within a time."""
+        """Pairs (key, (mine, theirs)) for all values with equal keys, so far or (over="time") within a time.
+
+        >>> flow = falkirk.Dataflow()
+        >>> prices = flow.source("prices", falkirk.Iterable([("a", 3), ("b", 5)])).keyed()
+        >>> names = flow.source("names", falkirk.Iterable([("a", "apple")])).keyed()
+        >>> result = prices.join(names).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', (3, 'apple'))])]
+        """
         if not isinstance(other, Keyed):
             raise GraphError(f"{user_site()}: join takes another keyed stream, made with key_by, not {other!r}")
         self._same_scope(other, "join")
@@ -98,13 +147,29 @@ class Keyed(Wire):
         """Cut the stream into windows of event time, or of epochs; then ask for `count()`, `sum()`, ..., and `late()`.
 
         `time(value)` gives a value's event time; records may be `lateness` behind the greatest one seen.
+
+        >>> flow = falkirk.Dataflow()
+        >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)])).keyed()
+        >>> result = clicks.window(falkirk.Tumbling(10), time=lambda at: at).count().capture("out")
+        >>> for _, batch in falkirk.run(flow).captured("out"):
+        ...     for (who, window), n in batch:
+        ...         print(who, window.start, window.end, n)
+        ann 0 10 2
+        ann 10 20 1
         """
         from timely.dataflow.windows import Windowed
 
         return Windowed(self, shape, time, lateness, name)
 
     def map_values(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
-        """Replace every value by `function(value)`; keys stay."""
+        """Replace every value by `function(value)`; keys stay.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> result = pairs.map_values(lambda n: n * 10).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 30), ('b', 50), ('a', 40)])]
+        """
         check_callable(function, "map_values")
         return self._stage(
             "map_values",
@@ -114,19 +179,40 @@ class Keyed(Wire):
         )
 
     def values(self, name: str | None = None) -> Stream:
-        """The values without their keys."""
+        """The values without their keys.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> result = pairs.values().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [3, 5, 4])]
+        """
         from timely.dataflow.stream import Stream, view
 
         return view(self._stage("values", name, lambda batch: [value for _, value in pairs_of(batch)]), Stream)
 
     def records(self) -> Stream:
-        """The same stream as one of records, each a pair."""
+        """The same stream as one of records, each a pair.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> result = pairs.records().map(lambda pair: pair[0]).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), ['a', 'b', 'a'])]
+        """
         from timely.dataflow.stream import Stream, view
 
         return view(self, Stream)
 
     def exchange(self, name: str | None = None) -> Keyed:
-        """Bring equal keys to the same worker."""
+        """Bring equal keys to the same worker.
+
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = flow.source("pairs", falkirk.Iterable([("a", 3), ("b", 5), ("a", 4)])).keyed()
+        >>> result = pairs.exchange().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 3), ('b', 5), ('a', 4)])]
+        """
         return self._stage("exchange", name, pairs_of, channel=Exchange(prepare=pairs_of))
 
     def _reduce(self, kind: str, combine: Combine, over: Over, name: str | None) -> Keyed:

@@ -42,7 +42,14 @@ class Stream(Wire):
     """A stream of records: each batch is a list of anything."""
 
     def map(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
-        """Replace every record by `function(record)`."""
+        """Replace every record by `function(record)`.
+
+        >>> flow = falkirk.Dataflow()
+        >>> items = flow.source("items", falkirk.Iterable([1, 2, 3]))
+        >>> result = items.map(lambda n: n * n).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [1, 4, 9])]
+        """
         check_callable(function, "map")
         return self._stage("map", name, lambda batch: [function(x) for x in records_of(batch)], function)
 
@@ -51,27 +58,51 @@ class Stream(Wire):
 
         Two streams: the results, and the dead letters: pairs (record, error text), at the time of the record.
 
-        >>> from timely.dataflow.dataflow import Dataflow
-        >>> numbers, dead_letters = Dataflow().input("lines").attempt(int)
+        >>> flow = falkirk.Dataflow()
+        >>> numbers, dead_letters = flow.source("lines", falkirk.Iterable(["1", "one"])).attempt(int)
+        >>> good, bad = numbers.capture("good"), dead_letters.capture("bad")
+        >>> falkirk.run(flow).captured("bad")
+        [((0,), [('one', "ValueError: invalid literal for int() with base 10: 'one'")])]
         """
         check_callable(function, "attempt")
         node = self._attach("attempt", name, factory=lambda: AttemptOperator(function, records_of), outputs=2)
         return self._of(node, 0), self._of(node, 1)
 
     def filter(self, predicate: Callable[[Any], Any], name: str | None = None) -> Stream:
-        """Keep the records for which `predicate(record)` is true."""
+        """Keep the records for which `predicate(record)` is true.
+
+        >>> flow = falkirk.Dataflow()
+        >>> items = flow.source("items", falkirk.Iterable([1, 2, 3]))
+        >>> result = items.filter(lambda n: n > 1).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [2, 3])]
+        """
         check_callable(predicate, "filter")
         return self._stage("filter", name, lambda batch: [x for x in records_of(batch) if predicate(x)], predicate)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], name: str | None = None) -> Stream:
-        """Replace every record by the records that `function(record)` gives."""
+        """Replace every record by the records that `function(record)` gives.
+
+        >>> flow = falkirk.Dataflow()
+        >>> items = flow.source("items", falkirk.Iterable(["to be", "or"]))
+        >>> result = items.flat_map(str.split).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), ['to', 'be', 'or'])]
+        """
         check_callable(function, "flat_map")
         return self._stage(
             "flat_map", name, lambda batch: list(chain.from_iterable(map(function, records_of(batch)))), function
         )
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Stream:
-        """Call `function(record)` for every record that passes; for looking, not for output (use a sink for that)."""
+        """Call `function(record)` for every record that passes; for looking, not for output (use a sink for that).
+
+        >>> flow = falkirk.Dataflow()
+        >>> seen = flow.source("items", falkirk.Iterable(["a", "b"])).inspect(print).capture("out")
+        >>> result = falkirk.run(flow)
+        a
+        b
+        """
         check_callable(function, "inspect")
 
         def look(batch: Batch) -> Batch:
@@ -82,7 +113,15 @@ class Stream(Wire):
         return self._stage("inspect", name, look, function)
 
     def branch(self, predicate: Callable[[Any], Any], name: str | None = None) -> tuple[Stream, Stream]:
-        """Two streams: the records for which `predicate(record)` is true, and the others."""
+        """Two streams: the records for which `predicate(record)` is true, and the others.
+
+        >>> flow = falkirk.Dataflow()
+        >>> small, large = flow.source("items", falkirk.Iterable([1, 20, 3])).branch(lambda n: n < 10)
+        >>> captures = small.capture("small"), large.capture("large")
+        >>> result = falkirk.run(flow)
+        >>> result.captured("small"), result.captured("large")
+        ([((0,), [1, 3])], [((0,), [20])])
+        """
         check_callable(predicate, "branch")
 
         def split(batch: Batch) -> tuple[Batch, Batch]:
@@ -96,7 +135,14 @@ class Stream(Wire):
         return self._of(node, 0), self._of(node, 1)
 
     def distinct(self, over: Over = "scope", name: str | None = None) -> Stream:
-        """Each record once: once in a scope (the default: ever, in the root scope), or once a time."""
+        """Each record once: once in a scope (the default: ever, in the root scope), or once a time.
+
+        >>> flow = falkirk.Dataflow()
+        >>> items = flow.source("items", falkirk.Iterable(["a", "b", "a"], epoch_every=1))
+        >>> result = items.distinct().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), ['a']), ((1,), ['b'])]
+        """
         running = check_over(over, "distinct")
         node = self._attach(
             "distinct",
@@ -109,25 +155,53 @@ class Stream(Wire):
         return self._of(node)
 
     def exchange(self, by: Callable[[Any], Any], name: str | None = None) -> Stream:
-        """Bring the records with equal `by(record)` to the same worker."""
+        """Bring the records with equal `by(record)` to the same worker.
+
+        >>> flow = falkirk.Dataflow()
+        >>> items = flow.source("items", falkirk.Iterable(["a", "b"]))
+        >>> result = items.exchange(lambda word: word).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), ['a', 'b'])]
+        """
         check_callable(by, "exchange")
         return self._stage("exchange", name, records_of, channel=Exchange(key=by, prepare=records_of))
 
     def key_by(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
-        """Pairs (function(record), record), ready for keyed verbs."""
+        """Pairs (function(record), record), ready for keyed verbs.
+
+        >>> flow = falkirk.Dataflow()
+        >>> items = flow.source("items", falkirk.Iterable(["a", "bc"]))
+        >>> result = items.key_by(len).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [(1, 'a'), (2, 'bc')])]
+        """
         check_callable(function, "key_by")
         return view(
             self._stage("key_by", name, lambda batch: [(function(x), x) for x in records_of(batch)], function), Keyed
         )
 
     def keyed(self) -> Keyed:
-        """The same stream, whose records are already pairs (key, value)."""
+        """The same stream, whose records are already pairs (key, value).
+
+        >>> flow = falkirk.Dataflow()
+        >>> items = flow.source("items", falkirk.Iterable([("a", 1), ("a", 2)]))
+        >>> result = items.keyed().sum().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [('a', 3)])]
+        """
         return view(self, Keyed)
 
     def to_columns(self, schema: Schema | None = None, name: str | None = None) -> Columns:
         """The stream as columns: records are dicts, or tuples in the order of `schema`.
 
         `schema` gives types of columns by name: Polars', Python's or Arrow's.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> rows = flow.source("rows", falkirk.Iterable([("a", 1), ("b", 2)])).to_columns({"name": str, "n": int})
+        >>> result = rows.with_columns(twice=pl.col("n") * 2).to_records().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [{'name': 'a', 'n': 1, 'twice': 2}, {'name': 'b', 'n': 2, 'twice': 4}])]
         """
         from timely.dataflow.columns import Columns
 

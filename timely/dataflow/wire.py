@@ -170,7 +170,13 @@ class Wire:
     # Verbs
 
     def map_batches(self, function: Callable[[Any], Batch], name: str | None = None) -> Self:
-        """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table."""
+        """Replace every batch by `function(batch)`: a list for a list, a frame or table for a frame or table.
+
+        >>> flow = falkirk.Dataflow()
+        >>> result = flow.source("items", falkirk.Iterable([3, 1, 2])).map_batches(sorted).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [1, 2, 3])]
+        """
         check_callable(function, "map_batches")
 
         def apply(batch: Batch) -> Batch:
@@ -184,7 +190,14 @@ class Wire:
         return self._stage("map_batches", name, apply)
 
     def concat(self, *others: Self) -> Self:
-        """This stream and `others` as one. Order between them is not kept."""
+        """This stream and `others` as one. Order between them is not kept.
+
+        >>> flow = falkirk.Dataflow()
+        >>> one, two = flow.source("one", falkirk.Iterable([1])), flow.source("two", falkirk.Iterable([2]))
+        >>> result = one.concat(two).capture("out")
+        >>> sorted(falkirk.run(flow).captured("out"))
+        [((0,), [1]), ((0,), [2])]
+        """
         for other in others:
             self._same_scope(other, "concat")
         outputs = self.outputs + tuple(o for other in others for o in other.outputs)
@@ -196,6 +209,12 @@ class Wire:
         After `iterate` that is the whole loop, but for what was given another policy inside. The stateless steps that some
         verbs put in front of their operator, as `count` does, stay as they are. The engine carries policies and does not
         look into them.
+
+        >>> flow = falkirk.Dataflow()
+        >>> words = flow.source("words", falkirk.Iterable(["a", "a"])).key_by(str)
+        >>> seen = words.count().policy(falkirk.LogHistory()).capture("counts")
+        >>> falkirk.run(flow).captured("counts")
+        [((0,), [('a', 2)])]
         """
         own = copy(policy)  # operators with one and the same object belong together: nothing is logged between them
         self._change("policy", policy=own)
@@ -205,6 +224,13 @@ class Wire:
         """Declare that the operator whose output this is may send something else when it does a time again, and why.
 
         Then whoever is behind it does that time again too. Regions take such a reason as well.
+
+        >>> import random
+        >>> flow = falkirk.Dataflow()
+        >>> sampled = flow.source("items", falkirk.Iterable(range(9))).filter(lambda _: random.random() < 0.5)
+        >>> seen = sampled.nondeterministic("a random sample").capture("some")
+        >>> len(falkirk.run(flow).captured("some")) <= 1
+        True
         """
         check_reason(reason)
         self._change("nondeterministic", nondeterministic=reason)
@@ -221,7 +247,13 @@ class Wire:
         self.graph.change(last if self.first is None else self.first, last, **traits)
 
     def broadcast(self, name: str | None = None) -> Self:
-        """Every batch on every worker."""
+        """Every batch on every worker.
+
+        >>> flow = falkirk.Dataflow()
+        >>> result = flow.source("limits", falkirk.Iterable([10])).broadcast().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [10])]
+        """
         return self._stage("broadcast", name, _unchanged, channel=Broadcast())
 
     def unary(
@@ -241,6 +273,21 @@ class Wire:
         `notifies` and `holds` declare that it may ask for notifications, and may retain capabilities or start jobs;
         `stateful=False`, that nothing it does at a time matters to what it does at later ones.
         With several `outputs`, `output(n)` gives the streams of the other ports. `kind` is what it is called in the graph.
+
+        >>> class Longest(falkirk.Operator):
+        ...     def __init__(self):
+        ...         self.state = falkirk.TimedValues()
+        ...     def on_batch(self, ctx, port, time, batch):
+        ...         longest = self.state.at(time)
+        ...         longest["word"] = max([longest.get("word", ""), *batch], key=len)
+        ...         ctx.notify_at()
+        ...     def on_notify(self, ctx, time):
+        ...         ctx.send([self.state.pop(time)["word"]])
+        >>> flow = falkirk.Dataflow()
+        >>> words = flow.source("words", falkirk.Iterable(["a", "abc", "ab"], batch=1))
+        >>> seen = words.unary("longest", Longest).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), ['abc'])]
         """
         factory = _checked_factory(factory, "unary", name)
         return self._of(
@@ -271,7 +318,17 @@ class Wire:
         stateful: bool = True,
         kind: str = "binary",
     ) -> Self:
-        """A custom operator with two inputs: this stream on port 0, `other` on port 1."""
+        """A custom operator with two inputs: this stream on port 0, `other` on port 1.
+
+        >>> class Tagged(falkirk.Operator):
+        ...     def on_batch(self, ctx, port, time, batch):
+        ...         ctx.send([("right" if port else "left", item) for item in batch])
+        >>> flow = falkirk.Dataflow()
+        >>> left, right = flow.source("left", falkirk.Iterable([1])), flow.source("right", falkirk.Iterable([2]))
+        >>> seen = left.binary(right, "tagged", Tagged, stateful=False).capture("out")
+        >>> sorted(falkirk.run(flow).captured("out"))
+        [((0,), [('left', 1)]), ((0,), [('right', 2)])]
+        """
         factory = _checked_factory(factory, "binary", name)
         self._same_scope(other, "binary")
         node = self.graph.add_node(
@@ -291,7 +348,14 @@ class Wire:
         return self._of(node)
 
     def output(self, port: int) -> Self:
-        """The stream of another output port of the operator that this stream leaves."""
+        """The stream of another output port of the operator that this stream leaves.
+
+        >>> flow = falkirk.Dataflow()
+        >>> even, odd = flow.source("items", falkirk.Iterable([1, 2, 3])).branch(lambda n: n % 2 == 0)
+        >>> seen = even.output(1).capture("odd")
+        >>> falkirk.run(flow).captured("odd")
+        [((0,), [1, 3])]
+        """
         (output,) = self.outputs
         node = self.graph.nodes[output.node]
         if not 0 <= port < node.outputs:
@@ -299,12 +363,29 @@ class Wire:
         return self._of(node, port)
 
     def probe(self, name: str | None = None) -> Probe:
-        """Watch the progress of this stream."""
+        """Watch the progress of this stream.
+
+        >>> flow = falkirk.Dataflow()
+        >>> done = flow.input("items").map(print).probe()
+        >>> with falkirk.Session(flow) as session:
+        ...     items, progress = session.input("items"), session.probe(done)
+        ...     items.send(["first"])
+        ...     items.advance_to(1)
+        ...     session.step_until(lambda: progress.done((0,)))
+        ...     items.close()
+        first
+        """
         node = self._attach("probe", name, outputs=0)
         return Probe(node.name, node.index)
 
     def capture(self, name: str | None = None) -> Capture:
-        """Give every batch, with its time, to whoever runs the dataflow."""
+        """Give every batch, with its time, to whoever runs the dataflow.
+
+        >>> flow = falkirk.Dataflow()
+        >>> seen = flow.source("items", falkirk.Iterable(["a"])).capture("seen")
+        >>> falkirk.run(flow).captured(seen)
+        [((0,), ['a'])]
+        """
         node = self._attach("capture", name, outputs=0)
         return Capture(node.name, node.index)
 
@@ -313,6 +394,12 @@ class Wire:
 
         `require`: what failures may do to it at most: "precise" (nothing), "repeating", "convergent", "divergent" or "gap". A
         program that cannot promise that is refused before it starts, as is one without a store (docs/guarantees.md).
+
+        >>> flow = falkirk.Dataflow()
+        >>> flow.source("items", falkirk.Iterable(["a", "b"])).to(falkirk.Console())
+        >>> result = falkirk.run(flow)
+        0: a
+        0: b
         """
         if not hasattr(sink, "open") or isinstance(sink, type):
             raise GraphError(f"{user_site()}: to() takes a sink, for example FileSink(folder); {sink!r} is none")
@@ -325,7 +412,15 @@ class Wire:
     # Scopes
 
     def enter(self, scope: Scope, at: Callable[[Any], int] | None = None, name: str | None = None) -> Self:
-        """This stream inside `scope`, at coordinate 0 or at `at(record)`, which must count from the start of the job."""
+        """This stream inside `scope`, at coordinate 0 or at `at(record)`, which must count from the start of the job.
+
+        >>> flow = falkirk.Dataflow()
+        >>> scope = flow.scope("by tens")
+        >>> numbers = flow.source("numbers", falkirk.Iterable([3, 14, 15])).enter(scope, at=lambda n: n // 10)
+        >>> sums = numbers.key_by(lambda n: n // 10).sum(over="time").leave().capture("sums")
+        >>> falkirk.run(flow).captured("sums")
+        [((0,), [(0, 3)]), ((0,), [(1, 29)])]
+        """
         if not isinstance(scope, Scope):
             raise GraphError(f"{user_site()}: enter takes a scope made with flow.scope(name), not {scope!r}")
         if scope.parent is not self.scope:
@@ -339,7 +434,14 @@ class Wire:
         return self._of(self._attach("enter", name, scope=scope, shift=shift, factory=lambda: Enter(at)))
 
     def leave(self, name: str | None = None) -> Self:
-        """This stream outside the scope it is in: one coordinate less."""
+        """This stream outside the scope it is in: one coordinate less.
+
+        >>> flow = falkirk.Dataflow()
+        >>> inside = flow.source("numbers", falkirk.Iterable([1, 2])).enter(flow.scope("inner")).map(lambda n: n + 1)
+        >>> outside = inside.leave().capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [2, 3])]
+        """
         parent = self.scope.parent
         if parent is None:
             raise GraphError(f"{user_site()}: this stream is in the root scope, which cannot be left")
@@ -347,7 +449,17 @@ class Wire:
         return replace(self, scope=parent, outputs=(Output(node.index),), first=None)
 
     def connect_loop(self, loop: Loop) -> None:
-        """Send this stream round `loop`: it comes out of the loop's stream one iteration later."""
+        """Send this stream round `loop`: it comes out of the loop's stream one iteration later.
+
+        >>> flow = falkirk.Dataflow()
+        >>> scope = flow.scope("countdown")
+        >>> loop, again = flow.feedback(scope)
+        >>> numbers = flow.source("start", falkirk.Iterable([2])).enter(scope).concat(again)
+        >>> numbers.filter(lambda n: n > 0).map(lambda n: n - 1).connect_loop(loop)
+        >>> seen = numbers.leave().capture("seen")
+        >>> [batch for _, batch in falkirk.run(flow).captured("seen")]
+        [[2], [1], [0]]
+        """
         node = self.graph.nodes[loop.node] if loop.graph is self.graph else None
         if node is None:
             raise GraphError(f"{user_site()}: connect_loop with a loop of another dataflow; build both in one Dataflow")
@@ -365,6 +477,13 @@ class Wire:
         `body` is given what enters and what comes round, as one stream in a scope of its own; it returns the stream that
         goes round again, or a pair (again, out). What leaves the loop is `out`; by default all that goes round.
         The user's obligation: that the stream which goes round ends by itself, or `limit`.
+
+        >>> flow = falkirk.Dataflow()
+        >>> edges = {1: [2], 2: [3], 3: [1]}
+        >>> start = flow.source("start", falkirk.Iterable([1]))
+        >>> seen = start.iterate(lambda nodes: nodes.distinct().flat_map(edges.get), limit=10).capture("reached")
+        >>> sorted({node for _, batch in falkirk.run(flow).captured("reached") for node in batch})
+        [1, 2, 3]
         """
         check_callable(body, "iterate")
         scope = self.graph.add_scope(name, self.scope)

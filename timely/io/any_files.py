@@ -18,6 +18,13 @@ _KINDS: tuple[type[FileSource], ...] = (Csv, JsonLines, Parquet)
 def Files(path: Paths, **options: Any) -> FileSource:
     """`Csv`, `JsonLines` or `Parquet`, by how `path` ends: `Files("data/*.csv")`. Takes the options of that
     source.
+
+    >>> from pathlib import Path
+    >>> size = Path("names-1.csv").write_text("name\\nann\\n")
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.source("names", falkirk.Files("names-*.csv", as_records=True)).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [{'name': 'ann'}])]
     """
     first = path if isinstance(path, str | os.PathLike) else next(iter(path), "")
     name = os.fspath(first).lower()

@@ -16,6 +16,13 @@ class Batches:
 
     With several workers, batch i goes to worker i mod W, and an epoch is still the same batches. The position is the
     number of batches read.
+
+    >>> import polars as pl
+    >>> flow = falkirk.Dataflow()
+    >>> days = [pl.DataFrame({"sold": [3]}), pl.DataFrame({"sold": [4, 5]})]
+    >>> result = flow.columns("days", falkirk.Batches(days)).to_records().capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [{'sold': 3}]), ((1,), [{'sold': 4}, {'sold': 5}])]
     """
 
     rereadable: ClassVar[bool] = True

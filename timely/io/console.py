@@ -14,6 +14,12 @@ class Console:
     """Prints `{prefix}{epoch}: {record}`, a line a record, when the epoch is complete.
 
     Not exactly once: nobody can take back what was printed, so after a failure some epochs are printed again.
+
+    >>> flow = falkirk.Dataflow()
+    >>> flow.source("items", falkirk.Iterable(["a", "b"], epoch_every=1)).to(falkirk.Console("epoch "))
+    >>> result = falkirk.run(flow)
+    epoch 0: a
+    epoch 1: b
     """
 
     exactly_once: ClassVar[bool] = False

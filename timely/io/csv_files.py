@@ -32,6 +32,13 @@ class Csv(FileSource):
     `schema`; empty fields, NA, NULL and NaN are nulls in columns that are not text. `quote` is the quoting
     character, or None if quotes are ordinary characters. A row with the wrong number of fields, a value of
     another type, and a last line without line end (see `allow_unfinished_line`) are errors.
+
+    >>> from pathlib import Path
+    >>> size = Path("sales.csv").write_text("shop,price\\nnorth,3\\nsouth,4\\n")
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.source("sales", falkirk.Csv("sales.csv", as_records=True)).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [{'shop': 'north', 'price': 3}, {'shop': 'south', 'price': 4}])]
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")

@@ -43,6 +43,15 @@ class FileSink:
     program is deterministic and the number of workers stays the same. The files in a folder are of one job: a
     hidden marker says of which. Where another job has left files, and where another sink of the job writes, it is
     an error, unless the sink has a `name` that none of them has: that goes in front of the names of its files.
+
+    >>> from pathlib import Path
+    >>> flow = falkirk.Dataflow()
+    >>> flow.source("items", falkirk.Iterable([{"n": 1}, {"n": 2}], epoch_every=1)).to(falkirk.FileSink("out"))
+    >>> result = falkirk.run(flow)
+    >>> for file in sorted(Path("out").glob("*.jsonl")):
+    ...     print(file.name, file.read_text().strip())
+    epoch-0000000000-w0.jsonl {"n":1}
+    epoch-0000000001-w0.jsonl {"n":2}
     """
 
     exactly_once: ClassVar[bool] = True

@@ -26,6 +26,9 @@ class Chunk:
     `epoch` never falls within a partition: a chunk of epoch e says that every epoch below e is over there.
     `closes` says that e itself is over after this chunk, which lets e complete before the next chunk is there.
     `data` may be None: then the chunk only moves the epoch. `position` is where to `seek` to read on after it.
+
+    >>> falkirk.Chunk(epoch=3, data=["a", "b"], position=17, closes=True)
+    Chunk(epoch=3, data=['a', 'b'], position=17, closes=True)
     """
 
     epoch: int
@@ -36,7 +39,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to read now. Ask again after `seconds`, or as soon as `fileno` is readable, whichever comes first."""
+    """Nothing to read now. Ask again after `seconds`, or as soon as `fileno` is readable, whichever comes first.
+
+    >>> falkirk.Wait(0.5)
+    Wait(seconds=0.5, fileno=None)
+    """
 
     seconds: float | None = None
     fileno: int | None = None
@@ -44,7 +51,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """This partition is over for good."""
+    """This partition is over for good.
+
+    >>> falkirk.End()
+    End()
+    """
 
 
 class Partition(Protocol):
@@ -77,7 +88,31 @@ class ClockedPartition(Partition, Protocol):
 
 
 class Source(Protocol):
-    """Input of a dataflow."""
+    """Input of a dataflow.
+
+    >>> class Countdown:
+    ...     # A source of two partitions; the position is the number that comes next.
+    ...     def partitions(self, worker, workers):
+    ...         return [Part(f"from-{n}", n) for i, n in enumerate([2, 1]) if i % workers == worker]
+    >>> class Part:
+    ...     def __init__(self, name, n):
+    ...         self.name, self.n = name, n
+    ...     def read(self):
+    ...         if self.n < 0:
+    ...             return falkirk.End()
+    ...         self.n -= 1
+    ...         return falkirk.Chunk(0, [self.n + 1], self.n)
+    ...     def seek(self, position):
+    ...         self.n = position
+    ...     def ack(self, position):
+    ...         pass
+    ...     def close(self):
+    ...         pass
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.source("countdown", Countdown()).capture("out")
+    >>> sorted(n for _, batch in falkirk.run(flow).captured("out") for n in batch)
+    [0, 0, 1, 1, 2]
+    """
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """The partitions that this worker reads. Over all workers, each partition appears exactly once."""
@@ -124,7 +159,29 @@ class Writer(Protocol):
 
 
 class Sink(Protocol):
-    """Output of a dataflow."""
+    """Output of a dataflow.
+
+    >>> class Printed:
+    ...     # A sink that prints an epoch when it is complete.
+    ...     def open(self, worker, workers):
+    ...         return Pages()
+    >>> class Pages:
+    ...     def __init__(self):
+    ...         self.held = {}
+    ...     def write(self, epoch, batch):
+    ...         self.held.setdefault(epoch, []).extend(batch)
+    ...     def commit(self, epoch):
+    ...         print(epoch, self.held.pop(epoch))
+    ...     def abort(self):
+    ...         self.held.clear()
+    ...     def close(self):
+    ...         pass
+    >>> flow = falkirk.Dataflow()
+    >>> flow.source("items", falkirk.Iterable([1, 2, 3], epoch_every=2)).to(Printed())
+    >>> result = falkirk.run(flow)
+    0 [1, 2]
+    1 [3]
+    """
 
     def open(self, worker: int, workers: int) -> Writer:
         """This worker's writer."""

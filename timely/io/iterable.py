@@ -22,6 +22,11 @@ class Iterable:
     reads `items`; `partitioned=[items, ...]` instead gives iterable i to worker i mod W, each counting its
     own epochs. The position is the number of items read. Going back needs a sequence or a function, which can
     be read from the start again; the items must then be the same ones. An iterator can only go on.
+
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.source("in", falkirk.Iterable([1, 2, 3], epoch_every=2)).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [1, 2]), ((1,), [3])]
     """
 
     rereadable: ClassVar[bool] = True

@@ -30,6 +30,13 @@ class JsonLines(FileSource):
     (`as_records=True`), each line is what it is, unless `schema` gives fields a type; with `columns`, fields
     that a line lacks are None. Integers are exact: dicts hold them whatever their size, and a column in which one
     is beyond 64 bits needs a type from `schema`. Text is UTF-8.
+
+    >>> from pathlib import Path
+    >>> size = Path("events.jsonl").write_text('{"who": "ann", "n": 1}\\n{"who": "bob"}\\n')
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.source("events", falkirk.JsonLines("events.jsonl", as_records=True)).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [{'who': 'ann', 'n': 1}, {'who': 'bob'}])]
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json")

@@ -45,6 +45,13 @@ class Memory:
 
     Exactly once, as long as this object lives: a commit replaces what the same worker committed for the epoch
     before. It holds what one job has written, the last one, and dies with the process.
+
+    >>> kept = falkirk.Memory()
+    >>> flow = falkirk.Dataflow()
+    >>> flow.source("items", falkirk.Iterable([1, 2, 3], epoch_every=2)).to(kept)
+    >>> result = falkirk.run(flow)
+    >>> kept.records()
+    [1, 2, 3]
     """
 
     exactly_once: ClassVar[bool] = True
@@ -118,6 +125,11 @@ class Callback:
 
     Not exactly once: after a failure, epochs that were handed over before are handed over again. A function
     that keys what it does by epoch and worker makes it so.
+
+    >>> flow = falkirk.Dataflow()
+    >>> flow.source("items", falkirk.Iterable([1, 2])).to(falkirk.Callback(lambda epoch, batch: print(epoch, batch)))
+    >>> result = falkirk.run(flow)
+    0 [1, 2]
     """
 
     exactly_once: ClassVar[bool] = False

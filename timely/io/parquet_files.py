@@ -31,6 +31,13 @@ class Parquet(FileSource):
     and every epoch consists of whole row groups: the workers then have several epochs in flight. Types in
     `schema` are cast to, and all files must have the same types in the columns read. `use_threads=False`
     decodes on one thread; `memory_map` reads pages through the system's cache.
+
+    >>> import polars as pl
+    >>> pl.DataFrame({"n": [1, 2, 3]}).write_parquet("numbers.parquet", row_group_size=2)
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.columns("numbers", falkirk.Parquet("numbers.parquet")).to_records().capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [{'n': 1}, {'n': 2}]), ((1,), [{'n': 3}])]
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")

@@ -24,6 +24,11 @@ class Rate:
     records an epoch; by default that is a second's worth. The position is the number of records made: if `fn`
     gives the same record for the same number, the source can be re-read. `clock` gives seconds and only says
     when records are due.
+
+    >>> flow = falkirk.Dataflow()
+    >>> squares = flow.source("in", falkirk.Rate(lambda i: i * i, per_second=1000, total=4, epoch_every=2)).capture("out")
+    >>> [(epoch, n) for (epoch,), batch in falkirk.run(flow).captured("out") for n in batch]
+    [(0, 0), (0, 1), (1, 4), (1, 9)]
     """
 
     rereadable: ClassVar[bool] = True

@@ -18,21 +18,42 @@ class ScriptedAbort(FalkirkError):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """One read finds nothing; ask again after `seconds`."""
+    """One read finds nothing; ask again after `seconds`.
+
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.source("in", falkirk.Scripted([1, falkirk.Pause(seconds=0.01), 2])).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [1]), ((1,), [2])]
+    """
 
     seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """The read raises ScriptedAbort."""
+    """The read raises ScriptedAbort.
+
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.source("in", falkirk.Scripted([1, falkirk.Abort("the disk is gone")])).capture("out")
+    >>> try:
+    ...     falkirk.run(flow)
+    ... except falkirk.FalkirkError as error:
+    ...     print("the disk is gone" in str(error))
+    True
+    """
 
     why: str = "the script said so"
 
 
 @dataclass(frozen=True, slots=True)
 class Eof:
-    """The input ends here, as far as this run is concerned."""
+    """The input ends here, as far as this run is concerned.
+
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.source("in", falkirk.Scripted([1, falkirk.Eof(), 2])).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [1])]
+    """
 
 
 class Scripted:
@@ -42,6 +63,11 @@ class Scripted:
     `epoch_every=n` makes n records an epoch. Abort and Eof work once in the life of this object: a later run
     that reads past the same place (the restart after the failure, the next session on a longer input) carries
     on there. Positions count entries of the script, so a partition can be re-read from any chunk.
+
+    >>> flow = falkirk.Dataflow()
+    >>> result = flow.source("in", falkirk.Scripted(["a", falkirk.Pause(), "b", falkirk.Eof(), "c"])).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), ['a']), ((1,), ['b'])]
     """
 
     rereadable: ClassVar[bool] = True

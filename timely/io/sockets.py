@@ -43,6 +43,17 @@ class Socket:
     An epoch is `epoch_lines` lines or `epoch_seconds` seconds of `clock`. Lines are text in `encoding`, or
     bytes if that is None. The lines cannot be read again: `seek` to anywhere but where it stands raises
     SourceError, so recovery needs a region that logs them.
+
+    >>> import socket, threading
+    >>> server = socket.create_server(("127.0.0.1", 0))
+    >>> def serve():
+    ...     with server, server.accept()[0] as connection:
+    ...         connection.sendall(b"to be\\nor not\\n")
+    >>> threading.Thread(target=serve).start()
+    >>> flow = falkirk.Dataflow()
+    >>> lines = flow.source("lines", falkirk.Socket("127.0.0.1", server.getsockname()[1], epoch_lines=1)).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), ['to be']), ((1,), ['or not'])]
     """
 
     rereadable: ClassVar[bool] = False
@@ -92,6 +103,17 @@ class Listen:
     A connection that breaks, ends within a line, or sends a line that is too long or not in the encoding is over: its
     lines before that count, what came of the next is dropped, and a note on standard error says so. Of more than
     `most_open` callers at a time the rest wait until one has gone.
+
+    >>> import socket, threading
+    >>> calls = falkirk.Listen(0, connections=1, epoch_lines=10)
+    >>> def call():
+    ...     with socket.create_connection(calls.address) as connection:
+    ...         connection.sendall(b"hello\\n")
+    >>> flow = falkirk.Dataflow()
+    >>> lines = flow.source("calls", calls).inspect(print).capture("out")
+    >>> threading.Timer(0.1, call).start()
+    >>> result = falkirk.run(flow)
+    hello
     """
 
     rereadable: ClassVar[bool] = False

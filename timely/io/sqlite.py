@@ -43,6 +43,13 @@ class SqliteSink:
     deterministic or not, while the number of workers stays the same. An epoch is held in memory until it is
     committed. One worker writes in WAL mode, which does not block readers; several do only where the SQLite
     library is sound for that, and take turns by a rollback journal elsewhere.
+
+    >>> import sqlite3
+    >>> flow = falkirk.Dataflow()
+    >>> flow.source("items", falkirk.Iterable([("a", 1), ("b", 2)])).to(falkirk.SqliteSink("db", "counts", ["word", "n"]))
+    >>> result = falkirk.run(flow)
+    >>> sqlite3.connect("db").execute("select word, n from counts order by word").fetchall()
+    [('a', 1), ('b', 2)]
     """
 
     exactly_once: ClassVar[bool] = True

@@ -19,7 +19,23 @@ from timely.time import Frontier, Time, leq, visible
 
 
 class Operator:
-    """One operator on one worker. All state that outlives an event belongs in `state`."""
+    """One operator on one worker. All state that outlives an event belongs in `state`.
+
+    >>> class Latest(falkirk.Operator):
+    ...     # The greatest number so far, whenever it rises.
+    ...     def __init__(self):
+    ...         self.state = falkirk.KeyedState()
+    ...     def on_batch(self, ctx, port, time, batch):
+    ...         best = self.state.read(time).get("best")
+    ...         if best is None or max(batch) > best:
+    ...             self.state.write(time, {"best": max(batch)})
+    ...             ctx.send([max(batch)])
+    >>> flow = falkirk.Dataflow()
+    >>> numbers = flow.source("numbers", falkirk.Iterable([3, 2, 5], epoch_every=1))
+    >>> seen = numbers.unary("latest", Latest).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [3]), ((2,), [5])]
+    """
 
     state: State | None = None
     transient: Collection[str] = ()
@@ -89,6 +105,24 @@ class Capability:
     """The right to send at `time`, kept beyond the event that gave it; until dropped it holds every frontier downstream.
 
     Use it in an event at its own time: typically a notification that was asked for with it.
+
+    >>> class Batched(falkirk.Operator):
+    ...     # Two batches of a time as one: what came is sent with a capability that was kept.
+    ...     def __init__(self):
+    ...         self.held = None
+    ...     def on_batch(self, ctx, port, time, batch):
+    ...         if self.held is None:
+    ...             self.held = (ctx.retain(), batch)
+    ...         else:
+    ...             capability, first = self.held
+    ...             capability.send(first + batch)
+    ...             capability.drop()
+    ...             self.held = None
+    >>> flow = falkirk.Dataflow()
+    >>> items = flow.source("items", falkirk.Iterable([1, 2], batch=1))
+    >>> seen = items.unary("batched", Batched, holds=True).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), [1, 2])]
     """
 
     __slots__ = ("_ctx", "_own", "_who", "time")
@@ -158,7 +192,17 @@ class Capability:
 
 
 class Context:
-    """An operator's window on the engine. `time` is the time of the event that is being handled."""
+    """An operator's window on the engine. `time` is the time of the event that is being handled.
+
+    >>> class Later(falkirk.Operator):
+    ...     # Each record an epoch later.
+    ...     def on_batch(self, ctx, port, time, batch):
+    ...         ctx.send_at((time[0] + 1,), batch)
+    >>> flow = falkirk.Dataflow()
+    >>> seen = flow.source("items", falkirk.Iterable(["a"])).unary("later", Later, stateful=False).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((1,), ['a'])]
+    """
 
     __slots__ = ("engine", "name", "op", "out", "pending", "site", "time", "worker", "workers")
 

@@ -30,7 +30,11 @@ PIPELINE = Channel()
 
 @dataclass(frozen=True, slots=True)
 class Broadcast(Channel):
-    """Every batch goes to every worker."""
+    """Every batch goes to every worker.
+
+    >>> falkirk.Broadcast().describe()
+    'broadcast'
+    """
 
     def describe(self) -> str:
         return "broadcast"
@@ -43,6 +47,16 @@ class Exchange(Channel):
     Give `key` for records (None: the first field of a pair), `columns` for columns. `prepare` brings a batch into the
     form that the key applies to; `combine` aggregates a batch before it travels. Both run only where there are several
     workers, and then on every batch: what stays on its worker is combined as well.
+
+    >>> class Seen(falkirk.Operator):
+    ...     # The words that this worker owns: equal words meet at one worker.
+    ...     def on_batch(self, ctx, port, time, batch):
+    ...         ctx.send(sorted(batch))
+    >>> flow = falkirk.Dataflow()
+    >>> words = flow.source("words", falkirk.Iterable(["b", "a"]))
+    >>> seen = words.unary("seen", Seen, falkirk.Exchange(key=lambda word: word), stateful=False).capture("out")
+    >>> falkirk.run(flow).captured("out")
+    [((0,), ['a', 'b'])]
     """
 
     key: Callable[[Any], Any] | None = None

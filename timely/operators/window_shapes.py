@@ -33,7 +33,11 @@ _AWARE_ORIGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The times from `start` up to `end`, which is outside."""
+    """The times from `start` up to `end`, which is outside.
+
+    >>> falkirk.Window(0, 10)
+    Window(start=0, end=10)
+    """
 
     start: Any
     end: Any
@@ -96,7 +100,14 @@ def _origin(at: dt.datetime) -> dt.datetime:
 
 @dataclass(frozen=True, slots=True)
 class Tumbling:
-    """Windows of `length`, one after the other: every time is in one."""
+    """Windows of `length`, one after the other: every time is in one.
+
+    >>> flow = falkirk.Dataflow()
+    >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)])).keyed()
+    >>> result = clicks.window(falkirk.Tumbling(10), time=lambda at: at).count().capture("out")
+    >>> sorted((w.start, w.end, n) for _, batch in falkirk.run(flow).captured("out") for (_, w), n in batch)
+    [(0, 10, 2), (10, 20, 1)]
+    """
 
     length: Any
 
@@ -114,7 +125,14 @@ class Tumbling:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows of `length` that begin every `every` <= `length`: each time is in about `length / every` of them."""
+    """Windows of `length` that begin every `every` <= `length`: each time is in about `length / every` of them.
+
+    >>> flow = falkirk.Dataflow()
+    >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)])).keyed()
+    >>> result = clicks.window(falkirk.Sliding(10, every=5), time=lambda at: at).count().capture("out")
+    >>> sorted((w.start, w.end, n) for _, batch in falkirk.run(flow).captured("out") for (_, w), n in batch)
+    [(-5, 5, 2), (0, 10, 2), (5, 15, 1), (10, 20, 1)]
+    """
 
     length: Any
     every: Any
@@ -145,6 +163,12 @@ class Session:
     """Windows of activity, for each key: records closer than `gap` belong together, a silence of `gap` ends a session.
 
     A session reaches from its first record to `gap` after its last one.
+
+    >>> flow = falkirk.Dataflow()
+    >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)])).keyed()
+    >>> result = clicks.window(falkirk.SessionWindow(5), time=lambda at: at).count().capture("out")
+    >>> sorted((w.start, w.end, n) for _, batch in falkirk.run(flow).captured("out") for (_, w), n in batch)
+    [(1, 9, 2), (12, 17, 1)]
     """
 
     gap: Any
@@ -168,7 +192,14 @@ def _behind(at: Any, watermark: Any) -> Lag:
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """Windows of `n` whole epochs, aligned to epoch 0; 1 is each epoch by itself. No record is late for its epoch."""
+    """Windows of `n` whole epochs, aligned to epoch 0; 1 is each epoch by itself. No record is late for its epoch.
+
+    >>> flow = falkirk.Dataflow()
+    >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("ann", 4), ("ann", 12)], epoch_every=1)).keyed()
+    >>> result = clicks.window(falkirk.Epochs(2)).sum().capture("out")
+    >>> sorted((w.start, w.end, n) for _, batch in falkirk.run(flow).captured("out") for (_, w), n in batch)
+    [(0, 2, 5), (2, 4, 12)]
+    """
 
     n: int = 1
 

@@ -9,8 +9,8 @@ Places are the few points of the graph that can hold something between turns of 
 operators with pending notifications or capabilities (`timely.dataflow.plan` contracts the rest away). *Watches* are where
 frontiers are read: inputs of operators that ask for notifications, probes, sinks.
 
->>> line = Topology(depths=[1, 1], ranks=[(0,), (1,)],
-...                 arcs=[Arc(0, 1, Summary.identity(1))], watches=[[(1, Summary.identity(1))]])
+>>> line = ProgressGraph(depths=[1, 1], ranks=[(0,), (1,)],
+...                      arcs=[Arc(0, 1, Summary.identity(1))], watches=[[(1, Summary.identity(1))]])
 >>> tracker = Tracker(line)
 >>> tracker.update(0, (5,), +1)
 >>> tracker.propagate()

@@ -173,13 +173,12 @@ class KeyedState(Scopes[_Keyed]):
 
     Runs hold (shard, key, value) records, and (shard, key) where a key was removed.
 
-    >>> state = KeyedState()
+    >>> state = falkirk.KeyedState()
     >>> state.write((0,), {"a": 1})
     >>> state.write((1,), {"a": 2, "b": 5})
     >>> dict(state.read((1,)))
     {'a': 2, 'b': 5}
-    >>> from timely.time import Frontier
-    >>> state.keep(Frontier.before([(1,)]))
+    >>> state.keep(falkirk.Frontier.before([(1,)]))
     >>> dict(state.read((1,)))
     {'a': 1}
     """

@@ -10,7 +10,16 @@ from timely.time import Frontier
 
 
 class Parts:
-    """The states of one operator. A run carries the number of the state that it belongs to."""
+    """The states of one operator. A run carries the number of the state that it belongs to.
+
+    >>> counts, names = falkirk.KeyedState(), falkirk.TimedBatches()
+    >>> both = falkirk.Parts(counts, names)
+    >>> counts.write((0,), {"a": 1})
+    >>> runs = both.snapshot(falkirk.Frontier.before([(1,)]), falkirk.Frontier.empty(1))
+    >>> both.restore(runs)
+    >>> dict(counts.read((0,)))
+    {'a': 1}
+    """
 
     def __init__(self, *parts: State) -> None:
         self.parts = parts

@@ -16,6 +16,12 @@ class TimedValues:
 
     A time is in a frontier that is saved or kept only while its notification is outstanding, so a snapshot at a
     completed frontier is empty: the operator is stateless between times.
+
+    >>> sums = falkirk.TimedValues()
+    >>> sums.at((0,))["a"] = 1
+    >>> sums.at((0,))["a"] += 2
+    >>> sums.pop((0,))
+    {'a': 3}
     """
 
     transient = True
@@ -67,7 +73,16 @@ class TimedValues:
 
 
 class TimedBatches:
-    """Time → the batches that arrived at it, as they came. Each is a run; a run's keys are the operator's to know."""
+    """Time → the batches that arrived at it, as they came. Each is a run; a run's keys are the operator's to know.
+
+    >>> waiting = falkirk.TimedBatches()
+    >>> waiting.add((0,), [1, 2])
+    [[1, 2]]
+    >>> waiting.add((0,), [3])
+    [[1, 2], [3]]
+    >>> waiting.pop((0,))
+    [[1, 2], [3]]
+    """
 
     transient = True
 

@@ -29,7 +29,7 @@ class Frontier:
     Make one with `top`, `empty`, `before` or `lexicographic`; the plain constructor trusts that its antichain
     is minimal and sorted. Equal sets are equal objects and hash alike.
 
-    >>> f = Frontier.before([(1, 3), (2, 0)])
+    >>> f = falkirk.Frontier.before([(1, 3), (2, 0)])
     >>> (1, 2) in f, (1, 3) in f, (0, 99) in f, (2, 0) in f
     (True, False, True, False)
     """

@@ -47,6 +47,12 @@ def register(cls: type[T], encode: Callable[[T], Any], decode: Callable[[Any], T
 
     Raises:
         CodecError: if the codec carries `cls` already by itself, or another class has this name.
+
+    >>> from dataclasses import dataclass
+    >>> class Point:
+    ...     def __init__(self, x, y):
+    ...         self.x, self.y = x, y
+    >>> falkirk.register(Point, encode=lambda p: (p.x, p.y), decode=lambda pair: Point(*pair), name="point")
     """
     name = name or class_name(cls)
     if cls in records.BUILT_IN:
