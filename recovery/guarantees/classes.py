@@ -33,11 +33,22 @@ class OperatorClass(IntEnum):
     """The records that it gives follow from all that it was given, in whatever epochs."""
 
 
-_BY_RECORD = {"exchange", "broadcast", "ones", "values", "to_records", "to_columns", "inspect", "key_by"}
+_BY_RECORD = {
+    "exchange",
+    "broadcast",
+    "ones",
+    "values",
+    "to_records",
+    "to_columns",
+    "inspect",
+    "key_by",
+    "mark",
+    "drop",
+}
 """Kinds of stages that handle each record by itself, although they have no function of one record."""
 
-_SAME_KEYS = {"exchange", "broadcast", "inspect", "map_values"}
-"""Kinds of stages behind which a pair has the key that it had before."""
+_SAME_KEYS = {"exchange", "broadcast", "inspect", "map_values", "drop"}
+"""Kinds of stages behind which a pair, or a row, has the key that it had before."""
 
 
 def class_of(node: Node) -> OperatorClass:
@@ -84,7 +95,9 @@ def _class_of_operator(node: Node, operator: Operator) -> OperatorClass:
         return OperatorClass.REPEATABLE
     if node.scope.depth > 1 or not _runs_on(operator):
         return OperatorClass.DETERMINISTIC  # its state ends with the epoch, or with each time
-    if isinstance(operator, Distinct | KeyedJoin) or (isinstance(operator, ColumnJoin) and operator.how == "inner"):
+    if isinstance(operator, Distinct | KeyedJoin) or (
+        isinstance(operator, ColumnJoin) and operator.how in ("inner", "semi")
+    ):
         return OperatorClass.REPEATABLE
     if isinstance(operator, Reduce | ColumnAggregate):
         return OperatorClass.CONVERGENT_CAPABLE

@@ -5,7 +5,7 @@ A batch is a Polars frame or an Arrow table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,8 @@ class Columns(Wire):
         try:
             plan(pl.LazyFrame())
         except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-            raise GraphError(f"{user_site()}: {kind} takes Polars expressions or names of columns: {error}") from error
+            why = str(error).partition("\n")[0]
+            raise GraphError(f"{user_site()}: {kind} takes Polars expressions or names of columns: {why}") from error
         return self._stage(kind, name, lambda batch: plan(as_polars(batch)), plan=plan, fills=fills)
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
@@ -90,11 +91,43 @@ class Columns(Wire):
             raise GraphError(f"{user_site()}: exchange of columns takes names of columns, not {by!r}")
         return self._stage("exchange", name, columns_of, channel=Exchange(columns=by, prepare=columns_of))
 
-    def group_by(self, *keys: str) -> GroupBy:
-        """Group by columns; say what of with `agg`."""
-        if not keys or not all(isinstance(key, str) for key in keys):
-            raise GraphError(f"{user_site()}: group_by takes names of columns, not {keys!r}")
-        return GroupBy(self, keys)
+    def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
+        """Group by columns, or by expressions of a column each; say what of with `agg`."""
+        names: list[str] = []
+        made: list[pl.Expr] = []
+        for key in (*keys, *(_named(expr, name, "group_by") for name, expr in named.items())):
+            if not isinstance(key, str | pl.Expr):
+                raise GraphError(f"{user_site()}: group_by takes names of columns and Polars expressions, not {key!r}")
+            names.append(key if isinstance(key, str) else _output_of(key, "group_by"))
+            made += [key] if isinstance(key, pl.Expr) else []
+        if not names:
+            raise GraphError(
+                f"{user_site()}: group_by takes names of columns; for totals of all rows say agg(...) without it"
+            )
+        return GroupBy(self, tuple(names), tuple(made))
+
+    def agg(
+        self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
+    ) -> Columns:
+        """Aggregate all rows: one row when the totals change, or (over="time") one a time. See `GroupBy.agg`."""
+        totals = GroupBy(self._marked(), (_ALL,)).agg(*exprs, over=over, name=name, **aggregates)
+        return totals._plan("drop", None, lambda frame: frame.select(pl.all().exclude(_ALL)))
+
+    def distinct(self, *columns: str, over: Over = "scope", name: str | None = None) -> Columns:
+        """Each combination of values of `columns` once: once in a scope (the default: ever, in the root scope), or once a time.
+
+        What comes out has these columns and no others.
+        """
+        if not columns or not all(isinstance(column, str) for column in columns):
+            raise GraphError(f"{user_site()}: distinct of columns takes names of columns, not {columns!r}")
+        check_over(over, "distinct")
+        once = Aggregate("max", _ALL)  # never changes, so a running total tells of new keys alone
+        found = GroupBy(self._marked(), columns)._aggregate("distinct", {_ALL: once}, over, name)
+        return found._plan("drop", None, lambda frame: frame.select(columns))
+
+    def _marked(self) -> Columns:
+        """With a column that is the same in all rows."""
+        return self._plan("mark", None, lambda frame: frame.with_columns(pl.lit(0, pl.Int8).alias(_ALL)))
 
     def join(
         self,
@@ -107,9 +140,11 @@ class Columns(Wire):
     ) -> Columns:
         """Join with `other` on equal columns `on`: with all rows so far (over="scope"), or within each time (over="time").
 
-        how="inner": every pair once, at the later of its two times. how="left" (over="time" only): also the rows without a
-        match, with nulls. how="lookup" (over="scope" only): every row of this stream once, at its own time, with the rows of
-        `other` that are there when that time is complete, or with nulls; rows of `other` that come later do not reach it.
+        how="inner": every pair once, at the later of its two times. how="semi": every row of this stream that has a match,
+        once, at its own time or, later, at that of its first match. how="left" and how="anti" (over="time" only): also the rows
+        without a match, with nulls; these alone. how="lookup" (over="scope" only): every row of this stream once, at its own
+        time, with the rows of `other` that are there when that time is complete, or with nulls; rows of `other` that come later
+        do not reach it.
 
         `right` names the columns and types of `other` for rows that come before any of it. Null keys match nothing.
         """
@@ -148,12 +183,17 @@ class Columns(Wire):
         return view(self._stage("key_by", name, pairs), Keyed)
 
 
+_ALL = "all()"
+"""A column that is the same in all rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupBy:
-    """Columns grouped by key columns."""
+    """Columns grouped by key columns, of which those in `made` are computed."""
 
     columns: Columns
     keys: tuple[str, ...]
+    made: tuple[pl.Expr, ...] = ()
 
     def agg(
         self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
@@ -167,7 +207,7 @@ class GroupBy:
         check_over(over, "agg")
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:
-            column = _output_of(expr)
+            column = _output_of(expr, "agg")
             if column in named:
                 raise GraphError(f"{user_site()}: agg computes {column!r} twice; give one of them another name")
             named[column] = expr
@@ -183,22 +223,49 @@ class GroupBy:
                     f"{user_site()}: agg({key}=...): a running total cannot be kept for a Polars expression; say "
                     "over='time' for one result a time, or use agg.count/sum/min/max/mean"
                 )
+        return self._aggregate("aggregate", named, over, name)
+
+    def _aggregate(self, kind: str, named: Mapping[str, Aggregate | pl.Expr], over: Over, name: str | None) -> Columns:
+        keys, columns = self.keys, self.columns
+        check_aggregate(keys, named)
+        if self.made:
+            replaced = {expr.meta.output_name() for expr in self.made} & _read_by(named.values())
+            if replaced:
+                column = min(replaced)
+                raise GraphError(
+                    f"{user_site()}: group_by makes a key {column!r}, and agg reads the column of that name; give the key "
+                    f'another name: (...).alias("{column}_key")'
+                )
+            made = self.made
+            columns = columns._plan("with_columns", None, lambda frame: frame.with_columns(made))
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
-        combine = PreAggregate(self.keys, plain).apply if len(plain) == len(named) else None
-        columns = self.columns
-        check_aggregate(self.keys, named)
+        combine = PreAggregate(keys, plain).apply if len(plain) == len(named) else None
         node = columns._attach(
-            "aggregate",
+            kind,
             name,
-            Exchange(columns=self.keys, prepare=columns_of, combine=combine),
-            factory=lambda: column_aggregate(self.keys, named, over, combined=combine is not None),
+            Exchange(columns=keys, prepare=columns_of, combine=combine),
+            factory=lambda: column_aggregate(keys, named, over, combined=combine is not None),
             notifies=True,
             stateful=True,
         )
         return columns._of(node)
 
 
-def _output_of(expr: Any) -> str:
+def _read_by(aggregates: Iterable[Aggregate | pl.Expr]) -> set[str]:
+    """The columns that aggregates read, as far as can be told."""
+    found: set[str] = set()
+    for item in aggregates:
+        found |= {str(item.column)} if isinstance(item, Aggregate) else set(item.meta.root_names())
+    return found
+
+
+def _named(expr: Any, name: str, verb: str) -> pl.Expr:
+    if not isinstance(expr, pl.Expr):
+        raise GraphError(f"{user_site()}: {verb}({name}=...) takes a Polars expression, not {expr!r}")
+    return expr.alias(name)
+
+
+def _output_of(expr: Any, verb: str) -> str:
     """The column that a Polars expression makes."""
     if isinstance(expr, Aggregate):
         of = "" if expr.column is None else repr(expr.column)
@@ -206,11 +273,11 @@ def _output_of(expr: Any) -> str:
             f"{user_site()}: agg.{expr.kind}({of}) needs a name for its column: agg({expr.column or 'n'}=agg.{expr.kind}({of}))"
         )
     if not isinstance(expr, pl.Expr):
-        raise GraphError(f"{user_site()}: agg takes Polars expressions, or name=agg.count(), ..., not {expr!r}")
+        raise GraphError(f"{user_site()}: {verb} takes Polars expressions, or name=agg.count(), ..., not {expr!r}")
     try:
         return expr.meta.output_name()
     except pl.exceptions.PolarsError as error:
-        raise GraphError(f"{user_site()}: agg needs expressions of one column each: {error}") from error
+        raise GraphError(f"{user_site()}: {verb} needs expressions of one column each: {error}") from error
 
 
 def _kept(exprs: tuple[Any, ...]) -> tuple[Any, ...]:

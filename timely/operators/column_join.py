@@ -1,13 +1,16 @@
 """Equi-joins of two streams of columns, per time or running.
 
-Per time, the rows of one time meet the rows of the same time: "inner", or "left" with nulls for left rows without a match.
+Per time, the rows of one time meet the rows of the same time: "inner", "left" with nulls for left rows without a match, "semi"
+for left rows that have one, without the right columns, and "anti" for those that have none.
 Running, rows are kept along the innermost coordinate:
 
 - inner: every pair of a left and a right row comes out once, at the time of the later of the two. With dL and dR new at
   a time, L before it and R up to it, that is dL ⋈ R and L ⋈ dR.
+- semi: every left row that has a match comes out once, at its own time or, later, at that of its first match: dL ⋉ R, and of
+  L those that match a key in dR which R had not before. Of the right side only keys are kept, each once.
 - lookup: every left row comes out at its own time, with all right rows known when that time is complete, or with nulls.
-  Right rows that come later do not reach it. A running left join would have to take back the nulls then, and streams of
-  columns have no way to say so: it is refused.
+  Right rows that come later do not reach it. A running left or anti join would have to take back rows then, and streams of
+  columns have no way to say so: they are refused.
 
 Null keys match nothing; NaN matches NaN. Rows come out in the order of the left input, so that a replay gives the same batch.
 """
@@ -15,7 +18,7 @@ Null keys match nothing; NaN matches NaN. Rows come out in the order of the left
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import polars as pl
 
@@ -29,16 +32,18 @@ from timely.time import Time, visible
 LEFT, RIGHT = 0, 1
 
 
-How = Literal["inner", "left", "lookup"]
+How = Literal["inner", "left", "semi", "anti", "lookup"]
 
 
 def check_join(how: str, running: bool) -> None:
     """Refuse a kind of join that there is not, or that could not keep what it says."""
-    if how not in ("inner", "left", "lookup"):
-        raise GraphError(f"{user_site()}: join has how='inner', how='left' and how='lookup', not {how!r}")
-    if how == "left" and running:
+    if how not in get_args(How):
+        kinds = ", ".join(f"how={known!r}" for known in get_args(How))
+        raise GraphError(f"{user_site()}: join has {kinds}, not {how!r}")
+    if how in ("left", "anti") and running:
+        kind, rows = ("a left", "its nulls") if how == "left" else ("an anti", "rows")
         raise GraphError(
-            f"{user_site()}: a left join that runs on would have to take back its nulls when a match comes later; say "
+            f"{user_site()}: {kind} join that runs on would have to take back {rows} when a match comes later; say "
             "over='time' to join within each time, or how='lookup' for every left row with what is known at its time"
         )
     if how == "lookup" and not running:
@@ -50,7 +55,7 @@ class ColumnJoin(Operator):
 
     Args:
         on: key columns, of the same names and types on both sides. Both inputs must be exchanged by them.
-        how: "inner", "left" (per time) or "lookup" (running).
+        how: "inner", "semi", "left" or "anti" (per time), or "lookup" (running).
         over: "time" or "scope" (running).
         right: columns and types of the right input, for "left" and "lookup": without them, left rows that come before any
             right row cannot be given its columns, and are an error.
@@ -108,6 +113,8 @@ class ColumnJoin(Operator):
         if self._kept is None:
             return [] if new_left is None else self._join(new_left, new_right)
         left, right = self._kept
+        if self.how == "semi":
+            return self._meet_once(time, new_left, new_right)
         if new_right is not None:
             right.append(time, new_right)
         found: list[Batch] = []
@@ -121,7 +128,30 @@ class ColumnJoin(Operator):
                 left.append(time, new_left)
         return found
 
+    def _meet_once(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[Batch]:
+        """The left rows that have their first match at `time`."""
+        assert self._kept is not None
+        left, right = self._kept
+        found: list[Batch] = []
+        if new_right is not None:
+            keys = new_right.select(self._on).drop_nulls().unique(maintain_order=True)
+            known = _whole(right.tables(time))
+            new_keys = keys if known is None else keys.join(known, on=self._on, how="anti")
+            before = _whole(left.tables(time))
+            if len(new_keys):
+                found += [] if before is None else self._join(before, new_keys)
+                right.append(time, new_keys)
+        if new_left is not None:
+            found += self._join(new_left, _whole(right.tables(time)))
+            left.append(time, new_left)
+        return found
+
     def _join(self, left: pl.DataFrame, right: pl.DataFrame | None) -> list[Batch]:
+        if self.how in ("semi", "anti"):
+            if right is None:
+                return [left] if self.how == "anti" else []
+            some = left.join(right, on=self._on, how=self.how)  # in the order of the left side, as Polars promises
+            return [some] if len(some) else []
         if right is None:
             if self.how == "inner":
                 return []

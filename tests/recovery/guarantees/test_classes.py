@@ -78,8 +78,12 @@ COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
     "group_by over time": (DETERMINISTIC, lambda s: s.group_by("a").agg(n=agg.count(), over="time")),
     "join": (REPEATABLE, lambda s: s.join(s, on="a")),
     "join over time": (DETERMINISTIC, lambda s: s.join(s, on="a", over="time")),
+    "join as semi": (REPEATABLE, lambda s: s.join(s, on="a", how="semi")),
+    "group_by an expression": (CONVERGENT, lambda s: s.group_by(pl.col("a") % 2).agg(n=agg.count())),
     "join as lookup": (DETERMINISTIC, lambda s: s.join(s, on="a", how="lookup", right={"a": pl.Int64})),
     "branch": (DETERMINISTIC, lambda s: s.branch(pl.col("a") > 0)[0]),
+    "agg": (REPEATABLE, lambda s: s.agg(n=agg.count())),
+    "distinct": (REPEATABLE, lambda s: s.distinct("a")),
 }
 WIRE: dict[str, tuple[OperatorClass, Verb]] = {
     "map_batches": (DETERMINISTIC, lambda s: s.map_batches(sorted)),
@@ -119,6 +123,6 @@ def test_every_verb_is_in_the_table(kind: type[Wire], table: dict[str, object]) 
 
 
 def test_what_groups_and_windows_can_be_asked_for_is_known() -> None:
-    assert {name for name in vars(GroupBy) if not name.startswith("_")} == {"columns", "keys", "agg"}
+    assert {name for name in vars(GroupBy) if not name.startswith("_")} == {"columns", "keys", "made", "agg"}
     verbs = {name for name in vars(Windowed) if not name.startswith("_")}
     assert verbs == {"late", "count", "sum", "min", "max", "reduce", "fold", "collect"}

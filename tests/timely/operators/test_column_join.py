@@ -41,7 +41,7 @@ def rows(sent: list[Any]) -> list[Any]:
 
 
 @settings(max_examples=40)
-@given(sides, sides, st.sampled_from(["inner", "left"]))
+@given(sides, sides, st.sampled_from(["inner", "left", "semi", "anti"]))
 def test_per_time_join_equals_polars_at_each_time(l_side: Any, r_side: Any, how: Any) -> None:
     left, right = frames(l_side, "l"), frames(r_side, "r")
     sent = feed(ColumnJoin(["k"], how, "time", right=RIGHT), events(left, right))
@@ -68,6 +68,17 @@ def test_running_inner_join_gives_each_pair_once_at_its_later_time(l_side: Any, 
 
 
 @settings(max_examples=40)
+@given(sides, sides, st.booleans())
+def test_a_running_semi_join_gives_each_row_once_at_its_first_match(l_side: Any, r_side: Any, merge: bool) -> None:
+    left, right = frames(l_side, "l"), frames(r_side, "r")
+    sent = feed(ColumnJoin(["k"], "semi", "scope"), events(left, right), compact=merge)
+    first = {k: min(t for t, f in enumerate(right) if k in f["k"]) for f in right for k in f["k"] if k is not None}
+    assert sorted((t[0], *row) for t, f in sent for row in f.iter_rows()) == sorted(
+        (max(t, first[k]), k, n) for t, f in enumerate(left) for k, n in f.iter_rows() if k in first
+    )
+
+
+@settings(max_examples=40)
 @given(sides, sides)
 def test_a_lookup_sees_what_is_known_at_its_time(l_side: Any, r_side: Any) -> None:
     left, right = frames(l_side, "l"), frames(r_side, "r")
@@ -79,10 +90,10 @@ def test_a_lookup_sees_what_is_known_at_its_time(l_side: Any, r_side: Any) -> No
 
 
 @settings(max_examples=40)
-@given(sides, sides, st.integers(0, 4))
-def test_rollback_and_restore_go_on_as_if_nothing_had_happened(l_side: Any, r_side: Any, cut: int) -> None:
+@given(sides, sides, st.integers(0, 4), st.sampled_from(["inner", "semi"]))
+def test_rollback_and_restore_go_on_as_if_nothing_had_happened(l_side: Any, r_side: Any, cut: int, how: Any) -> None:
     every = events(frames(l_side, "l"), frames(r_side, "r"))
-    first, second = ColumnJoin(["k"], over="scope"), ColumnJoin(["k"], over="scope")
+    first, second = ColumnJoin(["k"], how, over="scope"), ColumnJoin(["k"], how, over="scope")
     wanted = feed(first, every, compact=False)
     f = Frontier.before([(cut,)])
     assert first.state is not None
@@ -137,7 +148,8 @@ def test_no_way_to_say_a_join_gives_another_answer() -> None:
     for build, why in (
         (lambda: left.join(right, on="k", how="left"), "take back its nulls"),
         (lambda: left.join(right, on="k", how="lookup", over="time"), "within a time it is how='left'"),
-        (lambda: left.join(right, on="k", how="anti"), "has how='inner', how='left' and how='lookup', not 'anti'"),  # type: ignore[arg-type]
+        (lambda: left.join(right, on="k", how="anti"), "an anti join that runs on would have to take back rows"),
+        (lambda: left.join(right, on="k", how="full"), "how='lookup', not 'full'"),  # type: ignore[arg-type]
         (lambda: left.join(right, on=[]), "takes names of columns"),
     ):
         with pytest.raises(GraphError, match=rf"test_column_join\.py:\d+: .*{why}"):

@@ -1,0 +1,118 @@
+"""Verbs over columns on random rows, in random batches, epochs and orders, on some workers: against Polars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.memory import Cluster
+from timely.data.batch import as_polars
+from timely.dataflow.columns import Columns
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError
+from timely.operators import agg
+
+SCHEMA = {"k": pl.String, "n": pl.Int64}
+rows = st.lists(st.tuples(st.none() | st.sampled_from("abc"), st.none() | st.integers(-4, 9)), max_size=6)
+epochs = st.lists(rows, min_size=1, max_size=4)
+some = settings(max_examples=settings.default.max_examples // 5)
+
+
+def frame(data: list[Any]) -> pl.DataFrame:
+    return pl.DataFrame(data, SCHEMA, orient="row")
+
+
+def run(build: Callable[[Columns], Columns], fed: list[list[Any]], workers: int, seed: int) -> list[list[Any]]:
+    """The rows that come out at each epoch."""
+    flow = Dataflow()
+    out = build(flow.input("in").to_columns()).capture()
+    cluster = Cluster(flow, workers, seed)
+    for epoch, data in enumerate(fed):
+        for worker, session in enumerate(cluster.sessions):
+            for row in data[worker::workers]:
+                session.input("in").send(frame([row]))
+            session.input("in").advance_to(epoch + 1)
+        cluster.step()
+    for session in cluster.sessions:
+        session.input("in").close()
+    cluster.run()
+    found: list[list[Any]] = [[] for _ in fed]
+    for time, batch in cluster.captured(out):
+        found[time[0]] += as_polars(batch).rows()
+    return [sorted(each, key=str) for each in found]
+
+
+def changes(answers: list[pl.DataFrame]) -> list[list[Any]]:
+    """What a running verb says, whose whole answer after each epoch is known: the rows that were not in it before."""
+    told, before = [], set[Any]()
+    for answer in answers:
+        now = set(answer.rows())
+        told.append(sorted(now - before, key=str))
+        before = now
+    return told
+
+
+TOTALS: dict[str, Any] = {"rows": agg.count(), "total": agg.sum("n"), "least": agg.min("n")}
+IN_POLARS = [pl.len().cast(pl.Int64).alias("rows"), pl.col("n").sum().alias("total"), pl.col("n").min().alias("least")]
+parity = pl.col("n") % 2
+
+VERBS: dict[str, tuple[Callable[[Columns, Any], Columns], Callable[[pl.DataFrame], pl.DataFrame]]] = {
+    "agg": (
+        lambda s, over: s.agg(over=over, **TOTALS),
+        lambda f: f.select(IN_POLARS) if len(f) else f,
+    ),
+    "distinct": (lambda s, over: s.distinct("n", over=over), lambda f: f.select("n").unique()),
+    "distinct pairs": (lambda s, over: s.distinct("n", "k", over=over), lambda f: f.select("n", "k").unique()),
+    "keys made": (
+        lambda s, over: s.group_by("k", parity.alias("odd")).agg(over=over, **TOTALS),
+        lambda f: f.group_by("k", parity.alias("odd")).agg(IN_POLARS),
+    ),
+    "keys named": (
+        lambda s, over: s.group_by(first=pl.col("k").fill_null("z")).agg(over=over, **TOTALS),
+        lambda f: f.group_by(pl.col("k").fill_null("z").alias("first")).agg(IN_POLARS),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+@some
+@given(fed=epochs, over=st.sampled_from(["time", "scope"]), workers=st.integers(1, 3), seed=st.integers(0, 99))
+def test_a_verb_gives_what_polars_gives(name: str, fed: list[Any], over: Any, workers: int, seed: int) -> None:
+    build, oracle = VERBS[name]
+    found = run(lambda stream: build(stream, over), fed, workers, seed)
+    if over == "time":
+        assert found == [sorted(oracle(frame(data)).rows(), key=str) if data else [] for data in fed]
+    else:
+        so_far = [frame([row for data in fed[: at + 1] for row in data]) for at in range(len(fed))]
+        assert found == changes([oracle(each) if len(each) else each for each in so_far])
+
+
+def test_a_median_of_all_rows_of_a_time_is_one_row() -> None:
+    assert run(lambda s: s.agg(pl.col("n").median(), over="time"), [[("a", 1), ("b", 5)], [], [("a", 2)]], 2, 0) == [
+        [(3.0,)],
+        [],
+        [(2.0,)],
+    ]
+
+
+def test_what_cannot_be_meant_is_refused_at_the_call() -> None:
+    stream = Dataflow().input("in").to_columns()
+    for build, why in (
+        (lambda: stream.group_by((pl.col("n") % 2)).agg(total=agg.sum("n")), "a key 'n', and agg reads the column"),
+        (lambda: stream.group_by(pl.col("n") % 2).agg(pl.col("n").sum().alias("s"), over="time"), "a key 'n', and agg"),
+        (lambda: stream.group_by(3), "takes names of columns and Polars expressions, not 3"),  # type: ignore[arg-type]
+        (lambda: stream.group_by(odd="n"), r"group_by\(odd=...\) takes a Polars expression"),  # type: ignore[arg-type]
+        (lambda: stream.group_by(), "for totals of all rows say agg"),
+        (lambda: stream.group_by(pl.all()), "expressions of one column each"),
+        (lambda: stream.agg(), "agg needs something to compute"),
+        (lambda: stream.agg(m=pl.col("n").median()), "a running total cannot be kept"),
+        (lambda: stream.distinct(), "distinct of columns takes names of columns"),
+        (lambda: stream.distinct("n", over="day"), "over is 'time'"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(GraphError, match=rf"test_column_verbs\.py:\d+: .*{why}"):
+            build()
