@@ -5,7 +5,7 @@ VENV := .venv/bin
 PYTEST := $(VENV)/python -m pytest -n 2 --dist loadgroup
 SOURCES := $(wildcard timely recovery monitor runtime libraries falkirk tests examples bench)
 
-.PHONY: help demo test soak coverage mutation bench format lock clean distclean
+.PHONY: help demo test soak coverage mutation bench docs format lock clean distclean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -34,6 +34,9 @@ mutation: .venv/.dev ## which small mistakes in recovery no test notices (hours)
 
 bench: .venv/.run ## measure: make bench NAME=wordcount
 	@$(VENV)/falkirk bench $(NAME) $(ARGS)
+
+docs: .venv/.dev ## build the documents, with the reference, in build/docs
+	@$(VENV)/python -m sphinx -q -W --keep-going -b html docs build/docs && echo "build/docs/index.html"
 
 format: .venv/.dev ## put the sources into their usual form
 	@$(VENV)/ruff check --quiet --fix . ; $(VENV)/ruff format --quiet .

@@ -1,0 +1,31 @@
+"""The site of the documents: `make docs` builds it in build/docs, with the reference made from the docstrings."""
+
+import importlib.metadata
+
+project = "Falkirk"
+release = importlib.metadata.version("falkirk")
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinxcontrib.mermaid"]
+html_theme = "furo"
+html_title = f"Falkirk {release}"
+
+myst_fence_as_directive = ["mermaid"]
+myst_heading_anchors = 3
+suppress_warnings = ["myst.xref_missing"]  # links to sources, which are no pages
+
+default_role = "literal"
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+
+MADE_BY_VERBS = {"Stream", "Keyed", "Columns", "Result", "Context", "Capability", "Collection", "Groups", "Aggregate"}
+"""Classes of which users make no objects themselves: how they are made is not shown."""
+
+
+def setup(app):
+    def signature(app, what, name, value, options, arguments, returns):
+        if what == "class" and name.rpartition(".")[2] in MADE_BY_VERBS:
+            return "", None
+        return None
+
+    app.connect("autodoc-process-signature", signature)
