@@ -20,7 +20,16 @@ import falkirk
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("timely", "recovery", "monitor", "runtime", "libraries", "falkirk", "bench", "examples")
 LIBRARIES = ("agg", "differential", "graph", "lindi", "spark")
-VERBS = {"Dataflow", "Keyed", "Stream", "differential.Collection", "lindi.Groups", "lindi.Query", "lindi.Table"}
+VERBS = {
+    "Columns",
+    "Dataflow",
+    "Keyed",
+    "Stream",
+    "differential.Collection",
+    "lindi.Groups",
+    "lindi.Query",
+    "lindi.Table",
+}
 """Classes whose methods are what a user writes in a program: each has an example of its own."""
 
 ELSEWHERE = {
@@ -31,7 +40,6 @@ ELSEWHERE = {
     "Writer": "Sink has one",
     "agg.Aggregate": "what agg.sum and its siblings give",
     "agg.parts_of": "for libraries",
-    **{f"agg.{name}": "docs/tutorial.md" for name in ("count", "max", "mean", "min", "sum")},
     "END": "a number",
     "differential.Collection.probe": "Stream.probe",
     "lindi.Query.probe": "Stream.probe",

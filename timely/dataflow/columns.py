@@ -32,18 +32,45 @@ class Columns(Wire):
     """A stream of Polars frames or Arrow tables."""
 
     def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
-        """Polars' `select` on every batch."""
+        """Polars' `select` on every batch.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.select("shop", double=pl.col("price") * 2).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 6), ('s', 8), ('n', 10)], [('s', 12)]]
+        """
         chosen = _kept(exprs)
         fills = not any(map(_keeps_length, [*_flat(chosen), *named.values()]))
         return self._plan("select", name, lambda frame: frame.select(*chosen, **named), fills)
 
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
-        """Polars' `with_columns` on every batch."""
+        """Polars' `with_columns` on every batch.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.with_columns(double=pl.col("price") * 2).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 6), ('s', 4, 8), ('n', 5, 10)], [('s', 6, 12)]]
+        """
         chosen = _kept(exprs)
         return self._plan("with_columns", name, lambda frame: frame.with_columns(*chosen, **named))
 
     def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Columns:
-        """Polars' `filter` on every batch."""
+        """Polars' `filter` on every batch.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.filter(pl.col("price") > 4).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 5)], [('s', 6)]]
+        """
         chosen = _kept(predicates)
         return self._plan("filter", name, lambda frame: frame.filter(*chosen, **constraints))
 
@@ -57,7 +84,17 @@ class Columns(Wire):
         return self._stage(kind, name, lambda batch: plan(as_polars(batch)), plan=plan, fills=fills)
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
-        """Call `function(batch)` for every batch that passes; for looking, not for output."""
+        """Call `function(batch)` for every batch that passes; for looking, not for output.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.inspect(lambda batch: print(len(batch), "rows")).capture("out")
+        >>> result = falkirk.run(flow)
+        3 rows
+        1 rows
+        """
         check_callable(function, "inspect")
 
         def look(batch: Batch) -> Batch:
@@ -67,7 +104,18 @@ class Columns(Wire):
         return self._stage("inspect", name, look)
 
     def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
-        """Two streams: the rows for which `predicate` is true, and the others (false or null)."""
+        """Two streams: the rows for which `predicate` is true, and the others (false or null).
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> dear, cheap = sales.branch(pl.col("price") > 4)
+        >>> captures = dear.capture("dear"), cheap.capture("cheap")
+        >>> result = falkirk.run(flow)
+        >>> [pl.DataFrame(batch).rows() for _, batch in result.captured("dear")]
+        [[('n', 5)], [('s', 6)]]
+        """
         if not isinstance(predicate, pl.Expr):
             raise GraphError(f"{user_site()}: branch of columns takes a Polars expression, not {predicate!r}")
 
@@ -86,13 +134,31 @@ class Columns(Wire):
         return self._of(node, 0), self._of(node, 1)
 
     def exchange(self, *by: str, name: str | None = None) -> Columns:
-        """Bring the rows with equal values in the columns `by` to the same worker."""
+        """Bring the rows with equal values in the columns `by` to the same worker.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.exchange("shop").filter(shop="s").capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('s', 4)], [('s', 6)]]
+        """
         if not by or not all(isinstance(column, str) for column in by):
             raise GraphError(f"{user_site()}: exchange of columns takes names of columns, not {by!r}")
         return self._stage("exchange", name, columns_of, channel=Exchange(columns=by, prepare=columns_of))
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
-        """Group by columns, or by expressions of a column each; say what of with `agg`."""
+        """Group by columns, or by expressions of a column each; say what of with `agg`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.group_by("shop").agg(sold=falkirk.agg.sum("price"), over="scope").capture("out")
+        >>> [pl.DataFrame(batch).sort("shop").rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 8), ('s', 4)], [('s', 10)]]
+        """
         names: list[str] = []
         made: list[pl.Expr] = []
         for key in (*keys, *(_named(expr, name, "group_by") for name, expr in named.items())):
@@ -109,7 +175,16 @@ class Columns(Wire):
     def agg(
         self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
     ) -> Columns:
-        """Aggregate all rows: one row when the totals change, or (over="time") one a time. See `GroupBy.agg`."""
+        """Aggregate all rows: one row when the totals change, or (over="time") one a time. See `GroupBy.agg`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.agg(sold=falkirk.agg.sum("price"), over="time").capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(12,)], [(6,)]]
+        """
         totals = GroupBy(self._marked(), (_ALL,)).agg(*exprs, over=over, name=name, **aggregates)
         return totals._plan("drop", None, lambda frame: frame.select(pl.all().exclude(_ALL)))
 
@@ -117,6 +192,14 @@ class Columns(Wire):
         """Each combination of values of `columns` once: once in a scope (the default: ever, in the root scope), or once a time.
 
         What comes out has these columns and no others.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.distinct("shop").capture("out")
+        >>> [pl.DataFrame(batch).sort("shop").rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n',), ('s',)]]
         """
         if not columns or not all(isinstance(column, str) for column in columns):
             raise GraphError(f"{user_site()}: distinct of columns takes names of columns, not {columns!r}")
@@ -147,6 +230,15 @@ class Columns(Wire):
         do not reach it.
 
         `right` names the columns and types of `other` for rows that come before any of it. Null keys match nothing.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> names = flow.columns("names", falkirk.Batches([pl.DataFrame({"shop": ["n"], "name": ["north"]})]))
+        >>> seen = sales.join(names, on="shop").capture("out")
+        >>> [pl.DataFrame(batch).sort("price").rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 3, 'north'), ('n', 5, 'north')]]
         """
         self._same_scope(other, "join")
         check_join(how, check_over(over, "join"))
@@ -168,11 +260,29 @@ class Columns(Wire):
         return self._of(node)
 
     def to_records(self, name: str | None = None) -> Stream:
-        """The rows as records, each a dict."""
+        """The rows as records, each a dict.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.to_records().map(lambda row: row["price"]).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((0,), [3, 4, 5]), ((1,), [6])]
+        """
         return view(self._stage("to_records", name, records_of), Stream)
 
     def key_by(self, column: str, name: str | None = None) -> Keyed:
-        """Pairs (value of `column`, the row as a dict), ready for keyed verbs over records."""
+        """Pairs (value of `column`, the row as a dict), ready for keyed verbs over records.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.key_by("shop").count().capture("out")
+        >>> [(epoch, sorted(batch)) for (epoch,), batch in falkirk.run(flow).captured("out")]
+        [(0, [('n', 2), ('s', 1)]), (1, [('s', 2)])]
+        """
 
         def pairs(batch: Batch) -> Batch:
             rows = records_of(batch)

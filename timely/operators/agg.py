@@ -115,27 +115,72 @@ def _floats(column: pa.Array) -> Numbers:
 
 
 def count() -> Aggregate:
-    """Number of rows."""
+    """Number of rows.
+
+    >>> import polars as pl
+    >>> from falkirk import agg
+    >>> flow = falkirk.Dataflow()
+    >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})]))
+    >>> result = sales.group_by("shop").agg(x=agg.count(), over="time").to_records().capture("out")
+    >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
+    [('n', 2), ('s', 1)]
+    """
     return Aggregate("count")
 
 
 def sum(column: str) -> Aggregate:
-    """The sum of the values of `column`: numbers, decimals."""
+    """The sum of the values of `column`: numbers, decimals.
+
+    >>> import polars as pl
+    >>> from falkirk import agg
+    >>> flow = falkirk.Dataflow()
+    >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})]))
+    >>> result = sales.group_by("shop").agg(x=agg.sum("price"), over="time").to_records().capture("out")
+    >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
+    [('n', 8), ('s', 4)]
+    """
     return Aggregate("sum", column)
 
 
 def min(column: str) -> Aggregate:
-    """The least value of `column`: numbers, decimals, text, bytes, dates, times."""
+    """The least value of `column`: numbers, decimals, text, bytes, dates, times.
+
+    >>> import polars as pl
+    >>> from falkirk import agg
+    >>> flow = falkirk.Dataflow()
+    >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})]))
+    >>> result = sales.group_by("shop").agg(x=agg.min("price"), over="time").to_records().capture("out")
+    >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
+    [('n', 3), ('s', 4)]
+    """
     return Aggregate("min", column)
 
 
 def max(column: str) -> Aggregate:
-    """The greatest value of `column`: numbers, decimals, text, bytes, dates, times."""
+    """The greatest value of `column`: numbers, decimals, text, bytes, dates, times.
+
+    >>> import polars as pl
+    >>> from falkirk import agg
+    >>> flow = falkirk.Dataflow()
+    >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})]))
+    >>> result = sales.group_by("shop").agg(x=agg.max("price"), over="time").to_records().capture("out")
+    >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
+    [('n', 5), ('s', 4)]
+    """
     return Aggregate("max", column)
 
 
 def mean(column: str) -> Aggregate:
-    """The mean of the values of `column`, as a float."""
+    """The mean of the values of `column`, as a float.
+
+    >>> import polars as pl
+    >>> from falkirk import agg
+    >>> flow = falkirk.Dataflow()
+    >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]})]))
+    >>> result = sales.group_by("shop").agg(x=agg.mean("price"), over="time").to_records().capture("out")
+    >>> sorted((row["shop"], row["x"]) for _, batch in falkirk.run(flow).captured("out") for row in batch)
+    [('n', 4.0), ('s', 4.0)]
+    """
     return Aggregate("mean", column)
 
 
