@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from libraries import differential, graph, lindi, spark
-    from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
+    from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
     from runtime.inputs import Limits
     from runtime.job import Result
     from runtime.session import Session
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
 __all__ = [
     "END",
     "Abort",
+    "AtLeastOnce",
     "Batch",
     "Batches",
     "Broadcast",
@@ -136,6 +137,7 @@ __all__ = [
 _HOMES = {
     "END": "timely.time",
     "Abort": "timely.io",
+    "AtLeastOnce": "recovery.policies",
     "Batch": "recovery.policies",
     "Batches": "timely.io",
     "Broadcast": "timely.operators.channels",

@@ -19,7 +19,7 @@ from timely.dataflow.plan import compile_plan
 
 _WORDS = {
     Grade.PRECISE: "the output of a run in which nothing failed",
-    Grade.REPEATING: "epochs may come again, each with the same records",
+    Grade.REPEATING: "what comes again is what came before: an epoch, or behind AtLeastOnce records in a later one",
     Grade.CONVERGENT: "some comes again, perhaps otherwise; its last word is right",
     Grade.DIVERGENT: "nothing is missing, but parts of several executions may stand side by side",
     Grade.GAP: "records may be missing",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from recovery.policies import Eager, Ephemeral, Policy
+from recovery.policies import AtLeastOnce, Eager, Ephemeral, Policy
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan
 from timely.errors import GraphError
@@ -32,12 +32,13 @@ def check_eager(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeInfo
                 "persisted as one: make it outside of `with flow.region(...)`"
             )
     for edge in edges:
+        policy = policies[edge.source]
         source, target = plan.processors[edge.source].node, plan.processors[edge.target].node
-        if isinstance(policies[edge.source], Ephemeral) and isinstance(policies[edge.target], Eager):
+        if isinstance(policy, Ephemeral | AtLeastOnce) and isinstance(policies[edge.target], Eager):
             assert target.region is not None
             raise GraphError(
-                f"the {source} is Ephemeral, and sends to the {target} in the eager region {target.region.name!r}: what comes "
-                "to such a region is logged. Give it Batch(), or put it into the region"
+                f"the {source} is {type(policy).__name__}, and sends to the {target} in the eager region "
+                f"{target.region.name!r}: what comes to such a region is logged. Give it Batch(), or put it into the region"
             )
 
 

@@ -23,12 +23,24 @@ import msgspec
 import networkx as nx
 from msgspec.structs import replace
 
+from recovery.at_least_once import check_at_least_once, given_anew, sending_anew
 from recovery.eager import check_eager
 from recovery.guarantees.demands import check_demands
 from recovery.guarantees.promises import Promise, promises
 from recovery.loops import WITHIN, cut_within_epochs
 from recovery.metadata import Bound, everything, nothing
-from recovery.policies import POLICIES, Batch, Eager, Ephemeral, Interval, Lazy, LogHistory, Policy, interval
+from recovery.policies import (
+    KEEPS_NOTHING,
+    POLICIES,
+    AtLeastOnce,
+    Eager,
+    Ephemeral,
+    Interval,
+    Lazy,
+    LogHistory,
+    Policy,
+    interval,
+)
 from timely.dataflow.fingerprint import fingerprint, outline
 from timely.dataflow.graph import Edge, Graph, Node
 from timely.dataflow.plan import Plan, Processor
@@ -39,6 +51,9 @@ from timely.operators.channels import PIPELINE
 from timely.state import is_transient
 from timely.time import Summary, Time
 from timely.worker.processor import build_operator
+
+_SAVES_NOTHING = (Ephemeral, AtLeastOnce)
+"""Policies of operators that log nothing, and reach into no later times."""
 
 DEFAULT = Lazy()
 """The policy of operators that were given none."""
@@ -64,6 +79,8 @@ class ProcessorInfo(msgspec.Struct, frozen=True):
     """It hears after a rollback which capabilities it holds, or comes to hold them again by replay."""
     repeats: bool = False
     """Done again, it sends at each time what it sent there before, given the same."""
+    anew: bool = False
+    """Done again, it sends in the current epoch, whatever it sent where before: see `recovery.at_least_once`."""
 
     @property
     def nothing(self) -> Bound:
@@ -173,12 +190,13 @@ def lay_out(plan: Plan) -> Layout:
     policies = [_policy(processor) for processor in plan.processors]
     edges = tuple(_edges(plan, policies))
     check_eager(plan, policies, edges)
+    check_at_least_once(plan, policies, edges)
     together: nx.DiGraph[int] = nx.DiGraph()
     together.add_nodes_from(range(len(plan.processors)))
     together.add_edges_from((edge.source, edge.target) for edge in edges if not edge.logged)
     members = sorted(map(sorted, nx.weakly_connected_components(together)))
     group_of = {index: number for number, group in enumerate(members) for index in group}
-    ephemeral = [isinstance(policy, Ephemeral) for policy in policies]
+    ephemeral = [isinstance(policy, _SAVES_NOTHING) for policy in policies]
     depths = [WITHIN if cut_within_epochs(plan, group, together, ephemeral) else 1 for group in members]
     edges = tuple(
         replace(edge, ahead=True) if edge.feedback and edge.depth == depths[group_of[edge.source]] else edge
@@ -190,6 +208,11 @@ def lay_out(plan: Plan) -> Layout:
     processors = tuple(
         _info(processor, operators[p], policies[p], group_of[p], p in logging, p in repeats)
         for p, processor in enumerate(plan.processors)
+    )
+    anew = sending_anew(policies, [info.chain for info in processors], edges)
+    given = given_anew(anew, edges)
+    processors = tuple(
+        replace(info, anew=p in anew, repeats=info.repeats and p not in given) for p, info in enumerate(processors)
     )
     fed = {group_of[edge.target] for edge in edges if group_of[edge.source] != group_of[edge.target]}
     groups = tuple(
@@ -238,7 +261,7 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                     depth=shift.depth,
                     add=shift.add,
                     append=shift.append,
-                    ahead=processor.node.ahead and not isinstance(policy, Ephemeral),
+                    ahead=processor.node.ahead and not isinstance(policy, _SAVES_NOTHING),
                     kept=route.edge.channel != PIPELINE and plan.workers > 1,
                 )
 
@@ -249,7 +272,7 @@ def _logged(graph: Graph, edge: Edge, policy: Policy, behind: Policy) -> bool:
     What comes to an eager region is always logged: those in front need not be cut as often as it is.
     """
     source, target = graph.nodes[edge.source.node], graph.nodes[edge.target.node]
-    if isinstance(policy, Ephemeral):
+    if isinstance(policy, _SAVES_NOTHING):
         return False
     if isinstance(behind, Eager) and target.region is not source.region:
         return True
@@ -278,12 +301,12 @@ def _info(
             "source where a store is given, or say that whoever sends will retry, by .policy(Ephemeral())"
         )
     history = isinstance(policy, LogHistory) and role == "operator" and (node.stateful or keeps)
-    if keeps and isinstance(policy, Ephemeral | Batch):
+    if keeps and isinstance(policy, KEEPS_NOTHING):
         raise GraphError(
             f"the {node} keeps state from one time to the next, which {type(policy).__name__} would lose: give it "
             'Lazy(every="1s") or LogHistory(), by a region of its own or by .policy(...)'
         )
-    ahead = node.ahead and not isinstance(policy, Ephemeral)
+    ahead = node.ahead and not isinstance(policy, _SAVES_NOTHING)
     return ProcessorInfo(
         name=node.name,
         kind=node.kind,

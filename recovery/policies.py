@@ -160,6 +160,18 @@ class Eager:
     """Output of the region waits until what made it is durable (`timely.dataflow.graph.Region`)."""
 
 
-Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory | Eager
+@dataclass(frozen=True, slots=True)
+class AtLeastOnce:
+    """Nothing is persisted but the positions of sources, and nobody goes back because of this region.
 
-POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager)
+    What was under way is read again and sent *in the current epoch*, not in the one in which it was sent first. So those behind
+    keep what they have, and may count some records twice (section 2.1, at-least-once streaming).
+    """
+
+
+Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory | Eager | AtLeastOnce
+
+POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager, AtLeastOnce)
+
+KEEPS_NOTHING = (Ephemeral, Batch, AtLeastOnce)
+"""The policies of operators that keep nothing from one time to the next."""

@@ -230,7 +230,8 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
 
     `failed` are the workers that had no memory of their own in this round. `watermarks[worker][processor]` is W.
     `held` are the bounds at which processors came back last, in this round or an earlier one: they have all before these.
-    `ends` are those of epochs of sources that are read again as they were.
+    `ends` are those of epochs of sources that are read again as they were. Sources that are AtLeastOnce and go back go on in
+    epoch `current`, or in that to which they go back, if that is later.
     With `catch_up` it is an earlier round's, to be noted in the worker's store before it joins again.
     """
 
@@ -241,6 +242,7 @@ class Decision(msgspec.Struct, tag=True, frozen=True):
     catch_up: bool = False
     held: tuple[tuple[Bound, ...], ...] = ()
     ends: tuple[EpochEnds, ...] = ()
+    current: int = 0
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):

@@ -269,7 +269,9 @@ class WorkerRecorder:
 
     def _too_far(self, processor: int, event: Time, time: Time, what: str) -> OperatorError:
         info = self._layout.processors[processor]
-        mend = "leave out stateful=False" if info.policy != "Ephemeral" else "give it Lazy() or Batch() by .policy(...)"
+        mend = "leave out stateful=False"
+        if info.policy in ("Ephemeral", "AtLeastOnce"):
+            mend = "give it Lazy() or Batch() by .policy(...)"
         return OperatorError(
             f"{info.kind} {info.name!r} ({info.site}), in an event at {event}, {what} for {time}, which nobody would remember "
             f"after a failure: {mend}"

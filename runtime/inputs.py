@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 import pyarrow as pa
 
+from recovery.policies import AtLeastOnce
 from runtime.content_fingerprint import Content
 from runtime.kept_input import KeptPartition
 from timely.data.batch import nbytes
@@ -128,6 +129,9 @@ class SourceDriver:
         self.tells = rereads and not source_repeats(source)
         """Others must know where its epochs end, if they are to keep what came of them."""
         self.tells &= not self._rereadable or all(hasattr(partition, "read_until") for partition in opened)
+        self._anew = isinstance(node.policy, AtLeastOnce)
+        """What it reads again goes into another epoch than before, so nobody needs to know where epochs ended."""
+        self.tells &= not self._anew
         self._told = 0
         """The epochs before this are told."""
         self._readers = [_Reader(partition) for partition in opened]
@@ -344,7 +348,8 @@ class SourceDriver:
     ) -> None:
         """Read on at `epoch` (None: everything was read), from `places`, by partition, or from where that was before.
 
-        Others have the epochs before `upto`: they end in each partition at `ends`, and are read again like that.
+        Others have the epochs before `upto`: they end in each partition at `ends`, and are read again like that. Under
+        AtLeastOnce all that would come in these epochs comes in epoch `upto`.
 
         Raises SourceError when a partition is gone for which there is a place, cannot go back, or holds something else now.
         """
@@ -373,7 +378,9 @@ class SourceDriver:
                     reader.positions.pop()
             reader.ended = epoch is None
             reader.epoch = epoch or 0
-            reader.least = max(upto, reader.epoch) if self.tells else 0
+            reader.least = max(upto, reader.epoch) if self.tells or self._anew else 0
+            if self._anew:
+                reader.epoch = reader.least
             known = (ends or {}).get(name, ()) if self._rereadable else ()
             reader.again = deque((number, end) for number, end in known if number >= reader.epoch)
             reader.wake, reader.fileno = 0.0, None
@@ -407,7 +414,8 @@ class SourceDriver:
                     if waits > _MOST_WAITS:
                         return  # it gives its input at its own pace, and has no `read_until`
                     continue
-                another = again is None and epoch is not None and isinstance(chunk, Chunk) and chunk.epoch != epoch
+                one = again is None and not self._anew  # otherwise it may be several of the partition's
+                another = one and epoch is not None and isinstance(chunk, Chunk) and chunk.epoch != epoch
                 if not isinstance(chunk, Chunk) or (another and content.rows):
                     break
                 epoch, waits = chunk.epoch, 0

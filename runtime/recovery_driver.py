@@ -295,9 +295,9 @@ class RecoveryDriver:
                 case Acknowledge(node, epoch):
                     self._sources[node].acknowledge(epoch)
                 case Rewind(sources):
-                    for source, (start, positions, ends) in sources.items():
+                    for source, (start, positions, ends, least) in sources.items():
                         known = None if positions is None else _places(positions)
-                        told = (0, None) if ends is None else (ends.upto, dict(ends.partitions))
+                        told = (least, None) if ends is None else (ends.upto, dict(ends.partitions))
                         self._sources[source].rewind(start, known, *told)
                     self._session.stop_void()
                 case AskPositions(wanted):

@@ -19,12 +19,13 @@ Publication: TypeAlias = tuple[int, Time, Rows]
 """The records seen of one output: by a worker, at a time, these records."""
 
 
-def observed(seen: Sequence[Publication], expected: Given, alike: Alike) -> tuple[Grade, str]:
+def observed(seen: Sequence[Publication], expected: Given, alike: Alike, twice: bool = False) -> tuple[Grade, str]:
     """The best grade that an output can have of which this was seen, in this order; and why no better.
 
     Args:
         expected: what it gives without failures.
         alike: how far that is the same in every run.
+        twice: whether records may come again later, beside those that had come (AtLeastOnce).
     """
     at: dict[tuple[int, Time], list[Rows]] = {}
     for worker, time, rows in seen:
@@ -49,14 +50,18 @@ def observed(seen: Sequence[Publication], expected: Given, alike: Alike) -> tupl
             return Grade.GAP, f"never gave anything for {shown(lost)}"
         if wrong := [given[key] for key in given if key not in final or not same([given[key]], [final[key]])]:
             return Grade.DIVERGENT, f"said last {shown(wrong)}, which is wrong"
+    if twice:
+        if alike == Alike.RECORDS and (more := beyond(whole, chain.from_iterable(expected.values()), repeats=False)):
+            return Grade.REPEATING, f"gave again {shown(more)}"
+        return (Grade.PRECISE if alike == Alike.RECORDS else Grade.REPEATING), "gave something again"
     for (worker, time), commits in at.items():
         for commit in commits[1:]:
             if not same(commits[0], commit):
                 words = f"gave at {time} on worker {worker} {shown(commits[0])}, and then {shown(commit)}"
                 return Grade.CONVERGENT, words
     first = [row for commits in at.values() for row in commits[0]]
-    if alike == Alike.RECORDS and (twice := beyond(first, chain.from_iterable(expected.values()), repeats=False)):
-        return Grade.CONVERGENT, f"gave again, at another time, {shown(twice)}"
+    if alike == Alike.RECORDS and (more := beyond(first, chain.from_iterable(expected.values()), repeats=False)):
+        return Grade.CONVERGENT, f"gave again, at another time, {shown(more)}"
     for (worker, time), commits in at.items():
         if len(commits) > 1:
             return Grade.REPEATING, f"gave {time} again on worker {worker}, with the same records"

@@ -162,7 +162,9 @@ class Outside:
         right = by_output(expected)
         for name in sorted(seen.keys() | right.keys()):
             promised = self.promised(name)
-            found, why = observed(seen.get(name, []), right.get(name, {}), (alike or {}).get(name, Alike.EPOCHS))
+            again = self.promises[name].again if name in self.promises else Alike.EPOCHS
+            level = min(again, (alike or {}).get(name, Alike.EPOCHS))
+            found, why = observed(seen.get(name, []), right.get(name, {}), level, twice=again < Alike.EPOCHS)
             if found < promised:
                 raise Violation(f"{name!r} is promised to be {promised}, and is {found}: it {why}")
 

@@ -417,7 +417,8 @@ class Coordinator:
         held = self.options.held(bounds, self.decision.held if self.decision is not None else ())
         known.decided(bounds)
         ends = tuple(each for each in known.all() if not each.alone)
-        decision = KeptDecision(self.round, self.generation, bounds, failed, held, ends)
+        current = self.options.current_epoch(memory)
+        decision = KeptDecision(self.round, self.generation, bounds, failed, held, ends, current)
         self.phase = JobPhase.DECIDING
         self._again = False
         self._deciding = {status.worker for status in self.workers}
@@ -458,7 +459,7 @@ class Coordinator:
         decision = self.decision
         assert decision is not None
         said = decision.generation, decision.bounds, decision.failed
-        return Decision(*said, self.low_watermarks, catch_up, decision.held, decision.ends)
+        return Decision(*said, self.low_watermarks, catch_up, decision.held, decision.ends, decision.current)
 
     def _on_restored(self, status: WorkerStatus, message: Restored) -> None:
         if message.generation != self.generation or status.restored:

@@ -17,12 +17,13 @@ from monitor.coordination.topology import Topology
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.errors import NoSolutionError, ReportError
 from recovery.fixed_point.incremental import Report, WatermarkSolver
-from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, Restorable, solve
+from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
 from recovery.kept import Suppression
 from recovery.layout import Layout
 from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, cut_within, everything, nothing
 from recovery.protocol import InMemory
 from recovery.recorder import image
+from timely.time import FINITE
 
 Option = tuple[Bound, tuple[Bound, ...]]
 """A bound that can be restored, and D̄ of each output port there."""
@@ -303,6 +304,7 @@ class Options:
         Raises NoSolutionError if what was promised to be kept cannot be.
         """
         processors: list[Restorable] = []
+        edges = self.topology.renewed if self.current_epoch(memory, failed) else self.topology.edges
         repeats = None if not memory or self.topology.repeats is None else list(self.topology.repeats)
         for flat in range(self.topology.count):
             processor, worker = divmod(flat, self.layout.workers)
@@ -323,7 +325,7 @@ class Options:
                 told = known.repeats((worker, processor), self._low[flat][0], gone)
                 repeats[flat] = max(repeats[flat], (told,))
         while True:
-            bounds = self._solve(processors, repeats)
+            bounds = self._solve(edges, processors, repeats)
             stuck = [
                 flat
                 for flat, bound in enumerate(bounds)
@@ -333,6 +335,23 @@ class Options:
                 return self.topology.by_worker(bounds)
             for flat in stuck:  # its memory does not reach so far, so for this round it has its checkpoints only
                 processors[flat] = CheckpointChain(self._options(flat), self.topology.info(flat).depth)
+
+    def current_epoch(self, memory: Mapping[int, Sequence[InMemory]], failed: Collection[tuple[int, int]] = ()) -> int:
+        """The epoch in which sources that are AtLeastOnce go on, if they go back: nobody behind has completed it.
+
+        0 if there are none, or if the end of all input is complete somewhere behind: then they send what they sent, where they
+        sent it. Arguments as for `decide`.
+        """
+        epoch = 0
+        for flat in self.topology.after_anew:
+            processor, worker = divmod(flat, self.layout.workers)
+            if worker in memory and (processor, worker) not in failed:
+                held = memory[worker][processor]
+                epoch = max(epoch, _first_after(held.upto), _first_after(held.notified))
+            else:
+                last = self.chains[flat][-1][0] if self.chains[flat] else self._low[flat]
+                epoch = max(epoch, _first_after(last), _first_after(self._completed[flat]))
+        return epoch if epoch < FINITE else 0
 
     def _between(self, flat: int, bound: Bound, memory: Mapping[int, Sequence[InMemory]]) -> bool:
         """True if a living processor would have to go below where it came back from its store, to no checkpoint."""
@@ -355,9 +374,11 @@ class Options:
         suppression.decided(decided)
         return tuple(map(tuple, suppression.bounds))
 
-    def _solve(self, processors: Sequence[Restorable], repeats: Sequence[Bound] | None) -> list[Bound | None]:
+    def _solve(
+        self, edges: Sequence[PhysicalEdge], processors: Sequence[Restorable], repeats: Sequence[Bound] | None
+    ) -> list[Bound | None]:
         try:
-            return solve(self.topology.edges, processors, self._low, repeats)
+            return solve(edges, processors, self._low, repeats)
         except NoSolutionError as error:  # the solver knows numbers only
             name = self.topology.name
             raise NoSolutionError(
@@ -397,6 +418,11 @@ class Options:
 def _check_bound(name: str, bound: Bound, depth: int) -> None:
     if len(bound) != depth or any(at < 0 for at in bound) or bound > at_epoch(NEVER, depth):
         raise ReportError(f"{name}: {bound} is no bound of times with {depth} coordinate(s)")
+
+
+def _first_after(bound: Bound) -> int:
+    """The first epoch of which nothing is before `bound`."""
+    return bound[0] + any(bound[1:])
 
 
 def _covers(larger: Iterable[Bound], smaller: Iterable[Bound]) -> bool:

@@ -49,6 +49,7 @@ class KeptDecision(msgspec.Struct, tag="decision", frozen=True):
     failed: tuple[int, ...]
     held: tuple[tuple[Bound, ...], ...] = ()
     ends: tuple[EpochEnds, ...] = ()
+    current: int = 0
 
 
 class KeptRounds(msgspec.Struct, tag="rounds", frozen=True):

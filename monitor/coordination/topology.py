@@ -6,8 +6,11 @@ Processor p of worker w has the flat index p * workers + w.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
+
+import networkx as nx
 
 from recovery.fixed_point.solve import PhysicalEdge
 from recovery.layout import Layout, ProcessorInfo
@@ -24,6 +27,8 @@ class Topology:
         incoming: for each flat index, (index in `edges`, number of the in-edge within the layout's order).
         kept: for each flat index, (index in `edges`, number of the out-edge among those that are kept, receiving worker).
         repeats: how far each processor does the same again; None where nothing is kept.
+        renewed: `edges` for a round in which processors that are AtLeastOnce send anew.
+        after_anew: the flat indices of all that they lead to.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -53,6 +58,12 @@ class Topology:
         if any(self.kept):
             infos = [self.info(flat) for flat in range(self.count)]
             self.repeats = [info.everything if info.repeats else info.nothing for info in infos]
+
+        anew = [p for p, info in enumerate(layout.processors) if info.anew]
+        self.renewed = [replace(edge, anew=True) if self.info(edge.source).anew else edge for edge in self.edges]
+        leads: nx.DiGraph[int] = nx.DiGraph((edge.source, edge.target) for edge in layout.edges)
+        after = sorted({q for p in anew if p in leads for q in nx.descendants(leads, p)})
+        self.after_anew = [self.flat(p, w) for p in after for w in range(self.workers)]
 
     @cached_property
     def leaving(self) -> list[list[int]]:

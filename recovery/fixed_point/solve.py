@@ -14,6 +14,9 @@ All these push downwards only, so lowering what violates one, until nothing does
 Where survivors keep what they have, two constraints are weaker. A living sender discards only what it no longer holds in
 memory (`Live.kept`). And f(q) may be ahead of φ(d)(f(src)) on an edge that is `suppressed`, as far as what src does again is
 the same as before: `repeats`. Then f_n(p) ⊆ f(p) ∪ repeats(p), and is another bound than f(p).
+
+Where what is done again is sent `anew`, at times that its receivers have not completed, φ of the edge is ⊤ at every bound:
+only D̄ binds both ends, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from recovery.errors import NoSolutionError
@@ -46,6 +49,8 @@ class PhysicalEdge:
     """Its summary for messages that are logged nowhere; None: the same."""
     suppressed: bool = False
     """The source sends nothing twice that the target has when it comes back: the target may be ahead of it."""
+    anew: bool = False
+    """What the source does again it sends at times that are new to the target, which so keeps whatever it has."""
 
     @property
     def backwards(self) -> Summary:
@@ -217,6 +222,8 @@ class _Descent:
         bound, live, processors = self.bound[p], self.live[p], self._processors
         for index in self._outgoing[p]:
             edge = self._edges[index]
+            if edge.anew:
+                continue
             q = edge.target
             fixed = bound if self._identity[index] else project(edge.summary, bound)
             if not live and self.live[q]:
@@ -320,7 +327,9 @@ class _RepeatingDescent(_Descent):
         self._count = count = len(processors)
         self._repeats = repeats
         nodes = [AnyFrontier(everything(len(bound))) for bound in repeats]
-        between = [PhysicalEdge(count + edge.source, count + edge.target, edge.summary) for edge in edges]
+        between = [
+            replace(edge, source=count + edge.source, target=count + edge.target, suppressed=False) for edge in edges
+        ]
         down = [PhysicalEdge(count + p, p, Summary.identity(len(bound))) for p, bound in enumerate(repeats)]
         super().__init__([*edges, *between, *down], [*processors, *nodes])
         self._real = real = len(edges)

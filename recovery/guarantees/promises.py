@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from recovery.guarantees.classes import OperatorClass, class_of, keeps_keys, keeps_state, why_arbitrary
-from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
+from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
 from timely.dataflow.graph import Graph, Node
 from timely.io.interface import source_repeats
 
@@ -32,7 +32,7 @@ class Grade(IntEnum):
     CONVERGENT = 2
     """Some comes again, perhaps otherwise; but its last word is right: records once each, or the last value of each key."""
     REPEATING = 3
-    """Epochs may come again, each with the same records."""
+    """What comes again is what came before: an epoch with the same records, or behind AtLeastOnce the same records later."""
     PRECISE = 4
     """It is the output of an execution without failures."""
 
@@ -76,12 +76,15 @@ class Promise(msgspec.Struct, frozen=True):
     alike: Alike
     """The likeness of two runs without failures."""
     causes: tuple[Cause, ...] = ()
+    again: Alike = Alike.EPOCHS
+    """The likeness of all that is seen of it, whatever fails, and a run without failures; but for what comes twice."""
 
 
 def as_plain(promise: Promise) -> dict[str, object]:
     """A promise as JSON has it, with grades by name."""
     causes = [{**asdict(cause), "grade": str(cause.grade)} for cause in promise.causes]
     named = {"one": str(promise.one), "any": str(promise.any), "alike": promise.alike.name.lower(), "causes": causes}
+    named["again"] = promise.again.name.lower()
     return {**asdict(promise), **named}
 
 
@@ -94,6 +97,8 @@ class Recovers:
     firm: bool = False
     """Output of its region is durable before anybody sees it. So if all in the region comes from sources there, or from other
     such regions, nothing that was seen is ever done again."""
+    anew: bool = False
+    """What its sources read again comes in another epoch than before, beside what had come then."""
 
 
 POLICIES: dict[type, Recovers] = {
@@ -101,11 +106,13 @@ POLICIES: dict[type, Recovers] = {
     Batch: Recovers(),
     Lazy: Recovers(),
     Eager: Recovers(firm=True),
+    AtLeastOnce: Recovers(anew=True),
     LogHistory: Recovers(replays=True),
 }
 """The ways in which policies recover. One that is not here is taken to promise least."""
 
 _LEAST = Recovers(replays=True)
+_SAME_EPOCHS = "end epochs by what is in the data, or by counts, and say repeats = True"
 _EXACT = "write to a sink that is exactly once (FileSink, SqliteSink)"
 
 
@@ -114,7 +121,8 @@ class _State:
     """The knowledge of streams that reach a place, or leave it.
 
     `again`: how far what is done again is what was done before. `unsteady`: whom to blame if it is not the same. `firm`: it has
-    come through regions only whose policy is.
+    come through regions only whose policy is. `twice`: whom to blame that some comes a second time, in a later epoch; then what
+    is seen is as far as `seen` like a run without failures.
     """
 
     alike: Alike = Alike.EPOCHS
@@ -122,6 +130,8 @@ class _State:
     unsteady: Cause | None = None
     broken: Cause | None = None
     firm: bool = True
+    twice: Cause | None = None
+    seen: Alike = Alike.EPOCHS
 
     def meet(self, other: _State) -> _State:
         """Of two streams that come together."""
@@ -130,6 +140,8 @@ class _State:
         return _State(
             *(min(self.alike, other.alike), again, min(blamed, default=None), _weightier(self.broken, other.broken)),
             firm=self.firm and other.firm,
+            twice=_weightier(self.twice, other.twice),
+            seen=min(self.seen, other.seen),
         )
 
 
@@ -164,10 +176,14 @@ def _leaving(node: Node, state: _State) -> _State:
     arbitrary = why_arbitrary(node)
     if node.source is not None:
         state = _of_source(node)
+        if recovers.anew:
+            state = _sent_anew(node, state)
     elif arbitrary is not None:
         state = _through_arbitrary(node, state, arbitrary, recovers)
     elif state.alike < Alike.EPOCHS or state.again < Alike.EPOCHS:
         state = _through(node, state)
+    if node.source is None and state.twice is not None:
+        state = _given_twice(node, state, state.twice)
     return replace(state, firm=recovers.firm and state.firm)
 
 
@@ -187,9 +203,30 @@ def _of_source(node: Node) -> _State:
             node,
             "it does not say that it puts the same records into the same epochs when it is read again",
         ),
-        "end epochs by what is in the data, or by counts, and say repeats = True",
+        _SAME_EPOCHS,
     )
     return _State(Alike.RECORDS, Alike.RECORDS, other, None)
+
+
+def _sent_anew(node: Node, state: _State) -> _State:
+    """What leaves a source that is AtLeastOnce. In which epochs it comes again does not matter: it comes beside the first."""
+    mend = "give it Ephemeral(), with which those behind go back where they must"
+    if state.again < Alike.EPOCHS:
+        mend = f"{_SAME_EPOCHS}; then {mend}"
+    twice = _cause(
+        Grade.REPEATING, node, "what is not safe yet when something fails is sent once more, in a later epoch", mend
+    )
+    return replace(state, again=Alike.EPOCHS, unsteady=None, twice=twice, seen=Alike.RECORDS)
+
+
+def _given_twice(node: Node, state: _State, twice: Cause) -> _State:
+    """Behind an operator that is given some records a second time."""
+    if class_of(node) == OperatorClass.REPEATABLE:
+        return state
+    if twice.grade > Grade.DIVERGENT:
+        reason = f"what {twice.kind} {twice.name!r} sends a second time counts twice here"
+        state = replace(state, twice=_cause(Grade.DIVERGENT, node, reason, f"give {twice.name!r} Ephemeral()"))
+    return replace(state, seen=_kept(state.seen, node))
 
 
 def _through_arbitrary(node: Node, state: _State, why: str, recovers: Recovers) -> _State:
@@ -201,7 +238,7 @@ def _through_arbitrary(node: Node, state: _State, why: str, recovers: Recovers) 
         )
         broken = _weightier(broken, other)
     unsteady = _cause(Grade.DIVERGENT, node, f"it may send something else when it does a time again: {why}", _EXACT)
-    return _State(Alike.NOT, Alike.NOT, unsteady, broken, state.firm)
+    return replace(state, alike=Alike.NOT, again=Alike.NOT, unsteady=unsteady, broken=broken)
 
 
 def _through(node: Node, state: _State) -> _State:
@@ -228,7 +265,7 @@ def _kept(level: Alike, node: Node) -> Alike:
 
 
 def _promise(node: Node, state: _State) -> Promise:
-    causes = [] if state.broken is None else [state.broken]
+    causes = [cause for cause in (state.broken, state.twice) if cause is not None]
     if node.sink is not None and not getattr(node.sink, "exactly_once", False):
         told = "it is told each epoch as soon as that is complete, and after a failure some of them again"
         causes.append(_cause(Grade.REPEATING, node, told, f"{_EXACT}, or key what it does by epoch and worker"))
@@ -246,7 +283,7 @@ def _promise(node: Node, state: _State) -> Promise:
         causes.append(_cause(Grade.GAP, node, handed, _EXACT))
     causes = sorted(dict.fromkeys(causes), key=lambda cause: cause.grade)
     whole = min((cause.grade for cause in causes), default=Grade.PRECISE)
-    return Promise(node.name, node.kind, str(node.site), one, whole, state.alike, tuple(causes))
+    return Promise(node.name, node.kind, str(node.site), one, whole, state.alike, tuple(causes), state.seen)
 
 
 def _cause(grade: Grade, node: Node, reason: str, mend: str) -> Cause:

@@ -30,9 +30,9 @@ from timely.worker.outbox import Has
 from timely.worker.restoring import Keeps, ResentBatch
 from timely.worker.worker import Worker
 
-SourceOrder: TypeAlias = tuple[int | None, tuple[SourcePosition, ...] | None, EpochEnds | None]
-"""The epoch at which a source goes on (None: it has ended), its positions there (None: its driver knows them), and the ends of
-epochs that others have."""
+SourceOrder: TypeAlias = tuple[int | None, tuple[SourcePosition, ...] | None, EpochEnds | None, int]
+"""The epoch to which a source goes back (None: it has ended), its positions there (None: its driver knows them), the ends of
+epochs that others have, and the least epoch in which it sends what it reads now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,10 @@ class RollbackPlanner:
                     checkpoint = self._checkpoints.at(p, bound)
                     known = remembers and bound >= self._recorder.since[p]
                     positions = None if known else (checkpoint.positions if checkpoint is not None else ())
-                    inputs[node.index] = (bound[0],) if bound[0] < NEVER else None
                     epoch = bound[0] if bound[0] < NEVER else None
-                    sources[node.index] = (epoch, positions, ends.of((self._worker.index, p)))
+                    least = max(bound[0], decision.current if info.anew else 0)
+                    inputs[node.index] = (least,) if epoch is not None else None
+                    sources[node.index] = (epoch, positions, ends.of((self._worker.index, p)), least)
         local, remote = self._resend(decision, remembers)
         return RollbackOrders(
             generation=decision.generation,

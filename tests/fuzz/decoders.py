@@ -246,7 +246,7 @@ def said_to_worker() -> list[bytes]:
         protocol.Cut(1, 0, (3,)),
         protocol.Watermarks(((0, 1, (3,)), (1, 0, (2,)))),
         protocol.Drain(3, (0, 1)),
-        protocol.Decision(2, (((3,), None), ((3,), (2,))), (1,), (((1,), (2,)), ((1,), (2,)))),
+        protocol.Decision(2, (((3,), None), ((3,), (2,))), (1,), (((1,), (2,)), ((1,), (2,))), current=4),
         protocol.Refused("no"),
         protocol.AskMemory(3),
         protocol.AskCost(3, (((3,), None),), ((1,),)),
@@ -482,7 +482,7 @@ def monitor_records() -> list[Any]:
     return [
         kept.KeptLayout(small()),
         kept.KeptWatermarks((((1,), (2,), (1, 0), (1,)),) * 2),
-        kept.KeptDecision(1, 0, (((3,), None, (3, 0), (3,)),) * 2, (1,)),
+        kept.KeptDecision(1, 0, (((3,), None, (3, 0), (3,)),) * 2, (1,), current=4),
         kept.KeptRounds(4),
         kept.KeptEvent("failure", 1.5, {"worker": 1}),
         kept.KeptFinished(),

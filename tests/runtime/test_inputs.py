@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.layout import lay_out
-from recovery.policies import Ephemeral
+from recovery.policies import AtLeastOnce, Ephemeral
 from runtime.content_fingerprint import EVERY, WHOLE, Content
 from runtime.inputs import Limits, PartitionPosition, SourceDriver
 from tests.falkirk.simulate.programs import Clocked
@@ -30,11 +30,12 @@ from timely.worker.worker import Worker
 LIMITS = Limits(epochs=1000)
 
 
-def driver(items: list[Any], batch: int = 3, epoch: int = 4) -> tuple[SourceDriver, list[Any]]:
+def driver(items: list[Any], batch: int = 3, epoch: int = 4, policy: object = None) -> tuple[SourceDriver, list[Any]]:
     """A driver of one source, and what its worker was fed."""
     flow = Dataflow()
     seen: list[Any] = []
-    flow.source("in", Iterable(items, batch=batch, epoch_every=epoch)).inspect(lambda record: seen.append(record))
+    source = flow.source("in", Iterable(items, batch=batch, epoch_every=epoch)).policy(policy)
+    source.inspect(lambda record: seen.append(record))
     plan = compile_plan(flow.graph)
     node = next(iter(plan.graph.of_kind("source")))
     return SourceDriver(node, Worker(plan), lambda: 0.0, rereads=True), seen
@@ -78,6 +79,48 @@ def test_going_back_in_memory_reads_the_same_again() -> None:
     del seen[:]
     read(source, 50)
     assert seen == list(range(8, 20))
+
+
+def sent_again(items: list[Any], cut: int, current: int, chunks: int) -> tuple[SourceDriver, list[Any]]:
+    """A source that is AtLeastOnce and was saved at epoch `cut` goes on in epoch `current`, in a new process."""
+    before, _ = driver(items, policy=AtLeastOnce())
+    read(before, 40)
+    after, seen = driver(items, policy=AtLeastOnce())
+    rewind(after._worker, Orders(1, {}, lambda *_: True, {after._node.index: (current,)}))
+    after.rewind(cut, {place.partition: place for place in before.positions(cut)}, current)
+    read(after, chunks)
+    return after, seen
+
+
+def test_what_is_sent_again_comes_in_the_current_epoch_until_its_own_is_later() -> None:
+    epochs: list[int | None] = []
+    for chunks in range(12):
+        source, seen = sent_again(list(range(32)), 2, 5, chunks)
+        at = source._worker.input_time(source._node.index)
+        epochs.append(None if at is None else at[0])
+        assert seen == list(range(8, 32))[: len(seen)]
+    assert epochs == [5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 7, 7]  # an epoch is four records, in chunks of three and of one
+
+
+@pytest.mark.parametrize("cut", [5, 6, 7])
+def test_epoch_in_which_much_was_sent_again_is_recognised(cut: int) -> None:
+    items = list(range(32))
+    source, _ = sent_again(items, 2, 5, 14)
+    places = {place.partition: place for place in source.positions(cut)}
+    after, seen = driver(items, policy=AtLeastOnce())
+    after.rewind(cut, places, 9)
+    read(after, 40)
+    assert seen == items[8 if cut == 5 else cut * 4 :]
+    items[8 if cut == 6 else cut * 4 - 1] = -1
+    other, _ = driver(items, policy=AtLeastOnce())
+    if cut > 5:  # of nothing that was read there is nothing to recognise
+        with pytest.raises(SourceError, match="holds something else"):
+            other.rewind(cut, places, 9)
+
+
+def test_who_sends_again_tells_nobody_where_epochs_end() -> None:
+    assert not clocked(0.1, AtLeastOnce())[0].tells
+    assert clocked(0.1, None)[0].tells
 
 
 def test_acknowledged_epochs_are_not_needed_to_go_on() -> None:
@@ -248,11 +291,11 @@ def test_a_source_that_begins_anew_goes_on_in_the_epochs_of_the_job() -> None:
     assert seen == list(range(8))
 
 
-def clocked(seconds: float) -> tuple[SourceDriver, dict[int, list[int]]]:
+def clocked(seconds: float, policy: object = None) -> tuple[SourceDriver, dict[int, list[int]]]:
     """A driver of two partitions whose epochs a clock cuts that goes on by so much at each look; and what it fed, by epoch."""
     flow = Dataflow()
     clock = itertools.count(0.0, seconds).__next__
-    flow.source("in", Clocked([range(25), range(25, 40)], 1.0, clock)).capture("out")
+    flow.source("in", Clocked([range(25), range(25, 40)], 1.0, clock)).policy(policy).capture("out")
     worker = Worker(compile_plan(flow.graph))
     source, fed = (
         SourceDriver(next(iter(flow.graph.of_kind("source"))), worker, lambda: 0.0, rereads=True),

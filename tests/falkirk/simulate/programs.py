@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
+from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
 from timely.data.routing import stable_hash
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
@@ -849,6 +849,25 @@ def by_the_clock() -> Dataflow:
     return flow
 
 
+def sent_again() -> Dataflow:
+    """Two sources that send again in the current epoch, one by the clock; totals, a history and a logged region behind."""
+    flow = Dataflow("sent again")
+    parts = [[(n * 7 + part) % 50 for n in range(36)] for part in range(2)]
+    with flow.region("front", policy=AtLeastOnce()):
+        numbers = flow.source("in", Iterable(partitioned=parts, batch=2, epoch_every=4)).map(lambda n: n + 100)
+        ticks = flow.source("ticks", Clocked([range(0, 20), range(20, 40)], 0.05)).filter(lambda n: n % 4)
+        both = numbers.concat(ticks).map(lambda n: n)
+        both.to(Callback(lambda epoch, batch: None), name="front-told")
+    steady = flow.source("steady", Iterable(range(1000, 1030), epoch_every=3)).exchange(by=lambda n: n)
+    both.map(lambda n: (n % 7, n)).keyed().sum(name="sums").records().capture("totals")
+    with flow.region("once", policy=Lazy(every=2, log_outputs=True)):
+        once = both.concat(steady).map(lambda n: n).distinct(name="once")
+    once.key_by(lambda n: n % 5).count(name="count").policy(LogHistory(every=3)).records().capture("counts")
+    once.to(Memory(), name="numbers")
+    both.exchange(by=str).capture("out")
+    return flow
+
+
 PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "long loop": long_loop,
     "fed loop": fed_loop,
@@ -881,4 +900,5 @@ PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "eager": eager,
     "eager_in_between": eager_in_between,
     "by the clock": by_the_clock,
+    "sent again": sent_again,
 }

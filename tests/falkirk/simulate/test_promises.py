@@ -20,7 +20,7 @@ from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from recovery.guarantees.promises import Alike, Grade, promises
-from recovery.policies import Eager, Ephemeral, Lazy, LogHistory
+from recovery.policies import AtLeastOnce, Eager, Ephemeral, Lazy, LogHistory
 from tests.falkirk.simulate.often import often
 from tests.falkirk.simulate.programs import words
 from tests.falkirk.simulate.test_unrepeatable_sources import Answers
@@ -153,6 +153,16 @@ def coins(sink: Callable[[Stream], None]) -> Dataflow:
     return flow
 
 
+def once_more(verb: Callable[[Stream], Stream], sink: Callable[[Stream], None]) -> Dataflow:
+    """Numbers, of which some come a second time in a later epoch."""
+    flow = Dataflow("once more")
+    parts = [[2 * n + part for n in range(40)] for part in range(2)]
+    with flow.region("front", policy=AtLeastOnce()):
+        numbers = flow.source("in", Iterable(partitioned=parts, batch=2, epoch_every=3)).filter(lambda n: n % 5)
+    sink(verb(numbers.map(lambda n: n)))
+    return flow
+
+
 def dice(sink: Callable[[Stream], None], policy: object) -> Dataflow:
     flow = Dataflow("dice")
     sink(words(flow).exchange(by=lambda word: 0).unary("die", Die).policy(policy).nondeterministic("it rolls a die"))
@@ -176,6 +186,17 @@ def record_comes_elsewhere(seen: Sequence[Publication]) -> bool:
     """A record comes in two epochs, although there is only one such."""
     at = {(row, time) for _, time, rows in seen for row in rows}
     return len(at) > len({row for row, _ in at})
+
+
+def record_comes_twice(seen: Sequence[Publication]) -> bool:
+    """A record comes a second time, although there is only one such."""
+    rows = [row for _, _, rows in seen for row in rows]
+    return len(rows) > len(set(rows))
+
+
+def counts_too_many(seen: Sequence[Publication]) -> bool:
+    """The totals add up to more numbers than there are."""
+    return sum({key: count for _, _, rows in seen for key, count in rows}.values()) > 64
 
 
 def total_goes_back(seen: Sequence[Publication]) -> bool:
@@ -239,6 +260,15 @@ CASES = {
     "ticks of an epoch, told behind an eager region": Case(
         lambda: behind_eager(lambda flow: flow.source("in", Ticks()), lambda s: remainders(s, "time")),
         *(Grade.REPEATING, Alike.NOT, comes_again),
+    ),
+    "once more, exactly once": Case(
+        lambda: once_more(lambda s: s.exchange(by=str), exactly), Grade.REPEATING, Alike.EPOCHS, record_comes_twice
+    ),
+    "once more, told": Case(
+        lambda: once_more(lambda s: s.exchange(by=str), told), Grade.REPEATING, Alike.EPOCHS, record_comes_twice
+    ),
+    "totals of what comes once more": Case(
+        lambda: once_more(lambda s: remainders(s, "scope"), exactly), Grade.DIVERGENT, Alike.EPOCHS, counts_too_many
     ),
     "dice, by replay": Case(lambda: dice(exactly, LogHistory(every=1)), Grade.DIVERGENT, Alike.NOT, several_dice),
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import monitor.coordination.handshake
@@ -14,7 +15,7 @@ import monitor.coordination.options
 from monitor.coordination.options import Options
 from recovery.errors import ReportError
 from recovery.fixed_point.solve import LIVE
-from recovery.metadata import Xi
+from recovery.metadata import Xi, everything
 from recovery.protocol import (
     InMemory,
 )
@@ -111,6 +112,34 @@ rule(
         "low if bound is None else max(low, bound)",
         "self.topology.info(flat).everything if bound is None else max(low, bound)",
     ),
+)
+
+
+def sent_anew() -> Any:
+    """A source and a map of worker 0 have failed, with the count behind them; worker 1 lives, and has completed up to 7."""
+    plan = layout("read source, map any, count chain", "read>map, map=>count", 2)
+    anew = tuple(msgspec.structs.replace(info, anew=info.name != "count") for info in plan.processors)
+    options = Options(msgspec.structs.replace(plan, processors=anew))
+    options.join(0, [Xi(p, (at,), ((at,),) if p == 0 else ()) for p in (0, 2) for at in (3, 4)])
+    options.complete(0, ((4,),))
+    here = [
+        InMemory((9,), (7,), (), ((7,),)),
+        InMemory((7,), (7,), ((7,),), ((0,),)),
+        InMemory((7,), (6,), ((8,),), ()),
+    ]
+    ended = [here[0], here[1], InMemory(everything(1), (6,), ((8,),), ())]
+    of = [options.decide({1: memory}) for memory in (here, ended)]
+    return [options.current_epoch({1: memory}) for memory in (here, ended)], *of
+
+
+rule(
+    "sent anew",
+    "AtLeastOnce re-sends at the current epoch: the old one may be notified downstream",
+    sent_anew,
+    ([7, 0], (((4,), (4,), (4,)), (LIVE, LIVE, LIVE)), (((4,), (4,), (4,)), (LIVE, LIVE, (4,)))),
+    Change(Options, "current_epoch", "max(epoch, _first_after(held.upto), _first_after(held.notified))", "epoch"),
+    Change(Options, "current_epoch", "epoch if epoch < FINITE else 0", "epoch"),
+    Change(Options, "decide", "self.current_epoch(memory, failed)", "False"),
 )
 
 

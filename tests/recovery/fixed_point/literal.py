@@ -77,6 +77,8 @@ class Edge:
     summary: Summary | None = None
     suppressed: bool = False
     """The source does not send twice what a target that came back has."""
+    anew: bool = False
+    """What the source does again it sends at times that are new to the target: φ is ⊤, whatever comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class System:
         Raises ValueError if φ depends on history and no option lies within x: ∅ is always one.
         """
         edge = self.edges[d]
+        if edge.anew:
+            return self.processors[edge.target].everything
         if edge.summary is not None:
             if x is None:
                 return self.processors[edge.target].everything

@@ -115,6 +115,12 @@ def survivors(random: Random, g: Graph) -> tuple[Graph, list[Restorable], list[B
     return g, processors, repeats
 
 
+def sending_anew(random: Random, g: Graph) -> Graph:
+    """The same graph, where some processors send anew what they do again."""
+    anew = {p for p in range(len(g.depths)) if random.random() < 0.4}
+    return Graph(g.depths, [replace(e, anew=e.source in anew and e.source != e.target) for e in g.edges])
+
+
 def keeping(random: Random, g: Graph, p: int, processor: Restorable) -> Restorable:
     """The same; if it is alive, it keeps on some edges all that it sent, or all but what it sent up to some bound."""
     if not isinstance(processor, Live):
@@ -189,7 +195,7 @@ def literal_system(
         again = None if repeats is None else to_frontier(repeats[p])
         failed = not isinstance(processor, Live)
         made.append(literal.Processor(found, Frontier.top(depth), failed, held, gone, again))
-    return literal.System(made, [literal.Edge(e.source, e.target, e.summary, e.suppressed) for e in g.edges])
+    return literal.System(made, [literal.Edge(e.source, e.target, e.summary, e.suppressed, e.anew) for e in g.edges])
 
 
 def lexicographic(f: Frontier) -> Bound:

@@ -29,6 +29,7 @@ from tests.recovery.fixed_point.systems import (
     port_depths,
     restorable,
     satisfied,
+    sending_anew,
     survivors,
 )
 from timely.time import Frontier, Summary
@@ -57,6 +58,23 @@ def test_equals_the_literal_fixed_point_where_survivors_keep_what_they_have(seed
     random = Random(seed)
     for _ in range(5):
         g, processors, repeats = survivors(random, graph(random, random.randrange(1, 7)))
+        system = literal_system(g, processors, repeats)
+        found, expected = solution(g.edges, processors, None, repeats), literal.greatest(system)
+        assert found.frontiers == as_bounds(expected)
+        assert found.notifications == [lexicographic(f) for f in expected.notifications if isinstance(f, Frontier)]
+        assert satisfied(found.frontiers, found.notifications, system) == []
+
+
+@given(seeds, st.booleans())
+def test_equals_the_literal_fixed_point_where_some_send_anew(seed: int, keep: bool) -> None:
+    random = Random(seed)
+    for _ in range(5):
+        g = sending_anew(random, graph(random, random.randrange(1, 7)))
+        repeats: list[Bound] | None = None
+        if keep:
+            g, processors, repeats = survivors(random, g)
+        else:
+            processors = [restorable(random, g, p, live=True) for p in range(len(g.depths))]
         system = literal_system(g, processors, repeats)
         found, expected = solution(g.edges, processors, None, repeats), literal.greatest(system)
         assert found.frontiers == as_bounds(expected)
