@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from libraries import differential, graph, lindi, spark
-    from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
+    from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
     from runtime.inputs import Limits
     from runtime.job import Result
     from runtime.session import Session
@@ -113,6 +113,7 @@ __all__ = [
     "SessionWindow",
     "Sink",
     "Sliding",
+    "Snapshot",
     "Socket",
     "Source",
     "SqliteSink",
@@ -181,6 +182,7 @@ _HOMES = {
     "SessionWindow": "timely.dataflow.windows",
     "Sink": "timely.io",
     "Sliding": "timely.dataflow.windows",
+    "Snapshot": "recovery.policies",
     "Socket": "timely.io",
     "Source": "timely.io",
     "SqliteSink": "timely.io",

@@ -24,7 +24,6 @@ import networkx as nx
 from msgspec.structs import replace
 
 from recovery.at_least_once import check_at_least_once, given_anew, sending_anew
-from recovery.eager import check_eager
 from recovery.guarantees.demands import check_demands
 from recovery.guarantees.promises import Promise, promises
 from recovery.loops import WITHIN, cut_within_epochs
@@ -39,10 +38,12 @@ from recovery.policies import (
     Lazy,
     LogHistory,
     Policy,
+    Snapshot,
     interval,
 )
+from recovery.saved_as_one import check_saved_as_one
 from timely.dataflow.fingerprint import fingerprint, outline
-from timely.dataflow.graph import Edge, Graph, Node
+from timely.dataflow.graph import Edge, Graph, Node, Region
 from timely.dataflow.plan import Plan, Processor
 from timely.errors import GraphError
 from timely.io.interface import source_repeats
@@ -189,12 +190,12 @@ def lay_out(plan: Plan) -> Layout:
     graph = plan.graph
     policies = [_policy(processor) for processor in plan.processors]
     edges = tuple(_edges(plan, policies))
-    check_eager(plan, policies, edges)
+    check_saved_as_one(plan, policies, edges)
     check_at_least_once(plan, policies, edges)
     together: nx.DiGraph[int] = nx.DiGraph()
     together.add_nodes_from(range(len(plan.processors)))
     together.add_edges_from((edge.source, edge.target) for edge in edges if not edge.logged)
-    members = sorted(map(sorted, nx.weakly_connected_components(together)))
+    members = sorted(map(sorted, nx.weakly_connected_components(_cut_together(plan, policies, together))))
     group_of = {index: number for number, group in enumerate(members) for index in group}
     ephemeral = [isinstance(policy, _SAVES_NOTHING) for policy in policies]
     depths = [WITHIN if cut_within_epochs(plan, group, together, ephemeral) else 1 for group in members]
@@ -233,6 +234,16 @@ def lay_out(plan: Plan) -> Layout:
     )
 
 
+def _cut_together(plan: Plan, policies: Sequence[Policy], unlogged: nx.DiGraph[int]) -> nx.DiGraph[int]:
+    """The processors that are cut at common times: those joined by unlogged edges, and all of a region with snapshots."""
+    together = unlogged.copy()
+    first: dict[Region, int] = {}
+    for p, (processor, policy) in enumerate(zip(plan.processors, policies)):
+        if isinstance(policy, Snapshot) and processor.node.region is not None:
+            together.add_edge(first.setdefault(processor.node.region, p), p)
+    return together
+
+
 def _policy(processor: Processor) -> Policy:
     policy = processor.node.policy
     if policy is None:
@@ -269,12 +280,12 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
 def _logged(graph: Graph, edge: Edge, policy: Policy, behind: Policy) -> bool:
     """A region logs what leaves it; operators with a policy of their own log what leaves them, as a loop does as one.
 
-    What comes to an eager region is always logged: those in front need not be cut as often as it is.
+    What comes to a region that is saved as one is always logged: those in front need not be cut as often as it is.
     """
     source, target = graph.nodes[edge.source.node], graph.nodes[edge.target.node]
     if isinstance(policy, _SAVES_NOTHING):
         return False
-    if isinstance(behind, Eager) and target.region is not source.region:
+    if isinstance(behind, Eager | Snapshot) and target.region is not source.region:
         return True
     if not policy.log_outputs:
         return False
@@ -363,7 +374,7 @@ def _group(policies: list[Policy], depth: int, fed: bool) -> GroupInfo:
     if any(isinstance(policy, Eager) for policy in policies):
         return GroupInfo(None, None, eager=True, alone=not fed)
     policies = [policy for policy in policies if policy is not DEFAULT] or policies
-    chosen = [interval(policy.every) for policy in policies if isinstance(policy, Lazy | LogHistory)]
+    chosen = [interval(policy.every) for policy in policies if isinstance(policy, Lazy | LogHistory | Snapshot)]
     chosen = chosen or [Interval(seconds=1.0)]
     epochs = [each.epochs for each in chosen if each.epochs is not None]
     seconds = [each.seconds for each in chosen if each.seconds is not None]

@@ -161,6 +161,21 @@ class Eager:
 
 
 @dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A region is saved as one, `every` so often, at an epoch that is complete in all of it, while later ones go on.
+
+    What enters and what leaves it is logged, so it is saved at its own interval, goes back to its last snapshot as one, and
+    nobody in front works again for it (consistent cuts, as those of Chandy and Lamport; section 2.1).
+    """
+
+    every: Every = 1.0
+    log_outputs: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        interval(self.every)
+
+
+@dataclass(frozen=True, slots=True)
 class AtLeastOnce:
     """Nothing is persisted but the positions of sources, and nobody goes back because of this region.
 
@@ -169,9 +184,9 @@ class AtLeastOnce:
     """
 
 
-Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory | Eager | AtLeastOnce
+Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory | Eager | Snapshot | AtLeastOnce
 
-POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager, AtLeastOnce)
+POLICIES = (Ephemeral, Batch, Lazy, LogHistory, Eager, Snapshot, AtLeastOnce)
 
 KEEPS_NOTHING = (Ephemeral, Batch, AtLeastOnce)
 """The policies of operators that keep nothing from one time to the next."""

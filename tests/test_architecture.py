@@ -34,7 +34,7 @@ ROOMS = {
             "guarantees",
             "metadata",
             "store",
-            "loops layout groups eager at_least_once",
+            "loops layout groups saved_as_one at_least_once",
             "epoch_ends",
             "protocol",
             "kept",

@@ -84,6 +84,12 @@ def keeps_state(node: Node) -> bool:
     return operator is not None and _runs_on(operator)
 
 
+def gives_each_once(node: Node) -> bool:
+    """True if it gives each record once, however often that is given to it."""
+    operator = node.factory() if node.factory is not None else None
+    return isinstance(operator, Distinct) and node.scope.depth == 1 and _runs_on(operator)
+
+
 def _handles_records(stage: Stage) -> bool:
     return stage.each is not None or stage.kind in _BY_RECORD
 

@@ -16,8 +16,8 @@ from functools import reduce
 import msgspec
 from msgspec.structs import asdict
 
-from recovery.guarantees.classes import OperatorClass, class_of, keeps_keys, keeps_state, why_arbitrary
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
+from recovery.guarantees.classes import OperatorClass, class_of, gives_each_once, keeps_keys, keeps_state, why_arbitrary
+from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.dataflow.graph import Graph, Node
 from timely.io.interface import source_repeats
 
@@ -106,6 +106,7 @@ POLICIES: dict[type, Recovers] = {
     Batch: Recovers(),
     Lazy: Recovers(),
     Eager: Recovers(firm=True),
+    Snapshot: Recovers(),
     AtLeastOnce: Recovers(anew=True),
     LogHistory: Recovers(replays=True),
 }
@@ -122,7 +123,7 @@ class _State:
 
     `again`: how far what is done again is what was done before. `unsteady`: whom to blame if it is not the same. `firm`: it has
     come through regions only whose policy is. `twice`: whom to blame that some comes a second time, in a later epoch; then what
-    is seen is as far as `seen` like a run without failures.
+    is seen is as far as `seen` like a run without failures. `doubled`: what comes a second time is still there twice.
     """
 
     alike: Alike = Alike.EPOCHS
@@ -132,6 +133,7 @@ class _State:
     firm: bool = True
     twice: Cause | None = None
     seen: Alike = Alike.EPOCHS
+    doubled: bool = False
 
     def meet(self, other: _State) -> _State:
         """Of two streams that come together."""
@@ -142,6 +144,7 @@ class _State:
             firm=self.firm and other.firm,
             twice=_weightier(self.twice, other.twice),
             seen=min(self.seen, other.seen),
+            doubled=self.doubled or other.doubled,
         )
 
 
@@ -216,17 +219,27 @@ def _sent_anew(node: Node, state: _State) -> _State:
     twice = _cause(
         Grade.REPEATING, node, "what is not safe yet when something fails is sent once more, in a later epoch", mend
     )
-    return replace(state, again=Alike.EPOCHS, unsteady=None, twice=twice, seen=Alike.RECORDS)
+    return replace(state, again=Alike.EPOCHS, unsteady=None, twice=twice, seen=Alike.RECORDS, doubled=True)
 
 
 def _given_twice(node: Node, state: _State, twice: Cause) -> _State:
-    """Behind an operator that is given some records a second time."""
+    """Behind an operator that is given some records a second time, or, if they are not doubled any more, in later epochs."""
     if class_of(node) == OperatorClass.REPEATABLE:
-        return state
-    if twice.grade > Grade.DIVERGENT:
-        reason = f"what {twice.kind} {twice.name!r} sends a second time counts twice here"
-        state = replace(state, twice=_cause(Grade.DIVERGENT, node, reason, f"give {twice.name!r} Ephemeral()"))
-    return replace(state, seen=_kept(state.seen, node))
+        return replace(state, doubled=state.doubled and not gives_each_once(node))
+    seen, mend = _kept(state.seen, node), f"give {twice.name!r} Ephemeral()"
+    source = f"{twice.kind} {twice.name!r}"
+    if not state.doubled and seen > Alike.NOT:
+        grade, reason = (
+            Grade.CONVERGENT,
+            f"what {source} sends again may come in later epochs, with other totals until then",
+        )
+    elif state.doubled:
+        grade, reason = Grade.DIVERGENT, f"what {source} sends a second time counts twice here"
+    else:
+        grade, reason = Grade.DIVERGENT, f"it goes by epochs, and what {source} sends again may come in later ones"
+    if grade < twice.grade:
+        state = replace(state, twice=_cause(grade, node, reason, mend))
+    return replace(state, seen=seen)
 
 
 def _through_arbitrary(node: Node, state: _State, why: str, recovers: Recovers) -> _State:

@@ -80,6 +80,7 @@ const policies = {
   Lazy: ["lazy", "L"],
   LogHistory: ["history", "H"],
   Eager: ["eager", "G"],
+  Snapshot: ["snapshot", "S"],
   AtLeastOnce: ["again", "A"],
   mixed: ["mixed", "·"],
 };

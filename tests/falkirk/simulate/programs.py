@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
+from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.data.routing import stable_hash
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
@@ -856,15 +856,35 @@ def sent_again() -> Dataflow:
     with flow.region("front", policy=AtLeastOnce()):
         numbers = flow.source("in", Iterable(partitioned=parts, batch=2, epoch_every=4)).map(lambda n: n + 100)
         ticks = flow.source("ticks", Clocked([range(0, 20), range(20, 40)], 0.05)).filter(lambda n: n % 4)
-        both = numbers.concat(ticks).map(lambda n: n)
-        both.to(Callback(lambda epoch, batch: None), name="front-told")
+        numbers.concat(ticks).to(Callback(lambda epoch, batch: None), name="front-told")
+    numbers.concat(ticks).map(lambda n: n).exchange(by=str).to(Memory(), name="all")
     steady = flow.source("steady", Iterable(range(1000, 1030), epoch_every=3)).exchange(by=lambda n: n)
-    both.map(lambda n: (n % 7, n)).keyed().sum(name="sums").records().capture("totals")
+    numbers.map(lambda n: (n % 7, n)).keyed().sum(name="sums").records().capture("totals")
     with flow.region("once", policy=Lazy(every=2, log_outputs=True)):
-        once = both.concat(steady).map(lambda n: n).distinct(name="once")
+        once = numbers.concat(steady).map(lambda n: n).distinct(name="once")
     once.key_by(lambda n: n % 5).count(name="count").policy(LogHistory(every=3)).records().capture("counts")
     once.to(Memory(), name="numbers")
-    both.exchange(by=str).capture("out")
+    numbers.exchange(by=str).capture("out")
+    return flow
+
+
+def snapshots() -> Dataflow:
+    """Two regions with snapshots, one behind the other: with a loop, exchanges, outputs and two parts that nothing joins."""
+    flow = Dataflow("snapshots")
+    with flow.region("first", policy=Snapshot(every=2)):
+        first = words(flow).key_by(lambda w: w).count(name="first_count").records()
+        first.to(Memory(), name="inside")
+        numbers = flow.source("numbers", Iterable(range(40, 0, -1), batch=3, epoch_every=5)).exchange(by=lambda n: n)
+        numbers.iterate(lambda inner: inner.map(lambda n: n // 2).filter(bool).distinct(name="new")).capture("rounds")
+    with flow.region("front", policy=Ephemeral()):
+        front = flow.source("front", Iterable(range(45), batch=2, epoch_every=5)).map(lambda n: (n % 4, n))
+    with flow.region("now", policy=Eager()):
+        booked = flow.source("orders", Iterable(range(30), epoch_every=4)).map(lambda n: (n % 4, -n), name="booked")
+    with flow.region("second", policy=Snapshot(every=0.3)):
+        pairs = first.map(lambda pair: (pair[1] % 4, pair[1]), name="fold").concat(front, booked)
+        totals = pairs.keyed().sum(name="totals").records()
+    totals.keyed().max(name="best").policy(LogHistory(every=3)).records().capture("most")
+    totals.capture("out")
     return flow
 
 
@@ -901,4 +921,5 @@ PROGRAMS: dict[str, Callable[[], Dataflow]] = {
     "eager_in_between": eager_in_between,
     "by the clock": by_the_clock,
     "sent again": sent_again,
+    "snapshots": snapshots,
 }

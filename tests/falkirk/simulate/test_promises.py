@@ -188,6 +188,17 @@ def record_comes_elsewhere(seen: Sequence[Publication]) -> bool:
     return len(at) > len({row for row, _ in at})
 
 
+def totals_come_late(seen: Sequence[Publication]) -> bool:
+    """After an epoch the totals add up to less than there was up to it."""
+    for last in range(14):
+        there = [n for part in range(2) for n in range(part, min(80, 6 * (last + 1)), 2) if n % 5]
+        told = sorted((time, number) for number, (_, time, _) in enumerate(seen) if time <= (last,))
+        said = {key: count for _, number in told for key, count in seen[number][2]}
+        if sum(said.values()) < len(there):
+            return True
+    return False
+
+
 def record_comes_twice(seen: Sequence[Publication]) -> bool:
     """A record comes a second time, although there is only one such."""
     rows = [row for _, _, rows in seen for row in rows]
@@ -269,6 +280,10 @@ CASES = {
     ),
     "totals of what comes once more": Case(
         lambda: once_more(lambda s: remainders(s, "scope"), exactly), Grade.DIVERGENT, Alike.EPOCHS, counts_too_many
+    ),
+    "totals of what comes once more, each once": Case(
+        lambda: once_more(lambda s: remainders(s.distinct(), "scope"), told),
+        *(Grade.CONVERGENT, Alike.EPOCHS, totals_come_late),
     ),
     "dice, by replay": Case(lambda: dice(exactly, LogHistory(every=1)), Grade.DIVERGENT, Alike.NOT, several_dice),
 }

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recovery import policies
 from recovery.guarantees.classes import OperatorClass
 from recovery.guarantees.promises import POLICIES, Alike, Grade, Promise, promises
-from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory
+from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
 from timely.io import Callback, Console, FileSink, Iterable, Memory, SqliteSink
@@ -112,7 +112,9 @@ def expected(source: str, operator: str, policy: object, sink: str) -> tuple[str
     return one, "gap" if sink == "capture" else one, alike
 
 
-EVERY = list(product(SOURCES, OPERATORS, (Ephemeral(), Batch(), Lazy(), LogHistory(), Eager(), AtLeastOnce()), SINKS))
+EVERY = list(
+    product(SOURCES, OPERATORS, (Ephemeral(), Batch(), Lazy(), LogHistory(), Eager(), Snapshot(), AtLeastOnce()), SINKS)
+)
 
 
 def test_every_case_is_as_in_the_table() -> None:
@@ -278,6 +280,8 @@ def test_what_comes_twice_is_counted_twice_by_all_that_does_not_handle_single_re
     assert of(lambda stream: stream.distinct()) == (Grade.REPEATING, Alike.RECORDS, "in")
     assert of(lambda s: s.keyed().count(name="n").records()) == (Grade.DIVERGENT, Alike.LATEST, "n")
     assert of(lambda s: s.keyed().count(over="time", name="n").records()) == (Grade.DIVERGENT, Alike.NOT, "n")
+    assert of(lambda s: s.distinct().keyed().count(name="n").records()) == (Grade.CONVERGENT, Alike.LATEST, "n")
+    assert of(lambda s: s.distinct(over="time", name="n").keyed().count().records())[0] == Grade.DIVERGENT
     assert of(lambda s: s.unary("n", Operator).distinct()) == (Grade.DIVERGENT, Alike.NOT, "n")
 
 

@@ -1,8 +1,8 @@
-"""The rules for eager regions: what cannot be in one, or lead into one, is refused with the user's line.
+"""The rules for regions that are saved as one: what cannot be in one, or lead into one, is refused with the user's line.
 
-Each worker cuts the groups of an eager region by itself, so no unlogged edge in them leads from another worker: the engine puts
-a gate (`timely.operators.gate`) in front of every exchange in such a region, as it does where something leaves it, and what
-passes a gate is logged.
+Of an *eager* region each worker cuts the groups by itself, so no unlogged edge in them leads from another worker: the engine
+puts a gate (`timely.operators.gate`) in front of every exchange in such a region, as it does where something leaves it, and
+what passes a gate is logged. A *snapshot* is a cut of all of its region, at one epoch on all workers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from recovery.policies import AtLeastOnce, Eager, Ephemeral, Policy
-from timely.dataflow.graph import Node
+from recovery.policies import AtLeastOnce, Eager, Ephemeral, Policy, Snapshot
+from timely.dataflow.graph import Node, Region
 from timely.dataflow.plan import Plan
 from timely.errors import GraphError
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from recovery.layout import EdgeInfo
 
 
-def check_eager(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeInfo]) -> None:
-    """Raise GraphError for what cannot be in an eager region, or cannot lead into one."""
+def check_saved_as_one(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeInfo]) -> None:
+    """Raise GraphError for what cannot be in an eager region or a snapshot, or cannot lead into an eager one."""
     for processor, policy in zip(plan.processors, policies):
         node = processor.node
-        if isinstance(policy, Eager):
+        if isinstance(policy, Eager | Snapshot):
             if node.kind != "gate":
-                _check_member(node)
-        elif node.region is not None and isinstance(node.region.policy, Eager):
+                _check_region(node, policy)
+        elif node.region is not None and isinstance(node.region.policy, Eager | Snapshot):
+            what = "eager" if isinstance(node.region.policy, Eager) else "snapshot"
             raise GraphError(
-                f"the {node} has the policy {type(policy).__name__} in the eager region {node.region.name!r}, which is "
+                f"the {node} has the policy {type(policy).__name__} in the {what} region {node.region.name!r}, which is "
                 "persisted as one: make it outside of `with flow.region(...)`"
             )
     for edge in edges:
@@ -42,12 +43,19 @@ def check_eager(plan: Plan, policies: Sequence[Policy], edges: Iterable[EdgeInfo
             )
 
 
-def _check_member(node: Node) -> None:
-    region = node.region
+def _check_region(node: Node, policy: Eager | Snapshot) -> None:
+    region, name = node.region, type(policy).__name__
     if region is None or region.policy is not node.policy:
+        what = "eager" if isinstance(policy, Eager) else "saved by snapshots"
         raise GraphError(
-            f"the {node} has a policy Eager() of its own: what is eager is a region, `with flow.region(name, policy=Eager())`"
+            f"the {node} has a policy {name}() of its own: what is {what} is a region, "
+            f"`with flow.region(name, policy={name}())`"
         )
+    if isinstance(policy, Eager):
+        _check_member(node, region)
+
+
+def _check_member(node: Node, region: Region) -> None:
     if node.scope.depth > 1:
         raise GraphError(
             f"the {node} is in {node.scope}, in the eager region {region.name!r}: loops and nested scopes cannot be in one. "

@@ -1,0 +1,49 @@
+"""Regions with snapshots in a layout: one group by itself, with its own interval, and logs on both sides."""
+
+from __future__ import annotations
+
+from recovery.layout import GroupInfo, Layout
+from recovery.policies import Ephemeral, Lazy, Snapshot
+from tests.recovery.test_layout import groups, laid_out, logged
+from timely.dataflow.dataflow import Dataflow
+from timely.io import Iterable
+
+
+def stock(policy: object, front: object = Lazy(every=1)) -> Layout:  # frozen
+    """Something in front, a region with two parts that nothing joins, and something behind."""
+    flow = Dataflow()
+    with flow.region("front", policy=front):
+        moves = flow.source("moves", Iterable([1])).map(abs, name="parse")
+    with flow.region("stock", policy=policy):
+        total = moves.key_by(abs, name="by").sum(name="sum").records()
+        total.map(str, name="text").capture("inside")
+        flow.source("prices", Iterable([1])).key_by(str, name="each").max(name="max").capture("prices-out")
+    total.distinct(name="behind").policy(Lazy(every=2)).capture("out")
+    return laid_out(flow)
+
+
+def test_what_enters_or_leaves_is_logged_and_nothing_else() -> None:
+    assert logged(stock(Snapshot(every=9))) == {("parse", "by"), ("sum", "behind")}
+    assert logged(stock(Lazy(every=9))) == set()
+
+
+def test_region_is_one_group_although_nothing_joins_its_parts() -> None:
+    inside = {"by", "sum", "text", "inside", "prices", "each", "max", "prices-out"}
+    found = groups(stock(Snapshot(every=9)))
+    assert frozenset(inside) in found
+    assert frozenset({"moves", "parse"}) in found
+    assert all(not inside & group or group == inside for group in found)
+
+
+def test_its_interval_is_its_own() -> None:
+    layout = stock(Snapshot(every=9))
+    of = {info.name: layout.groups[info.group] for info in layout.processors}
+    assert (of["sum"], of["moves"], of["behind"]) == (GroupInfo(9, None), GroupInfo(1, None), GroupInfo(2, None))
+    layout = stock(Lazy(every=9))
+    assert next(layout.groups[info.group] for info in layout.processors if info.name == "sum").epochs == 1
+
+
+def test_what_keeps_nothing_in_front_is_cut_with_it() -> None:
+    layout = stock(Snapshot(every=9), Ephemeral())
+    assert logged(layout) == {("sum", "behind")}
+    assert any({"moves", "parse", "sum", "max"} <= group for group in groups(layout))
