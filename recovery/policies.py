@@ -166,6 +166,14 @@ class Snapshot:
 
     What enters and what leaves it is logged, so it is saved at its own interval, goes back to its last snapshot as one, and
     nobody in front works again for it (consistent cuts, as those of Chandy and Lamport; section 2.1).
+
+    >>> flow = falkirk.Dataflow()
+    >>> moves = flow.source("moves", falkirk.Iterable([("nut", 5), ("nut", -2)]))
+    >>> with flow.region("stock", policy=falkirk.Snapshot(every="10s")):
+    ...     stock = moves.keyed().sum().records()
+    >>> seen = stock.capture("stock")
+    >>> falkirk.run(flow).captured("stock")
+    [((0,), [('nut', 3)])]
     """
 
     every: Every = 1.0
@@ -181,6 +189,13 @@ class AtLeastOnce:
 
     What was under way is read again and sent *in the current epoch*, not in the one in which it was sent first. So those behind
     keep what they have, and may count some records twice (section 2.1, at-least-once streaming).
+
+    >>> flow = falkirk.Dataflow()
+    >>> with flow.region("front", policy=falkirk.AtLeastOnce()):
+    ...     birds = flow.source("sightings", falkirk.Iterable(["wren", "owl", "wren"])).map(str.title)
+    >>> seen = birds.distinct().capture("species")
+    >>> falkirk.run(flow).captured("species")
+    [((0,), ['Wren', 'Owl'])]
     """
 
 
