@@ -250,6 +250,19 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "spark_pipeline",
+        "orders through a UDF, a join, a table and two sums on Spark: processor seconds of all processes, Java included",
+        "CPU s",
+        10_000_000,  # rows
+        (
+            Variant("falkirk", "spark_pipeline.py", once=True),
+            Variant("pyspark_batch", "spark_pipeline.py", "batch", once=True),
+            Variant("falkirk_ten_epochs", "spark_pipeline.py", "epochs", once=True),
+            Variant("foreach_batch", "spark_pipeline.py", "foreach_batch", once=True),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
         "spark_restart",
         "from kill -9 of the child, the worker or Java until the run on Spark begins again; one start of Spark beside it",
         "s",

@@ -10,10 +10,12 @@ by the worker that reads them.
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -116,13 +118,34 @@ def write_input(
     return _write(folder, f"{named_by(epoch)}-{name}-{worker}", tables, durable)
 
 
-def merge_inputs(folder: Path, name: str, epoch: int, paths: Sequence[str], durable: bool) -> str:
-    """Write the rows of files of one schema into a new file, of epoch `epoch`; its path. Not all are in memory at once."""
-    return _write(folder, f"{named_by(epoch)}-{name}-merged", _gathered(paths), durable)
+def link_input(file: BinaryIO, folder: Path, name: str, epoch: int, worker: int, durable: bool) -> str:
+    """Give a file that is there a new name, in `folder`; its path. If `durable`, its content is on the disk."""
+    path = _new(folder, f"{named_by(epoch)}-{name}-{worker}")
+    try:
+        os.link(file.name, path)
+        if durable:
+            os.fsync(file.fileno())
+    except OSError:  # another file system, one without links, or its first name has gone
+        file.seek(0)
+        with path.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+            copy.flush()
+            if durable:
+                os.fsync(copy.fileno())
+    return str(path)
+
+
+def merge_inputs(folder: Path, name: str, epoch: int, paths: Sequence[str], schema: pa.Schema, durable: bool) -> str:
+    """Write the rows of files into a new file, of `schema` and of epoch `epoch`; its path. Not all are in memory at once."""
+    return _write(folder, f"{named_by(epoch)}-{name}-merged", _gathered(paths, schema), durable)
+
+
+def _new(folder: Path, stem: str) -> Path:
+    return folder / f"{stem}-{uuid.uuid4().hex}.parquet"
 
 
 def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -> str:
-    path = folder / f"{stem}-{uuid.uuid4().hex}.parquet"
+    path = _new(folder, stem)
     rest = iter(tables)
     first = next(rest)
     with path.open("wb") as file:
@@ -138,8 +161,8 @@ def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -
     return str(path)
 
 
-def _gathered(paths: Iterable[str]) -> Iterator[pa.Table]:
-    """The content of the files, in pieces that are worth a row group each."""
+def _gathered(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The content of the files, in pieces that are worth a row group each. What Spark wrote says more in its schema."""
     batches: list[pa.RecordBatch] = []
     size = 0
     for path in paths:
@@ -148,10 +171,14 @@ def _gathered(paths: Iterable[str]) -> Iterator[pa.Table]:
                 batches.append(batch)
                 size += batch.nbytes
                 if size >= _GROUP_BYTES:
-                    yield pa.Table.from_batches(batches)
+                    yield _as(batches, schema)
                     batches, size = [], 0
     if batches:
-        yield pa.Table.from_batches(batches)
+        yield _as(batches, schema)
+
+
+def _as(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([pa.Table.from_batches([batch]).cast(schema) for batch in batches])
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -221,6 +248,13 @@ def sweep_outputs(folder: Path, upto: int, worker: int) -> None:
             continue
         with suppress(FileNotFoundError):  # whoever removes the last file of it removes the folder
             remove(map(str, output.glob(f"*.w{worker}.parquet")))
+
+
+def sweep_unfinished(folder: Path, upto: int) -> None:
+    """Remove the folders of epochs up to `upto` in which nothing is for a worker to read: of attempts that were cut short."""
+    for output in folder.iterdir():
+        if epoch_of(output) <= upto and not any(output.glob("*.w*.parquet")):
+            shutil.rmtree(output, ignore_errors=True)
 
 
 def remove(paths: Iterable[str]) -> None:

@@ -5,9 +5,10 @@
 *Spill* writes what came of an epoch into Parquet files. *Gather* is told of the files and keeps the manifest: that is its
 state, and all that its checkpoint holds. At an epoch that is due it sends the files of the run to *compute*, which keeps
 nothing from one time to the next but a run that a period has left out, and has Spark run them. *Read* brings what came out
-back, each worker its share. All edges between them carry only names of files, and are logged: so a failure of one of them makes
-no other work again, and once the files that Spark wrote are durable the run is never done again (a firewall; Isard and Abadi,
-*Falkirk Wheel*, section 4.1). Where runs are over everything gather also merges small files, before it sends a run.
+back, each worker its share. To regions and tables behind it compute hands the files over as they are; where nobody else takes
+the rows, read has nothing to do. All edges between them carry only names of files, and are logged: so a failure of one of them
+makes no other work again, and once the files that Spark wrote are durable the run is never done again (a firewall; Isard and
+Abadi, *Falkirk Wheel*, section 4.1). Where runs are over everything gather also merges small files, before it sends a run.
 
 Rows never pass through these operators' Python objects: they are in Arrow tables, and then in files.
 """
@@ -17,18 +18,18 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from libraries.spark import files
+from libraries.spark.deliveries import Consumer, hand_over, write_for
 from libraries.spark.errors import SparkError
 from libraries.spark.left_out import LeftOut
 from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, PinnedFile, entries_of
 from libraries.spark.pinned import pin_once
 from libraries.spark.placement import home, keys_of
-from libraries.spark.schemas import read_schema, write_schema
+from libraries.spark.schemas import read_schema
 from libraries.spark.sweeping import Named, Sweep, last_epoch, named
 from timely.data.batch import Batch, is_columns, nbytes
 from timely.operators.base import Capability, Context, JobContext, Operator
@@ -39,7 +40,7 @@ SPILL_BYTES = 64 << 20
 """Bytes that are kept in memory before they are written: an epoch of any size passes through."""
 
 Share = tuple[int, str]
-"""A message from compute to read: a key, which the worker that is to read it owns, and the path of a file."""
+"""An element of a message from compute to read: a key, which the worker that is to read it owns, and the path of a file."""
 
 
 class Runner(Protocol):
@@ -54,39 +55,37 @@ class Runner(Protocol):
         inputs: Mapping[str, tuple[bytes, list[str]]],
         tables: Mapping[str, Sequence[PinnedFile]],
         output: str,
+        rows: int,
     ) -> tuple[tuple[str, int], ...]:
         """Run it over `inputs` (schema and files by name) and `tables` (files by name).
 
-        Returns the files that it wrote under `output`, each with its rows.
+        Returns the files that it wrote under `output`, each with its rows: at most `rows`, or (0) any number.
 
         Raises SparkError if it cannot be done.
         """
 
 
 class Spill(Operator):
-    """Writes each epoch's columns into files, and says which. One file is written at a time, outside the worker.
+    """Writes each epoch's columns into files, and tells each of `consumers` which are its. One file is written at a time,
+    outside the worker."""
 
-    The files go into the folder of `region`, or into `folder`, in which they outlive the job. `warm` begins to start Spark.
-    """
+    transient = ("_warmed",)
 
-    transient = ("_warm",)
-
-    def __init__(
-        self, region: str, name: str, warm: Callable[[], None] | None = None, folder: Path | None = None
-    ) -> None:
-        self._region = region
-        self._folder = folder
-        self._name = name
-        self._warm = warm
+    def __init__(self, consumers: Sequence[Consumer]) -> None:
+        self._consumers = tuple(consumers)
+        self._name = consumers[0].input
+        self._warmed = False
         self._pending = TimedBatches()
         self._bytes: dict[Time, int] = {}
         self.state = self._pending
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        if self._warm is not None:
-            warm, self._warm = self._warm, None
+        if not self._warmed:
+            self._warmed = True
             if ctx.worker == home(ctx.workers):
-                ctx.start(warm)
+                for consumer in self._consumers:
+                    if consumer.warm is not None:
+                        ctx.start(consumer.warm)
         self._pending.add(time, batch)
         size = self._bytes[time] = self._bytes.get(time, 0) + nbytes(batch)
         if size >= SPILL_BYTES:
@@ -103,21 +102,17 @@ class Spill(Operator):
             worker = ctx.worker
             ctx.start(lambda context: self._spill(context, time[0], worker, batches), context=True)
 
-    def _spill(self, context: JobContext, epoch: int, worker: int, batches: list[Batch]) -> list[ManifestEntry]:
+    def _spill(self, context: JobContext, epoch: int, worker: int, batches: list[Batch]) -> list[list[ManifestEntry]]:
         tables = [files.carried_table(_columns(batch, self._name)) for batch in batches]
         schema = tables[0].schema
         for table in tables[1:]:
             if table.schema != schema:
                 raise SparkError(changed(self._name, schema, table.schema, f"within epoch {epoch}"))
-        rows = sum(len(table) for table in tables)
-        folder = self._folder or context.folder(f"{self._region}/in")
-        durable = context.durable or self._folder is not None
-        path = files.write_input(folder, self._name, epoch, worker, tables, durable)
-        return [ManifestEntry(self._name, path, rows, os.stat(path).st_size, write_schema(schema))]
+        return write_for(context, self._consumers, epoch, worker, tables)
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
-        if result is not None:
-            ctx.send(result)
+        for port, entries in enumerate(result or ()):
+            ctx.send(entries, port)
 
 
 class Gather(Operator):
@@ -197,7 +192,8 @@ class Gather(Operator):
         for number, entries in enumerate(ripe):
             context.report("merging files", number, len(ripe))
             name, paths = entries[0].input, tuple(entry.path for entry in entries)
-            path = files.merge_inputs(folder, name, epoch, paths, context.durable)
+            schema = read_schema(entries[0].schema)
+            path = files.merge_inputs(folder, name, epoch, paths, schema, context.durable)
             rows = sum(entry.rows for entry in entries)
             merged.append(ManifestEntry(name, path, rows, os.stat(path).st_size, entries[0].schema, paths))
         return merged
@@ -221,6 +217,8 @@ class Gather(Operator):
 class Compute(Operator):
     """Has Spark run what is due, one run after the other, and says which files came out. On one worker.
 
+    Port 0 is for *read*, where somebody `reads` the rows; each of `consumers`, who take the files, has one of the next.
+
     With `period`, in seconds, runs that come earlier after the last one are left out, but for the very last, which is state
     until then; `clock` tells the time, outside the worker.
     """
@@ -234,10 +232,14 @@ class Compute(Operator):
         runner: Runner,
         period: float | None,
         clock: Callable[[], float],
+        reads: bool,
+        consumers: Sequence[Consumer],
     ) -> None:
         self._region = region
         self._calendar = calendar
         self._runner = runner
+        self._reads = reads
+        self._consumers = tuple(consumers)
         self._pace = RunInterval(period, clock) if period is not None else None
         self._waiting: deque[tuple[Capability, Manifested | None]] = deque()
         """The runs that are due while one is under way; None: the end, for which the run that was left out last is made up."""
@@ -270,8 +272,8 @@ class Compute(Operator):
         outcome, run = result
         if self._left_out is not None:
             self._left_out.note(time, run if outcome is None else None)
-        if outcome:
-            ctx.send(outcome)
+        for port, told in enumerate(outcome or ()):
+            ctx.send(told, port)
         self._next(ctx)
 
     def _next(self, ctx: Context) -> None:
@@ -287,30 +289,34 @@ class Compute(Operator):
             capability.drop()
 
     def _start(self, ctx: Context, capability: Capability, run: Manifested, always: bool) -> None:
-        epoch, workers, upto = capability.time[0], ctx.workers, self._upto
+        epoch, worker, workers, upto = capability.time[0], ctx.worker, ctx.workers, self._upto
         made_up = self._left_out.first() if self._left_out is not None else INF
         safe = Sweep(upto, min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0, self._named.at(upto))
         at_once = Sweep(epoch, self._calendar.needed_after(epoch), named(epoch, run))  # nothing is ever rolled back
 
-        def job(context: JobContext) -> tuple[list[Share] | None, Manifested]:
-            return self._run(context, epoch, run, workers, safe if context.durable else at_once, always), run
+        def job(context: JobContext) -> tuple[list[list[Any]] | None, Manifested]:
+            if self._pace is not None and not self._pace.begin(always):
+                return None, run
+            told = self._run(context, epoch, run, worker, workers)
+            files.sweep_inputs(context.folder(f"{self._region}/in"), safe if context.durable else at_once)
+            files.sweep_unfinished(context.folder(f"{self._region}/out"), upto)
+            return told, run
 
         capability.start(job, context=True)
 
-    def _run(
-        self, context: JobContext, epoch: int, run: Manifested, workers: int, sweep: Sweep, always: bool
-    ) -> list[Share] | None:
-        """In a thread of the driver: None if it is too early."""
-        if self._pace is not None and not self._pace.begin(always):
-            return None
+    def _run(self, context: JobContext, epoch: int, run: Manifested, worker: int, workers: int) -> list[list[Any]]:
+        """In a thread of the driver: for each port what is to be told there."""
         _, entries, schemas, pinned = run
         inputs = {name: (schema, [entry.path for entry in entries if entry.input == name]) for name, schema in schemas}
         output = context.folder(f"{self._region}/out") / files.output_name(epoch)
-        written = self._runner.run(context, inputs, dict(pinned), str(output))
-        shares = files.deal_out(context, written, workers)
-        files.sweep_inputs(context.folder(f"{self._region}/in"), sweep)
+        rows = files.FILE_ROWS if self._reads else 0
+        written = self._runner.run(context, inputs, dict(pinned), str(output), rows)
+        handed = hand_over(context, self._consumers, epoch, worker, written)
+        if not self._reads:
+            files.remove(path for path, _ in written)
+            return [[], *handed]
         keys = keys_of(workers)
-        return [(keys[worker], path) for worker, path in shares]
+        return [[(keys[each], path) for each, path in files.deal_out(context, written, workers)], *handed]
 
 
 class RunInterval:

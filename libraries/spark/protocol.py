@@ -33,8 +33,9 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
     """To the child: run `function` (a pickle) or `sql` over `inputs`, and write what comes out into the folder `output`.
 
     `tables` is a pickle of what else the function or query may use, by name, and `pinned` are tables whose files are
-    known. Files hold at most `rows` rows. The function may ask for `epoch`, and for `attempt`, which is counted from 0. For a
-    "source" it is given a session instead of inputs; that of a "sink" writes by itself, and nothing comes out.
+    known. Files hold at most `rows` rows, or (0) any number. The function may ask for `epoch`, and for `attempt`, which is
+    counted from 0. For a "source" it is given a session instead of inputs; that of a "sink" writes by itself, and nothing comes
+    out.
     """
 
     number: int

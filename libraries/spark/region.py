@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from libraries.spark.deliveries import Consumer, Deliveries, Delivering, deliver
 from libraries.spark.errors import SparkError
 from libraries.spark.files import carried_schema
 from libraries.spark.manifest import Calendar, Over
@@ -20,7 +21,7 @@ from libraries.spark.schemas import write_schema
 from libraries.spark.session import SparkOptions
 from recovery.policies import Batch, Every, Lazy, interval
 from timely.dataflow.columns import Columns
-from timely.dataflow.stream import Stream, view
+from timely.dataflow.graph import Input, Output
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 
@@ -46,8 +47,9 @@ def batch(
     """Run `what` on Spark when an epoch is complete; what comes out is a stream of columns, at the epoch's time.
 
     The other operators go on meanwhile. Each worker writes its part of the input into Parquet files, Spark reads them, and
-    what Spark writes is dealt out among the workers, in files of at most 65,536 rows. What Spark must do again after a
-    failure, and what never, depends on the policy of the region around: see docs/spark.md.
+    what Spark writes is dealt out among the workers, in files of at most 65,536 rows, where an operator takes it; a region
+    or a table is given the files. What Spark must do again after a failure, and what never, depends on the policy of the
+    region around: see docs/spark.md.
 
     Args:
         inputs: a stream of columns, called "input", or several by name.
@@ -86,36 +88,33 @@ def batch(
         from libraries.spark.runner import SparkRunner
 
         runner = SparkRunner(name, what, others, options)
-    spilled = None
-    for each, stream in streams.items():
-        spill = view(stream, Stream).unary(
-            f"{name}-spill-{each}",
-            lambda each=each: Spill(name, each, runner.warm),  # type: ignore[misc]
-            holds=True,
-            stateful=False,
-        )
-        spill = spill.policy(Batch(log_outputs=True))
-        spilled = spill if spilled is None else spilled.concat(spill)
-    assert spilled is not None
+    delivered = [
+        deliver(stream, Consumer(name, each, runner.warm), f"{name}-spill-{each}", Spill)
+        for each, stream in streams.items()
+    ]
+    spilled = delivered[0].concat(*delivered[1:])
+    periodic = period is not None  # then it remembers a run that was left out
     gathered = spilled.unary(
         f"{name}-gather",
         lambda: Gather(name, calendar, streams, declared, paths),
         Exchange(key=lambda _: HOME),
         holds=calendar.over == "all" or bool(paths),  # while it merges, and while it lists files
     ).policy(Lazy(every=checkpoint, log_outputs=True))
-    periodic = period is not None  # then it remembers a run that was left out
-    computed = gathered.unary(
-        name, lambda: Compute(name, calendar, runner, period, time.monotonic), holds=True, stateful=periodic
-    ).policy(Lazy(every=checkpoint, log_outputs=True) if periodic else Batch(log_outputs=True))
-    read = computed.unary(
-        f"{name}-read",
-        lambda: Read(name),
-        Exchange(key=lambda share: share[0]),
-        notifies=False,
-        holds=True,
-        stateful=False,
+    graph = first.graph
+    handed = Deliveries(len(graph.nodes), 1)
+
+    def compute() -> Compute:
+        reads = any(edge.source.node == read.index for edge in graph.edges)
+        return Compute(name, calendar, runner, period, time.monotonic, reads, handed.consumers)
+
+    computed = gathered.unary(name, compute, holds=True, stateful=periodic).policy(
+        Lazy(every=checkpoint, log_outputs=True) if periodic else Batch(log_outputs=True)
     )
-    return view(read, Columns)
+    read = graph.add_node(
+        "unary", graph.root, f"{name}-read", factory=Delivering(lambda: Read(name), handed), holds=True
+    )
+    graph.add_edge(computed.outputs[0], Input(read.index, 0), Exchange(key=lambda share: share[0]))
+    return Columns(graph, graph.root, (Output(read.index),))
 
 
 def _checked(streams: Mapping[str, Columns], what: object, tables: Mapping[str, Any]) -> Columns:

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from libraries.spark.errors import SparkError
-from libraries.spark.files import FILE_ROWS, epoch_of
+from libraries.spark.files import epoch_of
 from libraries.spark.host import Files, SparkHost, host_of
 from libraries.spark.manifest import PinnedFile
 from libraries.spark.protocol import Frames, Kind, RunTask
@@ -57,6 +57,7 @@ class SparkRunner:
         inputs: Mapping[str, tuple[bytes, list[str]]],
         tables: Mapping[str, Sequence[PinnedFile]],
         output: str,
+        rows: int,
     ) -> Files:
         """Run it over the files of `inputs` and `tables`. Raises SparkError if that cannot be done."""
         if self._packed is None:  # not before: what the function refers to may be defined after the dataflow
@@ -74,7 +75,7 @@ class SparkRunner:
             tables=self._packed[1],
             pinned=tuple((name, tuple(files)) for name, files in tables.items()),
             output=output,
-            rows=FILE_ROWS,
+            rows=rows,
         )
         return self.host.run(task, context.report, lambda: context.stopped, context.note)
 

@@ -19,16 +19,15 @@ from copy import copy
 from pathlib import Path
 from typing import ClassVar
 
+from libraries.spark.deliveries import Consumer, deliver
 from libraries.spark.errors import SparkError
 from libraries.spark.files import epoch_of, sync_folder
 from libraries.spark.manifest import ManifestEntry, entries_of
 from libraries.spark.operators import Spill, changed
 from libraries.spark.placement import HOME
 from libraries.spark.schemas import read_schema
-from recovery.policies import Batch as BatchPolicy
 from timely.data.batch import Batch
 from timely.dataflow.columns import Columns
-from timely.dataflow.stream import Stream, view
 from timely.errors import GraphError, SinkError, user_site
 from timely.io.claim import Claim, Owner
 from timely.io.file_sink import cannot_write
@@ -77,16 +76,7 @@ def write(
         raise GraphError(f"{site}: column={column!r} cannot be the name of a column: use letters, digits and _")
     table = Path(path).absolute()
     name = name or stream.graph.fresh_name("table")
-    spilled = (
-        view(stream, Stream)
-        .unary(
-            f"{name}-spill",
-            lambda: Spill(name, "rows", folder=table / _HIDDEN),
-            holds=True,
-            stateful=False,
-        )
-        .policy(BatchPolicy(log_outputs=True))
-    )
+    spilled = deliver(stream, Consumer(name, "rows", folder=table / _HIDDEN), f"{name}-spill", Spill)
     spilled.exchange(lambda _: HOME, f"{name}-gather").to(_TableSink(table, column), name, require)
 
 

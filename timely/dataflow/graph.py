@@ -118,7 +118,8 @@ class Edge:
 
 @dataclass(slots=True)
 class Graph:
-    """The graph under construction. Only ever grows; nodes may be given another policy, and be declared nondeterministic."""
+    """The graph under construction. Only ever grows; nodes may be given another policy, be declared nondeterministic, and be
+    given more outputs."""
 
     name: str
     nodes: list[Node] = field(default_factory=list)
@@ -174,6 +175,12 @@ class Graph:
         for node in self.nodes[first : last + 1]:
             if node.region is before.region and node.policy is before.policy:
                 self.nodes[node.index] = self._names[node.name] = replace(node, **traits)
+
+    def add_output(self, index: int) -> Output:
+        """One more port of a node."""
+        node = self.nodes[index]
+        self.nodes[index] = self._names[node.name] = replace(node, outputs=node.outputs + 1)
+        return Output(index, node.outputs)
 
     def add_edge(self, source: Output, target: Input, channel: Channel = PIPELINE) -> Edge:
         """A new edge. One that leaves a gated region, or the worker in the midst of one, begins at a gate."""

@@ -37,7 +37,12 @@ class LocalRunner:
         self.warmed += 1
 
     def run(
-        self, context: JobContext, inputs: Mapping[str, tuple[bytes, list[str]]], tables: Mapping[str, Any], output: str
+        self,
+        context: JobContext,
+        inputs: Mapping[str, tuple[bytes, list[str]]],
+        tables: Mapping[str, Any],
+        output: str,
+        rows: int,
     ) -> tuple[tuple[str, int], ...]:
         """Run the function, which is not given the tables."""
         epoch = int(Path(output).name.split("-")[0])

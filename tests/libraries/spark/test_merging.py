@@ -87,11 +87,11 @@ def test_files_stay_few_however_many_epochs_there_are(
     there: list[int] = []
 
     class Counted(LocalRunner):
-        def run(self, context: Any, inputs: Any, tables: Any, output: str) -> Any:
+        def run(self, context: Any, inputs: Any, tables: Any, output: str, rows: int) -> Any:
             named.append(sum(len(paths) for _, paths in inputs.values()))
             folder = Path(output).parent.parent / "in"
             there.append(len(os.listdir(folder)))
-            return super().run(context, inputs, tables, output)
+            return super().run(context, inputs, tables, output, rows)
 
     runner = Counted(totals)
     flow = program(batches, runner, over="all")
@@ -164,7 +164,7 @@ def test_merged_file_has_the_rows_of_all_in_groups_that_are_worth_it(
     monkeypatch.setattr(files, "_GROUP_BYTES", 4000)
     tables = [pa.table({"k": range(100 * i, 100 * i + 100), "s": [f"{i}"] * 100}) for i in range(20)]
     paths = [files.write_input(tmp_path, "in", i, 0, [table]) for i, table in enumerate(tables)]
-    merged = files.merge_inputs(tmp_path, "in", 19, paths, durable=True)
+    merged = files.merge_inputs(tmp_path, "in", 19, paths, tables[0].schema, durable=True)
     assert files.epoch_of(Path(merged)) == 19
     assert pq.read_table(merged) == pa.concat_tables(tables)
     groups = pq.ParquetFile(merged).metadata

@@ -128,6 +128,34 @@ def test_regions_in_a_chain_and_beside_each_other_share_one_spark_and_output_is_
     assert max(sizes) <= 65_536
 
 
+def test_rows_that_spark_wrote_are_handed_to_regions_and_a_table_as_they_are(tmp_path: Path) -> None:
+    flow = Dataflow("handed")
+    cells = flow.columns("in", Batches([frame(1_000, seed) for seed in range(3)]))
+    query = (
+        "select k, v, cast(v as tinyint) as small, struct(k, array(v)) as things, map('k', k) as named, "
+        "cast(v as decimal(9,2)) as amount, timestamp'2024-05-06 07:08:09' as at, to_date('2024-05-06') as day, "
+        "timestamp_ntz'2024-05-06 07:08:09' as local from input"
+    )
+    rich = spark.batch(cells, query, options=OPTIONS, name="rich")
+    back = "select *, map_values(named)[0] as again from input"
+    spark.batch(rich, back, over="all", every=3, options=OPTIONS, name="back").capture("out")
+    spark.write(rich, tmp_path / "table")
+    spark.batch(rich, totals, every=3, options=OPTIONS, name="grouped").capture("totals")
+    result = run(flow)
+    rows = pl.concat([frame(1_000, seed) for seed in range(3)])
+    found = pl.concat(as_polars(batch) for _, batch in result.captured("out"))
+    assert found.select("k", "v").sort("k", "v").equals(rows.sort("k", "v"))
+    assert (found["again"] == found["k"]).all()
+    first = found.sort("k", "v").row(0, named=True)
+    assert (first["small"], first["things"]) == (first["v"], {"k": first["k"], "col2": [first["v"]]})
+    assert (str(first["at"]), str(first["local"])) == ("2024-05-06 07:08:09+00:00", "2024-05-06 07:08:09")
+    (groups,) = (as_polars(batch) for _, batch in result.captured("totals"))
+    assert groups.sort("k").equals(right(rows))
+    table = pl.read_parquet(tmp_path / "table/epoch=*/*", hive_partitioning=False)
+    assert table.columns == found.columns[:-1]
+    assert table.select("k", "v").sort("k", "v").equals(rows.sort("k", "v"))
+
+
 def _grown(folder: Path) -> None:
     """One more file for a table."""
     part = folder / f"part={len(list(folder.glob('part=*')))}"

@@ -1,0 +1,165 @@
+"""Deliveries: rows that are written into files once, and are input of several regions and tables.
+
+Whoever writes such files (*spill*, and *compute* of a region whose output goes to others) has *consumers*. Each of them has a
+port, on which it is told of its files, and a folder, in which each file has a name of its own: a hard link, or a copy where the
+file system has no links. So what a consumer holds goes by that consumer's rules, and nobody asks who else reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from libraries.spark import files
+from libraries.spark.manifest import ManifestEntry
+from libraries.spark.schemas import write_schema
+from recovery.policies import Batch
+from timely.dataflow.columns import Columns
+from timely.dataflow.graph import Factory, Graph, Input, Output
+from timely.dataflow.stream import Stream
+from timely.operators.base import JobContext, Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A region, whose `input` the files are, or a table. They go into the folder of `region`, or into `folder`, in which they
+    outlive the job. `warm` begins to start Spark."""
+
+    region: str
+    input: str
+    warm: Callable[[], None] | None = None
+    folder: Path | None = None
+
+    def place(self, context: JobContext) -> Path:
+        """The folder for its files."""
+        return self.folder or context.folder(f"{self.region}/in")
+
+    def durable(self, context: JobContext) -> bool:
+        """True if its files must be on the disk before it is told of them."""
+        return context.durable or self.folder is not None
+
+
+class Deliveries:
+    """The consumers of what `node` writes: a port for each, from `first` on."""
+
+    def __init__(self, node: int, first: int) -> None:
+        self._node = node
+        self._first = first
+        self.consumers: list[Consumer] = []
+
+    def add(self, graph: Graph, consumer: Consumer) -> Output:
+        """The port for one more."""
+        port = self._first + len(self.consumers)
+        self.consumers.append(consumer)
+        while graph.nodes[self._node].outputs <= port:
+            graph.add_output(self._node)
+        return Output(self._node, port)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivering:
+    """The factory of a node whose outputs are files, or such as were: what is handed over is known by it.
+
+    `outputs` are those whose batches *spill* writes; of *read* there are none, as the files of its region are there already.
+    """
+
+    make: Factory
+    deliveries: Deliveries
+    outputs: tuple[Output, ...] = ()
+
+    def __call__(self) -> Operator:
+        """The operator."""
+        return self.make()
+
+
+def deliver(stream: Columns, consumer: Consumer, name: str, spill: Callable[[Sequence[Consumer]], Operator]) -> Stream:
+    """The files that hold the stream's rows, for `consumer`: lists of manifest entries.
+
+    The files of a region are handed over as they are. Other rows are written by a node with the name `name`, unless another
+    consumer of the same stream has one already.
+    """
+    graph = stream.graph
+    found: list[Output] = []
+    written: list[Output] = []
+    for output in stream.outputs:
+        factory = graph.nodes[output.node].factory
+        if isinstance(factory, Delivering):
+            found.append(factory.deliveries.add(graph, consumer))
+        else:
+            written.append(output)
+    if written:
+        outputs = tuple(written)
+        found.append(_spilled(graph, outputs, name, spill).add(graph, consumer))
+    return Stream(graph, stream.scope, tuple(found))
+
+
+def _spilled(
+    graph: Graph, outputs: tuple[Output, ...], name: str, spill: Callable[[Sequence[Consumer]], Operator]
+) -> Deliveries:
+    for node in graph.nodes:
+        if isinstance(node.factory, Delivering) and node.factory.outputs == outputs:
+            return node.factory.deliveries
+    deliveries = Deliveries(len(graph.nodes), 0)
+    node = graph.add_node(
+        "unary",
+        graph.root,
+        name,
+        factory=Delivering(lambda: spill(deliveries.consumers), deliveries, outputs),
+        policy=Batch(log_outputs=True),
+        notifies=True,
+        holds=True,
+    )
+    for output in outputs:
+        graph.add_edge(output, Input(node.index, 0))
+    return deliveries
+
+
+def write_for(
+    context: JobContext, consumers: Sequence[Consumer], epoch: int, worker: int, tables: Sequence[pa.Table]
+) -> list[list[ManifestEntry]]:
+    """Tables of one schema as a file for each of `consumers`, written once: of each its entries."""
+    first, *others = consumers
+    path = files.write_input(first.place(context), first.input, epoch, worker, tables, first.durable(context))
+    rows = sum(len(table) for table in tables)
+    with open(path, "rb") as file:  # while it is open it can be copied, even if the first one's rules have removed it
+        size = file.seek(0, 2)
+        schema = write_schema(tables[0].schema)
+        entries = [[ManifestEntry(first.input, path, rows, size, schema)]]
+        entries += [_handed(context, each, epoch, worker, [(file, rows)], schema) for each in others]
+    return entries
+
+
+def hand_over(
+    context: JobContext, consumers: Sequence[Consumer], epoch: int, worker: int, written: Sequence[tuple[str, int]]
+) -> list[list[ManifestEntry]]:
+    """Files that Spark has written, with their rows, as files of each of `consumers`: of each its entries."""
+    if not written or not consumers:
+        return [[] for _ in consumers]
+    schema = write_schema(files.carried_schema(pq.read_schema(written[0][0])))
+    with ExitStack() as stack:
+        opened = [(stack.enter_context(open(path, "rb")), rows) for path, rows in written]
+        return [_handed(context, each, epoch, worker, opened, schema) for each in consumers]
+
+
+def _handed(
+    context: JobContext,
+    consumer: Consumer,
+    epoch: int,
+    worker: int,
+    written: Sequence[tuple[BinaryIO, int]],
+    schema: bytes,
+) -> list[ManifestEntry]:
+    folder, durable = consumer.place(context), consumer.durable(context)
+    entries = []
+    for file, rows in written:
+        path = files.link_input(file, folder, consumer.input, epoch, worker, durable)
+        entries.append(ManifestEntry(consumer.input, path, rows, file.seek(0, 2), schema))
+    if durable:
+        files.sync_folder(folder)
+    return entries

@@ -1,0 +1,115 @@
+"""A pipeline of regions that hand files to each other and to a table, of which worker, child and Java are killed in turn."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from libraries import spark
+from libraries.spark.placement import home
+from recovery.policies import Batch, Lazy
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
+from tests.support.beside import run_beside
+from tests.support.processes import wait_for
+from timely.data.batch import as_polars
+from timely.dataflow.dataflow import Dataflow
+from timely.io import Batches
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
+EPOCHS, ROWS = 14, 2_000
+OPTIONS = spark.SparkOptions(memory="1g", nice=0, retries=9, config=(("spark.sql.shuffle.partitions", "2"),))
+VICTIMS = ("child", "worker", "java", "other", "child", "worker")
+
+
+def epoch(number: int) -> list[pl.DataFrame]:
+    """Two batches, one for each worker."""
+    return [
+        pl.DataFrame({"k": range(half, ROWS, 2)}).with_columns(v=pl.col("k") % 7 + number, n=number) for half in (0, 1)
+    ]
+
+
+def pipeline(folder: str) -> Dataflow:
+    def cleaned(df: Any) -> Any:
+        java = df.sparkSession._jvm.java.lang.ProcessHandle.current().pid()
+        Path(folder, "now.new").write_text(f"{os.getpid()} {java}")
+        Path(folder, "now.new").rename(Path(folder, "now"))
+        return df.where("k % 5 > 0")
+
+    flow = Dataflow("pipeline")
+    cells = flow.columns("in", Batches([batch for number in range(EPOCHS) for batch in epoch(number)], per_epoch=2))
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        clean = spark.batch(cells, cleaned, name="clean", options=OPTIONS, checkpoint=0.1)
+        so_far = spark.batch(
+            *(clean, "select k % 10 as k, sum(v) as s from input group by 1"),
+            **{"over": "all", "every": 2, "options": OPTIONS, "name": "so-far", "checkpoint": 0.3},
+        )
+        grand = spark.batch(
+            {"totals": so_far, "rows": cells},
+            "select max(n) as n, (select sum(s) from totals) as s from rows",
+            **{"over": 2, "every": 2, "options": OPTIONS, "name": "grand", "checkpoint": 0.1},
+        )
+    spark.write(clean, Path(folder) / "clean", name="clean-table")
+    spark.write(cells, Path(folder) / "rows", name="rows-table")
+    spark.write(so_far, Path(folder) / "so-far", name="so-far-table")
+    counted = grand.to_records().map(lambda row: (0, 1)).keyed().sum(name="sum").policy(Lazy(every=0.1))
+    counted.records().capture("runs")
+    grand.capture("sums so far")
+    return flow
+
+
+def table(folder: Path) -> pl.DataFrame:
+    """What Spark would read."""
+    return pl.read_parquet(folder / "epoch=*/*.parquet", hive_partitioning=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_row_comes_once_through_regions_and_tables_that_share_files_whoever_is_killed(
+    seed: int, tmp_path: Path
+) -> None:
+    job = Job(Program(flow=pipeline, args={"folder": str(tmp_path)}), 2, tmp_path / "store")
+    rng = random.Random(seed)
+    killed: list[str] = []
+
+    def strike() -> None:
+        for number, victim in enumerate(rng.sample(VICTIMS, len(VICTIMS)), 1):
+            wait_for(lambda number=number: len(list((tmp_path / "clean").glob("epoch=*"))) >= 2 * number)  # type: ignore[misc]
+            time.sleep(rng.random() / 2)
+            child, java = map(int, (tmp_path / "now").read_text().split())
+            here = home(2)
+            pid = {"child": child, "java": java, "worker": job.pids[here], "other": job.pids[1 - here]}[victim]
+            try:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(victim)
+            except ProcessLookupError:  # it has just died with another
+                continue
+
+    result = run_beside(job.run, strike)
+    assert len(killed) >= 4, killed
+    rows = pl.concat([pl.concat(epoch(number)).with_columns(epoch=number) for number in range(EPOCHS)])
+    rows = rows.with_columns(pl.col("epoch").cast(pl.Int64))
+    found = table(tmp_path / "rows").with_columns(pl.col("epoch").cast(pl.Int64))
+    assert found.sort("epoch", "k").equals(rows.sort("epoch", "k"))
+    clean = rows.filter(pl.col("k") % 5 > 0)
+    found = table(tmp_path / "clean").with_columns(pl.col("epoch").cast(pl.Int64))
+    assert found.sort("epoch", "k").equals(clean.sort("epoch", "k"))
+    totals = {
+        due: dict(clean.filter(pl.col("n") <= due).group_by(pl.col("k") % 10).agg(pl.col("v").sum()).rows())
+        for due in range(1, EPOCHS, 2)
+    }
+    got: dict[int, dict[int, int]] = {}
+    for k, s, due in table(tmp_path / "so-far").select("k", "s", "epoch").rows():
+        assert k not in got.setdefault(due, {})
+        got[due][k] = s
+    assert got == totals
+    grand = {time[0]: as_polars(batch).rows() for time, batch in result.captured("sums so far")}
+    assert grand == {due: [(due, sum(sums.values()))] for due, sums in totals.items()}
+    assert [sum(n for _, n in pairs) for _, pairs in result.captured("runs")] == list(range(1, EPOCHS // 2 + 1))
