@@ -75,6 +75,7 @@ NO_NEED: dict[str, str] = {
     "falkirk.cli_arguments:parse_arguments": "the command line: see tests/mistakes",
     "falkirk.simulate.reference:_sum": "what the simulator's own process answers",
     "falkirk.what_if_view:_call": "the answer of the page that the user named",
+    "libraries.spark.deliveries:hand_over": _OWN_FILES,
     "libraries.spark.files:_gathered": _OWN_FILES,
     "libraries.spark.files:read_output": _OWN_FILES,
     "libraries.spark.queries:Queries._follow": _PROGRAM,
