@@ -47,6 +47,7 @@ def blocks_of(page: Path) -> list[tuple[str, str | None]]:
             "docs/guarantees.md",
             "docs/differential.md",
             "docs/lindi.md",
+            "docs/tables.md",
             "README.md",
         ),
         pytest.param("docs/spark.md", marks=pytest.mark.spark),

@@ -41,6 +41,7 @@ ELSEWHERE = {
     "agg.Aggregate": "what agg.sum and its siblings give",
     "agg.parts_of": "for libraries",
     "END": "a number",
+    **dict.fromkeys(("Delta", "DeltaSink", "Iceberg", "IcebergSink"), "docs/tables.md, which runs: they need an extra"),
     "differential.Collection.probe": "Stream.probe",
     "lindi.Query.probe": "Stream.probe",
     "lindi.Table.probe": "Stream.probe",

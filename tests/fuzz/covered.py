@@ -54,6 +54,9 @@ COVERED: dict[str, tuple[str, ...]] = {
     "timely.io.json_lines:_LINES": ("json lines", "json records"),
     "timely.io.json_lines:_OBJECTS": ("json lines",),
     "timely.io.parquet_files:Parquet._parquet": ("parquet",),
+    "timely.io.tables.delta_source:_ACTION": ("delta commit",),
+    "timely.io.tables.delta_source:_CHECKPOINT": ("delta checkpoint",),
+    "timely.io.tables.delta_source:_DeltaFile._open": ("delta file",),
 }
 
 _PROGRAM = "a pickle of the user's program, from the process that started this one; it may do anything anyway"

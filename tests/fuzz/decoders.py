@@ -26,6 +26,7 @@ import msgspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import zmq
 from msgspec.structs import replace
@@ -75,6 +76,7 @@ from timely.io.claim import owner_of
 from timely.io.file_source import FileSource
 from timely.io.interface import Chunk, End
 from timely.io.lines import LineBuffer
+from timely.io.tables.delta_source import _DeltaFile, _DeltaLog
 from timely.worker.outbox import decode_message
 
 MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
@@ -734,6 +736,50 @@ def parquets() -> list[bytes]:
     return made
 
 
+def delta_commits() -> list[bytes]:
+    """Commits of a Delta table: made, appended to by another writer, compacted."""
+    stats = '{\\"numRecords\\":2}'
+    return [
+        b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n{"metaData":{"id":"x","format":{"provider":"parquet","options":'
+        b'{}},"schemaString":"{\\"type\\":\\"struct\\",\\"fields\\":[{\\"name\\":\\"n\\",\\"type\\":\\"long\\",\\"nullable\\":true,'
+        b'\\"metadata\\":{}}]}","partitionColumns":[],"configuration":{"delta.logRetentionDuration":"interval 1 day"}}}\n',
+        '{"add":{"path":"p=a%20b/x.parquet","partitionValues":{"p":"a b","d":null},"dataChange":true,"modificationTime":1'
+        f',"stats":"{stats}","deletionVector":null}}}}\n{{"txn":{{"appId":"job","version":3}}}}\n'.encode(),
+        b'{"commitInfo":{"operation":"OPTIMIZE"}}\n{"remove":{"path":"a.parquet","dataChange":false}}\n{"add":{"path":"b.parquet",'
+        b'"dataChange":false}}\n',
+    ]
+
+
+def delta_log(path: Path) -> _DeltaLog:
+    """The log of a table in whose folder there is only what a test has put there."""
+    log = _DeltaLog(str(path), {}, None)
+    log._system = pafs.SubTreeFileSystem(str(path), pafs.LocalFileSystem())
+    log._schema = 0, pa.schema({"n": pa.int64()})
+    return log
+
+
+def read_delta_commit(path: Path) -> None:
+    """A commit, and no file of it."""
+    (path.parent / "_delta_log").mkdir(exist_ok=True)
+    path.replace(path.parent / "_delta_log" / f"{1:020}.json")
+    delta_log(path.parent).added(1)
+
+
+def read_delta_checkpoint(path: Path) -> None:
+    """The note of the last checkpoint, of a table whose next commit is not there."""
+    (path.parent / "_delta_log").mkdir(exist_ok=True)
+    path.replace(path.parent / "_delta_log" / "_last_checkpoint")
+    delta_log(path.parent).following(299)
+
+
+def read_delta_file(path: Path) -> None:
+    """A data file."""
+    system = pafs.SubTreeFileSystem(str(path.parent), pafs.LocalFileSystem())
+    file = _DeltaFile(system, "table", path.name, {"p": "7"}, pa.schema({"x": pa.string(), "p": pa.int64()}))
+    for piece in range(file.pieces()):
+        use(file.read(piece))
+
+
 def host_files() -> list[bytes]:
     """Host files."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
@@ -920,6 +966,11 @@ TARGETS = {
         ),
         Target("json lines", jsons, of_file("a.jsonl", partial(read_all_of, JsonLines))),
         Target("json records", jsons, of_file("a.jsonl", partial(read_all_of, partial(JsonLines, as_records=True)))),
+        Target("delta commit", delta_commits, of_file("commit", read_delta_commit), slow=20),
+        Target(
+            "delta checkpoint", stay(b'{"version":199,"size":401}'), of_file("last", read_delta_checkpoint), slow=20
+        ),
+        Target("delta file", parquets, of_file("a.parquet", read_delta_file), slow=20),
         Target("parquet", parquets, of_file("a.parquet", partial(read_all_of, partial(Parquet, use_threads=False)))),
         Target(
             "lines",

@@ -16,7 +16,7 @@ from timely.errors import FalkirkError, GraphError, OperatorError, shown, told, 
 from timely.io.interface import Sink
 from timely.operators.base import Operator
 from timely.operators.borders import Enter, Feedback, Leave
-from timely.operators.channels import PIPELINE, Broadcast, Channel
+from timely.operators.channels import PIPELINE, Broadcast, Channel, Gather
 from timely.operators.stateless import Stage
 from timely.time import Summary
 
@@ -407,7 +407,11 @@ class Wire:
             raise GraphError(
                 f"{user_site()}: a sink takes whole epochs, but this stream is in {self.scope}: leave() first"
             )
-        self._attach("sink", name, outputs=0, sink=sink, require=require, notifies=True, stateful=True)
+        stream = self
+        if getattr(sink, "one_writer", False):
+            name = name or self.graph.fresh_name("sink")
+            stream = self._stage("gather", f"{name}-gather", _unchanged, channel=Gather(name=name))
+        stream._attach("sink", name, outputs=0, sink=sink, require=require, notifies=True, stateful=True)
 
     # Scopes
 

@@ -23,6 +23,10 @@ from timely.io.rate import Rate
 from timely.io.scripted import Abort, Eof, Pause, Scripted, ScriptedAbort
 from timely.io.sockets import Listen, Socket
 from timely.io.sqlite import SqliteSink
+from timely.io.tables.delta_sink import DeltaSink
+from timely.io.tables.delta_source import Delta
+from timely.io.tables.iceberg_sink import IcebergSink
+from timely.io.tables.iceberg_source import Iceberg
 
 __all__ = [
     "Abort",
@@ -31,10 +35,14 @@ __all__ = [
     "Chunk",
     "Console",
     "Csv",
+    "Delta",
+    "DeltaSink",
     "End",
     "Eof",
     "FileSink",
     "Files",
+    "Iceberg",
+    "IcebergSink",
     "Iterable",
     "JsonLines",
     "Listen",

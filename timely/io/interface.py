@@ -161,6 +161,8 @@ class Writer(Protocol):
 class Sink(Protocol):
     """Output of a dataflow.
 
+    A sink with `one_writer = True` gets an epoch of all workers at one of them, for a target that takes it in one step.
+
     >>> class Printed:
     ...     # A sink that prints an epoch when it is complete.
     ...     def open(self, worker, workers):

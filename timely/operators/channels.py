@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from timely.data.batch import Batch, head, is_columns
-from timely.data.routing import partition_columns, partition_records
+from timely.data.routing import partition_columns, partition_records, shard_of, stable_hash, worker_of_shard
 
 _SAMPLE = 8
 
@@ -82,3 +82,19 @@ class Exchange(Channel):
                 "or exchange(by=column)"
             )
         return list(partition_columns(batch, list(self.columns), workers))
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(Exchange):
+    """Every batch, of records or columns, goes to one worker: the owner of the shard of `name`."""
+
+    name: str = ""
+
+    def describe(self) -> str:
+        return "gather"
+
+    def split(self, batch: Batch, workers: int) -> list[Batch | None]:
+        """The whole of `batch` for one worker."""
+        parts: list[Batch | None] = [None] * workers
+        parts[worker_of_shard(shard_of(stable_hash(self.name)), workers)] = batch
+        return parts

@@ -1,0 +1,146 @@
+"""The rows of an epoch as one Arrow table, with the columns of the table that they go to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from timely.data.batch import Batch, as_arrow
+from timely.errors import SinkError
+
+
+def rows_of_epoch(batches: Sequence[Batch], schema: pa.Schema | None, where: str) -> pa.Table:
+    """The rows of all batches, in the columns and types of `schema`; None: in those that they have.
+
+    Nothing is guessed: a column too many or too few, and a type that is not the same but for its width, is an error.
+
+    Raises:
+        SinkError: for rows that do not fit, with what to do about it.
+    """
+    parts = [_table_of(batch, schema, where) for batch in batches]
+    if schema is None:
+        try:
+            whole = pa.concat_tables(parts, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise SinkError(f"{where}: batches of one epoch have columns of different types: {error}") from error
+        schema = new_schema(whole.schema, where)
+        parts = [whole]
+    return pa.concat_tables([_fit(part, schema, where) for part in parts])
+
+
+def new_schema(schema: pa.Schema, where: str) -> pa.Schema:
+    """The columns of a new table that takes rows of `schema`: plain types, signed, times in microseconds."""
+    empty = [field.name for field in schema if pa.types.is_null(field.type)]
+    if empty:
+        raise SinkError(
+            f"{where}: the table is not there yet, and column {empty[0]!r} has only nulls so far: give its type with schema=."
+        )
+    return pa.schema([pa.field(field.name, _plain(field.type)) for field in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if _is_text(kind):
+        return pa.string()
+    if _is_bytes(kind):
+        return pa.binary()
+    if pa.types.is_unsigned_integer(kind):
+        return {8: pa.int16(), 16: pa.int32()}.get(kind.bit_width, pa.int64())
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if _is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _plain(field.type)) for field in kind])
+    return kind
+
+
+def _table_of(batch: Batch, schema: pa.Schema | None, where: str) -> pa.Table:
+    if not isinstance(batch, list):
+        return as_arrow(batch)
+    names = list(batch[0]) if schema is None and isinstance(batch[0], dict) else [] if schema is None else schema.names
+    wanted = set(names)
+    for record in batch:
+        if not isinstance(record, dict):
+            raise SinkError(
+                f"{where}: records must be dicts, and this one is {type(record).__name__}: {str(record)[:80]}. "
+                "Make columns of them before the sink: to_columns(schema)."
+            )
+        if record.keys() != wanted:
+            _same_columns(list(record), names, where)
+    try:
+        return pa.Table.from_pylist(batch, schema=schema)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise SinkError(
+            f"{where}: a value does not fit its column: {error}. Convert it before the sink, or give types with schema=."
+        ) from error
+
+
+def _same_columns(there: Sequence[str], wanted: Sequence[str], where: str) -> None:
+    lacking = [name for name in wanted if name not in there]
+    extra = [name for name in there if name not in wanted]
+    if lacking:
+        text = f"the output has no column {', '.join(map(repr, lacking))}, which the table has"
+    elif extra:
+        text = f"the table has no column {', '.join(map(repr, extra))}"
+    else:
+        return
+    raise SinkError(
+        f"{where}: {text}. The table's columns are {', '.join(map(repr, wanted))}, those of the output "
+        f"{', '.join(map(repr, there))}: select them before the sink, or alter the table."
+    )
+
+
+def _fit(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
+    _same_columns(table.column_names, schema.names, where)
+    columns = []
+    for field in schema:
+        column = table[field.name]
+        if not column.type.equals(field.type):
+            if not _alike(column.type, field.type):
+                raise SinkError(
+                    f"{where}: column {field.name!r} is {column.type}, and {field.type} in the table. Cast it before the sink."
+                )
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowException as error:
+                raise SinkError(
+                    f"{where}: column {field.name!r} is {column.type}, and {field.type} in the table: {error}. Cast it "
+                    "before the sink."
+                ) from error
+        if not field.nullable and column.null_count:
+            raise SinkError(f"{where}: column {field.name!r} has nulls, and the table takes none in it.")
+        columns.append(column)
+    return pa.table(columns, schema=schema)
+
+
+def _alike(kind: pa.DataType, other: pa.DataType) -> bool:
+    """True if values of one type are, or may be, values of the other: Arrow would also make numbers of text."""
+    if pa.types.is_dictionary(kind):
+        return _alike(kind.value_type, other)
+    if kind.equals(other) or pa.types.is_null(kind):
+        return True
+    if _is_list(kind) and _is_list(other):
+        return _alike(kind.value_type, other.value_type)
+    if pa.types.is_struct(kind) and pa.types.is_struct(other):
+        names = {field.name for field in kind} == {field.name for field in other}
+        return names and all(_alike(kind.field(field.name).type, field.type) for field in other)
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(other):
+        return (kind.tz is None) == (other.tz is None)
+    same = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_map, _is_text, _is_bytes)
+    return any(test(kind) and test(other) for test in same)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any((pa.types.is_string(kind), pa.types.is_large_string(kind), pa.types.is_string_view(kind)))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return any(test(kind) for test in tests)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any((pa.types.is_list(kind), pa.types.is_large_list(kind)))
