@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from libraries.graph.communities import label_propagation
 from libraries.graph.components import components, odd_components, strong_components
 from libraries.graph.density import k_core, triangles
 from libraries.graph.ranks import pagerank
@@ -17,6 +18,7 @@ __all__ = [
     "components",
     "distances",
     "k_core",
+    "label_propagation",
     "odd_components",
     "pagerank",
     "reach",

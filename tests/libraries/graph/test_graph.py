@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -58,12 +59,23 @@ def least_weights(held: Contents, roots: Contents) -> Contents:
     return dict.fromkeys(nx.multi_source_dijkstra_path_length(found, set(roots)).items(), 1) if roots else {}
 
 
+def labelled(held: Contents) -> Contents:
+    """Three rounds of label propagation, from scratch."""
+    found = simple(held)
+    labels = {node: node for node in found}
+    for _ in range(3):
+        heard = {node: Counter(labels[other] for other in found[node]) for node in found}
+        labels = {node: min(counts, key=lambda label: (-counts[label], label)) for node, counts in heard.items()}
+    return dict.fromkeys(labels.items(), 1)
+
+
 OF_EDGES: dict[str, tuple[Callable[[Collection], Collection], Callable[[Contents], Contents]]] = {
     "components": (graph.components, components),
     "strong_components": (graph.strong_components, strong_parts),
     "odd_components": (graph.odd_components, odd),
     "k_core": (lambda e: graph.k_core(e, 2), lambda held: dict.fromkeys(nx.k_core(simple(held), 2), 1)),
     "triangles": (graph.triangles, cliques),
+    "label_propagation": (lambda e: graph.label_propagation(e, 3), labelled),
 }
 
 OF_ROOTS: dict[str, tuple[Callable[..., Collection], Callable[..., Contents]]] = {
