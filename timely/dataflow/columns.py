@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from timely.data.batch import Batch, as_polars, divide, is_columns
+from timely.dataflow.column_windows import WindowedColumns
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.stream import Stream, records_of, view
 from timely.dataflow.wire import Wire, check_callable
@@ -21,6 +22,7 @@ from timely.operators.aggregate import PreAggregate, check_aggregate, column_agg
 from timely.operators.channels import Exchange
 from timely.operators.column_join import ColumnJoin, How, check_join
 from timely.operators.shaping import Branch
+from timely.operators.window_shapes import Length, Sliding, Tumbling
 
 
 def columns_of(batch: Batch) -> Batch:
@@ -258,6 +260,16 @@ class Columns(Wire):
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
         return self._of(node)
+
+    def window(
+        self, shape: Tumbling | Sliding, time: str, lateness: Length | None = None, name: str | None = None
+    ) -> WindowedColumns:
+        """Cut the stream into windows of event time, in the column `time`: `window(Tumbling(60), "at").group_by("k").agg(...)`.
+
+        Event times are integers, with whole lengths, or datetimes and dates, with timedeltas. Rows may be `lateness` behind the
+        greatest one seen; what comes later for its windows is in `late()`.
+        """
+        return WindowedColumns(self, shape, time, lateness, name)
 
     def to_records(self, name: str | None = None) -> Stream:
         """The rows as records, each a dict.

@@ -13,7 +13,7 @@ from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import Broadcast, Exchange
 from timely.operators.keyed import Combine, greatest, least, pairs_of
-from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, EventTimes, Lateness
+from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, RecordLateness, RecordTimes
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window
 from timely.operators.windows import (
     EpochWindows,
@@ -74,7 +74,7 @@ class Windowed:
             raise GraphError(f"{user_site()}: {shape} needs the event time: window({shape}, time=lambda value: ...)")
         check_callable(time, "window(time=)")
         datetimes = isinstance(shape.length, dt.timedelta)
-        allowed = _check_lateness(lateness, datetimes)
+        allowed = check_lateness(lateness, datetimes)
         self._judge = self._add_judge(keyed, shape, time, datetimes, allowed)
 
     def _add_judge(
@@ -88,7 +88,7 @@ class Windowed:
         times = keyed._attach(
             "event_times",
             f"{self._name}-times",
-            factory=lambda: EventTimes(time, datetimes),
+            factory=lambda: RecordTimes(time, datetimes),
             outputs=2,
             notifies=True,
             stateful=True,
@@ -97,7 +97,7 @@ class Windowed:
             "lateness",
             keyed.scope,
             f"{self._name}-lateness",
-            factory=lambda: Lateness(shape.lateness(), allowed),
+            factory=lambda: RecordLateness(shape.lateness(), allowed),
             inputs=2,
             outputs=3,
             notifies=True,
@@ -185,7 +185,8 @@ class Windowed:
         return keyed._of(node)
 
 
-def _check_lateness(lateness: Any, datetimes: bool) -> Length:
+def check_lateness(lateness: Any, datetimes: bool) -> Length:
+    """`lateness`, 0 for None; refuse what is not of the unit of the windows."""
     if lateness is None:
         return dt.timedelta(0) if datetimes else 0
     fits = isinstance(lateness, dt.timedelta) if datetimes else isinstance(lateness, int | float)

@@ -30,7 +30,7 @@ from timely.time import Time
 
 Over = Literal["time", "scope"]
 
-_REFUSALS = (TypeError, KeyError, ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError)
+REFUSALS = (TypeError, KeyError, ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError)
 _MANY = 16
 
 
@@ -55,39 +55,21 @@ class PreAggregate:
         return partial(table, self._keys, self._parts)
 
 
-class ColumnAggregate(Operator):
-    """group_by(keys).agg(...) over batches of columns. Emits Arrow tables: the keys, then the aggregates.
+class Grouping(Operator):
+    """The part that all aggregations over columns have in common: partial tables of a time's batches, and results of partial
+    tables."""
 
-    Args:
-        keys: the key columns, one or more. Input must be exchanged by them.
-        aggregates: output column → aggregate.
-        over: "time" for one result a key and time; "scope" for totals that run on along the innermost coordinate,
-            emitted for the keys that changed.
-        combined: whether input comes from `PreAggregate` where there are several workers.
-    """
-
-    def __init__(
-        self,
-        keys: Sequence[str],
-        aggregates: Mapping[str, Aggregate],
-        over: Over = "scope",
-        combined: bool = False,
-    ) -> None:
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], combined: bool) -> None:
         check_aggregate(keys, aggregates)
         self._keys = list(keys)
         self._aggregates = dict(aggregates)
         self._parts = parts_of(aggregates)
         self._needed = _columns(self._keys, aggregates)
         self._combined = combined
-        self._grows = any(aggregate.grows for aggregate in aggregates.values())
-        # Strings that run on are met again and again: encode them once, as they come.
-        self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
+        self._encoder: Encoder | None = None
         self._plain = False
-        self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
         self._accepted: pa.Schema | None = None
         self._pending = TimedBatches()
-        self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
-        self.state = self._pending if self._totals is None else Parts(self._pending, self._totals)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
@@ -103,8 +85,8 @@ class ColumnAggregate(Operator):
                     ungrouped(table.slice(0, 0), self._keys, self._parts)  # what is refused is refused where it comes
                     self._accepted = table.schema
                 self._add(time, table)
-        except _REFUSALS as error:
-            raise _refused(ctx, time, error, batch) from error
+        except REFUSALS as error:
+            raise refused(ctx, time, error, batch) from error
         ctx.notify_at(time)
 
     def _add(self, time: Time, table: pa.Table) -> None:
@@ -132,35 +114,6 @@ class ColumnAggregate(Operator):
             return table
         return table.set_column(0, self._keys[0], encoded)
 
-    def on_notify(self, ctx: Context, time: Time) -> None:
-        tables = self._pending.pop(time)
-        if not tables:
-            return
-        try:
-            if self._totals is not None:
-                changed = self._totals.add(time, self._rows(tables), None if self._grows else self._differs)
-                result = changed.columns(self._finishing) if len(changed) else None
-            elif len(tables) == 1 and self._is_result(ctx, as_arrow(tables[0])):
-                result = _by_name(as_arrow(tables[0]))
-            else:
-                result = _by_name(combine(self._rows(tables), self._keys, self._parts))
-            if result is not None:
-                ctx.send(self._finish(result))
-        except _REFUSALS as error:
-            first = tables[0]  # a partial table may have what Polars does not, sums of more than 64 bits
-            sample = as_polars(first) if as_arrow(first).column_names == self._needed else first
-            raise _refused(ctx, time, error, sample) from error
-
-    def _is_result(self, ctx: Context, table: pa.Table) -> bool:
-        """True if this is all of a time, with each key once."""
-        apart = self._combined and ctx.workers > 1
-        return not apart and table.column_names != self._needed and _distinct(table, self._keys)
-
-    def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
-        """A mask of the keys whose result differs from the one before."""
-        found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
-        return reduce(np.logical_or, found)
-
     def _finish(self, columns: Mapping[str, pa.Array]) -> pa.Table:
         result = {key: columns[key] for key in self._keys}
         if self._plain:  # what came as plain strings leaves as such
@@ -174,6 +127,62 @@ class ColumnAggregate(Operator):
                 sums = columns[Part("sum", aggregate.column).name]
                 raise too_large(pa.table(result), self._keys, aggregate.column, sums.to_pylist()) from None
         return pa.Table.from_arrays(list(result.values()), list(result))
+
+
+class ColumnAggregate(Grouping):
+    """group_by(keys).agg(...) over batches of columns. Emits Arrow tables: the keys, then the aggregates.
+
+    Args:
+        keys: the key columns, one or more. Input must be exchanged by them.
+        aggregates: output column → aggregate.
+        over: "time" for one result a key and time; "scope" for totals that run on along the innermost coordinate,
+            emitted for the keys that changed.
+        combined: whether input comes from `PreAggregate` where there are several workers.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregates: Mapping[str, Aggregate],
+        over: Over = "scope",
+        combined: bool = False,
+    ) -> None:
+        super().__init__(keys, aggregates, combined)
+        self._grows = any(aggregate.grows for aggregate in aggregates.values())
+        # Strings that run on are met again and again: encode them once, as they come.
+        self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
+        self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
+        self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
+        self.state = self._pending if self._totals is None else Parts(self._pending, self._totals)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        tables = self._pending.pop(time)
+        if not tables:
+            return
+        try:
+            if self._totals is not None:
+                changed = self._totals.add(time, self._rows(tables), None if self._grows else self._differs)
+                result = changed.columns(self._finishing) if len(changed) else None
+            elif len(tables) == 1 and self._is_result(ctx, as_arrow(tables[0])):
+                result = by_name(as_arrow(tables[0]))
+            else:
+                result = by_name(combine(self._rows(tables), self._keys, self._parts))
+            if result is not None:
+                ctx.send(self._finish(result))
+        except REFUSALS as error:
+            first = tables[0]  # a partial table may have what Polars does not, sums of more than 64 bits
+            sample = as_polars(first) if as_arrow(first).column_names == self._needed else first
+            raise refused(ctx, time, error, sample) from error
+
+    def _is_result(self, ctx: Context, table: pa.Table) -> bool:
+        """True if this is all of a time, with each key once."""
+        apart = self._combined and ctx.workers > 1
+        return not apart and table.column_names != self._needed and _distinct(table, self._keys)
+
+    def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
+        """A mask of the keys whose result differs from the one before."""
+        found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
+        return reduce(np.logical_or, found)
 
 
 def too_large(table: Columns, keys: Sequence[str], column: str, sums: Sequence[Any]) -> OverflowError:
@@ -212,8 +221,8 @@ class ExpressionAggregate(Operator):
             return
         try:
             result = self._results(as_polars(concat(batches)))
-        except _REFUSALS as error:
-            raise _refused(ctx, time, error, batches[0]) from error
+        except REFUSALS as error:
+            raise refused(ctx, time, error, batches[0]) from error
         ctx.send(result)
 
     def _results(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -270,7 +279,7 @@ def _columns(keys: list[str], aggregates: Mapping[str, Aggregate]) -> list[str]:
     return list(dict.fromkeys([*keys, *(a.column for a in aggregates.values() if a.column is not None)]))
 
 
-def _by_name(table: pa.Table) -> dict[str, pa.Array]:
+def by_name(table: pa.Table) -> dict[str, pa.Array]:
     return {name: whole(column) for name, column in zip(table.column_names, table.columns, strict=True)}
 
 
@@ -282,5 +291,6 @@ def _distinct(table: pa.Table, keys: list[str]) -> bool:
     return bool(pc.count_distinct(dictionary).as_py() == len(dictionary))
 
 
-def _refused(ctx: Context, time: Time, error: Exception, batch: Batch) -> Exception:
+def refused(ctx: Context, time: Time, error: Exception, batch: Batch) -> Exception:
+    """The error for the user, when rows cannot be aggregated."""
     return operator_error(f"aggregate {ctx.name!r}", ctx.site, time, error, None, batch)

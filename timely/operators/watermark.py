@@ -33,23 +33,38 @@ ON_TIME, LATE, WATERMARKS = 0, 1, 2
 
 
 class EventTimes(Operator):
-    """Port 0: (key, event time, value) for each pair (key, value). Port 1: the greatest event time of each epoch."""
+    """Port 0: what comes, with its event times. Port 1: the greatest event time of each epoch."""
 
-    def __init__(self, time_of: Callable[[Any], Any], datetimes: bool) -> None:
-        self._time_of = time_of
-        self._datetimes = datetimes
+    def __init__(self) -> None:
         self._greatest = TimedValues()
         self.state = self._greatest
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        pairs = pairs_of(batch)
-        times = self._times(ctx, pairs)
-        ctx.send([(key, at, value) for at, (key, value) in zip(times, pairs)])
-        _raise_to(self._greatest, time, max(times))
+        stamped, greatest = self._stamped(ctx, batch)
+        ctx.send(stamped)
+        _raise_to(self._greatest, time, greatest)
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         ctx.send(list(self._greatest.pop(time).values()), 1)
+
+    def _stamped(self, ctx: Context, batch: Batch) -> tuple[Batch, Any]:
+        """What goes to port 0 for `batch`, and its greatest event time."""
+        raise NotImplementedError
+
+
+class RecordTimes(EventTimes):
+    """Port 0: (key, event time, value) for each pair (key, value)."""
+
+    def __init__(self, time_of: Callable[[Any], Any], datetimes: bool) -> None:
+        super().__init__()
+        self._time_of = time_of
+        self._datetimes = datetimes
+
+    def _stamped(self, ctx: Context, batch: Batch) -> tuple[Batch, Any]:
+        pairs = pairs_of(batch)
+        times = self._times(ctx, pairs)
+        return [(key, at, value) for at, (key, value) in zip(times, pairs)], max(times)
 
     def _times(self, ctx: Context, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         time_of, normal = self._time_of, _instant if self._datetimes else _number
@@ -100,14 +115,11 @@ def _raise_to(greatest: TimedValues, time: Time, at: Any) -> None:
 class Lateness(Operator):
     """Holds the records of an epoch until it is complete, and parts those that are late from those that are on time.
 
-    A record of which some windows have closed and some have not is both.
-
-    Port 0 takes the records (key, event time, value) of the keys of this worker, port 1 the greatest event times of all
-    workers. Out go the records on time, as they are, the late ones as (key, value), and the watermark whenever it moves.
+    Port 0 takes records with event times, port 1 the greatest event times of all workers. Out go the records on time, the late
+    ones as they first came, and the watermark whenever it moves.
     """
 
-    def __init__(self, lag: LagOf, allowed: Any) -> None:
-        self._lag = lag
+    def __init__(self, allowed: Any) -> None:
         self._allowed = allowed
         self._records = TimedBatches()
         self._greatest = TimedValues()
@@ -124,17 +136,33 @@ class Lateness(Operator):
     def on_notify(self, ctx: Context, time: Time) -> None:
         watermark = self._watermark.read(time).get(_MARK)
         for batch in self._records.pop(time):
-            if watermark is None:
-                ctx.send(batch, ON_TIME)
-            else:
-                self._part(ctx, batch, watermark)
+            on_time, late = self._part(batch, watermark)
+            ctx.send(on_time, ON_TIME)
+            ctx.send(late, LATE)
         for greatest in self._greatest.pop(time).values():
             reached = greatest - self._allowed
             if watermark is None or reached > watermark:
                 self._watermark.write(time, {_MARK: reached})
                 ctx.send([reached], WATERMARKS)
 
-    def _part(self, ctx: Context, batch: Batch, watermark: Any) -> None:
+    def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
+        """Those on time, and the late ones; `watermark` is None at first."""
+        raise NotImplementedError
+
+
+class RecordLateness(Lateness):
+    """The same for records (key, event time, value) of the keys of this worker; the late ones leave as (key, value).
+
+    A record of which some windows have closed and some have not is both.
+    """
+
+    def __init__(self, lag: LagOf, allowed: Any) -> None:
+        super().__init__(allowed)
+        self._lag = lag
+
+    def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
+        if watermark is None:
+            return batch, []
         lag_of = self._lag
         on_time: list[Any] = []
         late: list[Any] = []
@@ -144,5 +172,4 @@ class Lateness(Operator):
                 late.append((record[0], record[2]))
             if lag < 2:
                 on_time.append(record)
-        ctx.send(on_time, ON_TIME)
-        ctx.send(late, LATE)
+        return on_time, late

@@ -84,6 +84,7 @@ COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
     "branch": (DETERMINISTIC, lambda s: s.branch(pl.col("a") > 0)[0]),
     "agg": (REPEATABLE, lambda s: s.agg(n=agg.count())),
     "distinct": (REPEATABLE, lambda s: s.distinct("a")),
+    "window": (DETERMINISTIC, lambda s: s.window(Tumbling(5), time="a").agg(n=agg.count())),
 }
 WIRE: dict[str, tuple[OperatorClass, Verb]] = {
     "map_batches": (DETERMINISTIC, lambda s: s.map_batches(sorted)),

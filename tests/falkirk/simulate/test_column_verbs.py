@@ -1,0 +1,58 @@
+"""Verbs over columns in simulated jobs with faults: windows, distinct, totals of all rows, semi and anti joins."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from falkirk.simulate.simulation import Simulation
+from recovery.policies import Batch, Lazy, LogHistory
+from timely.dataflow.dataflow import Dataflow
+from timely.io import Batches
+from timely.operators import agg
+from timely.operators.window_shapes import Sliding, Tumbling
+
+pytestmark = pytest.mark.soak
+
+
+def frames(epochs: int, keys: int, name: str) -> list[pl.DataFrame]:
+    return [
+        pl.DataFrame(
+            {
+                "k": [f"k{(epoch * epoch + row) % keys}" for row in range(9)],
+                name: [epoch * 10 + row * 7 % 23 for row in range(9)],
+                "at": [epoch * 5 - row * row * 3 % 17 for row in range(9)],
+            }
+        )
+        for epoch in range(epochs)
+    ]
+
+
+def build() -> Dataflow:
+    flow = Dataflow("column verbs")
+    with flow.region("windows", policy=Lazy(every=3)):
+        left = flow.columns("left", Batches(frames(20, 7, "v"), per_epoch=2))
+        right = flow.columns("right", Batches(frames(6, 9, "r"), per_epoch=1))
+        windows = left.window(Sliding(12, 4), time="at", lateness=2)
+        totals = windows.group_by("k").agg(n=agg.count(), total=agg.sum("v"), low=agg.min("v"))
+    totals.capture("windows")
+    windows.late().capture("late")
+    with flow.region("totals", policy=Lazy(every=2)):
+        left.window(Tumbling(10), time="at").agg(n=agg.count(), mean=agg.mean("v")).capture("whole")
+        left.select("k", q=pl.col("v") % 5).distinct("k", "q").capture("seen")
+        left.filter(pl.col("v") > 3).agg(n=agg.count(), total=agg.sum("v")).capture("all")
+    with flow.region("history", policy=LogHistory(every=3)):
+        left.join(right, on="k", how="semi").capture("semi")
+    with flow.region("times", policy=Batch(log_outputs=True)):
+        without = left.join(right, on="k", how="anti", over="time")
+        third = (pl.col("v") % 3).alias("third")
+        without.group_by("k", third).agg(n=agg.count(), over="time").capture("anti")
+    return flow
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_column_verbs_give_after_faults_what_they_give_without(workers: int) -> None:
+    runs = Simulation(build, workers)
+    assert all(rows for rows in runs.expected.values())
+    for seed in range(40):
+        assert runs.run(seed) is None
