@@ -268,6 +268,15 @@ class Columns(Wire):
 
         Event times are integers, with whole lengths, or datetimes and dates, with timedeltas. Rows may be `lateness` behind the
         greatest one seen; what comes later for its windows is in `late()`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"at": [3, 8], "price": [3, 4]}), pl.DataFrame({"at": [12, 7], "price": [5, 6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> tens = sales.window(falkirk.Tumbling(10), time="at")
+        >>> seen = tens.agg(sold=falkirk.agg.sum("price")).capture("out")
+        >>> [(time, pl.DataFrame(batch).rows()) for time, batch in falkirk.run(flow).captured("out")]
+        [((1,), [(0, 10, 13)]), ((END,), [(10, 20, 5)])]
         """
         return WindowedColumns(self, shape, time, lateness, name)
 

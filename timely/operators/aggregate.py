@@ -280,6 +280,7 @@ def _columns(keys: list[str], aggregates: Mapping[str, Aggregate]) -> list[str]:
 
 
 def by_name(table: pa.Table) -> dict[str, pa.Array]:
+    """The columns of a table, each as one array."""
     return {name: whole(column) for name, column in zip(table.column_names, table.columns, strict=True)}
 
 

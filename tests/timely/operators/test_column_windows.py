@@ -202,7 +202,5 @@ def test_what_cannot_be_meant_is_refused_at_the_call() -> None:
 def test_what_is_no_event_time_is_an_error_with_the_line(shape: Any, values: list[Any], why: str) -> None:
     flow = Dataflow()
     flow.input("in").to_columns().window(shape, "at").agg(n=agg.count()).capture()
-    with Session(flow) as session:
+    with Session(flow) as session, pytest.raises(OperatorError, match=rf"test_column_windows\.py:\d+\).*{why}"):
         session.input("in").send(pl.DataFrame({"at": values}))
-        with pytest.raises(OperatorError, match=rf"test_column_windows\.py:\d+\).*{why}"):
-            session.step()
