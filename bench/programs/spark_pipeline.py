@@ -64,7 +64,8 @@ def cleaned(orders: Any) -> Any:
         return cents + cents * (shop % 25) // 100
 
     taxed.__annotations__ = dict.fromkeys(("cents", "shop", "return"), pd.Series)
-    return orders.where("cents > 100").withColumn("paid", F.pandas_udf(taxed, "long")("cents", "shop"))
+    paid = F.pandas_udf(taxed, "long")("cents", "shop").alias("paid")
+    return orders.where("cents > 100").select("customer", "shop", "day", paid)
 
 
 def sold(orders: Any, customers: Any) -> Any:
