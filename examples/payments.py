@@ -1,17 +1,20 @@
-"""Payments are booked before anybody hears of them; what follows from them takes its time. Five policies in one program.
+"""Payments are booked before anybody hears of them; what follows from them takes its time. All seven policies in one program.
 
     booking   Eager()                  each payment is durable, with the balances, before it leaves the region
     watch     Ephemeral()              says which payments were large: nothing is kept for that
     takings   Batch(log_outputs=True)  what each shop took in an epoch; the report's failures never make it work again
     report    Lazy(every="500ms")      the best epoch of each shop so far: a state that is saved while it goes on
     alarms    LogHistory()             an operator without checkpoint code: it comes back by replay
+    visits    AtLeastOnce()            who was in which shop: after a failure some of it comes twice, and nobody goes back
+    visitors  Snapshot(every="2s")     how many have been in each shop, each counted once: saved as one, by itself
 
     falkirk run examples/payments.py
     falkirk run examples/payments.py -w 2 --store job
     falkirk graph examples/payments.py       # shows the gates at which what leaves `booking` waits until it is durable
 
-With a store, kill any of its processes with `kill -9`: the rows of `booked/` and `best/` are the same, and a payment that the
-console has shown is in `booked/` or will be. Without a store policies have no effect.
+With a store, kill any of its processes with `kill -9`: the rows of `booked/` and `best/` are the same, and the last number of
+each shop in `visitors/` is; a payment that the console has shown is in `booked/` or will be. Without a store policies have no
+effect.
 """
 
 from __future__ import annotations
@@ -21,7 +24,19 @@ from random import Random
 from typing import Any
 
 import falkirk
-from falkirk import Batch, Context, Dataflow, Eager, Ephemeral, Lazy, LogHistory, Operator, Sink
+from falkirk import (
+    AtLeastOnce,
+    Batch,
+    Context,
+    Dataflow,
+    Eager,
+    Ephemeral,
+    Lazy,
+    LogHistory,
+    Operator,
+    Sink,
+    Snapshot,
+)
 
 ACCOUNTS, SHOPS = 30, 5
 LARGE, MUCH = 900, 5_000
@@ -34,7 +49,7 @@ def build(
     folder: str | Path = "payments",
     console: Sink | None = None,
 ) -> Dataflow:
-    """`payments` in all; booked ones and the best epochs of shops go to `folder`, the rest to `console`."""
+    """`payments` in all, and as many visits; booked ones and what is known of shops go to `folder`, the rest to `console`."""
     flow = Dataflow("payments")
     with flow.region("booking", policy=Eager()):
         paid = flow.source("payments", falkirk.Rate(payment, per_second, payments, epoch_every=per_epoch))
@@ -53,6 +68,14 @@ def build(
         )
     alarms = balances.records().exchange(by=lambda pair: pair[0]).unary("alarms", Alarms).policy(LogHistory())
     alarms.to(console or falkirk.Console("alarm: "), name="alarms-out")
+    with flow.region("visits", policy=AtLeastOnce()):
+        seen = flow.source("seen", falkirk.Rate(payment, per_second, payments, epoch_every=per_epoch))
+        visits = seen.map(lambda p: (p[2], p[1]), name="visits")
+    with flow.region("visitors", policy=Snapshot(every="2s")):
+        visitors = visits.distinct(name="visitors").keyed().count(name="by-shop-once").records()
+        visitors.map(lambda pair: {"shop": pair[0], "visitors": pair[1]}).to(
+            falkirk.FileSink(Path(folder) / "visitors"), name="visitors-out", require="convergent"
+        )
     return flow
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import TypeAlias
 
 from falkirk.simulate.disk import DiskFaults
 from timely.errors import FalkirkError
@@ -23,6 +24,10 @@ KINDS = {
     "disk": "slow writes, full disks, errors that leave open what was written, and torn writes of the dead",
 }
 """Kinds of faults, and what each is."""
+
+
+Moment: TypeAlias = tuple[str, int, tuple[int, ...]]
+"""A moment of a run: of which kind, the how many-th of that kind, and the workers that can die in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,8 @@ class Injector:
             assert self._scripted is not None
             self._scripted.setdefault((fault.when, fault.at), []).append(fault)
         self._counts = {"start": 0, "step": 0, "io": 0, "monitor io": 0, "fence": 0}
+        self.moments: list[Moment] = []
+        """Of a scripted run all moments so far."""
 
     def at(
         self, when: str, now: float, troubled: bool = False, worker: int = 0, there: Sequence[int] = ()
@@ -155,6 +162,7 @@ class Injector:
         self._counts[when] += 1
         at = self._counts[when]
         if self._scripted is not None:
+            self.moments.append((when, at, tuple(there) if when == "step" else (worker,)))
             found = self._scripted.get((when, at), [])
         elif now >= self.rates.until:
             return []

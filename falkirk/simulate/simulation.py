@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from falkirk.simulate.faults import KINDS, Fault
+from falkirk.simulate.faults import KINDS, Fault, Moment
 from falkirk.simulate.outside import Result, Violation
 from falkirk.simulate.reference import SCHEDULES, Elsewhere, Reference, compare, portable, reference
 from falkirk.simulate.world import World
@@ -147,6 +147,12 @@ class Simulation:
             raise FalkirkError(f"seed {seed} has faults 0 to {len(faults) - 1}, and no {beyond[0]}")
         return self._run(seed, tuple(keep), [faults[number] for number in keep])
 
+    def scripted(self, seed: int, script: Sequence[Fault]) -> tuple[Counterexample | None, list[Moment]]:
+        """One run with exactly these faults, under the schedule of a seed; and its moments: see `Injector.moments`."""
+        world, error = self._once(seed, script)
+        self.tally.add(world)
+        return self._told(world, seed, error, None), world.injector.moments
+
     def _faults(self, seed: int) -> tuple[Fault, ...]:
         world, _ = self._once(seed, None)
         return tuple(world.injector.happened)
@@ -170,6 +176,11 @@ class Simulation:
     ) -> Counterexample | None:
         world, error = self._once(seed, script)
         self.tally.add(world)
+        return self._told(world, seed, error, keep)
+
+    def _told(
+        self, world: World, seed: int, error: FalkirkError | None, keep: tuple[int, ...] | None
+    ) -> Counterexample | None:
         if error is None:
             return None
         log = tuple(f"{at:8.3f} s  {kind}{_in_words(data)}" for at, kind, data in world.log)

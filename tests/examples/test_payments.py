@@ -7,13 +7,19 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
+
+import pytest
 
 from falkirk.simulate.world import World
 from recovery.layout import lay_out
+from recovery.policies import POLICIES
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
+from tests.soak.kills import busy
 from tests.support.beside import run_beside
 from tests.support.processes import monitor_pid
 from timely.dataflow.dataflow import Dataflow
@@ -52,14 +58,17 @@ def check(folder: Path, count: int) -> None:
             best[shop] = max(amount, best.get(shop, 0))
         assert all(best[shop] == most for shop, most in said.get(epoch, {}).items())
     assert {shop: most for epoch in sorted(said) for shop, most in said[epoch].items()} == best
+    visits = {payments.payment(number)[1:3] for number in range(count)}
+    visitors = rows_in(folder / "visitors")
+    last = {row["shop"]: row["visitors"] for epoch in sorted(visitors) for row in visitors[epoch]}
+    assert last == {shop: len([to for _, to in visits if to == shop]) for shop in last.keys() | {s for _, s in visits}}
 
 
 def test_each_region_gets_what_its_policy_says(tmp_path: Path) -> None:
     layout = lay_out(compile_plan(payments.build(folder=tmp_path).graph, 2))
     of = {info.name: info for info in layout.processors}
-    assert {of[name].policy for name in ("payments", "news", "takings", "best", "alarms")} == {
-        *("Eager", "Ephemeral", "Batch", "Lazy", "LogHistory")
-    }
+    names = ("payments", "news", "takings", "best", "alarms", "visits", "visitors")
+    assert {of[name].policy for name in names} == {policy.__name__ for policy in POLICIES}
     assert layout.groups[of["booked"].group].alone
     assert layout.groups[of["balances"].group].eager
 
@@ -90,6 +99,53 @@ def test_killed_processes_do_not_show_in_what_was_booked(tmp_path: Path) -> None
     run_beside(job.run, disturb)
     assert restored >= 3
     check(tmp_path, count)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("others", [0, 4], ids=["quiet", "loaded"])
+def test_hundreds_of_kills_do_not_show_in_what_was_booked(tmp_path: Path, others: int) -> None:
+    """Half of them fall into a recovery from the one before."""
+    kills, random = 150, Random(others)
+
+    def one(folder: Path, seconds: float) -> int:
+        count, events, killed = int(seconds * 1_000), list[str](), 0
+        arguments = {"payments": count, "per_second": 1_000, "per_epoch": PER_EPOCH, "folder": str(folder)}
+
+        def hear(kind: str, at: float, data: dict[str, Any]) -> None:
+            events.append(kind)
+
+        job = Job(Program(path=str(EXAMPLES / "payments.py"), args=arguments), 2, folder / "store", on_event=hear)
+
+        def disturb() -> None:
+            nonlocal killed
+            while "finished" not in events and "failed" not in events:
+                rounds, deadline = events.count("round"), time.monotonic() + 5
+                if killed % 2:  # in the midst of the recovery from the last one
+                    while events.count("round") == rounds and "finished" not in events and time.monotonic() < deadline:
+                        time.sleep(0.005)
+                    time.sleep(random.random() * 0.3)
+                else:
+                    low = events.count("watermarks")
+                    while events.count("watermarks") < low + 4 and "finished" not in events:
+                        time.sleep(0.01)
+                    time.sleep(random.expovariate(5.0))
+                if "finished" in events:
+                    return
+                pid = monitor_pid(job) if random.random() < 0.1 else random.choice(list(job.pids))
+                with suppress(ProcessLookupError):
+                    if pid is not None:
+                        os.kill(pid, signal.SIGKILL)
+                        killed += 1
+
+        run_beside(job.run, disturb)
+        check(folder, count)
+        return killed
+
+    with busy(others):
+        while kills > 0:
+            folder = tmp_path / str(kills)
+            folder.mkdir()
+            kills -= max(1, one(folder, 15.0))
 
 
 def test_simulated_failures_do_not_show_either(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""Small programs whose processes die at every moment at which they can; larger searches are `soak`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from falkirk.simulate.exhaustive import every_crash
+from falkirk.simulate.simulation import Simulation, report
+from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from timely.dataflow.dataflow import Dataflow
+from timely.io import Iterable, Memory
+
+POLICIES: dict[str, tuple[object, object]] = {
+    "lazy": (Lazy(every=1), Lazy(every=1)),
+    "ephemeral, history": (Ephemeral(), LogHistory(every=1)),
+    "batch with logs, lazy": (Batch(log_outputs=True), Lazy(every=1)),
+    "eager, lazy": (Eager(), Lazy(every=1)),
+    "lazy, eager": (Lazy(every=1), Eager()),
+    "snapshots": (Snapshot(every=1), Snapshot(every=1)),
+    "sent again, lazy": (AtLeastOnce(), Lazy(every=1)),
+    "sent again, snapshot": (AtLeastOnce(), Snapshot(every=1)),
+}
+"""Of the region in front, and of the one behind."""
+
+
+def small(front: object, behind: object) -> Callable[[], Dataflow]:
+    """Four operators: a source, a map, what each worker has seen of each number, and an output."""
+
+    def build() -> Dataflow:
+        flow = Dataflow("small")
+        parts = [[1, 2, 3, 4], [2, 3, 4, 5]]
+        with flow.region("front", policy=front):
+            numbers = flow.source("in", Iterable(partitioned=parts, batch=1, epoch_every=2)).map(lambda n: 10 * n)
+        with flow.region("behind", policy=behind):
+            numbers.distinct(name="seen").to(Memory(), name="out")
+        return flow
+
+    return build
+
+
+def search(name: str, workers: int, seed: int, faults: int, stride: int = 1) -> int:
+    """The number of runs, if none of them fails."""
+    simulation = Simulation(small(*POLICIES[name]), workers)
+    runs = 0
+    for found in every_crash(simulation, seed, faults, stride):
+        runs += 1
+        if found is not None:
+            pytest.fail(report(found, f"every_crash({name!r}, {workers}, {seed}, ...)"), pytrace=False)
+    return runs
+
+
+@pytest.mark.parametrize("name", ["eager, lazy", "sent again, snapshot"])
+def test_death_at_any_of_many_moments_does_no_harm(name: str) -> None:
+    assert search(name, 2, 0, faults=1, stride=29) > 10
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", POLICIES)
+def test_death_at_any_moment_does_no_harm(name: str, seed: int) -> None:
+    assert search(name, 1 + seed % 2, seed, faults=1) > 100
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", POLICIES)
+def test_second_death_at_any_of_many_moments_after_the_first_does_no_harm(name: str) -> None:
+    """At every tenth. At every moment these are half a million runs each, some forty hours."""
+    assert search(name, 2, 0, faults=2, stride=10) > 2_000
