@@ -172,6 +172,14 @@ _ALL = (
         (Variant("eager", "eager.py", "many", workers=(1,)),),
     ),
     Bench(
+        "policies",
+        "each policy on one workload: median until a sink is told; p99, exactly-once outputs, CPU and bytes a record beside it",
+        "ms",
+        30_000,  # records
+        (Variant("falkirk", "policies.py", workers=(1,)),),
+        higher_is_better=False,
+    ),
+    Bench(
         "recovery_ratio",
         "CPU seconds of a worker with recovery to those of one without, both at once on one core; no_recovery: no difference",
         "ratio",

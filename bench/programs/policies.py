@@ -1,0 +1,203 @@
+"""What each policy costs on one workload: paced readings, parsed, and a running total of each of a thousand keys.
+
+The policy is that of the whole program, or, where it allows no state (`Ephemeral`, `Batch`, `AtLeastOnce`), of the part in front
+of the totals, which are `Lazy(every="1s")` then. A hundred epochs a second. Of each policy a row: the median time from the reading
+of an epoch's last record until a sink hears of it that is told at once (`p99` beside it), until an exactly-once sink publishes it
+(`exact_p50`, `exact_p99`), all in milliseconds, the CPU time of the worker for a record in microseconds (`cpu`), and the bytes
+that it wrote for one (`written`). "no_store" has neither store nor monitor.
+
+`--part table`: the same as the table of docs/choosing_a_policy.md.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common import arguments, percentile, report
+
+import falkirk
+from falkirk import AtLeastOnce, Batch, Dataflow, Eager, Ephemeral, Lazy, LogHistory, Rate, Snapshot
+from timely.io import Chunk, End, Partition, Position, Wait
+
+PER_SECOND, PER_EPOCH, KEYS = 5_000, 50, 1_000
+WARM = 100
+"""Epochs that are not counted."""
+
+POLICIES: dict[str, tuple[object, object]] = {
+    "no_store": (Lazy(), Lazy()),
+    "ephemeral": (Ephemeral(), Lazy(every="1s")),
+    "at_least_once": (AtLeastOnce(), Lazy(every="1s")),
+    "batch": (Batch(), Lazy(every="1s")),
+    "batch_with_logs": (Batch(log_outputs=True), Lazy(every="1s")),
+    "lazy_1s": (Lazy(every="1s"), Lazy(every="1s")),
+    "snapshot_1s": (Snapshot(every="1s"), Snapshot(every="1s")),
+    "log_history_1s": (LogHistory(every="1s"), LogHistory(every="1s")),
+    "eager": (Eager(), Eager()),
+}
+"""By row: the policy in front, and that of the totals."""
+
+
+@dataclass
+class _Notes:
+    """What is noted within the one worker, and written down at its end."""
+
+    folder: Path
+    read: dict[int, float] = field(default_factory=dict)
+    told: dict[int, float] = field(default_factory=dict)
+    exact: dict[int, float] = field(default_factory=dict)
+    used: float = 0.0
+    written: int = 0
+
+    def begin(self) -> None:
+        self.used, self.written = time.process_time(), _written()
+
+    def end(self) -> None:
+        later = {
+            name: [at[n] - self.read[n] for n in at if n >= WARM] for name, at in vars(self).items() if name in OUT
+        }
+        used = {"cpu": time.process_time() - self.used, "written": _written() - self.written}
+        (self.folder / "notes").write_text(json.dumps({**later, **used}))
+
+
+OUT = ("told", "exact")
+
+
+def _written() -> int:
+    """The bytes that this process has written to files."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["wchar"])
+
+
+@dataclass
+class _NotedPartition:
+    inner: Partition
+    notes: _Notes
+    name: str = "readings"
+
+    def read(self) -> Chunk | Wait | End:
+        chunk = self.inner.read()
+        if isinstance(chunk, Chunk):
+            self.notes.read[chunk.epoch] = time.perf_counter()
+        return chunk
+
+    def seek(self, position: Position) -> None:
+        self.inner.seek(position)
+
+    def ack(self, position: Position) -> None:
+        self.inner.ack(position)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@dataclass
+class _Noted:
+    """A source, with a note of when it read the last record of each epoch."""
+
+    source: Rate
+    notes: _Notes
+    repeats = True
+
+    def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
+        self.notes.begin()
+        return [_NotedPartition(inner, self.notes) for inner in self.source.partitions(worker, workers)]
+
+
+@dataclass
+class _Sink:
+    """Notes when each epoch is out."""
+
+    notes: _Notes
+    exactly_once: bool
+
+    def open(self, worker: int, workers: int) -> _Sink:
+        return self
+
+    def write(self, epoch: int, batch: object) -> None:
+        return
+
+    def commit(self, epoch: int) -> None:
+        (self.notes.exact if self.exactly_once else self.notes.told)[epoch] = time.perf_counter()
+
+    def abort(self) -> None:
+        return
+
+    def close(self) -> None:
+        self.notes.end()
+
+
+def reading(number: int) -> str:
+    """A line, always the same for the same number."""
+    return f"{number * 7919 % KEYS};{number % 100}"
+
+
+def parse(line: str) -> tuple[int, int]:
+    """Of a line the key and the value."""
+    key, value = line.split(";")
+    return int(key), int(value)
+
+
+def build(part: str, size: int, folder: Path) -> Dataflow:
+    """The program under one policy."""
+    front, behind = POLICIES[part]
+    notes = _Notes(folder)
+    flow = Dataflow("policies")
+    with flow.region("all" if front == behind else "front", policy=front):
+        source = _Noted(Rate(reading, PER_SECOND, size, epoch_every=PER_EPOCH), notes)
+        pairs = flow.source("readings", source).map(parse, name="parse")
+        if front == behind:
+            totals = pairs.keyed().sum(name="totals").records()
+            if not isinstance(front, Eager):
+                totals.to(_Sink(notes, exactly_once=False), name="told")
+            totals.to(_Sink(notes, exactly_once=True), name="exact")
+    if front != behind:
+        with flow.region("totals", policy=behind):
+            totals = pairs.keyed().sum(name="totals").records()
+            totals.to(_Sink(notes, exactly_once=False), name="told")
+            totals.to(_Sink(notes, exactly_once=True), name="exact")
+    elif isinstance(front, Eager):  # who is told at once has to be outside
+        totals.to(_Sink(notes, exactly_once=False), name="told")
+    return flow
+
+
+def measure(part: str, size: int) -> dict[str, float]:
+    """The figures of one policy."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        falkirk.run(build(part, size, folder), store=None if part == "no_store" else folder / "store")
+        found = json.loads((folder / "notes").read_text())
+    figures: dict[str, float] = {}
+    for out, short in (("told", ""), ("exact", "exact_")):
+        times = sorted(each * 1e3 for each in found[out])
+        figures[f"{short}p50"], figures[f"{short}p99"] = percentile(times, 0.5), percentile(times, 0.99)
+    return {**figures, "cpu": found["cpu"] / size * 1e6, "written": found["written"] / size}
+
+
+def main() -> None:
+    args = arguments()
+    if args.part == "table":
+        columns = ("policy", "told: median, p99 (ms)", "exactly once: median, p99 (ms)", "CPU (µs a record)")
+        print("|", " | ".join((*columns, "written (bytes a record)")), "|")
+        print("|---|---|---|---|---|")
+    for part in POLICIES:
+        found = measure(part, args.size)
+        if args.part == "table":
+            told, exact = (
+                f"{found['p50']:.1f}, {found['p99']:.1f}",
+                f"{found['exact_p50']:.0f}, {found['exact_p99']:.0f}",
+            )
+            print(f"| `{part}` | {told} | {exact} | {found['cpu']:.0f} | {found['written']:.0f} |")
+            sys.stdout.flush()
+        else:
+            value = found.pop("p50")
+            report(value, system=part, unit="ms", **found)
+
+
+if __name__ == "__main__":
+    main()
