@@ -1,10 +1,10 @@
 """What each policy costs on one workload: paced readings, parsed, and a running total of each of a thousand keys.
 
-The policy is that of the whole program, or, where it allows no state (`Ephemeral`, `Batch`, `AtLeastOnce`), of the part in front
-of the totals, which are `Lazy(every="1s")` then. A hundred epochs a second. Of each policy a row: the median time from the reading
-of an epoch's last record until a sink hears of it that is told at once (`p99` beside it), until an exactly-once sink publishes it
-(`exact_p50`, `exact_p99`), all in milliseconds, the CPU time of the worker for a record in microseconds (`cpu`), and the bytes
-that it wrote for one (`written`). "no_store" has neither store nor monitor.
+The policy is that of the whole program, or, where it allows no state (`Ephemeral`, `Batch`, `AtLeastOnce`), of the part in
+front of the totals, which are `Lazy(every="1s")` then. A hundred epochs a second. Of each policy a row: the median time from
+the reading of an epoch's last record until a sink hears of it that is told at once (`p99` beside it), until an exactly-once
+sink publishes it (`exact_p50`, `exact_p99`), all in milliseconds, the CPU time of the worker for a record in microseconds
+(`cpu`), and the bytes that it wrote for one (`written`). "no_store" has neither store nor monitor.
 
 `--part table`: the same as the table of docs/choosing_a_policy.md.
 """

