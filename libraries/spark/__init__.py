@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from libraries.spark.data_source import register
 from libraries.spark.ends import sink, source
 from libraries.spark.errors import SparkError
 from libraries.spark.host import stop
@@ -18,4 +19,4 @@ from libraries.spark.session import SparkOptions
 from libraries.spark.stream_source import Stream
 from libraries.spark.table import write
 
-__all__ = ["SparkError", "SparkOptions", "Stream", "batch", "sink", "source", "stop", "write"]
+__all__ = ["SparkError", "SparkOptions", "Stream", "batch", "register", "sink", "source", "stop", "write"]

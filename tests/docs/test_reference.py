@@ -48,6 +48,7 @@ ELSEWHERE = {
     **dict.fromkeys(("Columns", "Keyed", "Stream", "agg"), "its methods have them"),
     **dict.fromkeys(("differential.Collection", "lindi.Groups", "lindi.Query", "lindi.Table"), "its methods have them"),
     **{f"spark.{name}": "docs/spark.md, which runs" for name in ("SparkError", "SparkOptions", "Stream", "batch")},
+    "spark.register": "docs/tables.md: it needs a session of the user's",
     **{f"spark.{name}": "docs/spark.md, which runs" for name in ("sink", "source", "stop", "write")},
 }
 """Names without an example of their own, and why."""

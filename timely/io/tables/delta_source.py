@@ -48,7 +48,7 @@ class Delta(TableSource):
         self._path = os.fspath(arguments.path(path, "Delta", SourceError))
         self._options = dict(storage_options or {})
 
-    def _log(self) -> Log:
+    def log(self) -> Log:
         return _DeltaLog(self._path, self._options, self._columns)
 
 
@@ -123,6 +123,9 @@ class _DeltaLog(Log):
     def newest(self) -> int:
         number: int = self._table().version()
         return number
+
+    def columns(self) -> pa.Schema:
+        return self._chosen(pa.schema(self._table().schema().to_arrow()))
 
     def first(self, start: int | None) -> int | None:
         number = start or 0

@@ -43,7 +43,7 @@ class Iceberg(TableSource):
         self._name = table_name(table, "Iceberg", SourceError)
         self._catalog = catalog_properties(catalog, SourceError)
 
-    def _log(self) -> Log:
+    def log(self) -> Log:
         where = f"Iceberg table {self._name}"
         return _IcebergLog(where, load_catalog(self._catalog, where, SourceError), self._name, self._columns)
 
@@ -77,6 +77,12 @@ class _IcebergLog(Log):
         self._load()
         return self._last()
 
+    def columns(self) -> pa.Schema:
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        self._load()
+        return choose(schema_to_pyarrow(self._table.schema(), include_field_ids=False), self._columns, self.where)
+
     def first(self, start: int | None) -> int | None:
         self._load()
         if start is not None:
@@ -97,9 +103,9 @@ class _IcebergLog(Log):
         return self._number(self._chain[-1]) if self._chain else 0
 
     def following(self, number: int) -> int | None:
-        if number >= self._last():
+        if not self._chain or number >= self._last():
             self._load()
-        if number >= self._last():
+        if not self._chain or number >= self._last():
             if self._last() < number and self._table.metadata.last_sequence_number >= number:
                 raise self._gone(number)  # the table was rolled back
             return None

@@ -44,6 +44,10 @@ class Log(ABC):
         """The number of the newest version."""
 
     @abstractmethod
+    def columns(self) -> pa.Schema:
+        """The columns of the newest version."""
+
+    @abstractmethod
     def first(self, start: int | None) -> int | None:
         """The version `start`, or the table's first one; None if it is still to come."""
 
@@ -101,7 +105,7 @@ class TableSource(ABC):
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """This worker's share of the files of each version. Raises SourceError if there is no table."""
-        log = self._log()
+        log = self.log()
         newest = log.newest()
         upto = (
             None
@@ -113,8 +117,8 @@ class TableSource(ABC):
         return [TablePartition(log, worker, workers, self._start, self._after, upto, self._as_records, self._poll)]
 
     @abstractmethod
-    def _log(self) -> Log:
-        """The table, opened."""
+    def log(self) -> Log:
+        """The table, to be opened when it is read."""
 
 
 def _agree(path: Path, mine: int, where: str) -> int:

@@ -1,0 +1,20 @@
+"""The format "falkirk" for a user's own Spark session. PySpark is loaded when it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(session: SparkSession) -> None:
+    """Make the format "falkirk" known to a session, for `spark.read` and `spark.readStream`.
+
+    Options: `delta`, the path of a table, or `iceberg`, its name, with the properties of its catalog as `catalog.type`,
+    `catalog.uri` and so on. `version` for `spark.read` (the newest by default), `after` for `spark.readStream` (from the first
+    version by default). Spark's Python processes must be able to import falkirk.
+    """
+    from libraries.spark.table_reader import FalkirkTables
+
+    session.dataSource.register(FalkirkTables)
