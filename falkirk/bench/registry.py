@@ -39,6 +39,7 @@ class Bench:
 
 
 _SLOW = 2_000_000
+_NEXMARK = ("q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q11", "q12")
 
 
 def _wordcount(name: str, data: DataKind, what: str) -> Bench:
@@ -126,6 +127,14 @@ _ALL = (
         "ms",
         5_000_000,  # rows
         (Variant("falkirk", "join.py"), Variant("numpy_search", "join.py", "numpy", workers=(1,))),
+        higher_is_better=False,
+    ),
+    Bench(
+        "nexmark",
+        "queries over so many events of an auction house in 119 epochs, by Polars' processor seconds for all of them at once",
+        "ratio",
+        1_000_000,  # events
+        tuple(Variant(query, "nexmark.py", query, workers=(1,)) for query in _NEXMARK),
         higher_is_better=False,
     ),
     Bench(

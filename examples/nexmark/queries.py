@@ -1,0 +1,159 @@
+"""Eleven queries of Nexmark over the stream of an auction house, as Falkirk says them.
+
+    falkirk run examples/nexmark/queries.py --arg query=q5 --arg events=1000000
+    falkirk run examples/nexmark/queries.py --arg query=q7 -w 2 --store DIR      # survives kill -9
+
+Columns do nearly all of it. Average prices of winning bids (q4, q6) must be taken back when a higher bid comes, so they are
+collections that change; sessions (q11) and windows of epochs (q12) are verbs of pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+from events import Events, House
+
+import falkirk
+from falkirk import Columns, Dataflow, SessionWindow, Sliding, Tumbling, agg, differential
+
+WINDOW = 10_000
+"""Milliseconds of event time."""
+
+
+@dataclass(frozen=True)
+class Streams:
+    """What the house says, of which a query reads what it needs."""
+
+    flow: Dataflow
+    source: Callable[[str], falkirk.Source]
+    """Of the persons, the auctions or the bids."""
+
+    def _columns(self, kind: str) -> Columns:
+        return self.flow.columns(kind, self.source(kind))
+
+    @property
+    def persons(self) -> Columns:
+        """id, name, email, city, state, at."""
+        return self._columns("persons")
+
+    @property
+    def auctions(self) -> Columns:
+        """id, item, initial_bid, reserve, at, expires, seller, category."""
+        return self._columns("auctions")
+
+    @property
+    def bids(self) -> Columns:
+        """auction, bidder, price, channel, at."""
+        return self._columns("bids")
+
+
+def q0(house: Streams) -> Columns:
+    """All bids as they are: what moving them costs."""
+    return house.bids
+
+
+def q1(house: Streams) -> Columns:
+    """All bids in another currency."""
+    return house.bids.with_columns(price=pl.col("price") * 908 // 1000)
+
+
+def q2(house: Streams) -> Columns:
+    """The bids for some auctions."""
+    return house.bids.filter(pl.col("auction") % 123 == 0).select("auction", "price")
+
+
+def q3(house: Streams) -> Columns:
+    """Who sells things of a category in some states: a join of all auctions with all persons, whichever comes first."""
+    sellers = house.persons.filter(pl.col("state").is_in(["OR", "ID", "CA"])).select(
+        "name", "city", "state", seller="id"
+    )
+    things = house.auctions.filter(pl.col("category") == 10).select("seller", auction="id")
+    return things.join(sellers, on="seller").select("name", "city", "state", "auction")
+
+
+def winners(house: Streams) -> differential.Collection:
+    """The highest bid of each auction while it lasts: ((auction, seller, category, expires), price)."""
+    bids = differential.from_records(
+        house.bids.select("auction", "price", "at").to_records().map(lambda b: (b["auction"], (b["price"], b["at"])))
+    )
+    auctions = differential.from_records(
+        house.auctions.to_records().map(lambda a: (a["id"], (a["seller"], a["category"], a["at"], a["expires"])))
+    )
+
+    def offer(auction: int, bid: tuple[int, int], of: tuple[int, int, int, int]) -> tuple[Any, int] | None:
+        (price, at), (seller, category, begins, expires) = bid, of
+        return ((auction, seller, category, expires), price) if begins <= at <= expires else None
+
+    return bids.join(auctions, offer).filter(lambda each: each is not None).max()
+
+
+def mean(key: Any, group: list[tuple[Any, int]]) -> list[int]:
+    """The mean of the prices of a group, in whole cents."""
+    return [sum(price * times for price, times in group) // sum(times for _, times in group)]
+
+
+def q4(house: Streams) -> differential.Collection:
+    """The mean winning bid of each category, as it stands."""
+    return winners(house).map(lambda each: (each[0][2], each[1])).reduce(mean)
+
+
+def q5(house: Streams) -> Columns:
+    """The auctions with the most bids in each ten seconds, every two."""
+    counts = house.bids.window(Sliding(WINDOW, every=WINDOW // 5), time="at").group_by("auction").agg(n=agg.count())
+    most = counts.group_by("start").agg(n=agg.max("n"), over="time")
+    return counts.join(most, on=["start", "n"], over="time").select("start", "auction", "n")
+
+
+def q6(house: Streams) -> differential.Collection:
+    """The mean winning bid of each seller's ten auctions that end last."""
+    sold = winners(house).map(lambda each: (each[0][1], (each[0][3], each[0][0], each[1])))
+    return sold.top(10).map(lambda each: (each[0], each[1][2])).reduce(mean)
+
+
+def q7(house: Streams) -> Columns:
+    """The highest bids of each ten seconds."""
+    bids = house.bids.with_columns(start=pl.col("at") // WINDOW * WINDOW)
+    most = bids.window(Tumbling(WINDOW), time="at").agg(price=agg.max("price")).select("start", "price")
+    return bids.join(most, on=["start", "price"]).select("start", "auction", "bidder", "price")
+
+
+def q8(house: Streams) -> Columns:
+    """Who has joined and begun to sell within the same ten seconds."""
+    start = pl.col("at") // WINDOW * WINDOW
+    joined = house.persons.select("id", "name", start=start)
+    selling = house.auctions.select(id="seller", start=start).distinct("id", "start")
+    return joined.join(selling, on=["id", "start"])
+
+
+def q11(house: Streams) -> Any:
+    """The bids of each bidder in a session, which ends with ten seconds of silence."""
+    bids = house.bids.select("bidder", "at").key_by("bidder")
+    return bids.window(SessionWindow(WINDOW), time=lambda bid: bid["at"]).count()
+
+
+def q12(house: Streams) -> Any:
+    """The bids of each bidder in each ten epochs: Nexmark asks for ten seconds of the clock, which nobody could check."""
+    return house.bids.select("bidder", "at").key_by("bidder").window(falkirk.Epochs(10)).count()
+
+
+QUERIES: dict[str, Callable[[Streams], Any]] = {
+    query.__name__: query for query in (q0, q1, q2, q3, q4, q5, q6, q7, q8, q11, q12)
+}
+
+
+def build(
+    query: str = "q5", events: int = 100_000, per_epoch: int = 1_000, per_second: int = 1_000, seed: int = 7
+) -> Dataflow:
+    """The dataflow of one query; what it gives is captured as `out`."""
+    flow, house = Dataflow(query), House(events, per_epoch, per_second, seed)
+    QUERIES[query](Streams(flow, lambda kind: Events(house, kind))).capture("out")
+    return flow
+
+
+if __name__ == "__main__":
+    result = falkirk.run(build)
+    rows = sum(len(batch) for _, batch in result.captured("out"))
+    print(f"{result.records} events, {rows} rows")
