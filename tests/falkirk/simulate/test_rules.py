@@ -407,7 +407,12 @@ EAGER = {
     ),
     "logged in front": rule(
         "cuts that each worker makes for itself need logs between them",
-        Change(recovery.layout, "_logged", "isinstance(behind, Eager | Snapshot) and target.region is not source.region", "False"),
+        Change(
+            recovery.layout,
+            "_logged",
+            "isinstance(behind, Eager | Snapshot) and target.region is not source.region",
+            "False",
+        ),
     ),
 }
 
