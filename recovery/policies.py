@@ -198,6 +198,9 @@ class AtLeastOnce:
     [((0,), ['Wren', 'Owl'])]
     """
 
+    anew: ClassVar[bool] = True
+    """What sources read again goes into another epoch. The runtime asks for this, which knows no policies."""
+
 
 Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory | Eager | Snapshot | AtLeastOnce
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 import pyarrow as pa
 
-from recovery.policies import AtLeastOnce
 from runtime.content_fingerprint import Content
 from runtime.kept_input import KeptPartition
 from timely.data.batch import nbytes
@@ -129,7 +128,7 @@ class SourceDriver:
         self.tells = rereads and not source_repeats(source)
         """Others must know where its epochs end, if they are to keep what came of them."""
         self.tells &= not self._rereadable or all(hasattr(partition, "read_until") for partition in opened)
-        self._anew = isinstance(node.policy, AtLeastOnce)
+        self._anew = getattr(node.policy, "anew", False)
         """What it reads again goes into another epoch than before, so nobody needs to know where epochs ended."""
         self.tells &= not self._anew
         self._told = 0

@@ -252,7 +252,7 @@ class RecordingWriter:
         """Publish the epoch."""
         self._around.at_io(self._worker)
         rows = [row for batch in self._pending.take(epoch) for row in rows_of(batch)]
-        self._give(self._name, self._worker, (epoch,), rows)
+        self._give(self._name, self._worker, (int(epoch),), rows)  # not END, which is for users
         self._around.at_io(self._worker)
 
     def abort(self) -> None:

@@ -17,7 +17,10 @@ PROMISED = {
     "loop": {"lengths": "gap", "sink-1": "repeating"},
     "mixed_policies": {"tally": "precise", "news": "repeating"},
     "orders": {"shops": "gap", "best": "gap"},
-    "payments": {"booked": "precise", "shown": "repeating", "best-out": "precise", "alarms-out": "repeating"},
+    "payments": {
+        **{"booked": "precise", "shown": "repeating", "best-out": "precise", "alarms-out": "repeating"},
+        "visitors-out": "convergent",
+    },
     "pagerank": {"sink-1": "repeating"},
     "wordcount": {"sink-1": "repeating"},
 }

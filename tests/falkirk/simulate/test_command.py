@@ -27,13 +27,16 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = '''
 import os
 
-from falkirk import Dataflow, FileSink, Iterable, Listen, Operator
+from falkirk import Dataflow, FileSink, Iterable, Listen, Operator, Tumbling
 
 
 def build(records=60):
     flow = Dataflow("totals")
     numbers = flow.source("numbers", Iterable(range(records), batch=3, epoch_every=6))
-    numbers.key_by(lambda n: n % 5).sum(name="sum").records().to(FileSink("never-written", format="jsonl"), name="totals")
+    keyed = numbers.key_by(lambda n: n % 5)
+    keyed.sum(name="sum").records().to(FileSink("never-written", format="jsonl"), name="totals")
+    tens = keyed.window(Tumbling(10), time=lambda n: n).count(name="tens")  # the last ones come at the end of time
+    tens.values().to(FileSink("never-written", format="jsonl", name="tens"), name="counts")
     return flow
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -31,12 +31,12 @@ def test_what_is_installed_anew_in_the_same_place_is_recorded_anew_and_the_forme
     """Java compares sizes and times of what it loads from, and silently does without a file of others."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(class_cache, "_record", lambda java, file: file.touch())
-    monkeypatch.syspath_prepend(tmp_path)
+    spark = ModuleSpec("pyspark", None, origin=str(tmp_path / "pyspark" / "__init__.py"))
+    monkeypatch.setattr(class_cache, "find_spec", {"pyspark": spark}.get)
     jar, modules = tmp_path / "pyspark" / "jars" / "spark.jar", tmp_path / "java" / "lib" / "modules"
-    for file in (tmp_path / "pyspark" / "__init__.py", jar, modules):
+    for file in (jar, modules):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"")
-    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     java = Java(tmp_path / "java", "17.0.9", "PATH", True)
     other = record(Java(tmp_path / "java", "17.0.10", "PATH", True))
     former = record(java)
