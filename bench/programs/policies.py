@@ -1,4 +1,4 @@
-"""What each policy costs on one workload: paced readings, parsed, and a running total of each of a thousand keys.
+"""The cost of each policy on one workload: paced readings, parsed, and a running total of each of a thousand keys.
 
 The policy is that of the whole program, or, where it allows no state (`Ephemeral`, `Batch`, `AtLeastOnce`), of the part in
 front of the totals, which are `Lazy(every="1s")` then. A hundred epochs a second. Of each policy a row: the median time from
@@ -45,7 +45,7 @@ POLICIES: dict[str, tuple[object, object]] = {
 
 @dataclass
 class _Notes:
-    """What is noted within the one worker, and written down at its end."""
+    """Notes taken within the one worker, and written down at its end."""
 
     folder: Path
     read: dict[int, float] = field(default_factory=dict)

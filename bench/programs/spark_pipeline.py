@@ -151,7 +151,7 @@ def as_foreach_batch(folder: Path) -> dict[str, Any]:
 
 
 def outcome(totals: Any, folder: Path) -> dict[str, Any]:
-    """What is the same whoever computed it."""
+    """A digest of the result: the same, whoever computed it."""
     rows = sum(pq.read_metadata(file).num_rows for file in (folder / "sales").rglob("*.parquet"))
     return {"segments": len(totals), "paid": int(totals["paid"].sum()), "sales": rows, "n": int(totals["n"].sum())}
 

@@ -25,7 +25,7 @@ WINDOW = 10_000
 
 @dataclass(frozen=True)
 class Streams:
-    """What the house says, of which a query reads what it needs."""
+    """The streams of a house, of which a query reads those that it needs."""
 
     flow: Dataflow
     source: Callable[[str], falkirk.Source]
@@ -66,7 +66,7 @@ def q2(house: Streams) -> Columns:
 
 
 def q3(house: Streams) -> Columns:
-    """Who sells things of a category in some states: a join of all auctions with all persons, whichever comes first."""
+    """Sellers of things of a category in some states: a join of all auctions with all persons, whichever comes first."""
     sellers = house.persons.filter(pl.col("state").is_in(["OR", "ID", "CA"])).select(
         "name", "city", "state", seller="id"
     )
@@ -121,7 +121,7 @@ def q7(house: Streams) -> Columns:
 
 
 def q8(house: Streams) -> Columns:
-    """Who has joined and begun to sell within the same ten seconds."""
+    """People who have joined and begun to sell within the same ten seconds."""
     start = pl.col("at") // WINDOW * WINDOW
     joined = house.persons.select("id", "name", start=start)
     selling = house.auctions.select(id="seller", start=start).distinct("id", "start")

@@ -114,7 +114,7 @@ def _is_the_users(frame: FrameType) -> bool:
 
 
 def find_chance(build: Callable[[], Dataflow], workers: int, schedule: int) -> list[str]:
-    """Who calls clocks and random generators in a run without failures, a line each, if he is not declared nondeterministic."""
+    """A line for each operator that calls clocks or random generators in a run without failures, and does not declare it."""
     world = World(build, workers, schedule, ())
     chance = Chance(world)
     before = sys.getprofile()

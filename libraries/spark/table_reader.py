@@ -73,7 +73,7 @@ class _Share(InputPartition):
 
 
 class _Reading:
-    """What both readers do."""
+    """The common part of both readers."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = options

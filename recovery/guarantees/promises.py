@@ -212,7 +212,7 @@ def _of_source(node: Node) -> _State:
 
 
 def _sent_anew(node: Node, state: _State) -> _State:
-    """What leaves a source that is AtLeastOnce. In which epochs it comes again does not matter: it comes beside the first."""
+    """The promise for the output of a source that is AtLeastOnce. It comes again beside the first, in whichever epochs."""
     mend = "give it Ephemeral(), with which those behind go back where they must"
     if state.again < Alike.EPOCHS:
         mend = f"{_SAME_EPOCHS}; then {mend}"

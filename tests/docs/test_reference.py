@@ -106,7 +106,7 @@ def test_the_site_is_built_without_warnings_and_its_reference_names_everything(t
 
 
 def run(test: doctest.DocTest) -> str:
-    """What is wrong with the examples, if anything."""
+    """The complaints about the examples; empty if all is well."""
     said: list[str] = []
     doctest.DocTestRunner(verbose=False).run(test, out=said.append)
     return "".join(said)

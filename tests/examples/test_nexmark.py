@@ -31,7 +31,7 @@ def whole(kind: str) -> pl.DataFrame:
 
 
 def rows(captured: list[tuple[Any, Any]], query: str) -> Rows:
-    """What a query has given, as rows."""
+    """The rows that a query has given."""
     if query in ("q4", "q6"):
         return sorted(differential.snapshot(captured))
     if query in ("q11", "q12"):

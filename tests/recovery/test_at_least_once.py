@@ -1,4 +1,4 @@
-"""What is AtLeastOnce in a layout: who sends anew what it does again, and who is given something else by that."""
+"""AtLeastOnce in a layout: who sends anew what it does again, and who is given something else by that."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class EventTimes(Operator):
         ctx.send(list(self._greatest.pop(time).values()), 1)
 
     def _stamped(self, ctx: Context, batch: Batch) -> tuple[Batch, Any]:
-        """What goes to port 0 for `batch`, and its greatest event time."""
+        """The rows that go to port 0 for `batch`, and its greatest event time."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""What each output is promised, against what failures really do to it: never worse, and in some seed no better.
+"""The promise of each output, against what failures really do to it: never worse, and in some seed no better.
 
 So the promises hold, and one of a grade more would be found out.
 """
@@ -122,7 +122,7 @@ def ticks(sink: Callable[[Stream], None], verb: Callable[[Stream], Stream]) -> D
 
 
 def behind_eager(verb: Callable[[Dataflow], Stream], behind: Callable[[Stream], Stream]) -> Dataflow:
-    """What comes out of an eager region, told at once behind it."""
+    """The output of an eager region, told at once behind it."""
     flow = Dataflow("eager")
     with flow.region("now", policy=Eager()):
         stream = verb(flow)
@@ -227,7 +227,7 @@ def counts_do_not_add_up(seen: Sequence[Publication]) -> bool:
 
 
 def coins_of_two_executions(seen: Sequence[Publication]) -> bool:
-    """What was told last of each epoch is not what passed the last time."""
+    """The last that was told of each epoch is not what passed the last time."""
     last = {(worker, time): rows for worker, time, rows in seen}
     return {n for rows in last.values() for n in rows} != {n for n, passed in TOSSED.items() if passed}
 

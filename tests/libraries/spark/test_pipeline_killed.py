@@ -67,7 +67,7 @@ def pipeline(folder: str) -> Dataflow:
 
 
 def table(folder: Path) -> pl.DataFrame:
-    """What Spark would read."""
+    """The rows that Spark would read."""
     return pl.read_parquet(folder / "epoch=*/*.parquet", hive_partitioning=True)
 
 

@@ -1,4 +1,4 @@
-"""What Spark asks of the format "falkirk", asked here: offsets, shares, and rows in exactly Spark's types."""
+"""The questions of Spark to the format "falkirk", asked here: offsets, shares, and rows in exactly Spark's types."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def came_back_in_a_loop() -> Any:
 
 
 def came_back_without_keeping() -> Any:
-    """What keeps nothing needs no checkpoint: alive, it goes to any bound that it has completed."""
+    """An operator that keeps nothing needs no checkpoint: alive, it goes to any bound that it has completed."""
     options = Options(layout("a chain, q any", "a=>q", 2))
     for worker in (0, 1):
         options.join(worker, [Xi(0, (epoch,), ((epoch,),)) for epoch in (2, 4)])

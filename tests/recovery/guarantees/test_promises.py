@@ -1,4 +1,4 @@
-"""What each output is promised: by a table of all cases, by rules that hold in every program, and whom it blames."""
+"""The promise of each output: by a table of all cases, by rules that hold in every program, and whom it blames."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ steady  any       any       precise    repeating   epochs
 
 
 def expected(source: str, operator: str, policy: object, sink: str) -> tuple[str, str, str]:
-    """What the table says: against one failure, against any number, and how far two runs are alike."""
+    """The promises of the table: against one failure, against any number, and how far two runs are alike."""
     fits = {"firm": isinstance(policy, Eager), "others": not isinstance(policy, Eager), "any": True}
     fits["replays"], fits["again"] = isinstance(policy, LogHistory), isinstance(policy, AtLeastOnce)
     for line in TABLE.strip().splitlines()[1:]:

@@ -48,7 +48,7 @@ def run(build: Callable[[Columns], Columns], fed: list[list[Any]], workers: int,
 
 
 def changes(answers: list[pl.DataFrame]) -> list[list[Any]]:
-    """What a running verb says, whose whole answer after each epoch is known: the rows that were not in it before."""
+    """The changes that a running verb tells, by its whole answer after each epoch: the rows that were not in it before."""
     told, before = [], set[Any]()
     for answer in answers:
         now = set(answer.rows())

@@ -63,7 +63,7 @@ class Out(FakeContext):
 
 
 def outcome(chains: list[tuple[Stage, ...]], frame: pl.DataFrame) -> Any:
-    """What comes out of several processors in a row, or the error."""
+    """The output of several processors in a row, or the error."""
     batch: Any = frame
     for chain in chains:
         ctx: Any = Out()

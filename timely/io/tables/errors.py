@@ -1,4 +1,4 @@
-"""What the libraries of tables say when something is wrong, and what to install where one is missing."""
+"""Errors of the libraries of tables, in words, and what to install where one is missing."""
 
 from __future__ import annotations
 

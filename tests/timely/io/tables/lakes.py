@@ -39,7 +39,7 @@ class DeltaLake:
         return Counter(pl.read_delta(str(self.path)).rows()) if (self.path / "_delta_log").exists() else Counter()
 
     def commits(self) -> list[Counter[tuple[Any, ...]]]:
-        """What each commit has added, by the numbers of rows of the states before and after."""
+        """The rows that each commit has added, by the numbers of rows of the states before and after."""
         states = [Counter(pl.read_delta(str(self.path), version=v).rows()) for v in range(self.newest() + 1)]
         return [after - before for before, after in pairwise(states)]
 
