@@ -24,6 +24,7 @@ from timely.time import Summary
 SAME = Summary.identity(1)
 LOOP = Summary.identity(2)
 seeds = st.integers(0, 2**40)
+pytestmark = pytest.mark.xdist_group("compiled watermarks")  # compiling takes longer than running
 compiled_or_not = pytest.mark.parametrize("compiled", [False, True], ids=["general", "compiled"])
 
 
