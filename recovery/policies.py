@@ -199,7 +199,7 @@ class AtLeastOnce:
     """
 
     anew: ClassVar[bool] = True
-    """What sources read again goes into another epoch. The runtime asks for this, which knows no policies."""
+    """Sources put what they read again into another epoch. The runtime asks for this, which knows no policies."""
 
 
 Policy: TypeAlias = Ephemeral | Batch | Lazy | LogHistory | Eager | Snapshot | AtLeastOnce

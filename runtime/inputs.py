@@ -129,7 +129,7 @@ class SourceDriver:
         """Others must know where its epochs end, if they are to keep what came of them."""
         self.tells &= not self._rereadable or all(hasattr(partition, "read_until") for partition in opened)
         self._anew = getattr(node.policy, "anew", False)
-        """What it reads again goes into another epoch than before, so nobody needs to know where epochs ended."""
+        """It puts what it reads again into another epoch than before, so nobody needs to know where epochs ended."""
         self.tells &= not self._anew
         self._told = 0
         """The epochs before this are told."""

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common import arguments, percentile, report
+from tally import Around
 
 import falkirk
 from falkirk import AtLeastOnce, Batch, Dataflow, Eager, Ephemeral, Lazy, LogHistory, Rate, Snapshot
-from timely.io import Chunk, End, Partition, Position, Wait
+from timely.io import Chunk, End, Partition, Wait
 
 PER_SECOND, PER_EPOCH, KEYS = 5_000, 50, 1_000
 WARM = 100
@@ -75,7 +76,7 @@ def _written() -> int:
 
 
 @dataclass
-class _NotedPartition:
+class _NotedPartition(Around):
     inner: Partition
     notes: _Notes
     name: str = "readings"
@@ -85,15 +86,6 @@ class _NotedPartition:
         if isinstance(chunk, Chunk):
             self.notes.read[chunk.epoch] = time.perf_counter()
         return chunk
-
-    def seek(self, position: Position) -> None:
-        self.inner.seek(position)
-
-    def ack(self, position: Position) -> None:
-        self.inner.ack(position)
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 @dataclass

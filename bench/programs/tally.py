@@ -18,8 +18,23 @@ from timely.data.kernels import warm
 from timely.io import Chunk, End, Partition, Position, Source, Wait
 
 
+class Around:
+    """A partition around another one, which does all but read."""
+
+    inner: Partition
+
+    def seek(self, position: Position) -> None:
+        self.inner.seek(position)
+
+    def ack(self, position: Position) -> None:
+        self.inner.ack(position)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
 @dataclass
-class _TimedPartition:
+class _TimedPartition(Around):
     inner: Partition
     file: Path
     name: str = ""
@@ -33,15 +48,6 @@ class _TimedPartition:
             self.started = True
             self.file.write_text(repr(time.monotonic()))
         return self.inner.read()
-
-    def seek(self, position: Position) -> None:
-        self.inner.seek(position)
-
-    def ack(self, position: Position) -> None:
-        self.inner.ack(position)
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, PhysicalEdg
 from recovery.metadata import Bound, everything, inverse, nothing, project
 
 Form = tuple[Any, ...]
-"""What a processor can be restored to, as a value of a record: its kind, and what `forms` puts behind."""
+"""A frontier, or all of a kind, that a processor can be restored to, as the value of a record: see `forms`."""
 
 
 def forms(processor: Restorable, depth: int) -> list[Form]:
@@ -42,6 +42,8 @@ def frontiers(
 ) -> Collection:
     """Pairs (processor, (bound, live)): the largest consistent bound of each, and True if it stays at ⊤.
 
+    No processor is taken to repeat what it does again, so nothing is suppressed.
+
     Args:
         processors: pairs (processor, form) with the `forms` of each processor; those that failed, or are taken to have
             failed, are chains and such as can be restored to any frontier.
@@ -58,6 +60,8 @@ def frontiers(
         """To its neighbours: φ of its bound, and what it holds."""
         p, (bound, live, held) = state
         for index in outgoing.get(p, ()):
+            if edges[index].anew:  # what is done again takes nothing back: φ is ⊤
+                continue
             yield edges[index].target, ("within", index, project(edges[index].summary, bound), live)
         for index in incoming.get(p, ()):
             yield edges[index].source, ("held", index, held, live)

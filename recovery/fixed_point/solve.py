@@ -50,7 +50,7 @@ class PhysicalEdge:
     suppressed: bool = False
     """The source sends nothing twice that the target has when it comes back: the target may be ahead of it."""
     anew: bool = False
-    """What the source does again it sends at times that are new to the target, which so keeps whatever it has."""
+    """The source sends what it does again at times that are new to the target, which so keeps whatever it has."""
 
     @property
     def backwards(self) -> Summary:

@@ -32,7 +32,7 @@ class Grade(IntEnum):
     CONVERGENT = 2
     """Some comes again, perhaps otherwise; but its last word is right: records once each, or the last value of each key."""
     REPEATING = 3
-    """What comes again is what came before: an epoch with the same records, or behind AtLeastOnce the same records later."""
+    """All that comes again came before: an epoch with the same records, or behind AtLeastOnce the same records later."""
     PRECISE = 4
     """It is the output of an execution without failures."""
 
@@ -98,7 +98,7 @@ class Recovers:
     """Output of its region is durable before anybody sees it. So if all in the region comes from sources there, or from other
     such regions, nothing that was seen is ever done again."""
     anew: bool = False
-    """What its sources read again comes in another epoch than before, beside what had come then."""
+    """All that its sources read again comes in another epoch than before, beside what had come then."""
 
 
 POLICIES: dict[type, Recovers] = {

@@ -27,7 +27,7 @@ import msgspec
 PRELOADED = ("runtime.processes.worker", "runtime.processes.recovery", "runtime.processes.monitor")
 
 _WITH_FIRST_USE = ("numpy.random", "pandas", "pyarrow.pandas_compat")
-"""What libraries import when they are first used: pyarrow with its first conversion all of pandas, where that is installed."""
+"""Modules that libraries import when they are first used: pyarrow imports all of pandas, where there is one."""
 
 NUMBER = struct.Struct("<i")
 """A message about a process, over its own connection: its id, with a file that stands for it, or less the number of an error;

@@ -6,11 +6,11 @@ import datetime as dt
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from timely.dataflow.windows import check_lateness
+from timely.dataflow.windows import add_judge, check_at_root, check_lateness
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate
-from timely.operators.channels import Broadcast, Exchange
+from timely.operators.channels import Exchange
 from timely.operators.column_windows import START, ColumnLateness, ColumnTimes, ColumnWindows
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
@@ -41,10 +41,7 @@ class WindowedColumns:
             raise GraphError(f"{user_site()}: window() of columns takes Tumbling or Sliding, not {shape!r}")
         if not isinstance(time, str):
             raise GraphError(f"{user_site()}: window(time=...) of columns takes the name of a column, not {time!r}")
-        if columns.scope.depth != 1:
-            raise GraphError(
-                f"{user_site()}: window() counts epochs and event time, but this stream is in {columns.scope}: leave() first"
-            )
+        check_at_root(columns)
         instants = isinstance(shape.length, dt.timedelta)
         length, every = _whole(shape.length), _whole(shape.every if isinstance(shape, Sliding) else shape.length)
         allowed = _whole(check_lateness(lateness, instants))
@@ -52,26 +49,12 @@ class WindowedColumns:
         self._length = length
         self._keys: tuple[str, ...] = ()
         self._name = name if name is not None else columns.graph.fresh_name("window")
-        times = columns._attach(
-            "event_times",
-            f"{self._name}-times",
-            factory=lambda: ColumnTimes(time, instants),
-            outputs=2,
-            notifies=True,
-            stateful=True,
+        self._judge = add_judge(
+            columns,
+            self._name,
+            lambda: ColumnTimes(time, instants),
+            lambda: ColumnLateness(time, length, every, instants, allowed),
         )
-        self._judge = columns.graph.add_node(
-            "lateness",
-            columns.scope,
-            f"{self._name}-lateness",
-            factory=lambda: ColumnLateness(time, length, every, instants, allowed),
-            inputs=2,
-            outputs=3,
-            notifies=True,
-            stateful=True,
-        )
-        columns._of(times, 0)._connect(self._judge, 0)
-        columns._of(times, 1)._connect(self._judge, 1, Broadcast())
 
     def late(self) -> Columns:
         """The rows that came too late for one of their windows or more, each once, at its own epoch."""

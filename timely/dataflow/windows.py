@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from timely.dataflow.graph import Node
-from timely.dataflow.wire import check_callable
+from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
-from timely.operators.channels import Broadcast, Exchange
+from timely.operators.channels import PIPELINE, Broadcast, Channel, Exchange
 from timely.operators.keyed import Combine, greatest, least, pairs_of
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, RecordLateness, RecordTimes
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window
@@ -29,6 +29,46 @@ if TYPE_CHECKING:
     from timely.dataflow.keyed import Keyed
 
 __all__ = ["Epochs", "Session", "Sliding", "Tumbling", "Window", "Windowed"]
+
+
+def check_at_root(stream: Wire) -> None:
+    """Refuse windows of a stream that is in a scope. Raises GraphError."""
+    if stream.scope.depth != 1:
+        raise GraphError(
+            f"{user_site()}: window() counts epochs and event time, but this stream is in {stream.scope}: leave() first"
+        )
+
+
+def add_judge(
+    stream: Wire,
+    name: str,
+    times: Callable[[], Operator],
+    lateness: Callable[[], Operator],
+    channel: Channel = PIPELINE,
+) -> Node:
+    """The operator that holds rows against the watermark, behind the one that tells their event times to all workers.
+
+    Args:
+        stream: the rows.
+        name: of the windows.
+        times: makes the operator whose outputs are the rows, and the greatest event times.
+        lateness: makes the one that gives what is on time, what is late, and the watermarks.
+        channel: the way of the rows between the two.
+    """
+    seen = stream._attach("event_times", f"{name}-times", factory=times, outputs=2, notifies=True, stateful=True)
+    judge = stream.graph.add_node(
+        "lateness",
+        stream.scope,
+        f"{name}-lateness",
+        factory=lateness,
+        inputs=2,
+        outputs=3,
+        notifies=True,
+        stateful=True,
+    )
+    stream._of(seen, 0)._connect(judge, 0, channel)
+    stream._of(seen, 1)._connect(judge, 1, Broadcast())
+    return judge
 
 
 class Windowed:
@@ -58,10 +98,7 @@ class Windowed:
     ) -> None:
         if not isinstance(shape, Tumbling | Sliding | Session | Epochs):
             raise GraphError(f"{user_site()}: window() takes Tumbling, Sliding, Session or Epochs, not {shape!r}")
-        if keyed.scope.depth != 1:
-            raise GraphError(
-                f"{user_site()}: window() counts epochs and event time, but this stream is in {keyed.scope}: leave() first"
-            )
+        check_at_root(keyed)
         self._keyed = keyed
         self._shape = shape
         self._name = name if name is not None else keyed.graph.fresh_name("window")
@@ -75,37 +112,13 @@ class Windowed:
         check_callable(time, "window(time=)")
         datetimes = isinstance(shape.length, dt.timedelta)
         allowed = check_lateness(lateness, datetimes)
-        self._judge = self._add_judge(keyed, shape, time, datetimes, allowed)
-
-    def _add_judge(
-        self,
-        keyed: Keyed,
-        shape: Tumbling | Sliding | Session,
-        time: Callable[[Any], Any],
-        datetimes: bool,
-        allowed: Length,
-    ) -> Node:
-        times = keyed._attach(
-            "event_times",
-            f"{self._name}-times",
-            factory=lambda: RecordTimes(time, datetimes),
-            outputs=2,
-            notifies=True,
-            stateful=True,
+        self._judge = add_judge(
+            keyed,
+            self._name,
+            lambda: RecordTimes(time, datetimes),
+            lambda: RecordLateness(shape.lateness(), allowed),
+            Exchange(),
         )
-        judge = keyed.graph.add_node(
-            "lateness",
-            keyed.scope,
-            f"{self._name}-lateness",
-            factory=lambda: RecordLateness(shape.lateness(), allowed),
-            inputs=2,
-            outputs=3,
-            notifies=True,
-            stateful=True,
-        )
-        keyed._of(times, 0)._connect(judge, 0, Exchange())
-        keyed._of(times, 1)._connect(judge, 1, Broadcast())
-        return judge
 
     def late(self) -> Keyed:
         """The records (key, value) that came too late for one of their windows or more, each once, at its own epoch."""

@@ -25,6 +25,7 @@ from tests.recovery.fixed_point.systems import (
     lexicographic,
     literal_system,
     restorable,
+    sending_anew,
 )
 from timely.dataflow.dataflow import Dataflow
 from timely.time import Frontier, Summary
@@ -87,7 +88,7 @@ def test_low_watermarks_are_those_of_the_monitor_after_any_reports(seed: int, pa
 @given(**runs)
 def test_decisions_are_those_of_figure_6_whoever_dies_and_comes_back(seed: int, path: int, workers: int) -> None:
     random = Random(seed)
-    g = graph(random, random.randrange(1, 6))
+    g = sending_anew(random, graph(random, random.randrange(1, 6)))
     marked = Graph(g.depths, [replace(edge, suppressed=edge.source != edge.target) for edge in g.edges])
 
     def another(p: int) -> Restorable:

@@ -14,7 +14,16 @@ from recovery.errors import NoSolutionError
 from recovery.fixed_point import descent
 from recovery.fixed_point import solve as solving
 from recovery.fixed_point.incremental import WatermarkSolver
-from recovery.fixed_point.solve import LIVE, AnyFrontier, CheckpointChain, Live, PhysicalEdge, solution, solve
+from recovery.fixed_point.solve import (
+    LIVE,
+    AnyFrontier,
+    CheckpointChain,
+    Live,
+    PhysicalEdge,
+    Restorable,
+    solution,
+    solve,
+)
 from recovery.metadata import Bound, everything, nothing
 from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.systems import (
@@ -40,17 +49,21 @@ BACK = Summary.feedback(2)
 seeds = st.integers(0, 2**40)
 
 
+def equals_the_literal(g: Graph, processors: list[Restorable], repeats: list[Bound] | None = None) -> None:
+    system = literal_system(g, processors, repeats)
+    found, expected = solution(g.edges, processors, None, repeats), literal.greatest(system)
+    assert found.frontiers == as_bounds(expected)
+    assert found.notifications == [lexicographic(f) for f in expected.notifications if isinstance(f, Frontier)]
+    assert satisfied(found.frontiers, found.notifications, system) == []
+
+
 @given(seeds)
 def test_equals_the_literal_fixed_point(seed: int) -> None:
     random = Random(seed)
     for _ in range(5):
         g = graph(random, random.randrange(1, 7))
         processors = [restorable(random, g, p, live=True) for p in range(len(g.depths))]
-        system = literal_system(g, processors)
-        found, expected = solution(g.edges, processors), literal.greatest(system)
-        assert found.frontiers == as_bounds(expected)
-        assert found.notifications == [lexicographic(f) for f in expected.notifications if isinstance(f, Frontier)]
-        assert satisfied(found.frontiers, found.notifications, system) == []
+        equals_the_literal(g, processors)
 
 
 @given(seeds)
@@ -58,11 +71,7 @@ def test_equals_the_literal_fixed_point_where_survivors_keep_what_they_have(seed
     random = Random(seed)
     for _ in range(5):
         g, processors, repeats = survivors(random, graph(random, random.randrange(1, 7)))
-        system = literal_system(g, processors, repeats)
-        found, expected = solution(g.edges, processors, None, repeats), literal.greatest(system)
-        assert found.frontiers == as_bounds(expected)
-        assert found.notifications == [lexicographic(f) for f in expected.notifications if isinstance(f, Frontier)]
-        assert satisfied(found.frontiers, found.notifications, system) == []
+        equals_the_literal(g, processors, repeats)
 
 
 @given(seeds, st.booleans())
@@ -75,11 +84,7 @@ def test_equals_the_literal_fixed_point_where_some_send_anew(seed: int, keep: bo
             g, processors, repeats = survivors(random, g)
         else:
             processors = [restorable(random, g, p, live=True) for p in range(len(g.depths))]
-        system = literal_system(g, processors, repeats)
-        found, expected = solution(g.edges, processors, None, repeats), literal.greatest(system)
-        assert found.frontiers == as_bounds(expected)
-        assert found.notifications == [lexicographic(f) for f in expected.notifications if isinstance(f, Frontier)]
-        assert satisfied(found.frontiers, found.notifications, system) == []
+        equals_the_literal(g, processors, repeats)
 
 
 @given(seeds, st.booleans())
