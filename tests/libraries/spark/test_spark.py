@@ -244,23 +244,22 @@ def test_what_spark_reads_and_writes_by_itself_is_a_source_and_a_sink(tmp_path: 
 
 
 class _Flaky:
-    """Does something bad the first so many times that it is called; the count is in a file, as processes come and go."""
+    """Does something bad the first `times` that it is called. Calls are files: processes come and go, and may die in one."""
 
     def __init__(self, folder: Path, times: int, what: Callable[[Any], None]) -> None:
-        self._file = str(folder / "calls")
+        self._folder = str(folder)
         self._times = times
         self._what = what
 
     def __call__(self, df: Any) -> Any:
-        with open(self._file, "a+") as file:
-            file.write("x")
-        if os.path.getsize(self._file) <= self._times:
+        open(f"{self._folder}/call-{self.calls}", "x").close()
+        if self.calls <= self._times:
             self._what(df)
         return totals(df)
 
     @property
     def calls(self) -> int:
-        return os.path.getsize(self._file)
+        return sum(name.startswith("call-") for name in os.listdir(self._folder))
 
 
 @pytest.mark.parametrize("who", ["java", pytest.param("keeper", marks=pytest.mark.soak)])
@@ -270,8 +269,7 @@ def test_killed_java_is_replaced_and_the_run_done_again_while_the_rest_goes_on(
     flaky = _Flaky(tmp_path, 1, lambda df: time.sleep(60))
 
     def kill() -> None:
-        while not (tmp_path / "calls").exists():
-            time.sleep(0.01)
+        wait_for(lambda: flaky.calls)
         assert one_spark.pid is not None
         killed.append(one_spark.pid)
         os.kill(one_spark.pid if who == "java" else parent(one_spark.pid), signal.SIGKILL)
@@ -361,8 +359,7 @@ def test_child_that_is_killed_is_replaced_while_java_lives_on(one_spark: SparkHo
     flaky = _Flaky(tmp_path, 1, lambda df: time.sleep(60))
 
     def kill() -> None:
-        while not (tmp_path / "calls").exists():
-            time.sleep(0.01)
+        wait_for(lambda: flaky.calls)
         assert one_spark.pid is not None
         java.append(one_spark.pid)
         (child,) = speaking_to(java[0])
