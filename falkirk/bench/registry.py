@@ -130,6 +130,17 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "small_epochs",
+        "epochs of 48 rows through a group-by with three running aggregates, processor time an epoch",
+        "us",
+        5_000,  # epochs
+        (
+            Variant("falkirk", "small_epochs.py", workers=(1,)),
+            Variant("polars_loop", "small_epochs.py", "polars", workers=(1,)),
+        ),
+        higher_is_better=False,
+    ),
+    Bench(
         "nexmark",
         "queries over so many events of an auction house in 119 epochs, by Polars' processor seconds for all of them at once",
         "ratio",

@@ -18,7 +18,9 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.kernels.columns import Numbers
-from timely.data.kernels.totals import EXACT, Part
+from timely.data.kernels.totals import EXACT, Part, name_of
+
+_NULL, _EXACT = pa.null().id, EXACT.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,14 @@ class Aggregate:
     def finish(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         """The aggregate, from the columns of its parts by name."""
         if self.kind == "count":
-            return columns[Part("rows").name]
-        column = columns[Part("sum" if self.kind == "mean" else self.kind, self.column).name]
+            return columns[name_of("rows")]
+        column = columns[name_of("sum" if self.kind == "mean" else self.kind, self.column)]
         if self.kind == "mean":
-            counts = columns[Part("values", self.column).name].to_numpy()
+            counts = columns[name_of("values", self.column)].to_numpy()
             return pa.array(_floats(column) / np.maximum(counts, 1), mask=counts == 0)
-        if pa.types.is_null(column.type):  # no value was ever met
+        if column.type.id == _NULL:  # no value was ever met
             return pa.array(np.zeros(len(column), np.int64), mask=np.full(len(column), self.kind != "sum"))
-        return column.cast(pa.int64()) if column.type.equals(EXACT) else column
+        return column.cast(pa.int64()) if column.type.id == _EXACT else column
 
     @property
     def grows(self) -> bool:

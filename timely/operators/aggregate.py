@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
-from timely.data.kernels.columns import Numbers, select, whole
-from timely.data.kernels.index import TINY, Encoder
-from timely.data.kernels.totals import Added, Part, combine, grouped, partial, table_of, ungrouped
+from timely.data.kernels.columns import TINY, Numbers, select, whole
+from timely.data.kernels.index import Encoder
+from timely.data.kernels.totals import Added, Part, RowReader, combine, combined, grouped, partial, table_of
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, parts_of
 from timely.operators.base import Context, Operator
@@ -46,12 +46,16 @@ class PreAggregate:
         self._keys = list(keys)
         self._parts = parts_of(aggregates)
         self._needed = _columns(self._keys, aggregates)
+        self._reader: RowReader | None = None
 
     def apply(self, batch: Batch) -> pa.Table:
         """The partial table of `batch`: the keys, then a column for each part of an aggregate. Of few rows, one for each."""
         table = select(batch, self._needed)
         if len(table) < TINY:  # to send them all costs less than to find out which have one key
-            return table_of(ungrouped(table, self._keys, self._parts), self._keys, self._parts)
+            reader = self._reader
+            if reader is None or not table.schema.equals(reader.schema):
+                reader = self._reader = RowReader(table.schema, self._keys, self._parts)
+            return table_of(reader.read(table), self._keys, self._parts)
         return partial(table, self._keys, self._parts)
 
 
@@ -68,7 +72,7 @@ class Grouping(Operator):
         self._combined = combined
         self._encoder: Encoder | None = None
         self._plain = False
-        self._accepted: pa.Schema | None = None
+        self._reader: RowReader | None = None
         self._pending = TimedBatches()
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -81,9 +85,8 @@ class Grouping(Operator):
                 table = select(batch, self._needed)
                 if len(table) >= TINY:
                     table = partial(self._encode(table), self._keys, self._parts)
-                elif self._accepted is None or not table.schema.equals(self._accepted):
-                    ungrouped(table.slice(0, 0), self._keys, self._parts)  # what is refused is refused where it comes
-                    self._accepted = table.schema
+                else:
+                    self._reader_of(table)  # what is refused is refused where it comes
                 self._add(time, table)
         except REFUSALS as error:
             raise refused(ctx, time, error, batch) from error
@@ -100,9 +103,19 @@ class Grouping(Operator):
         """The rows held of a time: partial tables, and tiny batches as they came."""
         found = []
         for table in map(as_arrow, tables):
-            of = ungrouped if table.column_names == self._needed else grouped
-            found.append(of(table, self._keys, self._parts))
+            reader = self._reader
+            if reader is not None and table.schema.equals(reader.schema):
+                found.append(reader.read(table))
+            elif table.column_names == self._needed:
+                found.append(self._reader_of(table).read(table))
+            else:
+                found.append(grouped(table, self._keys, self._parts))
         return found
+
+    def _reader_of(self, table: pa.Table) -> RowReader:
+        if self._reader is None or not table.schema.equals(self._reader.schema):
+            self._reader = RowReader(table.schema, self._keys, self._parts)
+        return self._reader
 
     def _encode(self, table: pa.Table) -> pa.Table:
         if self._encoder is None or pa.types.is_dictionary(table.schema.field(0).type):
@@ -166,7 +179,7 @@ class ColumnAggregate(Grouping):
             elif len(tables) == 1 and self._is_result(ctx, as_arrow(tables[0])):
                 result = by_name(as_arrow(tables[0]))
             else:
-                result = by_name(combine(self._rows(tables), self._keys, self._parts))
+                result = combined(self._rows(tables), self._keys, self._parts, self._finishing)
             if result is not None:
                 ctx.send(self._finish(result))
         except REFUSALS as error:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from runtime.session import Session
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
-from timely.data.kernels.index import TINY
+from timely.data.kernels.columns import TINY
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.operators import agg

@@ -13,6 +13,9 @@ import pyarrow.compute as pc
 
 from timely.data.batch import Batch, as_arrow
 
+TINY = 512
+"""Smaller batches are handled by Python alone: a compiled loop, or a plan of Polars, costs more to enter than it saves."""
+
 Numbers = npt.NDArray[Any]
 """An int64 or float64 array, or one of objects: Python's integers, or values that are compared but never added."""
 
@@ -24,13 +27,16 @@ def select(batch: Batch, names: list[str]) -> pa.Table:
         KeyError: if a column is missing; the message lists those that exist.
         TypeError: for records, which have no column names.
     """
-    if isinstance(batch, pl.DataFrame | pa.Table):
-        have = batch.columns if isinstance(batch, pl.DataFrame) else batch.column_names
-        missing = [name for name in names if name not in have]
-        if missing:
-            raise KeyError(f"no column {missing[0]!r}; this batch has {', '.join(map(repr, have))}")
-        return as_arrow(batch.select(names))
-    return as_arrow(batch)
+    if not isinstance(batch, pl.DataFrame | pa.Table):
+        return as_arrow(batch)
+    have = batch.columns if isinstance(batch, pl.DataFrame) else batch.column_names
+    missing = [name for name in names if name not in have]
+    if missing:
+        raise KeyError(f"no column {missing[0]!r}; this batch has {', '.join(map(repr, have))}")
+    if isinstance(batch, pl.DataFrame) and len(batch) < TINY:
+        # Series by series: to select from the frame makes a plan of it, which costs more than a few rows do.
+        return pa.Table.from_arrays([batch.get_column(name).to_arrow() for name in names], names)
+    return as_arrow(batch if have == names else batch.select(names))
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -42,9 +48,15 @@ def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
             column = column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    if pa.types.is_string_view(column.type):
-        return column.cast(pa.large_string())
-    return column.cast(pa.large_binary()) if pa.types.is_binary_view(column.type) else column
+    return column.cast(whole_type(column.type)) if column.type.id in _OF_VIEWS else column
+
+
+def whole_type(kind: pa.DataType) -> pa.DataType:
+    """The type of `whole` of a column of type `kind`."""
+    return _OF_VIEWS.get(kind.id, kind)
+
+
+_OF_VIEWS = {pa.string_view().id: pa.large_string(), pa.binary_view().id: pa.large_binary()}
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -56,10 +68,15 @@ def is_text(kind: pa.DataType) -> bool:
 
 def is_number(kind: pa.DataType) -> bool:
     """True if `numbers` takes a column of this type."""
-    types = pa.types
-    return bool(
-        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_temporal(kind)
-    ) and not types.is_interval(kind)
+    return kind.id in _NUMBERS
+
+
+_INTEGERS = [make() for make in (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)]
+_TEMPORAL = [pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us"), pa.duration("us")]
+_FLOATS = [pa.float16(), pa.float32(), pa.float64()]
+_NUMBERS = frozenset(kind.id for kind in (*_INTEGERS, *_TEMPORAL, *_FLOATS, pa.bool_()))
+_PLAIN = {pa.int64().id: np.dtype(np.int64), pa.float64().id: np.dtype(np.float64)}
+"""Types of columns that are `numbers` as they are."""
 
 
 def numbers(column: pa.Array) -> Numbers:
@@ -70,6 +87,9 @@ def numbers(column: pa.Array) -> Numbers:
     """
     kind = column.type
     types = pa.types
+    if kind.id in _PLAIN:
+        plain: Numbers = column.to_numpy(zero_copy_only=False)
+        return plain
     if not is_number(kind):
         raise TypeError(f"a column of type {kind} is not numeric")
     if types.is_floating(kind):
@@ -88,6 +108,12 @@ def numbers(column: pa.Array) -> Numbers:
 def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """The inverse of `numbers`: a column of type `kind`, null where `empty`."""
     types = pa.types
+    if empty is not None and not np.count_nonzero(empty):
+        empty = None
+    if empty is None and kind.id in _PLAIN and values.dtype == _PLAIN[kind.id] and values.flags.c_contiguous:
+        return pa.Array.from_buffers(
+            kind, len(values), [None, pa.py_buffer(values)]
+        )  # what `pa.array` does, twice as fast
     if types.is_null(kind):
         return pa.nulls(len(values))
     if values.dtype.kind == "O":
@@ -97,8 +123,6 @@ def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
         if types.is_decimal(kind) and any(type(value) is int for value in plain):
             plain = [value if value is None else Decimal(value).scaleb(-kind.scale, _EXACT) for value in plain]
         return pa.array(plain, kind)
-    if empty is not None and not empty.any():
-        empty = None
     if empty is not None:
         values = np.where(empty, 0, values)
     if types.is_floating(kind):

@@ -13,11 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from timely.data.kernels.columns import column_of, is_number, is_text, numbers, whole
+from timely.data.kernels.columns import TINY, column_of, is_number, is_text, numbers, whole
 from timely.data.kernels.tables import Ids, IntTable, StringTable, compiled_loops, read_only
-
-TINY = 512
-"""Smaller batches are handled by Python alone: a compiled loop costs more to enter than it saves."""
 
 _SMALL = 4096
 _FEW = 8
@@ -46,7 +43,8 @@ class ColumnIndex:
         Raises:
             TypeError: if the column's type is not that of earlier columns, or its values cannot be keys.
         """
-        self._accept(column.type)
+        if column.type != self.kind:
+            self._accept(column.type)
         if self._table is None:
             if len(column) < TINY and len(self._small) < _SMALL:
                 return self._small_ids(column.to_pylist())
@@ -72,7 +70,10 @@ class ColumnIndex:
         try:
             if pa.types.is_floating(self.kind):
                 values = [_NAN if value is not None and value != value else value for value in values]
-            return np.array([known.setdefault(value, len(known)) for value in values], np.intp)
+            ids = list(map(known.get, values))
+            if None in ids:
+                ids = [known.setdefault(value, len(known)) for value in values]
+            return np.array(ids, np.intp)
         except TypeError as error:
             raise TypeError(f"values of type {self.kind} cannot be keys: {error}") from error
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from timely.data.kernels.columns import (
+    TINY,
     Numbers,
     column_of,
     comparable,
@@ -30,8 +32,9 @@ from timely.data.kernels.columns import (
     pooled_full,
     pooled_take,
     whole,
+    whole_type,
 )
-from timely.data.kernels.index import TINY, KeyIndex
+from timely.data.kernels.index import KeyIndex
 from timely.data.kernels.tables import Ids, IntTable, compiled_loops, read_only
 
 Kind = Literal["rows", "values", "sum", "min", "max"]
@@ -47,7 +50,13 @@ class Part:
     @property
     def name(self) -> str:
         """Its column in a partial table."""
-        return f"{self.kind}({self.column or ''})"
+        return name_of(self.kind, self.column)
+
+
+@cache
+def name_of(kind: Kind, column: str | None = None) -> str:
+    """The column of such a part in a partial table."""
+    return f"{kind}({column or ''})"
 
 
 EXACT = pa.decimal256(76, 0)
@@ -180,39 +189,52 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
     return pa.table([*keys_of(present), *columns], names)
 
 
-class _Values:
-    """The values of a column that are not null."""
+def sum_kind(kind: pa.DataType, name: str) -> pa.DataType:
+    """The type of sums of a column `name` of type `kind`.
 
-    def __init__(self, column: pa.Array, name: str) -> None:
+    Raises:
+        TypeError: if it cannot be added up.
+    """
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(38, kind.scale)
+    if pa.types.is_null(kind):
+        return kind
+    if not is_number(kind):
+        raise TypeError(
+            f"column {name!r} of type {kind} cannot be added up: agg.sum and agg.mean take numbers and decimals"
+        )
+    return pa.float64() if pa.types.is_floating(kind) else pa.int64()
+
+
+def compared_kind(kind: pa.DataType, name: str) -> pa.DataType:
+    """The type of the least and the greatest value of a column `name` of type `kind`.
+
+    Raises:
+        TypeError: if there is no such thing.
+    """
+    if is_number(kind) or pa.types.is_null(kind):
+        return kind
+    compared = comparable_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    if compared is None:
+        raise TypeError(
+            f"column {name!r} of type {kind} cannot be compared: agg.min and agg.max take numbers, decimals, "
+            "text, bytes, dates and times"
+        )
+    return compared
+
+
+class _Column:
+    """The values of a column in groups: `filled` is how many each group has (None: as many as rows)."""
+
+    def __init__(self, column: pa.Array, name: str, groups: Ids, count: int) -> None:
         self.kind = column.type
         self._name = name
-        self._column, self.valid = _present(column)
+        self._column, valid = _present(column)
+        self.groups = groups if valid is None else groups[valid]
+        self.filled = None if valid is None else np.bincount(self.groups, minlength=count)
         self._numbers: Numbers | None = None
-
-    def sum_kind(self) -> pa.DataType:
-        """The type of sums."""
-        if pa.types.is_decimal(self.kind):
-            return pa.decimal128(38, self.kind.scale)
-        if pa.types.is_null(self.kind):
-            return self.kind
-        return pa.float64() if pa.types.is_floating(self.kind) else pa.int64()
-
-    def compared_kind(self) -> pa.DataType:
-        """The type of the least and the greatest value.
-
-        Raises:
-            TypeError: if there is no such thing.
-        """
-        kind = self.kind
-        if is_number(kind) or pa.types.is_null(kind):
-            return kind
-        compared = comparable_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
-        if compared is None:
-            raise TypeError(
-                f"column {self._name!r} of type {kind} cannot be compared: agg.min and agg.max take numbers, decimals, "
-                "text, bytes, dates and times"
-            )
-        return compared
+        self._places: Numbers | None = None
+        self._ranked: pa.Array | None = None
 
     def to_add(self) -> Numbers:
         """The values as numbers that can be added up.
@@ -220,42 +242,25 @@ class _Values:
         Raises:
             TypeError: if they cannot.
         """
-        kind = self.kind
-        if pa.types.is_decimal(kind):
-            return objects(self._column)
-        if not is_number(kind) and not pa.types.is_null(kind):
-            raise TypeError(
-                f"column {self._name!r} of type {kind} cannot be added up: agg.sum and agg.mean take numbers and decimals"
-            )
+        sum_kind(self.kind, self._name)
         return self._as_numbers()
 
-    def as_they_are(self) -> Numbers:
-        """The values as numbers, or as objects in their own order."""
-        return self._as_numbers() if is_number(self.kind) or pa.types.is_null(self.kind) else objects(self._column)
+    def to_compare(self) -> Numbers:
+        """Numbers in the order of the values: for text, bytes and decimals their places among all, sorted.
+
+        Raises:
+            TypeError: if they have no order.
+        """
+        compared_kind(self.kind, self._name)
+        if is_number(self.kind) or pa.types.is_null(self.kind):
+            return self._as_numbers()
+        if self._places is None:
+            self._places, self._ranked = comparable(self._column)
+        return self._places
 
     def _as_numbers(self) -> Numbers:
         if self._numbers is None:
-            self._numbers = np.zeros(0, np.int64) if pa.types.is_null(self.kind) else numbers(self._column)
-        return self._numbers
-
-
-class _Column(_Values):
-    """The values of a column in groups: `filled` is how many each group has (None: as many as rows)."""
-
-    def __init__(self, column: pa.Array, name: str, groups: Ids, count: int) -> None:
-        super().__init__(column, name)
-        self.groups = groups if self.valid is None else groups[self.valid]
-        self.filled = None if self.valid is None else np.bincount(self.groups, minlength=count)
-        self._ranked: pa.Array | None = None
-
-    def to_compare(self) -> Numbers:
-        """Numbers in the order of the values: for text, bytes and decimals their places among all, sorted."""
-        self.compared_kind()
-        if is_number(self.kind) or pa.types.is_null(self.kind):
-            return self._as_numbers()
-        if self._ranked is None:
-            self._numbers, self._ranked = comparable(self._column)
-        assert self._numbers is not None
+            self._numbers = _plain(self._column)
         return self._numbers
 
     def compared(self, chosen: Numbers, empty: npt.NDArray[np.bool_] | None) -> pa.Array:
@@ -301,34 +306,61 @@ def grouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Adde
     )
 
 
-def ungrouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Added:
-    """The rows of a batch, each a group of its own: for a few rows that costs much less than their partial table.
+class RowReader:
+    """Reads the rows of tables of one schema, each a group of its own: for a few rows that costs much less than their partial
+    table.
 
     Raises:
         TypeError: as `partial` does.
     """
-    ones = np.ones(len(table), np.int64)
-    of_column: dict[str, _Values] = {}
-    kinds: list[pa.DataType] = []
-    values: list[Numbers] = []
-    valid: list[npt.NDArray[np.bool_] | None] = []
-    for part in parts:
-        if part.column is None:
-            kind, numbers_, mask = pa.int64(), ones, None
-        else:
-            of = of_column.get(part.column)
-            if of is None:
-                of = of_column[part.column] = _Values(whole(table[part.column]), part.column)
-            if part.kind == "values":
-                kind, numbers_, mask = pa.int64(), ones if of.valid is None else of.valid.astype(np.int64), None
-            elif part.kind == "sum":
-                kind, numbers_, mask = of.sum_kind(), of.to_add(), of.valid
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], parts: Sequence[Part]) -> None:
+        self.schema = schema
+        self._keys = list(keys)
+        self._parts = [(part.kind, part.column) for part in parts]
+        self._columns = list(dict.fromkeys(part.column for part in parts if part.column is not None))
+        self._kinds = [_kind_of(part, schema) for part in parts]
+
+    def read(self, table: pa.Table) -> Added:
+        """The rows of such a table."""
+        ones = _ONES[: len(table)] if len(table) <= TINY else np.ones(len(table), np.int64)
+        masks: dict[str, npt.NDArray[np.bool_] | None] = {}
+        plain: dict[str, Numbers] = {}
+        for name in self._columns:
+            column, masks[name] = _present(whole(table.column(name)))
+            plain[name] = _plain(column)
+        values: list[Numbers] = []
+        valid: list[npt.NDArray[np.bool_] | None] = []
+        for kind, of in self._parts:
+            mask = None if of is None else masks[of]
+            if of is None or kind == "values":
+                values.append(ones if mask is None else mask.astype(np.int64))
+                valid.append(None)
             else:
-                kind, numbers_, mask = of.compared_kind(), of.as_they_are(), of.valid
-        kinds.append(kind)
-        values.append(numbers_)
-        valid.append(mask)
-    return Added([whole(table[key]) for key in keys], kinds, values, valid)
+                values.append(plain[of])
+                valid.append(mask)
+        return Added([whole(table.column(key)) for key in self._keys], self._kinds, values, valid)
+
+
+_ONES = np.ones(TINY, np.int64)
+_ONES.flags.writeable = False
+
+
+def _kind_of(part: Part, schema: pa.Schema) -> pa.DataType:
+    """The type of a column of such parts of a column in `schema`."""
+    if part.column is None or part.kind == "values":
+        return pa.int64()
+    kind = whole_type(schema.field(part.column).type)
+    return sum_kind(kind, part.column) if part.kind == "sum" else compared_kind(kind, part.column)
+
+
+def ungrouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Added:
+    """The rows of a batch, each a group of its own.
+
+    Raises:
+        TypeError: as `partial` does.
+    """
+    return RowReader(table.schema, keys, parts).read(table)
 
 
 def table_of(added: Added, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
@@ -522,8 +554,11 @@ class Totals:
         columns = self.columns(ids, self.gather(ids) if values is None else values)
         return pa.Table.from_arrays(list(columns.values()), list(columns))
 
-    def columns(self, ids: Ids, values: Sequence[Numbers], only: Collection[Part] | None = None) -> dict[str, pa.Array]:
-        """The columns of the partial table of `ids`, whose parts have these values; `only`: of the parts, those."""
+    def columns(
+        self, ids: Ids | None, values: Sequence[Numbers], only: Collection[Part] | None = None
+    ) -> dict[str, pa.Array]:
+        """The columns of the partial table of `ids` (None: of all keys), whose parts have these values; `only`: of the parts,
+        those."""
         result = dict(zip(self.keys, self.index.keys(ids), strict=True))
         counts = {part.column: v for part, v in zip(self.parts, values, strict=True) if part.kind == "values"}
         for part, kind, array in zip(self.parts, self._kinds, values, strict=True):
@@ -538,7 +573,10 @@ class Totals:
 
 
 def _plain(column: pa.Array) -> Numbers:
-    return numbers(column) if is_number(column.type) else objects(column)
+    """The values of a column without nulls, as numbers or as objects in their own order."""
+    if is_number(column.type):
+        return numbers(column)
+    return np.zeros(0, np.int64) if pa.types.is_null(column.type) else objects(column)
 
 
 def _dtype(kind: pa.DataType) -> npt.DTypeLike:
@@ -576,16 +614,24 @@ def union(many: Sequence[Ids], count: int) -> Ids:
 
 def combine(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
     """One partial table, each key once, for several."""
+    columns = combined(many, keys, parts)
+    return pa.Table.from_arrays(list(columns.values()), list(columns))
+
+
+def combined(
+    many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part], only: Collection[Part] | None = None
+) -> dict[str, pa.Array]:
+    """The columns of that table by name; `only`: of the parts, at least those."""
     regrouped = _regroup(many, keys, parts) if sum(map(len, many)) >= _MANY else None
     if regrouped is not None:
         return regrouped
     totals = Totals(keys, parts, expected=max(map(len, many), default=0))
     for added in many:
         totals.add(totals.ids(added.keys, added.kinds), added, unique=False)
-    return totals.table(np.arange(len(totals), dtype=np.intp))
+    return totals.columns(None, [array[: len(totals)].copy() for array in totals._arrays], only)
 
 
-def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table | None:
+def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> dict[str, pa.Array] | None:
     """The same for many rows with one integer key and no nulls, without an index; None where that does not apply."""
     first = many[0]
     if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type):
@@ -597,12 +643,12 @@ def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) 
             return None
     groups, count, keys_of = _group([pa.concat_arrays([added.keys[0] for added in many])])
     _, present = _count_rows(groups, count)
-    columns = []
+    columns = dict(zip(keys, keys_of(present), strict=True))
     for i, part in enumerate(parts):
         kind: Kind = "sum" if part.kind in _ADDS else part.kind
         result = _reduce(kind, groups, count, np.concatenate([added.values[i] for added in many]))
         if result.dtype.kind == "O":
-            columns.append(_sums(result[present], pa.int64()))
+            columns[part.name] = _sums(result[present], pa.int64())
         else:
-            columns.append(column_of(pooled_take(result, present), first.kinds[i]))
-    return pa.table([*keys_of(present), *columns], [*keys, *(part.name for part in parts)])
+            columns[part.name] = column_of(pooled_take(result, present), first.kinds[i])
+    return columns
