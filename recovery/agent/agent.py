@@ -168,6 +168,8 @@ class Agent:
         """Reports to be made when what was gathered for the next segment is durable."""
         self.sealed: list[ToMonitor] = []
         """Reports to be made when the segment that is being written is durable."""
+        self.noted = 0
+        """The newest decision that the store has: the next process of this worker will know it."""
         self.early: list[Frame] = []
         """Frames of a generation that has not begun here."""
         self.known_ends = KnownEnds()
@@ -181,6 +183,7 @@ class Agent:
         """By worker, the newest round of which its end marker has come."""
         self._acknowledged = dict.fromkeys((node.index for node in plan.graph.of_kind("source")), 0)
         self._begun = False
+        self._joins_when_noted = False
         self._worked = 0.0
         self._attributes = Attributes(layout, self.worker, self.recorder)
         self._operator_memory = OperatorMemory(layout, self.worker)
@@ -205,6 +208,7 @@ class Agent:
                 meta, sections, [key if key in live and last[key] == meta.number else None for key in keys]
             )
         self.journal.resume()
+        self.noted = self.checkpoints.generation
         if not current:
             self.checkpoints.open()
 
@@ -307,7 +311,13 @@ class Agent:
     # ------------------------------------------------------------------------------------------ joining
 
     def _join(self) -> None:
-        """Tell the monitor, a new one perhaps, that this worker is there."""
+        """Tell the monitor, a new one perhaps, that this worker is there, once the store has the decision that it will name.
+
+        The monitor rests later rounds on it: the next process of this worker must not be found not to know it.
+        """
+        if self.checkpoints.generation > self.noted:
+            self._joins_when_noted = self.alive  # without memory, what it has to say then is that it joins
+            return
         paused = self.phase in (WorkerPhase.DRAINING, WorkerPhase.DRAINED)
         self._report(self._joining(self.alive, paused))
         self._reported_at = float("-inf")  # it has not heard how far this worker is; what was complete stays so
@@ -611,8 +621,8 @@ class Agent:
             self.sealed, self.gathered = self.gathered, []
             self._effects.append(Put(*segment))
         elif not self.journal.gathered:  # what they tell of was durable before
-            self._effects += map(Report, self.gathered)
-            self.gathered = []
+            gathered, self.gathered = self.gathered, []
+            self._report_stored(gathered)
 
     def _on_stored(self, name: str) -> None:
         self._effects += map(Delete, self.journal.stored(name))
@@ -620,9 +630,19 @@ class Agent:
         for report in self.sealed:
             if isinstance(report, Durable) and report.group in self.eager:
                 self._release(report.group, report.at)
-        self._effects += map(Report, self.sealed)
-        self.sealed = []
+        sealed, self.sealed = self.sealed, []
+        self._report_stored(sealed)
         self._report_drained()
+
+    def _report_stored(self, reports: list[ToMonitor]) -> None:
+        """Make reports that have waited for the store."""
+        for report in reports:
+            self._report(report)
+            if isinstance(report, Restored | Join):
+                self.noted = report.generation
+        if self._joins_when_noted and self.noted == self.checkpoints.generation:
+            self._joins_when_noted = False
+            self._join()
 
     def _release(self, group: int, at: Bound) -> None:
         """A commit of an eager group is durable: open its gates, and publish its outputs, if nothing can take them back."""

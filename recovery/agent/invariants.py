@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recovery.metadata import NEVER
-from recovery.protocol import Durable
+from recovery.protocol import Durable, Join, Restored
 
 if TYPE_CHECKING:
     from recovery.agent.agent import Agent
@@ -40,6 +40,17 @@ def reports_wait_for_their_segment(agent: Agent) -> str | None:
     for report in agent.sealed + agent.gathered:
         if isinstance(report, Durable) and report.generation > agent.checkpoints.generation:
             return f"{report} is of a generation to come"
+    return None
+
+
+def decisions_are_noted_in_turn(agent: Agent) -> str | None:
+    """A decision that the store does not have yet is on its way there, with the report that tells of it."""
+    told = {report.generation for report in agent.gathered + agent.sealed if isinstance(report, Restored | Join)}
+    generation = agent.checkpoints.generation
+    if agent.noted != generation and not (agent.noted < generation and generation in told):
+        return (
+            f"its store has decision {agent.noted}, it has carried out {generation}, and will tell of {told or 'none'}"
+        )
     return None
 
 
@@ -134,6 +145,7 @@ INVARIANTS = (
     memory_begins_with_a_decision,
     one_generation,
     reports_wait_for_their_segment,
+    decisions_are_noted_in_turn,
     cuts_fall_while_it_runs,
     cuts_are_at_what_is_complete,
     drained_is_durable,

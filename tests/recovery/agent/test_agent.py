@@ -24,6 +24,7 @@ from recovery.protocol import (
     Decision,
     Drain,
     Drained,
+    Join,
 )
 from recovery.recorder import LogEntry, WorkerRecorder
 from tests.recovery.jobs import agent_of, job, named, reports, tell
@@ -422,6 +423,31 @@ rule(
     told_again,
     (True, True),
     Change(Agent, "_join", "self._reported_at = float('-inf')", "self.completion.reported = None"),
+)
+
+
+def told_when_noted() -> Any:
+    """A new monitor comes while a decision that this worker has carried out is on its way to the store."""
+    agent = agent_of(job("ordered", 2), 0)
+    begun = agent.worker.generation + 1
+    bounds = ((LIVE,) * len(agent.layout.processors),) * 2
+    effects = tell(agent, Heard(Decision(begun, bounds, (), tuple(map(tuple, agent.low)))))
+    (name,) = (effect.name for effect in effects if isinstance(effect, Put))
+    joined = [message.generation for message in reports(tell(agent, Connected())) if isinstance(message, Join)]
+    stored = reports(tell(agent, Stored(name)))
+    return (
+        joined,
+        [message.generation for message in stored if isinstance(message, Join)] == [begun],
+        agent.noted == begun,
+    )
+
+
+rule(
+    "what a worker says it knows is durable",
+    "whoever joins names a decision that its store has: a monitor takes it for granted that the next process has it, too",
+    told_when_noted,
+    ([], True, True),
+    Change(Agent, "_join", "self.checkpoints.generation > self.noted", "False"),
 )
 
 

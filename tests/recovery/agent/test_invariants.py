@@ -59,6 +59,10 @@ def collects_too_much(agent: Agent) -> None:
     agent.low[agent.index][p] = at_epoch(FAR, agent.layout.processors[p].depth)
 
 
+def forgets_what_is_noted(agent: Agent) -> None:
+    agent.noted -= 1
+
+
 def keeps_logs(agent: Agent) -> None:
     edge = next(edge for edge in agent.layout.edges if edge.resends)
     agent.recorder.logs[edge.edge, 0] = [LogEntry(edge.edge, 0, 1, (1,), (1,))]
@@ -78,6 +82,7 @@ BROKEN: dict[str, Callable[[Agent], None]] = {
     "memory_begins_with_a_decision": forgets_its_memory,
     "one_generation": restores_without_a_decision,
     "reports_wait_for_their_segment": reports_without_a_segment,
+    "decisions_are_noted_in_turn": forgets_what_is_noted,
     "cuts_fall_while_it_runs": keeps_a_cut_while_it_drains,
     "cuts_are_at_what_is_complete": cuts_too_late,
     "drained_is_durable": drains_too_early,
