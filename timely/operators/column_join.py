@@ -20,13 +20,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
+import numpy as np
 import polars as pl
 
-from timely.data.batch import Batch, as_polars, concat
-from timely.errors import GraphError, OperatorError, user_site
+from timely.data.batch import Batch, as_polars, concat, divide
+from timely.data.kernels.rows import ColumnList, KeyedFrame, KeyedRows, Met, joined, take_or_null
+from timely.errors import CodecError, GraphError, OperatorError, user_site
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
-from timely.state import Parts, RunState, TimedBatches
+from timely.state import Parts, RowsState, TimedBatches
 from timely.time import Time, visible
 
 LEFT, RIGHT = 0, 1
@@ -81,7 +83,7 @@ class ColumnJoin(Operator):
         self._suffix = suffix
         self._schema = None if right is None else pl.DataFrame(schema=dict(right))
         self._pending = (TimedBatches(), TimedBatches())
-        self._kept = (RunState(self._on, frames=True), RunState(self._on, frames=True)) if over == "scope" else None
+        self._kept = (RowsState(self._on), RowsState(self._on)) if over == "scope" else None
         self.state = Parts(*self._pending, *(self._kept or ()))
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -101,76 +103,115 @@ class ColumnJoin(Operator):
         new_left, new_right = (_whole(pending.pop(time)) for pending in self._pending)
         try:
             found = self._meet(time, new_left, new_right)
-        except (TypeError, pl.exceptions.PolarsError) as error:
+        except (TypeError, CodecError, pl.exceptions.PolarsError) as error:
             sample = new_left if new_left is not None else new_right
             raise operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, sample) from error
         except OperatorError as error:
             raise OperatorError(f"join {ctx.name!r} ({ctx.site}) at {visible(time)}: {error}") from error
         if found:
-            ctx.send(concat(found))
+            ctx.send(pl.DataFrame(joined([frame.get_columns() for frame in found])))
 
-    def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[Batch]:
+    def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
         if self._kept is None:
             return [] if new_left is None else self._join(new_left, new_right)
         left, right = self._kept
+        mine = None if new_left is None else KeyedFrame(new_left, self._on)
+        theirs = None if new_right is None else KeyedFrame(new_right, self._on)
         if self.how == "semi":
-            return self._meet_once(time, new_left, new_right)
-        if new_right is not None:
-            right.append(time, new_right)
-        found: list[Batch] = []
-        if new_left is not None:
-            found += self._join(new_left, _whole(right.tables(time)))
+            return self._meet_once(time, mine, theirs)
+        if theirs is not None:
+            right.append(time, theirs)
+        found: list[pl.DataFrame] = []
+        if mine is not None:
+            met = right.rows(time).meet(mine)
+            if met is not None and self.how == "inner":
+                found.append(self._beside(mine.take(met.places), met.columns))
+            elif self.how == "lookup":
+                found.append(self._looked_up(mine, met, right.rows(time)))
         if self.how == "inner":
-            if new_right is not None:
-                before = _whole(left.tables(time))
-                found += [] if before is None else self._join(before, new_right)
-            if new_left is not None:
-                left.append(time, new_left)
+            if theirs is not None and (met := left.rows(time).meet(theirs, by_row=True)) is not None:
+                found.append(self._beside(met.columns, theirs.take(met.places)))
+            if mine is not None:
+                left.append(time, mine)
         return found
 
-    def _meet_once(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[Batch]:
-        """The left rows that have their first match at `time`."""
+    def _meet_once(self, time: Time, mine: KeyedFrame | None, theirs: KeyedFrame | None) -> list[pl.DataFrame]:
+        """The left rows that have their first match at `time`. Kept are those without one, and each right key once."""
         assert self._kept is not None
         left, right = self._kept
-        found: list[Batch] = []
-        if new_right is not None:
-            keys = new_right.select(self._on).drop_nulls().unique(maintain_order=True)
-            known = _whole(right.tables(time))
-            new_keys = keys if known is None else keys.join(known, on=self._on, how="anti")
-            before = _whole(left.tables(time))
-            if len(new_keys):
-                found += [] if before is None else self._join(before, new_keys)
+        found: list[pl.DataFrame] = []
+        if theirs is not None:
+            keys = theirs.frame.select(self._on)
+            met = right.rows(time).meet(theirs)
+            new = keys if met is None else keys.filter(~_marked(met, len(keys)))
+            new_keys = KeyedFrame(new.drop_nulls().unique(maintain_order=True), self._on)
+            if len(new_keys.frame):
+                waiting = left.rows(time).meet(new_keys, by_row=True)
+                found += [] if waiting is None else [pl.DataFrame(waiting.columns)]
                 right.append(time, new_keys)
-        if new_left is not None:
-            found += self._join(new_left, _whole(right.tables(time)))
-            left.append(time, new_left)
+        if mine is not None:
+            met = right.rows(time).meet(mine)
+            matched = _marked(met, len(mine.frame))
+            some, others = divide(mine.frame, matched)
+            found += [as_polars(some)] if len(some) else []
+            if len(others):
+                left.append(time, KeyedFrame(as_polars(others), self._on))
         return found
 
-    def _join(self, left: pl.DataFrame, right: pl.DataFrame | None) -> list[Batch]:
-        if self.how in ("semi", "anti"):
-            if right is None:
-                return [left] if self.how == "anti" else []
-            some = left.join(right, on=self._on, how=self.how)  # in the order of the left side, as Polars promises
-            return [some] if len(some) else []
-        if right is None:
-            if self.how == "inner":
-                return []
-            if self._schema is None:
-                raise OperatorError(
-                    "left rows came before any right row, so the right columns are not known; name them: "
-                    f'join(..., how="{self.how}", right={{"column": pl.Int64, ...}})'
-                )
-            right = self._schema
-        elif self._schema is None:
-            self._schema = right.clear()
-        joined = left.join(
-            right,
-            on=self._on,
-            how="inner" if self.how == "inner" else "left",
-            suffix=self._suffix,
-            maintain_order="left_right",
+    def _looked_up(self, left: KeyedFrame, met: Met | None, right: KeyedRows) -> pl.DataFrame:
+        """All left rows, with what was met, or nulls."""
+        count = len(left.frame)
+        if met is None:
+            return self._beside(left.frame.get_columns(), self._right(right.columns()).clear(count).get_columns())
+        alone = np.flatnonzero(~_marked(met, count).to_numpy())
+        places = np.concatenate([met.places, alone])
+        order = np.argsort(places, kind="stable")
+        rows = np.where(order < len(met.rows), order, -1)
+        return self._beside(left.take(places[order]), take_or_null(met.columns, rows))
+
+    def _right(self, known: pl.DataFrame | None) -> pl.DataFrame:
+        """What is known of the right side, or its columns as the user has named them."""
+        if known is not None:
+            self._schema = known.clear() if self._schema is None else self._schema
+            return known
+        if self._schema is None:
+            raise OperatorError(
+                "left rows came before any right row, so the right columns are not known; name them: "
+                f'join(..., how="{self.how}", right={{"column": pl.Int64, ...}})'
+            )
+        return self._schema
+
+    def _beside(self, left: ColumnList, right: ColumnList) -> pl.DataFrame:
+        """The pairs: left columns, then right ones without the keys."""
+        taken = {column.name for column in left}
+        others = [column for column in right if column.name not in self._on]
+        return pl.DataFrame(
+            left + [column.alias(column.name + self._suffix) if column.name in taken else column for column in others]
         )
+
+    def _join(self, left: pl.DataFrame, right: pl.DataFrame | None) -> list[pl.DataFrame]:
+        """The rows of one time."""
+        if right is None and self.how != "left":
+            return [left] if self.how == "anti" else []
+        if right is not None and self.how in ("semi", "anti"):
+            joined = left.join(right, on=self._on, how=self.how)  # in the order of the left side, as Polars promises
+        else:
+            joined = left.join(
+                self._right(right),
+                on=self._on,
+                how="inner" if self.how == "inner" else "left",
+                suffix=self._suffix,
+                maintain_order="left_right",
+            )
         return [joined] if len(joined) else []
+
+
+def _marked(met: Met | None, count: int) -> pl.Series:
+    """True for each of `count` rows that met another."""
+    marks = np.zeros(count, bool)
+    if met is not None:
+        marks[met.places] = True
+    return pl.Series(marks)
 
 
 def _whole(batches: Sequence[Batch]) -> pl.DataFrame | None:

@@ -6,15 +6,15 @@ Enters: what an operator adds at a time. Leaves: its sum as of a time, and runs,
 from timely.state.interface import Run, Scan, Scannable, State, StateSize, is_transient
 from timely.state.keyed import KeyedState
 from timely.state.parts import Parts
-from timely.state.runs import RunState
+from timely.state.rows import RowsState
 from timely.state.timed import TimedBatches, TimedValues
 from timely.state.totals import TotalsState
 
 __all__ = [
     "KeyedState",
     "Parts",
+    "RowsState",
     "Run",
-    "RunState",
     "Scan",
     "Scannable",
     "State",

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from timely.data.kernels.rows import KeyedFrame
 from timely.data.kernels.totals import Part, grouped
-from timely.state import KeyedState, Parts, RunState, TotalsState
+from timely.state import KeyedState, Parts, RowsState, TotalsState
 from timely.time import Frontier
 
 Rows = list[tuple[str, int]]
@@ -52,16 +54,18 @@ class Added:
 
 
 class Kept:
-    """RunState under test."""
+    """RowsState under test."""
 
     def __init__(self) -> None:
-        self.state = RunState(["k"])
+        self.state = RowsState(["k"])
 
     def put(self, epoch: int, rows: Rows) -> None:
-        self.state.append((epoch,), pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]}))
+        frame = pl.DataFrame({"k": [k for k, _ in rows], "v": [v for _, v in rows]})
+        self.state.append((epoch,), KeyedFrame(frame, ["k"]))
 
     def read(self) -> Any:
-        return sorted((r["k"], r["v"]) for t in self.state.tables((1 << 60,)) for r in t.to_pylist())
+        held = self.state.rows((1 << 60,))
+        return [row for frame, _ in held.between(0, len(held)) for row in frame.rows()]
 
 
 rows = st.lists(

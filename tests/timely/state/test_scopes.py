@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from timely.data.batch import as_polars
+from timely.data.kernels.rows import KeyedFrame
 from timely.data.kernels.totals import ungrouped
 from timely.operators import agg
-from timely.state import KeyedState, RunState, TotalsState
+from timely.state import KeyedState, RowsState, TotalsState
 from timely.time import INF, Frontier, Time
 
 Rows = list[tuple[str, int | None]]
@@ -57,20 +60,21 @@ class Column:
 
 
 class Rowwise:
-    """RunState under test: rows are kept."""
+    """RowsState under test: rows are kept."""
 
     def __init__(self) -> None:
-        self.state = RunState(["k"])
+        self.state = RowsState(["k"])
 
     def put(self, time: Time, rows: Rows) -> None:
         if rows:
-            self.state.append(time, rows_table(rows))
+            self.state.append(time, KeyedFrame(as_polars(rows_table(rows)), ["k"]))
 
     def read(self, outer: Time) -> Any:
-        found = [
-            (r["k"], -1 if r["v"] is None else r["v"]) for t in self.state.tables((*outer, INF)) for r in t.to_pylist()
-        ]
-        return sorted(found)
+        held = self.state.rows((*outer, INF))
+        every = [row for frame, _ in held.between(0, len(held)) for row in frame.rows()]
+        met = held.meet(KeyedFrame(pl.DataFrame({"k": list("abcdefz")}), ["k"]), by_row=True)
+        assert every == ([] if met is None else pl.DataFrame(met.columns).rows())  # each is found by its key
+        return every
 
 
 KINDS: list[Callable[[], Any]] = [Keyed, Column, Rowwise]
@@ -203,15 +207,6 @@ def test_size_falls_to_what_compaction_leaves(kind: Any) -> None:
     assert after.runs <= 6
     assert 2 <= after.rows <= before.rows
     assert after.bytes > 0
-
-
-def test_runs_merge_geometrically() -> None:
-    state = RunState(["k"])
-    for i in range(1000):
-        state.append((i,), rows_table([("a", i)]))
-        state.compact(Frontier.before([(i + 1,)]))
-        assert state.size().runs <= i.bit_length() + 1
-    assert [r["v"] for t in state.tables((1000,)) for r in t.to_pylist()] == list(range(1000))
 
 
 def test_snapshot_carries_the_shard_of_each_key() -> None:

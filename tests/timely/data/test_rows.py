@@ -1,0 +1,113 @@
+"""Rows by key, against Polars' join on all rows at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timely.data.kernels import rows as kernel
+from timely.data.kernels.rows import KeyedFrame, KeyedRows
+
+NAN = float("nan")
+VALUES: dict[Any, list[Any]] = {
+    pl.Int64: [-1, 0, 2**62, None],
+    pl.UInt64: [1, 2**64 - 1, None],
+    pl.Int8: [-128, 7, None],
+    pl.Float64: [NAN, -0.0, 0.0, 0.5, None],
+    pl.Float32: [NAN, -0.0, 0.0, 0.5, None],
+    pl.Boolean: [True, False, None],
+    pl.String: ["", "a", "a long text that is not held in the view itself", None],
+    pl.Binary: [b"", b"a", None],
+    pl.Date: [0, 1, None],
+    pl.Datetime("ms"): [0, 1, None],
+    pl.Decimal(10, 2): [1, 2, None],
+}
+
+
+def frames(draw: Any, kinds: list[Any], most: int) -> list[pl.DataFrame]:
+    """Some frames with those kinds of keys, each row with a number of its own."""
+    sizes = draw(st.lists(st.integers(0, most), min_size=1, max_size=6))
+    chosen = [draw(st.lists(st.sampled_from(VALUES[kind]), min_size=1, max_size=8)) for kind in kinds]
+    start, made = 0, []
+    for size in sizes:
+        keys = [
+            pl.Series(f"k{n}", [values[(start + i * 7) % len(values)] for i in range(size)], strict=False).cast(kind)
+            for n, (kind, values) in enumerate(zip(kinds, chosen, strict=True))
+        ]
+        made.append(pl.DataFrame([*keys, pl.Series("n", range(start, start + size), pl.Int64)]))
+        start += size
+    return made
+
+
+@settings(max_examples=80)
+@given(data=st.data(), few_hashes=st.booleans(), by_row=st.booleans())
+def test_rows_meet_as_polars_joins_them(data: Any, few_hashes: bool, by_row: bool) -> None:
+    """Also where many hashes are equal, which only happens by accident or malice, and after some rows were forgotten."""
+    kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=2))
+    keys = [f"k{n}" for n in range(len(kinds))]
+
+    def keyed(frame: pl.DataFrame) -> KeyedFrame:
+        found = KeyedFrame(frame, keys)
+        if few_hashes:
+            found.hashes = found.hashes & np.uint64(1)
+        return found
+
+    held = KeyedRows(keys)
+    kept: list[pl.DataFrame] = []
+    for frame in frames(data.draw, kinds, 2000 if data.draw(st.booleans()) else 20):
+        held.append(keyed(frame))
+        kept.append(frame)
+        if data.draw(st.integers(0, 3)) == 0:
+            count = data.draw(st.integers(0, len(held)))
+            held.truncate(count)
+            kept = [pl.concat(kept).head(count)]
+        asked = frames(data.draw, kinds, 9)[0].rename({"n": "m"})
+        met = held.meet(keyed(asked), by_row)
+        mine, theirs = asked.with_row_index("place"), pl.concat(kept)
+        if by_row:
+            wanted = theirs.join(mine, on=keys, maintain_order="left_right")
+        else:
+            wanted = mine.join(theirs, on=keys, maintain_order="left_right")
+        found = pl.DataFrame() if met is None else pl.DataFrame(met.columns).with_columns(place=pl.Series(met.places))
+        assert (found.select("place", "n").rows() if len(found) else []) == wanted.select("place", "n").rows()
+    assert [frame for frame, _ in held.between(0, len(held))] == [] or pl.concat(
+        frame for frame, _ in held.between(0, len(held))
+    ).equals(pl.concat(kept))
+
+
+def test_a_large_batch_meets_what_a_small_one_does() -> None:
+    """A hash join for the one, and a search for the other."""
+    rng = np.random.default_rng(7)
+    held = KeyedRows(["k"])
+    everything = pl.DataFrame({"k": rng.integers(0, 9000, 20_000), "n": range(20_000)})
+    held.append(KeyedFrame(everything, ["k"]))
+    asked = pl.DataFrame({"k": rng.integers(0, 9000, 2 * kernel._MANY)})
+    whole = held.meet(KeyedFrame(asked, ["k"]))
+    assert whole is not None
+    assert whole.rows.tolist() == asked.join(everything, on="k", maintain_order="left_right")["n"].to_list()
+    parts = [held.meet(KeyedFrame(asked.slice(at, 300), ["k"])) for at in range(0, len(asked), 300)]
+    assert [row for part in parts if part is not None for row in part.rows] == whole.rows.tolist()
+
+
+def test_pieces_are_few_and_what_is_copied_little() -> None:
+    held = KeyedRows(["k"])
+    for at in range(3000):
+        held.append(KeyedFrame(pl.DataFrame({"k": [at, at]}), ["k"]))
+        assert held.pieces() <= 1 + np.log(2 * at + 2) / np.log(kernel._STEP)
+    assert len(held) == 6000
+
+
+def test_columns_of_other_types_are_widened_and_keys_of_other_types_refused() -> None:
+    held = KeyedRows(["k"])
+    held.append(KeyedFrame(pl.DataFrame({"k": [1, 2], "v": [1, 2]}, schema_overrides={"v": pl.Int32}), ["k"]))
+    held.append(KeyedFrame(pl.DataFrame({"v": [1.5], "k": [2]}), ["k"]))
+    met = held.meet(KeyedFrame(pl.DataFrame({"k": [2]}), ["k"]))
+    assert met is not None
+    assert pl.DataFrame(met.columns).rows() == [(2, 2.0), (2, 1.5)]
+    with pytest.raises(TypeError, match="is Int64 on one side and String on the other"):
+        held.meet(KeyedFrame(pl.DataFrame({"k": ["2"]}), ["k"]))

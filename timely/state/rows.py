@@ -1,0 +1,90 @@
+"""State of column operators that need the rows themselves: rows by key, numbered as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from timely.data.batch import as_arrow, as_polars
+from timely.data.kernels.rows import KeyedFrame, KeyedRows
+from timely.data.routing import shards_of
+from timely.state.interface import Rows, Run
+from timely.state.scopes import Scopes, ScopeState
+from timely.time import Frontier, Time
+
+SHARD = "shard()"
+"""The column of a saved run that holds the shard of each row's key (uint16)."""
+
+Change = int
+"""The number of rows before."""
+
+
+class _Rows(ScopeState[Change]):
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__()
+        self.keys = keys
+        self.rows = KeyedRows(keys)
+
+    def append(self, time: Time, given: KeyedFrame) -> None:
+        self.check_order(time)
+        self.log.append((time, len(self.rows)))
+        self.rows.append(given)
+
+    def undo(self, change: Change) -> None:
+        self.rows.truncate(change)
+
+    def changes(self, entries: list[tuple[Time, Change]], upto: Frontier, rows: Rows) -> Iterator[Run]:
+        return self._runs(entries[0][1], upto, entries[-1][0], rows)
+
+    def whole(self, upto: Frontier, time: Time, rows: Rows) -> Iterator[Run]:
+        return self._runs(0, upto, time, rows)
+
+    def _runs(self, start: int, upto: Frontier, time: Time, rows: Rows) -> Iterator[Run]:
+        later = self.later(upto)
+        end = later[0][1] if later else len(self.rows)  # the oldest says how many there were before all
+        while start < end:
+            for frame, hashes in self.rows.between(start, min(start + rows(), end)):
+                table = as_arrow(frame)
+                yield Run(time, table.add_column(0, SHARD, pa.array(shards_of(hashes))))
+                start += len(frame)
+
+    def load(self, run: Run) -> None:
+        self.rows.append(KeyedFrame(as_polars(as_arrow(run.batch).drop_columns([SHARD])), self.keys))
+        self.settled = run.time  # whoever goes back below what was restored restores once more
+
+    def measure(self) -> tuple[int, int]:
+        return len(self.rows), self.rows.nbytes()
+
+
+class RowsState(Scopes[_Rows]):
+    """Rows by key, running on along the innermost coordinate. Those with a null in their key are not kept: it matches nothing.
+
+    Runs hold the shard of each row, and its columns; those of all times add up.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__()
+        self._keys = list(keys)
+        self._none = KeyedRows(keys)
+
+    def _new(self) -> _Rows:
+        return _Rows(self._keys)
+
+    def append(self, time: Time, given: KeyedFrame) -> None:
+        """Add rows at `time`.
+
+        Raises:
+            ValueError: if the scope was written at a later time before.
+            TypeError: if the columns are not those of earlier rows.
+        """
+        self._scope(time).append(time, given)
+
+    def rows(self, time: Time) -> KeyedRows:
+        """The rows in the scope of `time`. Not to be changed."""
+        scope = self._scopes.get(time[:-1])
+        return self._none if scope is None else scope.rows
+
+    def scan(self, upto: Frontier) -> None:
+        """None: what a walk and later snapshots both hold would be there twice."""
+        return
