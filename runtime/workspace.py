@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -16,6 +17,9 @@ from timely.errors import FalkirkError
 
 VARIABLE = "FALKIRK_FILES"
 """The environment variable that names the folder in which such folders are made; the system's temporary one by default."""
+
+_LIVING = "%living"
+"""The folder of what counts while the job runs. No name that a job gives is quoted as this."""
 
 
 class Workspace:
@@ -65,11 +69,16 @@ class Workspace:
             ) from error
         return self._path
 
-    def folder(self, name: str) -> Path:
-        """The folder `name` inside; it may have parts, as in "a/b"."""
-        folder = self.path.joinpath(*map(_quoted, name.split("/")))
+    def folder(self, name: str, living: bool = False) -> Path:
+        """The folder `name` inside; it may have parts, as in "a/b". See `JobContext` for `living`."""
+        folder = (self.path / _LIVING if living else self.path).joinpath(*map(_quoted, name.split("/")))
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def begin(self) -> None:
+        """The job is started, perhaps not for the first time: none of its processes lives."""
+        if self._path is not None:
+            shutil.rmtree(self._path / _LIVING, ignore_errors=True)
 
     def close(self) -> None:
         """The job is over: remove the folder if it was a temporary one."""
@@ -100,9 +109,9 @@ class RunningJob:
         """True if what is in `folder` outlives the processes of the job."""
         return self._workspace.durable
 
-    def folder(self, name: str) -> Path:
+    def folder(self, name: str, living: bool = False) -> Path:
         """A folder for files; it is the same for all workers."""
-        return self._workspace.folder(name)
+        return self._workspace.folder(name, living)
 
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
         """Say how far the job is."""

@@ -170,6 +170,10 @@ class Checks:
         self._published: dict[str, frozenset[_Output]] = {}
         """The outputs that were published when each segment was sealed."""
 
+    def begin(self) -> None:
+        """The job is started again, of which no process lives: nobody has anything of what is done again."""
+        self._sends.clear()
+
     # The monitor
 
     def durable(self, records: tuple[Record, ...]) -> None:

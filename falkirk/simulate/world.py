@@ -524,6 +524,8 @@ class World:
     def _stop_job(self, until: float) -> None:
         """All processes end. Somebody starts the job again a little later, after `until`."""
         self.note("job stopped")
+        self._files.begin()
+        self.checks.begin()
         for process in [process for process in self._processes if process is not None] + self._zombies:
             self._bury(process)
         self._starts.clear()

@@ -7,17 +7,20 @@ file system has no links. So what a consumer holds goes by that consumer's rules
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from libraries.spark import files
 from libraries.spark.manifest import ManifestEntry
+from libraries.spark.published import digest_of_file
 from libraries.spark.schemas import write_schema
 from recovery.policies import Batch
 from timely.dataflow.columns import Columns
@@ -121,45 +124,66 @@ def _spilled(
 
 
 def write_for(
-    context: JobContext, consumers: Sequence[Consumer], epoch: int, worker: int, tables: Sequence[pa.Table]
+    context: JobContext, consumers: Sequence[Consumer], epoch: int, worker: int, piece: int, tables: Sequence[pa.Table]
 ) -> list[list[ManifestEntry]]:
-    """Tables of one schema as a file for each of `consumers`, written once: of each its entries."""
+    """Tables of one schema as a file for each of `consumers`, written once: of each its entries.
+
+    The file is the worker's `piece`-th of the epoch: two may have the same rows.
+    """
     first, *others = consumers
-    path = files.write_input(first.place(context), first.input, epoch, worker, tables, first.durable(context))
+    digest = files.digest_of(tables)
+    which = f"{piece}-{digest:016x}"
+    stem = files.input_stem(first.input, epoch, worker, which)
+    path = files.write_input(first.place(context), stem, tables, first.durable(context))
     rows = sum(len(table) for table in tables)
     with open(path, "rb") as file:  # while it is open it can be copied, even if the first one's rules have removed it
         size = file.seek(0, 2)
         schema = write_schema(tables[0].schema)
-        entries = [[ManifestEntry(first.input, path, rows, size, schema)]]
-        entries += [_handed(context, each, epoch, worker, [(file, rows)], schema) for each in others]
+        entries = [[ManifestEntry(first.input, path, rows, size, schema, digest=digest)]]
+        there = [_OpenFile(file, which, rows, digest)]
+        entries += [_handed(context, each, epoch, worker, there, schema) for each in others]
     return entries
 
 
 def hand_over(
-    context: JobContext, consumers: Sequence[Consumer], epoch: int, worker: int, written: Sequence[tuple[str, int]]
+    context: JobContext,
+    consumers: Sequence[Consumer],
+    epoch: int,
+    worker: int,
+    run: str,
+    written: Sequence[tuple[str, int]],
 ) -> list[list[ManifestEntry]]:
-    """Files that Spark has written, with their rows, as files of each of `consumers`: of each its entries."""
+    """Files that Spark has written in the run of the name `run`, with their rows, as files of each of `consumers`: of each its
+    entries. Their names no other attempt has: its files may have other rows. What counts of a run is published, and never
+    changes: so the run and the number stand for the rows of a file."""
     if not written or not consumers:
         return [[] for _ in consumers]
     schema = write_schema(files.carried_schema(pq.read_schema(written[0][0])))
     with ExitStack() as stack:
-        opened = [(stack.enter_context(open(path, "rb")), rows) for path, rows in written]
+        opened = [
+            _OpenFile(stack.enter_context(open(path, "rb")), uuid.uuid4().hex, rows, digest_of_file(run, number))
+            for number, (path, rows) in enumerate(written)
+        ]
         return [_handed(context, each, epoch, worker, opened, schema) for each in consumers]
 
 
+class _OpenFile(NamedTuple):
+    """A file that is open, what distinguishes its name, and what is in it."""
+
+    file: BinaryIO
+    which: str
+    rows: int
+    digest: int
+
+
 def _handed(
-    context: JobContext,
-    consumer: Consumer,
-    epoch: int,
-    worker: int,
-    written: Sequence[tuple[BinaryIO, int]],
-    schema: bytes,
+    context: JobContext, consumer: Consumer, epoch: int, worker: int, written: Sequence[_OpenFile], schema: bytes
 ) -> list[ManifestEntry]:
     folder, durable = consumer.place(context), consumer.durable(context)
     entries = []
-    for file, rows in written:
-        path = files.link_input(file, folder, consumer.input, epoch, worker, durable)
-        entries.append(ManifestEntry(consumer.input, path, rows, file.seek(0, 2), schema))
+    for file, which, rows, digest in written:
+        path = files.link_input(file, folder, files.input_stem(consumer.input, epoch, worker, which), durable)
+        entries.append(ManifestEntry(consumer.input, path, rows, os.stat(path).st_size, schema, digest=digest))
     if durable:
         files.sync_folder(folder)
     return entries

@@ -3,8 +3,11 @@
 What lies in a region's folder is named so that it can be swept without asking anybody: inputs by epoch, outputs by epoch and
 by the worker that reads them.
 
-    in/<epoch>-<input>-<worker>-<unique>.parquet        out/<epoch>-<unique>-<attempt>/<number>.w<worker>.parquet
-    in/<epoch>.tables
+    in/<epoch>-<input>-<worker>-<piece>-<digest>.parquet    out/<epoch>-<unique>-<attempt>/<number>.w<worker>.parquet
+    in/<epoch>-<tables>.tables                              runs/<epoch>-<name>.run
+
+An input file is called by the rows in it, in whatever order they came: who does an epoch again gives it the same name, and
+finds it there. What Spark has written is handed over under names that no other attempt has, because its files may differ.
 """
 
 from __future__ import annotations
@@ -13,15 +16,18 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
+from zlib import crc32
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from libraries.spark.errors import SparkError
+from libraries.spark.schemas import write_schema
 from libraries.spark.sweeping import Sweep
 from timely.data.batch import Batch, as_arrow
 from timely.operators.base import JobContext
@@ -111,51 +117,81 @@ def carried_table(batch: Batch) -> pa.Table:
         ) from error
 
 
-def write_input(
-    folder: Path, name: str, epoch: int, worker: int, tables: Sequence[pa.Table], durable: bool = True
-) -> str:
-    """Write tables of one schema into a new file; its path. If `durable`, it is on the disk when this returns."""
-    return _write(folder, f"{named_by(epoch)}-{name}-{worker}", tables, durable)
+def digest_of(tables: Iterable[pa.Table]) -> int:
+    """A number for the rows of tables of one schema, in whatever order: that of several is the sum of theirs (`add_up`)."""
+    return add_up(_digest(table) for table in tables)
 
 
-def link_input(file: BinaryIO, folder: Path, name: str, epoch: int, worker: int, durable: bool) -> str:
-    """Give a file that is there a new name, in `folder`; its path. If `durable`, its content is on the disk."""
-    path = _new(folder, f"{named_by(epoch)}-{name}-{worker}")
+def _digest(table: pa.Table) -> int:
+    hashes = cast(pl.DataFrame, pl.from_arrow(table)).hash_rows(crc32(write_schema(table.schema)))
+    return int(hashes.to_numpy().sum())
+
+
+def add_up(digests: Iterable[int]) -> int:
+    """The digest of all rows of several files."""
+    return sum(digests) % (1 << 63)
+
+
+def write_input(folder: Path, stem: str, tables: Sequence[pa.Table], durable: bool = True) -> str:
+    """Write tables of one schema into a file, unless it is there; its path. If `durable`, it is on the disk when this returns.
+
+    `stem` is as of `input_stem`: rows of another attempt are the same if their name is.
+    """
+    return _write(folder, stem, tables, durable)
+
+
+def input_stem(name: str, epoch: int, worker: int, which: str) -> str:
+    """The name of an input file, without its end."""
+    return f"{named_by(epoch)}-{name}-{worker}-{which}"
+
+
+def link_input(file: BinaryIO, folder: Path, stem: str, durable: bool) -> str:
+    """Give a file that is there a name in `folder`, unless it has it; its path. If `durable`, its content is on the disk."""
+    path = folder / f"{stem}.parquet"
     try:
-        os.link(file.name, path)
+        if not path.exists():
+            os.link(file.name, path)
         if durable:
             os.fsync(file.fileno())
     except OSError:  # another file system, one without links, or its first name has gone
         file.seek(0)
-        with path.open("wb") as copy:
+        with _becoming(path, durable) as copy:
             shutil.copyfileobj(file, copy)
-            copy.flush()
-            if durable:
-                os.fsync(copy.fileno())
     return str(path)
 
 
-def merge_inputs(folder: Path, name: str, epoch: int, paths: Sequence[str], schema: pa.Schema, durable: bool) -> str:
-    """Write the rows of files into a new file, of `schema` and of epoch `epoch`; its path. Not all are in memory at once."""
-    return _write(folder, f"{named_by(epoch)}-{name}-merged", _gathered(paths, schema), durable)
+def merge_inputs(folder: Path, stem: str, paths: Sequence[str], schema: pa.Schema, durable: bool) -> str:
+    """Write the rows of files into a file of `schema`, unless it is there; its path. Not all are in memory at once."""
+    return _write(folder, stem, _gathered(paths, schema), durable)
 
 
-def _new(folder: Path, stem: str) -> Path:
-    return folder / f"{stem}-{uuid.uuid4().hex}.parquet"
-
-
-def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -> str:
-    path = _new(folder, stem)
-    rest = iter(tables)
-    first = next(rest)
-    with path.open("wb") as file:
-        with pq.ParquetWriter(file, first.schema, compression="lz4", use_dictionary=_repeats(first)) as writer:
-            writer.write_table(first)
-            for table in rest:
-                writer.write_table(table)
+@contextmanager
+def _becoming(path: Path, durable: bool) -> Iterator[BinaryIO]:
+    """A file that has its name when it is written, whole. One that has the name by then may be in use, and stays."""
+    unfinished = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.part")
+    with unfinished.open("wb") as file:
+        yield file
         file.flush()
         if durable:
             os.fsync(file.fileno())
+    if path.exists():
+        unfinished.unlink()
+    else:
+        unfinished.replace(path)
+
+
+def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -> str:
+    path = folder / f"{stem}.parquet"
+    if not path.exists():
+        rest = iter(tables)
+        first = next(rest)
+        with (
+            _becoming(path, durable) as file,
+            pq.ParquetWriter(file, first.schema, compression="lz4", use_dictionary=_repeats(first)) as writer,
+        ):
+            writer.write_table(first)
+            for table in rest:
+                writer.write_table(table)
     if durable:
         sync_folder(folder)
     return str(path)
@@ -181,15 +217,25 @@ def _as(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([pa.Table.from_batches([batch]).cast(schema) for batch in batches])
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Make a file, durable, with all of its content or not at all."""
-    unfinished = path.with_name(f"{path.name}.part")
+def write_once(path: Path, content: bytes, durable: bool) -> bytes:
+    """What is in a small file, which is made with this content unless it is there: whoever comes first is right."""
+    unfinished = path.with_name(f"{path.name}-{uuid.uuid4().hex}.part")
     with unfinished.open("wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    sync_folder(path.parent)
+        if durable:
+            os.fsync(file.fileno())
+    try:
+        os.link(unfinished, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        if not path.exists():
+            unfinished.replace(path)
+    unfinished.unlink(missing_ok=True)
+    if durable:
+        sync_folder(path.parent)
+    return path.read_bytes()
 
 
 def named_by(epoch: int) -> str:
@@ -233,7 +279,7 @@ def output_name(epoch: int) -> str:
 
 
 def sweep_inputs(folder: Path, sweep: Sweep) -> None:
-    """Remove the input files that nobody can need any more, and lists of files for runs that are never done again."""
+    """Remove the input files that nobody can need any more, and what is noted of runs that are never done again."""
     for path in folder.glob("[0-9]*"):
         epoch = epoch_of(path)
         if sweep.takes(epoch, str(path)) if path.suffix == ".parquet" else epoch <= sweep.upto:

@@ -43,6 +43,8 @@ class ManifestEntry(NamedTuple):
     """Serialized, of Arrow."""
     replaced: tuple[str, ...] = ()
     """The files whose rows are in this one."""
+    digest: int = 0
+    """A number for its rows, whoever wrote them in whatever order: see `libraries.spark.files.digest_of`."""
 
 
 class PinnedFile(NamedTuple):
@@ -109,8 +111,11 @@ class Manifest(TimedBatches):
         self._calendar = calendar
 
     def entries(self, first: int, last: int) -> list[ManifestEntry]:
-        """The entries of the epochs from `first` to `last`, in order, without those whose place others have taken."""
-        found = [entry for time in sorted(self.times()) if first <= time[0] <= last for entry in self._at(time)]
+        """The entries of the epochs from `first` to `last`, in order, without those whose place others have taken.
+
+        The order is that of their names, not of their coming: who gathers them again has the same.
+        """
+        found = [entry for time in sorted(self.times()) if first <= time[0] <= last for entry in sorted(self._at(time))]
         replaced = {path for entry in found for path in entry.replaced}
         return [entry for entry in found if entry.path not in replaced]
 

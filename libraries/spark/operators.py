@@ -10,6 +10,10 @@ the rows, read has nothing to do. All edges between them carry only names of fil
 makes no other work again, and once the files that Spark wrote are durable the run is never done again (a firewall; Isard and
 Abadi, *Falkirk Wheel*, section 4.1). Where runs are over everything gather also merges small files, before it sends a run.
 
+All of them do the same again, given the same: files of rows have names for these rows, gather has them in the order of their
+names, and what came of a run is published under a name for its input (`libraries.spark.published`). So whoever lives keeps
+what it has of the epochs behind a region.
+
 Rows never pass through these operators' Python objects: they are in Arrow tables, and then in files.
 """
 
@@ -29,6 +33,7 @@ from libraries.spark.left_out import LeftOut
 from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, PinnedFile, entries_of
 from libraries.spark.pinned import pin_once
 from libraries.spark.placement import home, keys_of
+from libraries.spark.published import Outcome, name_of, published
 from libraries.spark.schemas import read_schema
 from libraries.spark.sweeping import Named, Sweep, last_epoch, named
 from timely.data.batch import Batch, is_columns, nbytes
@@ -38,9 +43,6 @@ from timely.time import INF, Frontier, Time
 
 SPILL_BYTES = 64 << 20
 """Bytes that are kept in memory before they are written: an epoch of any size passes through."""
-
-Share = tuple[int, str]
-"""An element of a message from compute to read: a key, which the worker that is to read it owns, and the path of a file."""
 
 
 class Runner(Protocol):
@@ -70,6 +72,7 @@ class Spill(Operator):
     outside the worker."""
 
     transient = ("_warmed",)
+    repeats = True
 
     def __init__(self, consumers: Sequence[Consumer]) -> None:
         self._consumers = tuple(consumers)
@@ -77,6 +80,8 @@ class Spill(Operator):
         self._warmed = False
         self._pending = TimedBatches()
         self._bytes: dict[Time, int] = {}
+        self._pieces: dict[Time, int] = {}
+        """Of each time the number of files that it has so far."""
         self.state = self._pending
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -94,21 +99,25 @@ class Spill(Operator):
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         self._write(ctx, time)
+        self._pieces.pop(time, None)
 
     def _write(self, ctx: Context, time: Time) -> None:
         self._bytes.pop(time, None)
         batches = self._pending.pop(time)
         if batches:
-            worker = ctx.worker
-            ctx.start(lambda context: self._spill(context, time[0], worker, batches), context=True)
+            worker, piece = ctx.worker, self._pieces.get(time, 0)
+            self._pieces[time] = piece + 1
+            ctx.start(lambda context: self._spill(context, time[0], worker, piece, batches), context=True)
 
-    def _spill(self, context: JobContext, epoch: int, worker: int, batches: list[Batch]) -> list[list[ManifestEntry]]:
+    def _spill(
+        self, context: JobContext, epoch: int, worker: int, piece: int, batches: list[Batch]
+    ) -> list[list[ManifestEntry]]:
         tables = [files.carried_table(_columns(batch, self._name)) for batch in batches]
         schema = tables[0].schema
         for table in tables[1:]:
             if table.schema != schema:
                 raise SparkError(changed(self._name, schema, table.schema, f"within epoch {epoch}"))
-        return write_for(context, self._consumers, epoch, worker, tables)
+        return write_for(context, self._consumers, epoch, worker, piece, tables)
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         for port, entries in enumerate(result or ()):
@@ -123,6 +132,7 @@ class Gather(Operator):
     """
 
     transient = ("_preparing", "_waiting")
+    repeats = True
 
     def __init__(
         self,
@@ -145,7 +155,8 @@ class Gather(Operator):
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         known = {**self._manifest.schemas(), **self._declared}
-        for name, _, _, _, schema, _ in entries_of(batch):
+        for entry in entries_of(batch):
+            name, schema = entry.input, entry.schema
             epoch, other = known.setdefault(name, (time[0], schema))
             if other != schema:  # files of an earlier epoch may be written later
                 (_, was), (when, now) = sorted([(epoch, other), (time[0], schema)])
@@ -192,10 +203,11 @@ class Gather(Operator):
         for number, entries in enumerate(ripe):
             context.report("merging files", number, len(ripe))
             name, paths = entries[0].input, tuple(entry.path for entry in entries)
-            schema = read_schema(entries[0].schema)
-            path = files.merge_inputs(folder, name, epoch, paths, schema, context.durable)
-            rows = sum(entry.rows for entry in entries)
-            merged.append(ManifestEntry(name, path, rows, os.stat(path).st_size, entries[0].schema, paths))
+            digest = files.add_up(entry.digest for entry in entries)
+            stem = f"{files.named_by(epoch)}-{name}-merged-{number}-{digest:016x}"
+            path = files.merge_inputs(folder, stem, paths, read_schema(entries[0].schema), context.durable)
+            rows, size = sum(entry.rows for entry in entries), os.stat(path).st_size
+            merged.append(ManifestEntry(name, path, rows, size, entries[0].schema, paths, digest))
         return merged
 
     def _send(self, ctx: Context, time: Time, pinned: list[tuple[str, list[PinnedFile]]]) -> None:
@@ -210,7 +222,8 @@ class Gather(Operator):
                 + "}"
             )
         schemas = [(name, known[name][1]) for name in self._names]
-        run: Manifested = (first, self._manifest.entries(first, time[0]), schemas, pinned)
+        entries = [entry._replace(replaced=()) for entry in self._manifest.entries(first, time[0])]
+        run: Manifested = (first, entries, schemas, pinned)
         ctx.send([run])
 
 
@@ -224,6 +237,7 @@ class Compute(Operator):
     """
 
     transient = ("_busy", "_waiting", "_named", "_upto")
+    repeats = True
 
     def __init__(
         self,
@@ -294,29 +308,42 @@ class Compute(Operator):
         safe = Sweep(upto, min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0, self._named.at(upto))
         at_once = Sweep(epoch, self._calendar.needed_after(epoch), named(epoch, run))  # nothing is ever rolled back
 
-        def job(context: JobContext) -> tuple[list[list[Any]] | None, Manifested]:
+        consumers = [(each.region, each.input, str(each.folder)) for each in self._consumers]
+        name = name_of(epoch, run, [workers, self._reads, consumers])
+
+        def attempt(context: JobContext) -> Outcome:
             if self._pace is not None and not self._pace.begin(always):
+                return Outcome(ran=False)
+            return self._run(context, epoch, name, run, worker, workers)
+
+        def job(context: JobContext) -> tuple[list[list[Any]] | None, Manifested]:
+            if context.durable:
+                notes = context.folder(f"{self._region}/runs", living=True)
+                outcome = published(notes / f"{name}.run", lambda: attempt(context))
+                files.sweep_inputs(notes, safe)
+            else:
+                outcome = attempt(context)
+            if not outcome.ran:
                 return None, run
-            told = self._run(context, epoch, run, worker, workers)
             files.sweep_inputs(context.folder(f"{self._region}/in"), safe if context.durable else at_once)
             files.sweep_unfinished(context.folder(f"{self._region}/out"), upto)
-            return told, run
+            return outcome.told, run
 
         capability.start(job, context=True)
 
-    def _run(self, context: JobContext, epoch: int, run: Manifested, worker: int, workers: int) -> list[list[Any]]:
-        """In a thread of the driver: for each port what is to be told there."""
+    def _run(self, context: JobContext, epoch: int, name: str, run: Manifested, worker: int, workers: int) -> Outcome:
+        """In a thread of the driver."""
         _, entries, schemas, pinned = run
         inputs = {name: (schema, [entry.path for entry in entries if entry.input == name]) for name, schema in schemas}
         output = context.folder(f"{self._region}/out") / files.output_name(epoch)
         rows = files.FILE_ROWS if self._reads else 0
         written = self._runner.run(context, inputs, dict(pinned), str(output), rows)
-        handed = hand_over(context, self._consumers, epoch, worker, written)
+        handed = hand_over(context, self._consumers, epoch, worker, name, written)
         if not self._reads:
             files.remove(path for path, _ in written)
-            return [[], *handed]
+            return Outcome(True, [], handed)
         keys = keys_of(workers)
-        return [[(keys[each], path) for each, path in files.deal_out(context, written, workers)], *handed]
+        return Outcome(True, [(keys[each], path) for each, path in files.deal_out(context, written, workers)], handed)
 
 
 class RunInterval:
@@ -340,6 +367,7 @@ class Read(Operator):
     """Brings the files that are for this worker back as columns, each at the time of its run."""
 
     transient = ("_upto",)
+    repeats = True
 
     def __init__(self, region: str) -> None:
         self._region = region

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
+from zlib import crc32
 
 import msgspec
 
 from libraries.spark.errors import SparkError
-from libraries.spark.files import named_by, write_whole
+from libraries.spark.files import named_by, write_once
 from libraries.spark.manifest import PinnedFile
 from timely.data.codec.typed import Typed
 
@@ -52,16 +53,16 @@ _NOTED: Typed[_Noted] = Typed("a list of the files of tables", _Noted)
 
 def pin_once(folder: Path, epoch: int, tables: Mapping[str, str], durable: bool) -> list[tuple[str, list[PinnedFile]]]:
     """The files of each table for the run of an epoch, which are noted in `folder` if it is `durable`. Raises SparkError."""
-    note = folder / f"{named_by(epoch)}{SUFFIX}"
+    note = folder / f"{named_by(epoch)}-{crc32(msgspec.msgpack.encode(list(tables.items()))):08x}{SUFFIX}"
+    noted: _Noted | None = None
     if durable:
         with suppress(FileNotFoundError):
             noted = _NOTED.decode(note.read_bytes())
-            if [(name, path) for name, path, _ in noted.tables] == list(tables.items()):
-                return [(name, files) for name, _, files in noted.tables]
-    found = [(name, path, pin(name, path)) for name, path in tables.items()]
-    if durable:
-        write_whole(note, msgspec.msgpack.encode(_Noted(found)))
-    return [(name, files) for name, _, files in found]
+    if noted is None:
+        noted = _Noted([(name, path, pin(name, path)) for name, path in tables.items()])
+        if durable:
+            noted = _NOTED.decode(write_once(note, msgspec.msgpack.encode(noted), durable))
+    return [(name, files) for name, _, files in noted.tables]
 
 
 def pin(name: str, path: str) -> list[PinnedFile]:

@@ -185,7 +185,7 @@ class _TableWriter:
 
     def _sweep(self, upto: int) -> None:
         """Remove files of epochs up to `upto` that no attempt which counts has written."""
-        for path in self._hidden.glob("*.parquet"):
+        for path in self._hidden.glob("[0-9]*"):
             if epoch_of(path) <= upto:
                 with suppress(FileNotFoundError):
                     path.unlink()

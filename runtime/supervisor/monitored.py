@@ -28,6 +28,7 @@ from runtime.supervisor.placement import Open, Task
 from runtime.supervisor.processes import MONITOR, Child, Children
 from runtime.supervisor.result import error_of
 from runtime.supervisor.store import JobStore, told
+from runtime.workspace import Workspace
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError, WorkerLost
 
@@ -81,6 +82,7 @@ class Monitored:
         private = str(resources.enter_context(closing(Scratch("job", for_sockets()))).path)
         self.children = resources.enter_context(Children(plan.workers, heartbeat_timeout, private))
         files = self._folder / FILES
+        Workspace(files).begin()
         task = Task(program, plan.workers, limits, self._store.id.hex(), files, store=self._store)
         self.place = place(self.children, task, note)
         resources.callback(self.place.close)

@@ -7,6 +7,7 @@ _VALUES = ("value", "records")
 COVERED: dict[str, tuple[str, ...]] = {
     "libraries.spark.manifest:entries_of": ("manifest entry",),
     "libraries.spark.pinned:_NOTED": ("files of tables",),
+    "libraries.spark.published:_OUTCOME": ("outcome of a run",),
     "libraries.spark.protocol:FROM_KEEPER": ("from keeper",),
     "libraries.spark.protocol:FROM_SPARK": ("from spark",),
     "libraries.spark.protocol:TO_SPARK": ("to spark",),

@@ -32,7 +32,7 @@ import zmq
 from msgspec.structs import replace
 
 from libraries.spark import batches as spark_batches
-from libraries.spark import pinned
+from libraries.spark import pinned, published
 from libraries.spark import protocol as spark
 from libraries.spark.cluster_attempt import read_ending
 from libraries.spark.manifest import ManifestEntry, entries_of
@@ -308,6 +308,10 @@ FROM_SPARK: list[Any] = [
     spark.PrintedText("text", False),
 ]
 NOTED: list[Any] = [pinned._Noted([("names", "folder", [spark.PinnedFile("folder", "a.parquet", 1, 2)])])]
+OUTCOMES: list[Any] = [
+    published.Outcome(False),
+    published.Outcome(True, [(7, "a.parquet")], [[ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]]),
+]
 FROM_KEEPER: list[Any] = [
     spark.JavaUp(1, 2, "secret", {"spark.ui.enabled": "false"}, True),
     spark.JavaEnded("it was killed"),
@@ -936,6 +940,7 @@ TARGETS = {
         Target("from spark", all_packed(FROM_SPARK), plain(spark.FROM_SPARK.decode), msgpack=True),
         Target("from keeper", all_packed(FROM_KEEPER), plain(spark.FROM_KEEPER.decode), msgpack=True),
         Target("files of tables", all_packed(NOTED), plain(pinned._NOTED.decode), msgpack=True),
+        Target("outcome of a run", all_packed(OUTCOMES), plain(published._OUTCOME.decode), msgpack=True),
         Target("greeting", stay(b"secret" * 4), over_a_socket(greeting)),
         Target("segment", segments, plain(decode_segment), change=change_segment),
         Target("worker record", lambda: [each.head for each in worker_sections()], plain(read_record), msgpack=True),

@@ -98,6 +98,17 @@ def test_folder_cannot_be_left_and_names_that_no_folder_may_have_are_quoted(tmp_
     assert RunningJob(workspace, "op", 3, 0.0).folder("c") == tmp_path / "c"
 
 
+def test_what_counts_while_the_job_lives_goes_when_it_is_started_again(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path, durable=True)
+    for name in ("a", "%living", "%living/a"):
+        (RunningJob(workspace, "op", 3, 0.0).folder(name) / "stays").touch()
+        (RunningJob(workspace, "op", 3, 0.0).folder(name, living=True) / "goes").touch()
+    workspace.begin()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["stays"] * 3
+    assert list(workspace.folder("a", living=True).iterdir()) == []
+    Workspace().begin()  # there is no folder yet
+
+
 def test_folder_that_cannot_be_made_is_an_error_that_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,8 +81,11 @@ class JobContext(Protocol):
     def stopped(self) -> bool:
         """True if nobody waits for the result any more: the job had better end soon, by an exception."""
 
-    def folder(self, name: str) -> Path:
-        """A folder for files, made if it is missing; it is the same for all workers. `name` may have parts: "a/b"."""
+    def folder(self, name: str, living: bool = False) -> Path:
+        """A folder for files, made if it is missing; it is the same for all workers. `name` may have parts: "a/b".
+
+        A `living` one is empty whenever the job is started: what is in it counts while some of its processes live.
+        """
 
     def report(self, what: str, done: int = 0, total: int = 0) -> None:
         """Say how far the job is, for whoever watches."""

@@ -173,7 +173,7 @@ class Context:
         self._folder = folder
         self.durable = durable
 
-    def folder(self, name: str) -> Path:
+    def folder(self, name: str, living: bool = False) -> Path:
         (self._folder / name).mkdir(parents=True, exist_ok=True)
         return self._folder / name
 
@@ -190,7 +190,7 @@ def test_file_that_its_first_owner_has_removed_meanwhile_is_still_delivered(
     monkeypatch.setattr(os, "link", late)
     context: Any = Context(tmp_path, durable=True)
     consumers = [Consumer("first", "a"), Consumer("second", "b")]
-    (gone,), (there,) = deliveries.write_for(context, consumers, 3, 0, BATCHES[:2])
+    (gone,), (there,) = deliveries.write_for(context, consumers, 3, 0, 0, BATCHES[:2])
     assert not Path(gone.path).exists()
     assert pq.read_table(there.path) == pa.concat_tables(BATCHES[:2])
     assert (there.input, there.rows, files.epoch_of(Path(there.path))) == ("b", 4, 3)
@@ -208,9 +208,9 @@ def test_what_others_are_told_of_is_on_the_disk_before(
     (tmp_path / "table").mkdir()
     consumers = [Consumer("region", "in"), Consumer("table", "rows", folder=tmp_path / "table")]
     context: Any = Context(tmp_path, durable)
-    told = deliveries.hand_over(context, consumers[: 1 + durable], 0, 0, [(str(output), 2)])
+    told = deliveries.hand_over(context, consumers[: 1 + durable], 0, 0, "run", [(str(output), 2)])
     for entry in (entry for entries in told for entry in entries):
         assert (os.stat(entry.path).st_ino in synced) == durable
         assert (os.stat(Path(entry.path).parent).st_ino in synced) == durable
-    ((table,),) = deliveries.hand_over(context, consumers[1:], 0, 0, [(str(output), 2)])
+    ((table,),) = deliveries.hand_over(context, consumers[1:], 0, 0, "run", [(str(output), 2)])
     assert {os.stat(table.path).st_ino, os.stat(tmp_path / "table").st_ino} <= synced  # it outlives any job

@@ -63,18 +63,19 @@ def settle_at_once(self: Manifest, frontier: Frontier) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "name", "wrong"),
-    [(Named, "at", newest_names), (Manifest, "compact", settle_at_once)],
+    ("of", "name", "wrong", "known"),
+    [(Named, "at", newest_names, 35), (Manifest, "compact", settle_at_once, 2)],
     ids=["names", "settle"],
 )
 def test_without_the_rule_some_failure_is_not_survived(
-    of: type, name: str, wrong: Any, monkeypatch: pytest.MonkeyPatch
+    of: type, name: str, wrong: Any, known: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Few runs are done again, so files that went too early are seldom missed: the seed that is known to is tried first."""
     monkeypatch.setattr(manifest, "FAN", 2)
     monkeypatch.setattr(of, name, wrong)
     runner = LocalRunner(totals)
     simulation = Simulation(lambda: program(MANY[:32], runner, over="all"), 1)
-    assert any(simulation.run(seed) for seed in range(40))
+    assert any(simulation.run(seed) for seed in (known, *range(40)))
 
 
 @pytest.mark.parametrize("store", [True, False], ids=["store", "no store"])
@@ -163,8 +164,8 @@ def test_merged_file_has_the_rows_of_all_in_groups_that_are_worth_it(
 ) -> None:
     monkeypatch.setattr(files, "_GROUP_BYTES", 4000)
     tables = [pa.table({"k": range(100 * i, 100 * i + 100), "s": [f"{i}"] * 100}) for i in range(20)]
-    paths = [files.write_input(tmp_path, "in", i, 0, [table]) for i, table in enumerate(tables)]
-    merged = files.merge_inputs(tmp_path, "in", 19, paths, tables[0].schema, durable=True)
+    paths = [files.write_input(tmp_path, f"{files.named_by(i)}-in", [table]) for i, table in enumerate(tables)]
+    merged = files.merge_inputs(tmp_path, f"{files.named_by(19)}-in-merged", paths, tables[0].schema, durable=True)
     assert files.epoch_of(Path(merged)) == 19
     assert pq.read_table(merged) == pa.concat_tables(tables)
     groups = pq.ParquetFile(merged).metadata

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import pytest
 from libraries import spark
 from libraries.spark.placement import home
 from recovery.policies import Batch, Lazy
+from recovery.store.local import LocalStore
+from runtime.page.recorded import RecordedJob
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
+from tests.falkirk.test_what_if_command import HALT, LAST, Halting, at_rest, bounds_of
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
@@ -113,3 +117,55 @@ def test_every_row_comes_once_through_regions_and_tables_that_share_files_whoeve
     grand = {time[0]: as_polars(batch).rows() for time, batch in result.captured("sums so far")}
     assert grand == {due: [(due, sum(sums.values()))] for due, sums in totals.items()}
     assert [sum(n for _, n in pairs) for _, pairs in result.captured("runs")] == list(range(1, EPOCHS // 2 + 1))
+
+
+class Repeated(Halting):
+    """One that says that its epochs are always the same."""
+
+    repeats = True
+
+
+def halting(folder: str) -> Dataflow:
+    def sums(rows: Any, epoch: int) -> Any:
+        with open(f"{folder}/ran", "a") as file:
+            file.write(f"{epoch}\n")
+        return rows.groupBy("k").sum("v").toDF("k", "s")
+
+    flow = Dataflow("halting")
+    with flow.region("all", policy=Lazy(every=100)):  # nothing is saved before the end
+        rows = flow.source("numbers", Repeated(f"{folder}/go")).map(lambda n: {"k": n % 7, "v": n}).to_columns()
+        found = spark.batch(rows, sums, name="sums", options=OPTIONS, checkpoint=100)
+        found.to_records().map(lambda row: (0, row["s"])).keyed().sum(name="sum").records().capture("out")
+    return flow
+
+
+def test_who_lives_keeps_what_is_behind_a_region_as_it_was_predicted_and_no_run_is_done_again(tmp_path: Path) -> None:
+    decisions: list[dict[str, Any]] = []
+    job = Job(
+        Program(flow=halting, args={"folder": str(tmp_path)}),
+        2,
+        tmp_path / "store",
+        on_event=lambda kind, at, data: decisions.append(data) if kind == "decided" else None,
+    )
+    found: list[Any] = []
+
+    def strike() -> None:
+        try:
+            wait_for(lambda: (tmp_path / "ran").exists() and len((tmp_path / "ran").read_text().split()) >= HALT)
+            found.append(at_rest(str(tmp_path / "store"), [f"worker:{home(2)}"]))
+            os.kill(job.pids[home(2)], signal.SIGKILL)
+            wait_for(lambda: len(decisions) > 1)
+        finally:
+            (tmp_path / "go").touch()
+
+    result = run_beside(job.run, strike)
+    (*_, (_, last)) = sorted(result.captured("out"))
+    assert last == [(0, sum(range(40, 40 * (LAST + 1))))]
+    with closing(LocalStore(tmp_path / "store")) as local:
+        decision = RecordedJob(local).saved.decision
+    assert decision is not None
+    decided = {(p, w): bound for w, of in enumerate(decision.bounds) for p, bound in enumerate(of)}
+    assert decided == bounds_of(found[0])
+    assert {bound for (_, w), bound in decided.items() if w != home(2)} == {None}
+    assert (0,) in decided.values()
+    assert sorted(map(int, (tmp_path / "ran").read_text().split())) == list(range(LAST))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
-from libraries.spark.files import write_input
+from libraries.spark.files import digest_of, input_stem, write_input
 from libraries.spark.manifest import ManifestEntry
 from libraries.spark.table import LAST, _TableSink, _TableWriter
 from runtime.run import run
@@ -26,7 +26,7 @@ def staged(table: Path, epoch: int, worker: int, rows: list[int]) -> ManifestEnt
     hidden = table / ".falkirk"
     hidden.mkdir(parents=True, exist_ok=True)
     arrow = pa.table({"k": pa.array(rows, pa.int64())})
-    path = write_input(hidden, "rows", epoch, worker, [arrow])
+    path = write_input(hidden, input_stem("rows", epoch, worker, f"0-{digest_of([arrow])}"), [arrow])
     return ManifestEntry("rows", path, len(rows), 1, arrow.schema.serialize().to_pybytes())
 
 

@@ -18,8 +18,10 @@ import pytest
 from falkirk.failures import explain
 from recovery.policies import Lazy
 from recovery.store.interface import StoreBusy, StoreUnwritable
+from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
+from runtime.workspace import Workspace
 from tests.runtime.job_under_test import build, check
 from tests.runtime.watched import RECORDS, ROOT, Watched, command, run
 from tests.support.beside import run_beside
@@ -212,7 +214,15 @@ def test_one_worker_survives_its_death_but_not_that_of_its_store(tmp_path: Path)
         watched.run(strike)
     assert len(watched.of("decided")) == 2
     (tmp_path / "elsewhere").rename(tmp_path / "store")
-    Watched(tmp_path, 1).run(lambda: None)
+    living = Workspace(tmp_path / "store" / FILES).folder("of the run before", living=True)
+    again = Watched(tmp_path, 1)
+
+    def look() -> None:
+        again.until(40)
+        assert living.parents[1].exists()
+        assert not living.exists()
+
+    again.run(look)
     check(tmp_path, RECORDS)
 
 
