@@ -191,6 +191,7 @@ def lay_out(plan: Plan) -> Layout:
     policies = [_policy(processor) for processor in plan.processors]
     edges = tuple(_edges(plan, policies))
     check_saved_as_one(plan, policies, edges)
+    _check_readers(plan, policies)
     check_at_least_once(plan, policies, edges)
     together: nx.DiGraph[int] = nx.DiGraph()
     together.add_nodes_from(range(len(plan.processors)))
@@ -242,6 +243,18 @@ def _cut_together(plan: Plan, policies: Sequence[Policy], unlogged: nx.DiGraph[i
         if isinstance(policy, Snapshot) and processor.node.region is not None:
             together.add_edge(first.setdefault(processor.node.region, p), p)
     return together
+
+
+def _check_readers(plan: Plan, policies: Sequence[Policy]) -> None:
+    """Refuse what reads the state of an operator that is saved and brought back in another way than it is itself."""
+    for processor, policy in zip(plan.processors, policies):
+        for number in processor.node.reads:
+            read = policies[plan.of_node[number]]
+            if policy is not read or not isinstance(policy, Lazy | Ephemeral):
+                raise GraphError(
+                    f"the {processor.node} reads the state of the {plan.graph.nodes[number]}, and cannot have another policy "
+                    "than that, nor any but Lazy: put both into a region, or arrange within the region of the reader"
+                )
 
 
 def _policy(processor: Processor) -> Policy:

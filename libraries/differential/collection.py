@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from libraries.differential import reducers
+from libraries.differential.arrangement import Reading
 from libraries.differential.channel import BY_KEY
-from libraries.differential.operators import Consolidate, Join, Reduce
+from libraries.differential.joins import Join
+from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Group, Reducer
 from libraries.differential.rows import NOTHING, Rows, as_pairs, made_rows, of_key, rows_of, split
+from recovery.policies import Lazy
 from timely.data.batch import Batch
 from timely.dataflow.dataflow import Loop
 from timely.dataflow.graph import Graph, Output, Scope
@@ -21,6 +24,7 @@ from timely.dataflow.stream import Stream
 from timely.dataflow.wire import Capture, Probe, add_feedback, check_callable
 from timely.errors import GraphError, user_site
 from timely.io.interface import Sink
+from timely.operators.channels import PIPELINE
 
 LIMIT = 100_000
 """Iterations after which a loop is taken not to end, unless it is told another number."""
@@ -35,6 +39,8 @@ class Collection:
     """
 
     stream: Stream
+    arrangement: int | None = None
+    """The node that keeps a trace of it, which verbs behind it read: see `arrange`."""
 
     def __repr__(self) -> str:
         return f"Collection({self.stream!r})"
@@ -111,6 +117,31 @@ class Collection:
 
         return self._stage("map_pairs", name, apply)
 
+    def filter_pairs(self, predicate: Callable[[Any, Any], Any], name: str | None = None) -> Collection:
+        """The pairs (key, value) for which `predicate(key, value)` is true.
+
+        It works on single values and on arrays of integers alike.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 3), (1, 4), (2, 5)])))
+        >>> seen = pairs.filter_pairs(lambda key, value: key + value > 4).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {(1, 4): 1, (2, 5): 1}
+        """
+        check_callable(predicate, "filter_pairs")
+
+        def apply(batch: Batch) -> Batch:
+            pairs, columns, _ = split(batch)
+            out: list[Any] = [each for each in pairs if predicate(*_pair(each[0]))]
+            for rows in columns:
+                stay = np.broadcast_to(predicate(rows.key, None if rows.value[0] == NOTHING else rows.value), len(rows))
+                if stay.any():
+                    out.append(Rows(rows.key[stay], rows.value[stay], rows.diff[stay]))
+            return out
+
+        return self._stage("filter_pairs", name, apply)
+
     def negate(self, name: str | None = None) -> Collection:
         """Each record as often less as it is there.
 
@@ -166,7 +197,8 @@ class Collection:
     ) -> Collection:
         """The pairs of equal keys: `select(key, left, right)` of each, by default (key, (left, right)).
 
-        `columns` says that `select` works on arrays of integers as well as on single values; it then gives a pair or one value.
+        `columns` says that `select` works on arrays of integers as well as on single values; it then gives a pair or one value,
+        or NotImplemented for arrays that it would rather have value by value.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -180,16 +212,16 @@ class Collection:
             check_callable(select, "join")
         chosen = select or _both
         left, right = _together(self, other)
-        return Collection(
-            left.stream.binary(
-                right.stream,
-                name or self.stream.graph.fresh_name("join"),
-                partial(Join, chosen, columns),
-                BY_KEY,
-                BY_KEY,
-                kind="join",
-            )
+        chosen_name = name or self.stream.graph.fresh_name("join")
+        readings = [each._reading(f"{chosen_name}/{port}") for port, each in enumerate((left, right))]
+        made = left.stream.binary(
+            right.stream,
+            chosen_name,
+            partial(Join, chosen, columns, readings),
+            *(BY_KEY if reading is None else PIPELINE for reading in readings),
+            kind="join",
         )
+        return _reading_of(made, zip(readings, (left, right), strict=True))
 
     def semijoin(self, keys: Collection, name: str | None = None) -> Collection:
         """The records whose key is in `keys`, as often as it is there: give it `distinct()` keys.
@@ -357,6 +389,25 @@ class Collection:
         check_callable(function, "threshold")
         return self._reduce("threshold", partial(reducers.Threshold, function), name)
 
+    def arrange(self, name: str | None = None) -> Collection:
+        """The same, with one trace that is kept once for all joins, groups and the like behind it, in loops as well.
+
+        They read it as long as they are in the region in which it was made, and that is as it is by default, or `Lazy`: in
+        others each keeps a trace of its own.
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> pairs = differential.from_records(flow.source("pairs", falkirk.Iterable([(1, 'a'), (1, 'b'), (2, 'c')])))
+        >>> arranged = pairs.arrange()
+        >>> seen = arranged.join(arranged.count(), lambda key, value, count: (value, count)).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {('a', 2): 1, ('b', 2): 1, ('c', 1): 1}
+        """
+        if self.arrangement is not None:
+            return self
+        arranged = self._operator("arrange", Arrange, name)
+        return Collection(arranged.stream, arranged.stream.outputs[0].node)
+
     def consolidate(self, name: str | None = None) -> Collection:
         """The same, with the changes of each time summed up.
 
@@ -387,7 +438,7 @@ class Collection:
         stream = self.stream
         for each in inside[inside.index(self.scope) + 1 :]:
             stream = stream.enter(each)
-        return Collection(stream)
+        return Collection(stream, self.arrangement)
 
     def enter_at(self, scope: Scope, iteration: Callable[[Any, Any], Any]) -> Collection:
         """The same in the scope of a loop, each record from iteration `iteration(key, value)` on.
@@ -504,7 +555,29 @@ class Collection:
         return Collection(self.stream.unary(chosen, factory, BY_KEY, kind=kind))
 
     def _reduce(self, kind: str, reducer: Callable[[], Reducer], name: str | None) -> Collection:
-        return self._operator(kind, lambda: Reduce(reducer()), name)
+        chosen = name or self.stream.graph.fresh_name(kind)
+        reading = self._reading(chosen)
+        channel = BY_KEY if reading is None else PIPELINE
+        made = self.stream.unary(chosen, lambda: Reduce(reducer(), reading), channel, kind=kind)
+        return _reading_of(made, [(reading, self)])
+
+    def _reading(self, name: str) -> Reading | None:
+        """The way in which an operator that is made here reads the trace of this collection; None: it keeps its own."""
+        graph = self.stream.graph
+        if self.arrangement is None:
+            return None
+        node, region = graph.nodes[self.arrangement], graph.region
+        if node.region is not region or not (region is None or isinstance(region.policy, Lazy | None)):
+            return None
+        return Reading(name, node.scope.depth, self.scope.depth)
+
+
+def _reading_of(made: Stream, readings: Iterable[tuple[Reading | None, Collection]]) -> Collection:
+    """The collection that an operator makes, which reads the traces of some of its inputs."""
+    nodes = [each.arrangement for reading, each in readings if reading is not None]
+    if nodes:
+        made._change("reads", reads=tuple(nodes))
+    return Collection(made)
 
 
 def iterate(

@@ -8,12 +8,13 @@ notification asked for. (The *interesting times* of McSherry et al., *Differenti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from libraries.differential.arrangement import Arrangement, Reading, SharedTrace
 from libraries.differential.pending import Pending
 from libraries.differential.reducers import Reducer
 from libraries.differential.rows import (
@@ -25,7 +26,6 @@ from libraries.differential.rows import (
     as_pairs,
     distinct,
     joined,
-    made_rows,
     split,
     summed,
 )
@@ -44,7 +44,7 @@ Sums = tuple[I64, I64, I64]
 """Many changes: key, value, difference, in order, each once."""
 
 
-class _Input:
+class Input:
     """One input of an operator: what has come of times that are not complete."""
 
     def __init__(self, values: Values) -> None:
@@ -81,7 +81,7 @@ class _Input:
                 key = codes([record for record, _ in others], time)
                 diff = np.array([diff for _, diff in others], np.int64)
                 columns = [*columns, Rows(key, np.full(len(key), NOTHING, np.int64), diff)]
-        return _summed_rows(columns)
+        return summed_rows(columns)
 
 
 def _parted(changes: list[tuple[Any, int]]) -> tuple[list[tuple[Any, int]], list[tuple[Any, int]]]:
@@ -90,16 +90,16 @@ def _parted(changes: list[tuple[Any, int]]) -> tuple[list[tuple[Any, int]], list
     return pairs, [(record, by) for record, by in changes if type(record) is not tuple or len(record) != 2]
 
 
-def _summed_rows(columns: Sequence[Rows]) -> Sums:
+def summed_rows(columns: Sequence[Rows]) -> Sums:
     key, value = joined([each.key for each in columns]), joined([each.value for each in columns])
     (key, value), diff = summed([key, value], joined([each.diff for each in columns]))
     return key, value, diff
 
 
-def _send_few(ctx: Context, values: Values, sums: Few) -> None:
+def send_few(ctx: Context, values: Values, sums: Few) -> None:
     value_of = values.value
     ctx.send(
-        _formed(
+        formed(
             [
                 (value_of(key) if value == NOTHING else (value_of(key), value_of(value)), diff)
                 for (key, value), diff in sums.items()
@@ -109,13 +109,13 @@ def _send_few(ctx: Context, values: Values, sums: Few) -> None:
     )
 
 
-def _send_many(ctx: Context, values: Values, key: I64, value: I64, diff: I64) -> None:
+def send_many(ctx: Context, values: Values, key: I64, value: I64, diff: I64) -> None:
     """Send changes that are in order of key and value, each once."""
     plain = value == NOTHING
     bare = bool(plain.any())
     if bare and not plain.all():  # rows are pairs, or none of them is
-        _send_many(ctx, values, key[plain], value[plain], diff[plain])
-        _send_many(ctx, values, key[~plain], value[~plain], diff[~plain])
+        send_many(ctx, values, key[plain], value[plain], diff[plain])
+        send_many(ctx, values, key[~plain], value[~plain], diff[~plain])
     elif len(key) > FEW and are_integers(key) and (bare or are_integers(value)):
         ctx.send([Rows(key, value, diff)] if len(key) else [])
     elif bare:
@@ -125,8 +125,8 @@ def _send_many(ctx: Context, values: Values, key: I64, value: I64, diff: I64) ->
         ctx.send(list(zip(records, diff.tolist(), strict=True)))
 
 
-def _formed(changes: list[tuple[Any, int]]) -> Batch:
-    """Changes, each once, in the form that `_send_many` gives them: columns where they are many and hold integers.
+def formed(changes: list[tuple[Any, int]]) -> Batch:
+    """Changes, each once, in the form that `send_many` gives them: columns where they are many and hold integers.
 
     The form depends on nothing but the changes: work that is done again after a failure must send the same, whichever way it
     goes.
@@ -147,7 +147,7 @@ def _columns(changes: list[tuple[Any, int]], pairs: bool) -> list[Any]:
     return [Rows(key, value, diff)]
 
 
-def _added_up(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
+def added_up(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     """The changes of each record as one. Records that cannot be hashed stay as they are."""
     sums: dict[Any, int] = {}
     try:
@@ -158,7 +158,7 @@ def _added_up(changes: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     return [(record, by) for record, by in sums.items() if by]
 
 
-def _groups(rising: I64) -> tuple[I64, npt.NDArray[np.intp]]:
+def groups(rising: I64) -> tuple[I64, npt.NDArray[np.intp]]:
     """The distinct numbers, and where each begins, with the end behind the last one."""
     new = np.ones(len(rising), np.bool_)
     np.not_equal(rising[1:], rising[:-1], out=new[1:])
@@ -170,29 +170,60 @@ _COLLECT = 4096
 """Number of values in a store from which on, if they are twice those needed the last time, unnamed ones are dropped."""
 
 
-class _Pended(Operator):
-    """The work that events find for later times, and the values of what is kept."""
+class Keyed(Operator):
+    """An operator that keeps traces: the values of what it keeps, and the work that events find for later times."""
 
-    traces: tuple[Trace, Trace]
-    transient = ("_collect",)
+    traces: tuple[Trace | SharedTrace, ...]
+    transient: Collection[str] = ("_collect",)
+    shared: Sequence[SharedTrace] = ()
+    """The traces of others that it reads."""
 
     def __init__(self) -> None:
         self.values = Values()
-        self._pending = Pending()
+        self.pending = Pending()
         self._collect = _COLLECT
 
+    def trace(self, reading: Reading | None) -> Trace | SharedTrace:
+        """A trace of its own, or one that is shared."""
+        return Trace() if reading is None else SharedTrace(reading, self.values)
+
+    @property
+    def busy(self) -> bool:
+        """True in the midst of a time: what it holds then may name values that no trace does."""
+        return False
+
+    def kept(self, *inputs: Input) -> Parts:
+        """All that it keeps of its own."""
+        self.shared = [each for each in self.traces if isinstance(each, SharedTrace)]
+        own = [each for each in self.traces if isinstance(each, Trace)]
+        return Parts(*(each.state for each in inputs), self.values, *own, self.pending)
+
+    def read(self, operators: Sequence[Operator]) -> None:
+        for shared, operator in zip(self.shared, operators, strict=True):
+            assert isinstance(operator, Arrange)
+            shared.attach(operator.arrangement)
+
+    def reads_at(self, time: Time) -> None:
+        """An event at `time` begins."""
+        for each in self.shared:
+            each.time = time
+
     def on_watermark(self, frontier: Frontier) -> None:
+        if self.busy:
+            return
         super().on_watermark(frontier)
+        for shared in self.shared:
+            shared.compact(frontier)
         if len(self.values) >= self._collect:
-            self.values.forget_others(joined([each.named() for each in (*self.traces, self._pending)]))
+            self.values.forget_others(joined([each.named() for each in (*self.traces, self.pending)]))
             self._collect = max(_COLLECT, 2 * len(self.values))
 
-    def _later(self, ctx: Context, found: dict[Time, set[int]]) -> None:
+    def later(self, ctx: Context, found: dict[Time, set[int]]) -> None:
         for due, keys in found.items():
-            self._pending.add(ctx.time, due, keys)
+            self.pending.add(ctx.time, due, keys)
             ctx.notify_at(due)
 
-    def _later_many(self, ctx: Context, time: Time, keys: I64, history: History, rows: npt.NDArray[np.bool_]) -> None:
+    def later_many(self, ctx: Context, time: Time, keys: I64, history: History, rows: npt.NDArray[np.bool_]) -> None:
         """Leave the keys of the given rows of a history for the times at which these and `time` meet."""
         if rows.any():
             for due, numbers in history.dues(time, history.at[rows]).items():
@@ -201,7 +232,7 @@ class _Pended(Operator):
     def _leave(self, ctx: Context, time: Time, due: Time, keys: I64, which: npt.NDArray[np.intp]) -> None:
         chosen = np.zeros(len(keys), np.bool_)
         chosen[which] = True
-        self._pending.add(time, due, keys[chosen])
+        self.pending.add(time, due, keys[chosen])
         ctx.notify_at(due)
 
 
@@ -209,16 +240,16 @@ _MANY = 16
 """Of more later times than so many nobody asks beforehand whether a key has work there."""
 
 
-class Reduce(_Pended):
+class Reduce(Keyed):
     """The results of a `Reducer` for each key, kept up to date."""
 
-    def __init__(self, reducer: Reducer) -> None:
+    def __init__(self, reducer: Reducer, reading: Reading | None = None) -> None:
         super().__init__()
         self._reducer = reducer
-        self.traces = (Trace(), Trace())
-        self._in, self._out = self.traces
-        self._input = _Input(self.values)
-        self.state = Parts(self._input.state, self.values, self._in, self._out, self._pending)
+        self._in, self._out = self.trace(reading), Trace()
+        self.traces = (self._in, self._out)
+        self._input = Input(self.values)
+        self.state = self.kept(self._input)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         assert isinstance(batch, list)
@@ -226,8 +257,9 @@ class Reduce(_Pended):
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
+        self.reads_at(time)
         changes, columns, count = self._input.take(time)
-        pended = self._pending.at(time)
+        pended = self.pending.at(time)
         if count + len(pended) <= FEW:
             self._few(ctx, time, self._input.few(changes, columns, time), pended.tolist())
         else:
@@ -249,8 +281,8 @@ class Reduce(_Pended):
         for (key, value), diff in out.items():
             self._out.add_one(key, value, time, diff)
         if later:
-            self._later(ctx, later)
-        _send_few(ctx, self.values, out)
+            self.later(ctx, later)
+        send_few(ctx, self.values, out)
 
     def _difference(
         self, key: int, have: list[Change], gave: list[Change], time: Time, early: bool = False
@@ -320,7 +352,7 @@ class Reduce(_Pended):
     def _many(self, ctx: Context, time: Time, sums: Sums, pended: I64) -> None:
         key, value, diff = sums
         self._in.add(key, value, time, diff)
-        keys, starts = _groups(key)
+        keys, starts = groups(key)
         if len(pended):
             keys = distinct(np.concatenate([keys, pended]))
         if not len(keys):
@@ -339,14 +371,14 @@ class Reduce(_Pended):
         if made is None:
             history = self._in.history(keys)
             until = history.until(time)
-            self._later_many(ctx, time, keys, history, ~until)
+            self.later_many(ctx, time, keys, history, ~until)
             made = self._outputs(keys, *self._as_of(history, until), time)
         (of, value), diff = summed(
             [joined([made[0], gave[0]]), joined([made[1], gave[1]])], joined([made[2], -gave[2]])
         )
         key = keys[of]
         self._out.add(key, value, time, diff)
-        _send_many(ctx, self.values, key, value, diff)
+        send_many(ctx, self.values, key, value, diff)
 
     @staticmethod
     def _as_of(history: History, until: npt.NDArray[np.bool_]) -> Sums:
@@ -381,188 +413,38 @@ class Reduce(_Pended):
         return columns[:, 0], columns[:, 1], columns[:, 2]
 
 
-Select = Callable[[Any, Any, Any], Any]
-"""Of the key, the left and the right value of a pair that meets: the record that comes of it."""
-
-
-Meeting = tuple[int, int, int, int]
-"""A key with the left and the right value that meet under it, all as codes, and the difference."""
-
-
-class _Made:
-    """The output of one event of a join."""
+class Arrange(Keyed):
+    """A collection whose trace others read (`arrangement`): they get the changes of each time, summed up."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[Any, int]] = []
-        self.columns: list[Rows] = []
-
-    def send(self, ctx: Context, values: Values) -> None:
-        """Send it, the changes of each record as one."""
-        if self.changes:
-            for each in self.columns:
-                self.changes += each.pairs()
-            ctx.send(_formed(_added_up(self.changes)))
-        elif self.columns:
-            _send_many(ctx, values, *_summed_rows(self.columns))
-
-
-class Join(_Pended):
-    """The pairs of records of two collections whose keys are equal. Port 0 is left, port 1 is right.
-
-    `select` makes the record; `columns`: it takes arrays as well as single values, and gives a pair of such, or one.
-    """
-
-    def __init__(self, select: Select, columns: bool) -> None:
         super().__init__()
-        self._select = select
-        self._columns = columns
-        self._inputs = (_Input(self.values), _Input(self.values))
-        self.traces = (Trace(), Trace())
-        stashes = (each.state for each in self._inputs)
-        self.state = Parts(*stashes, self.values, *self.traces, self._pending)
+        self.arrangement = Arrangement(self.values)
+        self.traces = (self.arrangement.trace,)
+        self._input = Input(self.values)
+        self.state = self.kept(self._input)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         assert isinstance(batch, list)
-        self._inputs[port].state.add(time, batch)
+        self._input.state.add(time, batch)
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        left, right = (each.take(time) for each in self._inputs)
-        pended = self._pending.at(time)
-        if left[2] + right[2] + len(pended) <= FEW:
-            few = [each.few(*taken[:2], time) for each, taken in zip(self._inputs, (left, right), strict=True)]
-            self._few(ctx, time, few[0], few[1], pended.tolist())
+        trace = self.arrangement.trace
+        changes, columns, count = self._input.take(time)
+        if count <= FEW:
+            few = self._input.few(changes, columns, time)
+            for (key, value), diff in few.items():
+                trace.add_one(key, value, time, diff)
+            send_few(ctx, self.values, few)
         else:
-            many = [each.many(*taken[:2], time) for each, taken in zip(self._inputs, (left, right), strict=True)]
-            self._many(ctx, time, many[0], many[1], pended)
+            key, value, diff = self._input.many(changes, columns, time)
+            trace.add(key, value, time, diff)
+            send_many(ctx, self.values, key, value, diff)
 
-    # One by one
-
-    def _few(self, ctx: Context, time: Time, left: Few, right: Few, pended: Sequence[int]) -> None:
-        lefts, rights = self.traces
-        later: dict[Time, set[int]] = {}
-        out: list[Meeting] = []
-        for key in pended:  # before what came at `time` itself is added, which meets all there is
-            out += self._meeting(key, time, lefts.changes(key), rights.changes(key))
-        self._met(out, later, time, left, rights, False)
-        for (key, value), diff in left.items():
-            lefts.add_one(key, value, time, diff)
-        self._met(out, later, time, right, lefts, True)
-        for (key, value), diff in right.items():
-            rights.add_one(key, value, time, diff)
-        if later:
-            self._later(ctx, later)
-        select, value_of = self._select, self.values.value
-        made = [
-            (select(value_of(key), _given(value_of, one), _given(value_of, other)), diff)
-            for key, one, other, diff in out
-        ]
-        ctx.send(_formed(_added_up(made)))
-
-    @staticmethod
-    def _met(
-        out: list[Meeting], later: dict[Time, set[int]], time: Time, new: Few, others: Trace, turned: bool
-    ) -> None:
-        """Add to `out` what each new change makes with those of the other side, and to `later` when it does so later."""
-        known: dict[int, list[Change]] = {}
-        for (key, value), diff in new.items():
-            if key not in known:
-                known[key] = others.changes(key)
-            for other, at, by in known[key]:
-                if leq(at, time):
-                    out.append((key, other, value, diff * by) if turned else (key, value, other, diff * by))
-                else:
-                    later.setdefault(join(at, time), set()).add(key)
-
-    @staticmethod
-    def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[Meeting]:
-        """The pairs of earlier changes that meet at `time`."""
-        right = [change for change in right if leq(change[1], time)]
-        return [
-            (key, one, other, diff * by)
-            for one, at, diff in left
-            if leq(at, time)
-            for other, when, by in right
-            if join(at, when) == time
-        ]
-
-    # All at once
-
-    def _many(self, ctx: Context, time: Time, left: Sums, right: Sums, pended: I64) -> None:
-        lefts, rights = self.traces
-        made = _Made()
-        if len(pended):
-            self._meet_pended(made, time, pended)
-        self._meet(ctx, made, time, left, rights, False)
-        lefts.add(left[0], left[1], time, left[2])
-        self._meet(ctx, made, time, right, lefts, True)
-        rights.add(right[0], right[1], time, right[2])
-        made.send(ctx, self.values)
-
-    def _meet(self, ctx: Context, made: _Made, time: Time, new: Sums, others: Trace, turned: bool) -> None:
-        key, value, diff = new
-        if not len(key) or not len(others):
-            return
-        keys, starts = _groups(key)
-        history = others.history(keys)
-        until = history.until(time)
-        if until.all():
-            of, other, by = history.key, history.value, history.diff
-        else:
-            self._later_many(ctx, time, keys, history, ~until)
-            of, other, by = history.key[until], history.value[until], history.diff[until]
-        rows, theirs = _products(of, starts)
-        one, two = (other[theirs], value[rows]) if turned else (value[rows], other[theirs])
-        self._make(made, key[rows], one, two, diff[rows] * by[theirs])
-
-    def _meet_pended(self, made: _Made, time: Time, pended: I64) -> None:
-        left, right = (trace.history(pended) for trace in self.traces)
-        others = right.present(time)
-        for number in left.present(time):
-            numbers = [other for other in others if join(left.times[number], right.times[other]) == time]
-            if not numbers:
-                continue
-            mine, theirs = np.flatnonzero(left.at == number), np.flatnonzero(np.isin(right.at, numbers))
-            mine = mine[np.argsort(left.key[mine], kind="stable")]
-            starts = np.searchsorted(left.key[mine], np.arange(len(pended) + 1))
-            rows, them = _products(right.key[theirs], starts)
-            rows, them = mine[rows], theirs[them]
-            self._make(
-                made, pended[left.key[rows]], left.value[rows], right.value[them], left.diff[rows] * right.diff[them]
-            )
-
-    def _make(self, made: _Made, key: I64, left: I64, right: I64, diff: I64) -> None:
-        if not len(key):
-            return
-        if self._columns and are_integers(key) and _plain(left) and _plain(right):
-            one, other = (None if each[0] == NOTHING else each for each in (left, right))
-            made.columns.append(made_rows(self._select(key, one, other), diff))
-            return
-        select = self._select
-        values = [self.values.values(key), *(self._given_many(each) for each in (left, right))]
-        made.changes += [(select(*each), by) for *each, by in zip(*values, diff.tolist(), strict=True)]
-
-    def _given_many(self, codes: I64) -> list[Any]:
-        if len(codes) and codes.min() == NOTHING:
-            return [_given(self.values.value, code) for code in codes.tolist()]
-        return self.values.values(codes)
-
-
-def _given(value_of: Callable[[int], Any], code: int) -> Any:
-    return None if code == NOTHING else value_of(code)
-
-
-def _plain(codes: I64) -> bool:
-    return are_integers(codes) or bool((codes == NOTHING).all())
-
-
-def _products(of: npt.NDArray[np.intp], starts: npt.NDArray[np.intp]) -> tuple[I64, I64]:
-    """All pairs of a row of group g, which are those from starts[g] to starts[g + 1], and a place in `of`, which holds g."""
-    counts = (starts[1:] - starts[:-1])[of]
-    total = int(counts.sum())
-    theirs = np.repeat(np.arange(len(of)), counts)
-    mine = np.arange(total) + np.repeat(starts[of] - (np.cumsum(counts) - counts), counts)
-    return mine, theirs
+    def on_watermark(self, frontier: Frontier) -> None:
+        unread = self.arrangement.unread(frontier)
+        if unread is not None:
+            super().on_watermark(unread)
 
 
 class Consolidate(Operator):
@@ -573,7 +455,7 @@ class Consolidate(Operator):
 
     def __init__(self, loop: str | None = None, limit: int | None = None) -> None:
         self._values = Values()
-        self._input = _Input(self._values)
+        self._input = Input(self._values)
         self._loop = loop
         self._limit = limit
         self.state = self._input.state
@@ -586,9 +468,9 @@ class Consolidate(Operator):
     def on_notify(self, ctx: Context, time: Time) -> None:
         changes, columns, count = self._input.take(time)
         if count <= FEW:
-            _send_few(ctx, self._values, self._input.few(changes, columns, time))
+            send_few(ctx, self._values, self._input.few(changes, columns, time))
         else:
-            _send_many(ctx, self._values, *self._input.many(changes, columns, time))
+            send_many(ctx, self._values, *self._input.many(changes, columns, time))
         self._values.restore(())  # codes are of use within the event only
         if self._limit is not None and time[-1] >= self._limit and ctx.out:
             changing = [record for _, _, batch in ctx.out for record, _ in as_pairs(batch[:1])[:8]]

@@ -161,10 +161,19 @@ class History:
         within = np.array([leq(each, time) for each in self.times], np.bool_)
         return np.ones(len(self.at), np.bool_) if within.all() else within[self.at]
 
-    def present(self, time: Time) -> list[int]:
-        """The numbers of the times of its changes that are `time` or before it."""
+    def before(self, time: Time) -> npt.NDArray[np.bool_]:
+        """The changes before `time`, without those at it."""
+        within = np.array([leq(each, time) and each != time for each in self.times], np.bool_)
+        return np.ones(len(self.at), np.bool_) if within.all() else within[self.at]
+
+    def only(self, rows: npt.NDArray[np.bool_]) -> History:
+        """Some of its changes."""
+        return History(self.key[rows], self.value[rows], self.at[rows], self.diff[rows], self.times)
+
+    def earlier(self, time: Time) -> list[int]:
+        """The numbers of the times of its changes that are before `time`."""
         there = np.flatnonzero(np.bincount(self.at, minlength=len(self.times)))
-        return [number for number in there.tolist() if leq(self.times[number], time)]
+        return [number for number in there.tolist() if self.times[number] != time and leq(self.times[number], time)]
 
     def dues(self, time: Time, numbers: I64) -> dict[Time, npt.NDArray[np.bool_]]:
         """The times at which the times of these numbers and `time` meet; for each, which numbers those are."""

@@ -70,6 +70,10 @@ class Values:
             self._times[code] = time
         return code
 
+    def known(self, value: Any) -> int:
+        """The code of `value`, if it has one; NOTHING if not."""
+        return self._codes.get(value, NOTHING)
+
     def codes(self, values: Sequence[Any], time: Time) -> I64:
         """The codes of many values."""
         if set(map(type, values)) == {int}:

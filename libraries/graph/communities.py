@@ -24,8 +24,8 @@ def label_propagation(edges: Collection, rounds: int = 5) -> Collection:
     """
     if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < 0:
         raise GraphError(f"{user_site()}: label_propagation takes a number of rounds from 0 up, not {rounds!r}")
-    apart = edges.filter(lambda edge: edge[0] != edge[1])
-    both = apart.concat(apart.map_pairs(lambda a, b: (b, a))).distinct()
+    apart = edges.filter_pairs(lambda a, b: a != b)
+    both = apart.concat(apart.map_pairs(lambda a, b: (b, a))).distinct().arrange()
     labels = both.map_pairs(lambda a, b: a).distinct().map_pairs(lambda node, _: (node, node))
     for _ in range(rounds):
         heard = both.join(labels, lambda a, b, label: (b, label), columns=True)

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 
 from libraries.differential import Collection
-from libraries.differential.collection import LIMIT, feedback, grow
+from libraries.differential.collection import LIMIT, feedback
+
+_HALF = 31
+"""Bits of each of two numbers that are one."""
 
 _APART = 256
 """Iterations between the labels of one length and the next. More than most diameters; where it is not, only time is lost."""
@@ -31,11 +34,16 @@ def components(
     both = edges.concat(edges.map_pairs(lambda a, b: (b, a)))
     if nodes is None:
         nodes = both.map_pairs(lambda a, b: a).distinct()
+    return _spread(both, nodes, limit, name)
+
+
+def _spread(edges: Collection, nodes: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
+    """Pairs (node, least of the nodes from which a walk along edges (from, to) leads to it)."""
     graph = edges.stream.graph
     scope = graph.add_scope(name, edges.scope)
     close, known = feedback(scope, graph, f"{scope.name}-feedback")
     own = nodes.map_pairs(lambda node, _: (node, node)).enter_at(scope, lambda node, label: _APART * _length(label))
-    labels = both.join(known, lambda node, other, label: (other, label), columns=True).concat(own).min()
+    labels = edges.join(known, lambda a, b, label: (b, label), columns=True).concat(own).min()
     close(labels, limit)
     return labels.leave()
 
@@ -60,11 +68,26 @@ def strong_components(edges: Collection, limit: int = LIMIT, name: str | None = 
 
 def _same(edges: Collection) -> Collection:
     """The edges whose ends are reached from one and the same least node."""
-    own = edges.map_pairs(lambda a, b: (b, b)).distinct()
-    least = grow(lambda known: edges.join(known, lambda a, b, label: (b, label), columns=True).concat(own).min(), edges)
-    begins = edges.join(least, lambda a, b, label: (b, (a, label)))
-    ends = begins.join(least, lambda b, begin, label: (begin[0], b) if begin[1] == label else None)
-    return ends.filter(lambda edge: edge is not None)
+    edges = edges.arrange()
+    least = _spread(edges, edges.map_pairs(lambda a, b: b).distinct()).arrange()
+    begins = edges.join(least, lambda a, b, label: _both(b, a, label), columns=True)
+    return begins.join(least, _alike, columns=True).filter_pairs(lambda a, _: a >= 0)
+
+
+def _both(key: Any, a: Any, b: Any) -> Any:
+    """A key with two numbers as one value: in one number where they fit."""
+    if isinstance(key, int):
+        return key, a << _HALF | b if max(a, b) >> _HALF == 0 else (a, b)
+    return (key, a << _HALF | b) if max(a.max(), b.max()) >> _HALF == 0 else NotImplemented
+
+
+def _alike(end: Any, begun: Any, label: Any) -> Any:
+    """The edge to `end`, if its beginning has the same label; -1, -1 if not."""
+    if not isinstance(end, int):
+        alike = begun & (1 << _HALF) - 1 == label
+        return np.where(alike, begun >> _HALF, -1), np.where(alike, end, -1)
+    begin, other = begun if isinstance(begun, tuple) else (begun >> _HALF, begun & (1 << _HALF) - 1)
+    return (begin, end) if other == label else (-1, -1)
 
 
 def odd_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
@@ -82,7 +105,7 @@ def odd_components(edges: Collection, limit: int = LIMIT, name: str | None = Non
     cover = edges.map_pairs(lambda a, b: (2 * a, 2 * b + 1)).concat(edges.map_pairs(lambda a, b: (2 * a + 1, 2 * b)))
     labels = components(cover, limit=limit, name=name)
     copies = labels.map_pairs(lambda copy, label: (copy // 2, label)).distinct()
-    return copies.count().filter(lambda pair: pair[1] == 1).map_pairs(lambda node, _: node)
+    return copies.count().filter_pairs(lambda _, copies: copies == 1).map_pairs(lambda node, _: node)
 
 
 def _length(label: Any) -> Any:

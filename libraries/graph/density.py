@@ -3,13 +3,21 @@ at all."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from libraries.differential import Collection
 from libraries.differential.collection import LIMIT
 
 
 def _simple(edges: Collection) -> Collection:
     """Each edge once, from the lesser node to the greater."""
-    return edges.filter(lambda edge: edge[0] != edge[1]).map(lambda edge: (min(edge), max(edge))).distinct()
+    return edges.filter_pairs(lambda a, b: a != b).map_pairs(_rising).distinct()
+
+
+def _rising(a: Any, b: Any) -> Any:
+    return (min(a, b), max(a, b)) if np.ndim(a) == 0 else (np.minimum(a, b), np.maximum(a, b))
 
 
 def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = None) -> Collection:
@@ -26,7 +34,8 @@ def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = Non
     both = one_way.concat(one_way.map_pairs(lambda a, b: (b, a)))
 
     def fewer(left: Collection) -> Collection:
-        stay = left.count().filter(lambda pair: pair[1] >= k).map_pairs(lambda node, _: node)
+        left = left.arrange()
+        stay = left.count().filter_pairs(lambda _, neighbours: neighbours >= k).map_pairs(lambda node, _: node)
         return left.semijoin(stay).map_pairs(lambda a, b: (b, a)).semijoin(stay)
 
     return both.iterate(fewer, limit, name).map_pairs(lambda a, b: a).distinct()
@@ -42,7 +51,7 @@ def triangles(edges: Collection) -> Collection:
     >>> differential.snapshot(falkirk.run(flow).captured("out"))
     {(0, 1, 2): 1}
     """
-    ordered = _simple(edges)
+    ordered = _simple(edges).arrange()
     wedges = ordered.join(ordered, lambda a, b, c: ((b, c), a)).filter(lambda wedge: wedge[0][0] < wedge[0][1])
     closing = ordered.map(lambda edge: (edge, None))
     return wedges.join(closing, lambda ends, a, _: (a, *ends))

@@ -24,9 +24,10 @@ def pagerank(
     """
     base, parts = round((1 - damping) / unit), 1 << 16
     factor = round(damping * parts)
+    edges = edges.arrange()
     nodes = edges.map_pairs(lambda a, b: a).concat(edges.map_pairs(lambda a, b: b)).distinct()
     own = nodes.map_pairs(lambda node, _: (node, node * 0 + base))
-    degrees = edges.map_pairs(lambda a, b: (a, b)).count()
+    degrees = edges.count()
 
     def step(ranks: Collection) -> Collection:
         shares = ranks.join(degrees, lambda node, rank, degree: (node, rank * factor // (degree * parts)), columns=True)

@@ -99,6 +99,8 @@ class Node:
     ahead: bool = False
     nondeterministic: str | None = None
     """The reason why it may send something else at a time that is done again; None: it does not."""
+    reads: tuple[int, ...] = ()
+    """Nodes whose state this one reads, beside what they send it: the operators of one worker (`Operator.read`)."""
     require: str | None = None
     """The least grade that this sink must promise under failures, as the program demands; None: any."""
 
@@ -138,6 +140,11 @@ class Graph:
     def root(self) -> Scope:
         return self.scopes[0]
 
+    @property
+    def region(self) -> Region | None:
+        """The region in which nodes are added now."""
+        return self._region_stack[-1] if self._region_stack else None
+
     def add_scope(self, name: str | None, parent: Scope) -> Scope:
         """A new scope inside `parent`."""
         if any(scope.name == name and scope.parent is parent for scope in self.scopes):
@@ -161,7 +168,7 @@ class Graph:
             )
         name = name if name is not None else self.fresh_name(kind)
         traits.setdefault("shift", Summary.identity(scope.depth))
-        region = traits.setdefault("region", self._region_stack[-1] if self._region_stack else None)
+        region = traits.setdefault("region", self.region)
         traits.setdefault("policy", region.policy if region else None)
         traits.setdefault("nondeterministic", region.nondeterministic if region else None)
         node = Node(len(self.nodes), name, kind, scope, site, **traits)

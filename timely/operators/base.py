@@ -8,7 +8,7 @@ edge projections for rollback (Falkirk Wheel, section 3.2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,6 +62,13 @@ class Operator:
         """
         if self.state is not None:
             self.state.compact(frontier)
+
+    def read(self, operators: Sequence[Operator]) -> None:
+        """The operators of this worker whose state this one reads (`Node.reads`); after a rollback they may be others.
+
+        All that they sent it at a time is in their state when that time is complete here; more may be, too. They may merge of
+        it what lies before times for which their readers may still ask: that is between them.
+        """
 
     def on_restore(self, ctx: Context, capabilities: list[Capability]) -> None:
         """After a rollback: `capabilities` were kept by events that still count, for times that are still to come.

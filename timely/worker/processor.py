@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 
 from timely.data.batch import Batch
 from timely.data.messages import Effect, Message
@@ -57,6 +57,13 @@ def build_operator(processor: Processor, effects: list[Effect], staged: Containe
     if node.kind == "capture":
         return CaptureEnd(node.index, effects)
     return Operator()
+
+
+def acquaint(runtimes: Sequence[Runtime], of_node: Mapping[int, int]) -> None:
+    """Tell operators that read the state of others which ones these are."""
+    for runtime in runtimes:
+        if nodes := runtime.processor.node.reads:
+            runtime.operator.read([runtimes[of_node[node]].operator for node in nodes])
 
 
 def no_such_output(node: Node, port: int) -> OperatorError:

@@ -22,7 +22,7 @@ from timely.progress.tracker import order_key
 from timely.state.interface import Run
 from timely.time import FINITE, Frontier, Time, leq
 from timely.worker.outbox import Has
-from timely.worker.processor import Letter, Runtime, build_operator
+from timely.worker.processor import Letter, Runtime, acquaint, build_operator
 from timely.worker.recorder import Recorder
 from timely.worker.worker import NOTIFY, Worker
 
@@ -86,6 +86,7 @@ def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
         if restored is not None:
             _restore(worker, runtime, restored, runtime.processor.index in orders.fresh)
         _prune(runtime, orders.keeps)
+    acquaint(worker.runtimes, worker.plan.of_node)
     for resent in orders.local:
         target = worker.plan.graph.edges[resent.edge].target
         letter: Letter = (resent.edge, worker.index, resent.event, resent.batch)

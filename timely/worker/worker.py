@@ -30,7 +30,7 @@ from timely.progress.line import tracker_for
 from timely.progress.tracker import Antichain, order_key
 from timely.time import INF, Frontier, Time, leq
 from timely.worker.outbox import Outbox, decode_message
-from timely.worker.processor import Letter, Runtime, build_operator, no_such_output
+from timely.worker.processor import Letter, Runtime, acquaint, build_operator, no_such_output
 from timely.worker.recorder import Recorder
 
 NOTIFY = 1 << 30
@@ -98,6 +98,7 @@ class Worker:
             )
             for processor in plan.processors
         ]
+        acquaint(self.runtimes, plan.of_node)
         for processor in plan.processors:
             if processor.node.kind == "gate" and recorder is not None:
                 self.gates[processor.index] = (0,) * processor.node.scope.depth
@@ -193,7 +194,10 @@ class Worker:
     # Work
 
     def run(self, limit: int = 1 << 60) -> bool:
-        """Handle up to `limit` queued batches and notifications. True: nothing more can be done until new input comes."""
+        """Handle up to `limit` queued batches and notifications. True: nothing more can be done until new input comes.
+
+        An operator that asks, when it is notified of a time, to be notified of it once more gives the worker back.
+        """
         ready, runtimes = self._ready, self.runtimes
         if self.awaited:
             return True
@@ -215,6 +219,8 @@ class Worker:
                 if len(batch := self._collect(runtime, port, time)):
                     self._stack.append((runtime, port, time, batch))
             self._drive()
+            if port == NOTIFY and time in runtime.ctx.pending:
+                return False  # it asked for another one: it has more to do than others should wait for
 
     def _still_blocked(self, runtime: Runtime, time: Time) -> bool:
         """Put a notification back if what was handled since it became complete put something outside that may lead to it.

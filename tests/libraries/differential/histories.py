@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from libraries import differential
-from libraries.differential import Collection, operators, trace
+from libraries.differential import Collection, joins, operators, trace
 from libraries.differential.rows import LEAST, rows_of
 from runtime.memory import Cluster
 from timely.dataflow.dataflow import Dataflow
@@ -113,6 +113,9 @@ def handled(path: int) -> Iterator[None]:
     """Few changes are so many at most, and runs are short."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operators, "FEW", path)
+        patch.setattr(joins, "FEW", path)
+        patch.setattr(joins, "_PAIRS", 7)
+        patch.setattr(joins, "_PAIRS_OF_RECORDS", 5)
         patch.setattr(operators, "_COLLECT", 4)
         patch.setattr(trace, "_RECENT", 5)
         patch.setattr(trace, "_AT_ONCE", 4)

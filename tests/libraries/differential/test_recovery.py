@@ -11,7 +11,7 @@ import pytest
 
 from falkirk import differential
 from falkirk.simulate.simulation import Simulation, report
-from libraries.differential import Collection
+from libraries.differential import Collection, joins
 from libraries.differential.trace import Trace
 from libraries.differential.values import Values
 from recovery.policies import Ephemeral, Lazy, LogHistory
@@ -77,9 +77,31 @@ def cut_between_iterations() -> Dataflow:
     return flow
 
 
+def shared_trace() -> Dataflow:
+    """One trace of named edges, read by a loop, by groups and by a join that takes several events for a time."""
+    flow = Dataflow("shared trace")
+    ahead = edges(flow, text=True).arrange()
+    nodes = ahead.map(lambda edge: edge[1]).distinct()
+    labels = nodes.map(lambda node: (node, node)).iterate(
+        lambda inner: ahead.join(inner, lambda node, other, label: (other, label)).concat(inner).min()
+    )
+    ahead.join(ahead, lambda node, a, b: (a, b)).count().join(labels).capture("out")
+    ahead.count(name="count").capture("counts")
+    return flow
+
+
 PROGRAMS: dict[str, Callable[[], Dataflow]] = {
-    each.__name__: each for each in (least_labels, steps, strong_parts, cut_between_iterations)
+    each.__name__: each for each in (least_labels, steps, strong_parts, cut_between_iterations, shared_trace)
 }
+
+
+def heavy() -> Dataflow:
+    """Joins of named edges by few keys, one with a shared trace."""
+    flow = Dataflow("heavy")
+    ahead = edges(flow, nodes=3, text=True).arrange()
+    two = ahead.join(ahead.map(lambda edge: (edge[1], edge[0])), lambda node, a, b: (a, b))
+    two.join(ahead, lambda _, a, b: (a, b)).capture("out")
+    return flow
 
 
 @cache
@@ -94,6 +116,18 @@ def test_what_comes_out_after_any_faults_is_what_comes_out_without(name: str) ->
         failure = simulation(name, workers).run(seed)
         if failure is not None:
             pytest.fail(report(simulation(name, workers).shrink(failure), f"{name}, seed {seed}"), pytrace=False)
+
+
+def test_joins_that_take_several_events_for_a_time_are_rolled_back_in_the_midst_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joins, "_PAIRS_OF_RECORDS", 5)
+    monkeypatch.setattr(joins, "FEW", 3)
+    simulated = Simulation(heavy, 2)
+    for seed in range(tries(8)):
+        failure = simulated.run(seed)
+        if failure is not None:
+            pytest.fail(report(simulated.shrink(failure), f"heavy, seed {seed}"), pytrace=False)
 
 
 class Reached(Job):

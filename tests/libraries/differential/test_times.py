@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from libraries import differential
-from libraries.differential import Collection, operators, reducers
+from libraries.differential import Collection, joins, operators, reducers
 from libraries.differential import trace as trace_module
 from libraries.differential.rows import NOTHING, as_pairs, rows_of, summed
 from libraries.differential.trace import Trace
@@ -258,7 +258,7 @@ def test_work_that_waits_for_a_later_time_outlives_a_checkpoint(path: int, how: 
     """At (1, 0) it was found that there is work at (1, 3), and then all of iteration 1 and what follows was lost."""
     for make, ports, want in (
         (lambda: operators.Reduce(reducers.Extreme(False)), (0, 0), [(("k", 5), -1)]),
-        (lambda: operators.Join(lambda key, a, b: (a, b), False), (0, 1), [((3, 5), 1)]),
+        (lambda: joins.Join(lambda key, a, b: (a, b), False), (0, 1), [((3, 5), 1)]),
     ):
         operator: Any = make()
         ctx: Any = FakeContext()

@@ -1,0 +1,325 @@
+"""`Join`: the pairs of records of two collections whose keys are equal.
+
+What meets at a time is the changes of that time on one side with those before it on the other, those of that time on both
+sides, and earlier ones whose least upper bound it is (`Pending`). Where that is very much, as under a key with many records on
+both sides, an event makes a part of it, and asks to be notified of the same time once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from libraries.differential.arrangement import Reading
+from libraries.differential.operators import (
+    Few,
+    Input,
+    Keyed,
+    Sums,
+    added_up,
+    formed,
+    groups,
+    send_many,
+    summed_rows,
+)
+from libraries.differential.rows import FEW, I64, NOTHING, Rows, made_rows, summed
+from libraries.differential.trace import Change
+from libraries.differential.values import Values, are_integers
+from timely.data.batch import Batch
+from timely.operators.base import Context
+from timely.time import Time, join, leq
+
+Select = Callable[[Any, Any, Any], Any]
+"""Of the key, the left and the right value of a pair that meets: the record that comes of it."""
+
+Meeting = tuple[int, int, int, int]
+"""A key with the left and the right value that meet under it, all as codes, and the difference."""
+
+_PAIRS = 1 << 17
+"""So many pairs are made in one event, in columns."""
+
+_PAIRS_OF_RECORDS = 1 << 12
+"""So many pairs are made in one event, where `select` is called for each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Meetings:
+    """Pairs that meet under equal keys: the rows of a group on one side with all those of the other side that name it.
+
+    `ends`: the number of pairs of all rows of the other side up to each one.
+    """
+
+    key: I64
+    mine: tuple[I64, I64]
+    """Value and difference, in order of groups."""
+    starts: npt.NDArray[np.intp]
+    """The place at which each group begins; behind the last one, the end."""
+    of: npt.NDArray[np.intp]
+    """The group of each row of the other side."""
+    theirs: tuple[I64, I64]
+    turned: bool
+    """The first side is the right one."""
+    ends: I64
+
+    @classmethod
+    def between(
+        cls,
+        key: I64,
+        mine: tuple[I64, I64],
+        starts: npt.NDArray[np.intp],
+        of: npt.NDArray[np.intp],
+        theirs: tuple[I64, I64],
+        turned: bool = False,
+    ) -> _Meetings:
+        """All pairs of these rows."""
+        return cls(key, mine, starts, of, theirs, turned, np.cumsum((starts[1:] - starts[:-1])[of]))
+
+    def summed(self) -> _Meetings:
+        """The same with the rows of the other side in order, each once: so it depends on no more than what there is."""
+        (of, value), diff = summed([self.of, self.theirs[0]], self.theirs[1])
+        return self.between(self.key, self.mine, self.starts, of, (value, diff), self.turned)
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def part(self, begin: int, end: int) -> tuple[I64, I64, I64, I64]:
+        """The pairs from number `begin` to `end`: key, left value, right value, difference."""
+        first, last = (int(at) for at in self.ends.searchsorted([begin, end - 1], "right"))
+        rows = np.arange(first, last + 1)
+        starting = self.ends[rows] - (self.starts[self.of[rows] + 1] - self.starts[self.of[rows]])
+        counts = np.minimum(self.ends[rows], end) - np.maximum(starting, begin)
+        theirs = np.repeat(rows, counts)
+        offsets = np.repeat(self.starts[self.of[rows]] - starting, counts)
+        mine = np.arange(begin, end) + offsets
+        one, other = self.mine[0][mine], self.theirs[0][theirs]
+        left, right = (other, one) if self.turned else (one, other)
+        return self.key[mine], left, right, self.mine[1][mine] * self.theirs[1][theirs]
+
+
+class _Made:
+    """The output of one event: of all pairs of a time, or of a part of them."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[Any, int]] = []
+        self.columns: list[Rows] = []
+
+    def send(self, ctx: Context, values: Values, apart: bool = False) -> None:
+        """Send it, the changes of each record as one; those of pairs that are not integers `apart`.
+
+        What is sent at a time must not depend on codes, as the parts do into which pairs fall that have some.
+        """
+        if self.changes and apart:
+            ctx.send([*self.changes, *(pair for each in self.columns for pair in each.pairs())])
+        elif self.changes:
+            for each in self.columns:
+                self.changes += each.pairs()
+            ctx.send(formed(added_up(self.changes)))
+        elif self.columns:
+            send_many(ctx, values, *summed_rows(self.columns))
+
+
+class Join(Keyed):
+    """The pairs of records of two collections whose keys are equal. Port 0 is left, port 1 is right.
+
+    `select` makes the record; `columns`: it takes arrays as well as single values, and gives a pair of such, or one.
+    """
+
+    transient = ("_collect", "_work")  # work that was not finished is begun anew when its time is done again
+
+    def __init__(self, select: Select, columns: bool, readings: Sequence[Reading | None] = (None, None)) -> None:
+        super().__init__()
+        self._select = select
+        self._columns = columns
+        self._inputs = (Input(self.values), Input(self.values))
+        left, right = map(self.trace, readings)
+        self.traces = self._sides = (left, right)
+        self.state = self.kept(*self._inputs)
+        self._work: dict[Time, Iterator[None]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """True in the midst of a time: what is at work names codes that nothing else may."""
+        return bool(self._work)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        assert isinstance(batch, list)
+        self._inputs[port].state.add(time, batch)
+        ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        self.reads_at(time)
+        work = self._work.pop(time, None)
+        if work is None:
+            left, right = (each.take(time) for each in self._inputs)
+            pended = self.pending.at(time)
+            if left[2] + right[2] + len(pended) <= FEW:
+                few = [each.few(*taken[:2], time) for each, taken in zip(self._inputs, (left, right), strict=True)]
+                if self._few(ctx, time, few[0], few[1], pended.tolist()):
+                    return
+            many = [each.many(*taken[:2], time) for each, taken in zip(self._inputs, (left, right), strict=True)]
+            work = self._many(ctx, time, many[0], many[1], pended)
+        if next(work, self) is not self:
+            self._work[time] = work
+            ctx.notify_at()
+
+    # One by one
+
+    def _few(self, ctx: Context, time: Time, left: Few, right: Few, pended: Sequence[int]) -> bool:
+        """Do all work of a time. False, and nothing is done, if that is too much to be done one by one."""
+        lefts, rights = self._sides
+        later: dict[Time, set[int]] = {}
+        out: list[Meeting] = []
+        for key in pended:
+            ours, theirs = lefts.changes(key), rights.changes(key)
+            if len(out) + len(ours) * len(theirs) > _PAIRS_OF_RECORDS:
+                return False
+            out += _meeting(key, time, ours, theirs)
+        theirs_of = {key: rights.changes(key) for key, _ in left}
+        ours_of = {key: lefts.changes(key) for key, _ in right}
+        pairs = sum(len(theirs_of[key]) for key, _ in left) + sum(len(ours_of[key]) for key, _ in right)
+        if len(out) + pairs > _PAIRS_OF_RECORDS:
+            return False
+        for (key, value), diff in left.items():
+            for other, at, by in theirs_of[key]:
+                if not leq(at, time):
+                    later.setdefault(join(at, time), set()).add(key)
+                elif at != time:
+                    out.append((key, value, other, diff * by))
+        for (key, value), diff in right.items():
+            for other, at, by in ours_of[key]:
+                if not leq(at, time):
+                    later.setdefault(join(at, time), set()).add(key)
+                elif at != time:
+                    out.append((key, other, value, diff * by))
+            if left:
+                out += [(key, one, value, diff * by) for (same, one), by in left.items() if same == key]
+        for (key, value), diff in left.items():
+            lefts.add_one(key, value, time, diff)
+        for (key, value), diff in right.items():
+            rights.add_one(key, value, time, diff)
+        if later:
+            self.later(ctx, later)
+        select, value_of = self._select, self.values.value
+        made = [
+            (select(value_of(key), _given(value_of, one), _given(value_of, other)), diff)
+            for key, one, other, diff in out
+        ]
+        ctx.send(formed(added_up(made)))
+        return True
+
+    # Many at once
+
+    def _many(self, ctx: Context, time: Time, left: Sums, right: Sums, pended: I64) -> Iterator[None]:
+        """Do the work of a time, and stop after each part that is enough for an event."""
+        lefts, rights = self._sides
+        earlier = self._met_before(time, pended) if len(pended) else []
+        meetings: list[_Meetings] = []
+        for new, others, turned in ((left, rights, False), (right, lefts, True)):
+            key, value, diff = new
+            if len(key) and len(others):
+                keys, starts = groups(key)
+                history = others.history(keys)
+                before = history.before(time)
+                if not before.all():
+                    self.later_many(ctx, time, keys, history, ~history.until(time))
+                    history = history.only(before)
+                meetings.append(
+                    _Meetings.between(key, (value, diff), starts, history.key, (history.value, history.diff), turned)
+                )
+        if len(left[0]) and len(right[0]):
+            keys, starts = groups(left[0])
+            of = np.minimum(keys.searchsorted(right[0]), len(keys) - 1)
+            both = keys[of] == right[0]
+            meetings.append(_Meetings.between(left[0], left[1:], starts, of[both], (right[1][both], right[2][both])))
+        lefts.add(left[0], left[1], time, left[2])
+        rights.add(right[0], right[1], time, right[2])
+        most = _PAIRS if self._columns else _PAIRS_OF_RECORDS
+        made, room = _Made(), most
+        for columns in self._parts(earlier, most):
+            self._make(made, *columns)
+            room -= len(columns[0])
+            if room <= 0:
+                made.send(ctx, self.values)
+                yield
+                made, room = _Made(), most
+        if sum(map(len, meetings)) > most:
+            made.send(ctx, self.values)
+            for columns in self._parts([each.summed() for each in meetings], most):
+                yield
+                made = _Made()
+                self._make(made, *columns)
+                made.send(ctx, self.values, apart=True)
+        else:
+            for columns in self._parts(meetings, most):
+                self._make(made, *columns)
+            made.send(ctx, self.values)
+
+    @staticmethod
+    def _parts(meetings: Sequence[_Meetings], most: int) -> Iterator[tuple[I64, I64, I64, I64]]:
+        """All pairs, at most `most` at a time."""
+        for each in meetings:
+            for begin in range(0, len(each), most):
+                yield each.part(begin, min(begin + most, len(each)))
+
+    def _met_before(self, time: Time, pended: I64) -> list[_Meetings]:
+        """The pairs of earlier changes whose times have `time` as their least upper bound."""
+        left, right = (trace.history(pended) for trace in self._sides)
+        found = []
+        others = right.earlier(time)
+        for number in left.earlier(time):
+            numbers = [other for other in others if join(left.times[number], right.times[other]) == time]
+            if not numbers:
+                continue
+            mine, theirs = np.flatnonzero(left.at == number), np.flatnonzero(np.isin(right.at, numbers))
+            mine = mine[np.argsort(left.key[mine], kind="stable")]
+            starts = np.searchsorted(left.key[mine], np.arange(len(pended) + 1))
+            found.append(
+                _Meetings.between(
+                    pended[left.key[mine]],
+                    (left.value[mine], left.diff[mine]),
+                    starts,
+                    right.key[theirs],
+                    (right.value[theirs], right.diff[theirs]),
+                )
+            )
+        return found
+
+    def _make(self, made: _Made, key: I64, left: I64, right: I64, diff: I64) -> None:
+        if self._columns and are_integers(key) and _plain(left) and _plain(right):
+            one, other = (None if each[0] == NOTHING else each for each in (left, right))
+            found = self._select(key, one, other)
+            if found is not NotImplemented:
+                made.columns.append(made_rows(found, diff))
+                return
+        select = self._select
+        values = [self.values.values(key), *(self._given_many(each) for each in (left, right))]
+        made.changes += [(select(*each), by) for *each, by in zip(*values, diff.tolist(), strict=True)]
+
+    def _given_many(self, codes: I64) -> list[Any]:
+        if len(codes) and codes.min() == NOTHING:
+            return [_given(self.values.value, code) for code in codes.tolist()]
+        return self.values.values(codes)
+
+
+def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[Meeting]:
+    """The pairs of earlier changes that meet at `time`."""
+    right = [change for change in right if change[1] != time and leq(change[1], time)]
+    return [
+        (key, one, other, diff * by)
+        for one, at, diff in left
+        if at != time and leq(at, time)
+        for other, when, by in right
+        if join(at, when) == time
+    ]
+
+
+def _given(value_of: Callable[[int], Any], code: int) -> Any:
+    return None if code == NOTHING else value_of(code)
+
+
+def _plain(codes: I64) -> bool:
+    return are_integers(codes) or bool((codes == NOTHING).all())
