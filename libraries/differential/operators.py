@@ -91,12 +91,14 @@ def _parted(changes: list[tuple[Any, int]]) -> tuple[list[tuple[Any, int]], list
 
 
 def summed_rows(columns: Sequence[Rows]) -> Sums:
+    """All rows, summed up."""
     key, value = joined([each.key for each in columns]), joined([each.value for each in columns])
     (key, value), diff = summed([key, value], joined([each.diff for each in columns]))
     return key, value, diff
 
 
 def send_few(ctx: Context, values: Values, sums: Few) -> None:
+    """Send changes, each once."""
     value_of = values.value
     ctx.send(
         formed(
@@ -437,9 +439,9 @@ class Arrange(Keyed):
                 trace.add_one(key, value, time, diff)
             send_few(ctx, self.values, few)
         else:
-            key, value, diff = self._input.many(changes, columns, time)
-            trace.add(key, value, time, diff)
-            send_many(ctx, self.values, key, value, diff)
+            keys, values, diffs = self._input.many(changes, columns, time)
+            trace.add(keys, values, time, diffs)
+            send_many(ctx, self.values, keys, values, diffs)
 
     def on_watermark(self, frontier: Frontier) -> None:
         unread = self.arrangement.unread(frontier)
