@@ -33,6 +33,7 @@ from libraries.differential.collection import (
     grow,
     iterate,
 )
+from libraries.differential.explain import explain
 from libraries.differential.inputs import Input, input_of, snapshot
 from libraries.differential.rows import Rows, rows_of
 
@@ -41,6 +42,7 @@ __all__ = [
     "Collection",
     "Input",
     "Rows",
+    "explain",
     "from_changes",
     "from_columns",
     "from_records",

@@ -132,7 +132,7 @@ class Join(Keyed):
 
     def __init__(self, select: Select, columns: bool, readings: Sequence[Reading | None] = (None, None)) -> None:
         super().__init__()
-        self._select = select
+        self.select = select
         self._columns = columns
         self._inputs = (Input(self.values), Input(self.values))
         left, right = map(self.trace, readings)
@@ -203,7 +203,7 @@ class Join(Keyed):
             rights.add_one(key, value, time, diff)
         if later:
             self.later(ctx, later)
-        select, value_of = self._select, self.values.value
+        select, value_of = self.select, self.values.value
         made = [
             (select(value_of(key), _given(value_of, one), _given(value_of, other)), diff)
             for key, one, other, diff in out
@@ -248,8 +248,9 @@ class Join(Keyed):
                 made, room = _Made(), most
         if sum(map(len, meetings)) > most:
             made.send(ctx, self.values)
-            for columns in self._parts([each.summed() for each in meetings], most):
-                yield
+            for number, columns in enumerate(self._parts([each.summed() for each in meetings], most)):
+                if number or earlier:
+                    yield
                 made = _Made()
                 self._make(made, *columns)
                 made.send(ctx, self.values, apart=True)
@@ -291,11 +292,11 @@ class Join(Keyed):
     def _make(self, made: _Made, key: I64, left: I64, right: I64, diff: I64) -> None:
         if self._columns and are_integers(key) and _plain(left) and _plain(right):
             one, other = (None if each[0] == NOTHING else each for each in (left, right))
-            found = self._select(key, one, other)
+            found = self.select(key, one, other)
             if found is not NotImplemented:
                 made.columns.append(made_rows(found, diff))
                 return
-        select = self._select
+        select = self.select
         values = [self.values.values(key), *(self._given_many(each) for each in (left, right))]
         made.changes += [(select(*each), by) for *each, by in zip(*values, diff.tolist(), strict=True)]
 

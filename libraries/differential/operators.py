@@ -247,7 +247,7 @@ class Reduce(Keyed):
 
     def __init__(self, reducer: Reducer, reading: Reading | None = None) -> None:
         super().__init__()
-        self._reducer = reducer
+        self.reducer = reducer
         self._in, self._out = self.trace(reading), Trace()
         self.traces = (self._in, self._out)
         self._input = Input(self.values)
@@ -313,7 +313,7 @@ class Reduce(Keyed):
         times.update(at for _, at, _ in gave if not leq(at, time))
         if not times:
             return ()
-        if max(times) > time or not self._reducer.early:
+        if max(times) > time or not self.reducer.early:
             return {join(at, time) for at in times}
         closed = {time}
         for at in times:
@@ -325,7 +325,7 @@ class Reduce(Keyed):
 
     def _output(self, key: int, group: dict[int, int], time: Time) -> dict[int, int]:
         """The output of one key, in codes."""
-        reducer, values = self._reducer, self.values
+        reducer, values = self.reducer, self.values
         entries = [(value, times) for value, times in group.items() if times]
         if not entries:
             return {}
@@ -366,10 +366,10 @@ class Reduce(Keyed):
             not len(pended)
             and self._in.all_until(time)
             and diff.min(initial=1) > 0
-            and (self._reducer.on_codes or are_integers(value))
+            and (self.reducer.on_codes or are_integers(value))
         ):
             # Nothing can be due later, and nothing has gone: what was given before may tell what is to be given now.
-            made = self._reducer.grown(gave, (np.repeat(np.arange(len(keys)), starts[1:] - starts[:-1]), value, diff))
+            made = self.reducer.grown(gave, (np.repeat(np.arange(len(keys)), starts[1:] - starts[:-1]), value, diff))
         if made is None:
             history = self._in.history(keys)
             until = history.until(time)
@@ -392,7 +392,7 @@ class Reduce(Keyed):
 
     def _outputs(self, keys: I64, of: I64, value: I64, times: I64, time: Time) -> Sums:
         """The output of many keys: the number of the key, code, how often."""
-        reducer = self._reducer
+        reducer = self.reducer
         if reducer.positive and len(times) and times.min() < 0:
             wrong = int(np.argmin(times))
             self._refuse(int(keys[of[wrong]]), int(value[wrong]), int(times[wrong]))
