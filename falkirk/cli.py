@@ -360,6 +360,7 @@ def graph(
     tree: Annotated[bool, typer.Option("--tree", help="Draw it in the terminal (the default).")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print it as a Mermaid flowchart.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    schemas: Annotated[bool, typer.Option("--schemas", help="With the columns of streams, and their types.")] = False,
     traceback: Traceback = False,
 ) -> None:
     """Show the dataflow that a program builds, without running it."""
@@ -370,7 +371,7 @@ def graph(
     from runtime.program import parse_program
 
     form = "mermaid" if mermaid else "json" if as_json else "tree"
-    _guarded(lambda: show_graph(parse_program(program, arguments), form), traceback)
+    _guarded(lambda: show_graph(parse_program(program, arguments), form, schemas), traceback)
 
 
 @app.command()

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import networkx as nx
+import polars as pl
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +15,7 @@ from rich.text import Text
 from falkirk.tables import fitted, short_path
 from runtime.program import Program
 from timely.dataflow.draw import mermaid
-from timely.dataflow.graph import Edge, Graph, Node, Scope
+from timely.dataflow.graph import Edge, Graph, Node, Output, Scope
 from timely.dataflow.plan import compile_plan
 from timely.operators.channels import PIPELINE
 
@@ -24,8 +25,12 @@ _WIDTH_OF_FILES = 160
 _COLOURS = ["green", "magenta", "blue", "yellow", "cyan", "red"]
 
 
-def show_graph(program: Program, form: str) -> int:
-    """Print the graph of `program` as "tree", "mermaid" or "json"; 0. Raises GraphError if it could not run."""
+def show_graph(program: Program, form: str, schemas: bool = False) -> int:
+    """Print the graph of `program` as "tree" (with the columns of streams: `schemas`), "mermaid" or "json"; 0.
+
+    Raises:
+        GraphError: if it could not run.
+    """
     graph = program.build().graph
     if form == "mermaid":
         print(mermaid(graph))
@@ -37,7 +42,7 @@ def show_graph(program: Program, form: str) -> int:
         )
         unicode = (console.encoding or "").lower().startswith("utf")
         with console.capture() as drawn:
-            for part in picture(graph, unicode, console.width):
+            for part in picture(graph, unicode, console.width, schemas):
                 console.print(part, soft_wrap=isinstance(part, Text))
         print(drawn.get(), end="")
     # Only now: whoever has to find a mistake in the graph can look at it.
@@ -65,6 +70,7 @@ def describe(graph: Graph) -> dict[str, Any]:
                 "stateful": node.stateful,
                 "file": node.site.file,
                 "line": node.site.line,
+                "columns": [_types(graph.schemas.get(Output(node.index, port))) for port in range(node.outputs)],
             }
             for node in graph.nodes
         ],
@@ -81,14 +87,19 @@ def describe(graph: Graph) -> dict[str, Any]:
     }
 
 
-def picture(graph: Graph, unicode: bool = True, width: int = 160) -> list[Table | Text]:
-    """The graph as a table, an operator a row: upstream first, what is inside a scope indented below its name."""
+def picture(graph: Graph, unicode: bool = True, width: int = 160, schemas: bool = False) -> list[Table | Text]:
+    """The graph as a table, an operator a row: upstream first, what is inside a scope indented below its name.
+
+    `schemas`: with the columns of streams where they are known, and without the line of the program.
+    """
     colours = {region.name: _COLOURS[i % len(_COLOURS)] for i, region in enumerate(graph.regions)}
     rows: list[list[Text]] = []
     order = {index: place for place, index in enumerate(upstream_first(graph))}
     incoming = graph.incoming()
     for guide, entry in _rows(graph, graph.root, order, "", unicode):
         site = Text(f"{short_path(entry.site.file)}:{entry.site.line}", style="dim")
+        if schemas:
+            site = Text() if isinstance(entry, Scope) else _columns(graph, entry)
         label: list[Text]
         if isinstance(entry, Scope):
             label = [Text(entry.name, style="bold"), Text("scope", style="dim"), Text(), Text()]
@@ -109,7 +120,7 @@ def picture(graph: Graph, unicode: bool = True, width: int = 160) -> list[Table 
         f": {_count(len(graph.nodes), 'operator')}, {_count(exchanges, 'exchange')}",
         f", {_count(len(graph.scopes) - 1, 'scope')}" if len(graph.scopes) > 1 else "",
     )
-    headers = ("operator", "kind", "reads from", "region", "made at")
+    headers = ("operator", "kind", "reads from", "region", "columns" if schemas else "made at")
     parts: list[Table | Text] = [head, Text(), *fitted(headers, rows, width, whole=("operator",))]
     for region in graph.regions:
         policy = "without a policy" if region.policy is None else f"policy {region.policy}"
@@ -130,6 +141,17 @@ def picture(graph: Graph, unicode: bool = True, width: int = 160) -> list[Table 
     if legend:
         parts.append(Text("\n" + "   ".join(legend), style="dim"))
     return parts
+
+
+def _types(schema: pl.Schema | None) -> dict[str, str] | None:
+    return None if schema is None else {name: str(kind) for name, kind in schema.items() if not name.endswith("()")}
+
+
+def _columns(graph: Graph, node: Node) -> Text:
+    """The columns of the streams that leave a node, as far as they are known."""
+    known = [_types(graph.schemas.get(Output(node.index, port))) for port in range(node.outputs)]
+    shown = [", ".join(f"{name}: {kind}" for name, kind in types.items()) for types in known if types is not None]
+    return Text("; ".join(dict.fromkeys(shown)), style="dim")
 
 
 def upstream_first(graph: Graph) -> list[int]:

@@ -10,13 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import polars as pl
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from falkirk import Dataflow, Iterable
+from falkirk import Batches, Dataflow, Iterable, agg
 from falkirk.cli_arguments import parse_arguments, parse_size
 from falkirk.demo import run_demo
 from falkirk.doctor import Finding, Verdict, examine, java, space
@@ -174,9 +175,9 @@ def looped() -> Dataflow:
     return flow
 
 
-def drawn(flow: Dataflow, unicode: bool = True) -> str:
+def drawn(flow: Dataflow, unicode: bool = True, schemas: bool = False) -> str:
     console = Console(file=io.StringIO(), width=160, highlight=False, markup=False, emoji=False)
-    for part in picture(flow.graph, unicode):
+    for part in picture(flow.graph, unicode, schemas=schemas):
         console.print(part)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -193,6 +194,19 @@ def test_picture_shows_names_as_they_are_with_kinds_regions_exchanges_and_sites(
     assert "more [red][0]" in row["halve"]
     assert any("↺ halve" in line for line in lines)
     assert "region front: policy eager" in "\n".join(lines)
+
+
+def test_picture_shows_the_columns_of_streams_where_they_are_known() -> None:
+    flow = Dataflow("shops")
+    sales = flow.columns("sales", Batches([pl.DataFrame({"shop": ["north"], "price": [3]})]))
+    sales.agg(mean=agg.mean("price")).map_batches(lambda totals: totals).capture("out")
+    lines = drawn(flow, schemas=True).splitlines()
+    ends = [re.split(r"  +", line.strip())[-1] for line in lines if "─" in line and "exchange" not in line]
+    assert ends[0] == "shop: String, price: Int64"
+    (drop,) = [line for line in lines if "─ drop" in line]
+    assert drop.rstrip().endswith("mean: Float64")
+    (mapped,) = [line for line in lines if "map_batches" in line and "out" not in line]
+    assert "Float64" not in mapped
 
 
 def test_picture_indents_what_is_inside_a_scope() -> None:

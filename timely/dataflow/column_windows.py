@@ -6,12 +6,13 @@ import datetime as dt
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from timely.dataflow import schemas
 from timely.dataflow.windows import add_judge, check_at_root, check_lateness
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate
 from timely.operators.channels import Exchange
-from timely.operators.column_windows import START, ColumnLateness, ColumnTimes, ColumnWindows
+from timely.operators.column_windows import START, ColumnLateness, ColumnTimes, ColumnWindows, check_type
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
@@ -45,6 +46,11 @@ class WindowedColumns:
         instants = isinstance(shape.length, dt.timedelta)
         length, every = _whole(shape.length), _whole(shape.every if isinstance(shape, Sliding) else shape.length)
         allowed = _whole(check_lateness(lateness, instants))
+        schemas.check_columns("window", [time], columns.schema)
+        if columns.schema is not None:
+            _check_time(time, columns.schema[time], instants)
+        self._time = time
+        self._instants = instants
         self._columns = columns
         self._length = length
         self._keys: tuple[str, ...] = ()
@@ -58,12 +64,13 @@ class WindowedColumns:
 
     def late(self) -> Columns:
         """The rows that came too late for one of their windows or more, each once, at its own epoch."""
-        return self._columns._of(self._judge, LATE)
+        return self._columns._of(self._judge, LATE, self._columns.schema)
 
     def group_by(self, *keys: str) -> WindowedColumns:
         """The same windows, with a result for each key."""
         if not keys or not all(isinstance(key, str) for key in keys):
             raise GraphError(f"{user_site()}: group_by in windows takes names of columns, not {keys!r}")
+        schemas.check_columns("group_by in windows", keys, self._columns.schema)
         grouped = copy(self)
         grouped._keys = keys
         return grouped
@@ -77,6 +84,7 @@ class WindowedColumns:
                 )
         columns, keys = self._columns, (START, *self._keys)
         check_aggregate((*self._keys, "start", "end"), aggregates)
+        schema = schemas.windowed(self._keys, aggregates, self._time, self._instants, columns.schema)
         node = columns.graph.add_node(
             "window",
             columns.scope,
@@ -89,7 +97,15 @@ class WindowedColumns:
         combine = PreAggregate(keys, aggregates).apply
         columns._of(self._judge, ON_TIME)._connect(node, 0, Exchange(columns=keys, combine=combine))
         columns._of(self._judge, WATERMARKS)._connect(node, 1)
-        return columns._of(node)
+        return columns._of(node, schema=schema)
+
+
+def _check_time(time: str, kind: Any, instants: bool) -> None:
+    """Refuse a column of event times whose type is not that of the lengths."""
+    try:
+        check_type(time, kind, instants)
+    except TypeError as error:
+        raise GraphError(f"{user_site()}: window: {error}") from error
 
 
 def _whole(length: Length) -> int:

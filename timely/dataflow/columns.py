@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from timely.data.batch import Batch, as_polars, divide, is_columns
+from timely.dataflow import schemas
 from timely.dataflow.column_windows import WindowedColumns
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.stream import Stream, records_of, view
@@ -45,8 +46,9 @@ class Columns(Wire):
         [[('n', 6), ('s', 8), ('n', 10)], [('s', 12)]]
         """
         chosen = _kept(exprs)
-        fills = not any(map(_keeps_length, [*_flat(chosen), *named.values()]))
-        return self._plan("select", name, lambda frame: frame.select(*chosen, **named), fills)
+        given = [*_flat(chosen), *named.values()]
+        fills = not any(map(_keeps_length, given))
+        return self._plan("select", name, lambda frame: frame.select(*chosen, **named), given, fills)
 
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `with_columns` on every batch.
@@ -60,7 +62,8 @@ class Columns(Wire):
         [[('n', 3, 6), ('s', 4, 8), ('n', 5, 10)], [('s', 6, 12)]]
         """
         chosen = _kept(exprs)
-        return self._plan("with_columns", name, lambda frame: frame.with_columns(*chosen, **named))
+        given = [*_flat(chosen), *named.values()]
+        return self._plan("with_columns", name, lambda frame: frame.with_columns(*chosen, **named), given)
 
     def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Columns:
         """Polars' `filter` on every batch.
@@ -74,16 +77,15 @@ class Columns(Wire):
         [[('n', 5)], [('s', 6)]]
         """
         chosen = _kept(predicates)
-        return self._plan("filter", name, lambda frame: frame.filter(*chosen, **constraints))
+        given = _flat(chosen)
+        return self._plan("filter", name, lambda frame: frame.filter(*chosen, **constraints), given)
 
-    def _plan(self, kind: str, name: str | None, plan: Callable[[Any], Any], fills: bool = False) -> Columns:
-        """A stage that is a verb of Polars, which takes frames, lazy or not."""
-        try:
-            plan(pl.LazyFrame())
-        except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
-            why = str(error).partition("\n")[0]
-            raise GraphError(f"{user_site()}: {kind} takes Polars expressions or names of columns: {why}") from error
-        return self._stage(kind, name, lambda batch: plan(as_polars(batch)), plan=plan, fills=fills)
+    def _plan(
+        self, kind: str, name: str | None, plan: Callable[[Any], Any], given: Iterable[Any] = (), fills: bool = False
+    ) -> Columns:
+        """A stage that is a verb of Polars, which takes frames, lazy or not, and was `given` expressions."""
+        schema = schemas.after(kind, plan, self.schema, given)
+        return self._stage(kind, name, lambda batch: plan(as_polars(batch)), schema=schema, plan=plan, fills=fills)
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
         """Call `function(batch)` for every batch that passes; for looking, not for output.
@@ -103,7 +105,7 @@ class Columns(Wire):
             function(batch)
             return batch
 
-        return self._stage("inspect", name, look)
+        return self._stage("inspect", name, look, schema=self.schema)
 
     def branch(self, predicate: pl.Expr, name: str | None = None) -> tuple[Columns, Columns]:
         """Two streams: the rows for which `predicate` is true, and the others (false or null).
@@ -122,6 +124,11 @@ class Columns(Wire):
             raise GraphError(f"{user_site()}: branch of columns takes a Polars expression, not {predicate!r}")
 
         chosen = predicate.fill_null(False).alias("mask")
+        mask = schemas.after("branch", lambda frame: frame.select(chosen), self.schema, [predicate])
+        if mask is not None and mask["mask"] != pl.Boolean:
+            raise GraphError(
+                f"{user_site()}: branch takes an expression that is true or false for each row, and this is {mask['mask']}"
+            )
 
         def split(batch: Batch) -> tuple[Batch, Batch]:
             batch = columns_of(batch)
@@ -133,7 +140,7 @@ class Columns(Wire):
             return divide(batch, mask)
 
         node = self._attach("branch", name, factory=lambda: Branch(split, by_record=False), outputs=2)
-        return self._of(node, 0), self._of(node, 1)
+        return self._of(node, 0, self.schema), self._of(node, 1, self.schema)
 
     def exchange(self, *by: str, name: str | None = None) -> Columns:
         """Bring the rows with equal values in the columns `by` to the same worker.
@@ -148,7 +155,9 @@ class Columns(Wire):
         """
         if not by or not all(isinstance(column, str) for column in by):
             raise GraphError(f"{user_site()}: exchange of columns takes names of columns, not {by!r}")
-        return self._stage("exchange", name, columns_of, channel=Exchange(columns=by, prepare=columns_of))
+        schemas.check_columns("exchange", by, self.schema)
+        channel = Exchange(columns=by, prepare=columns_of)
+        return self._stage("exchange", name, columns_of, channel=channel, schema=self.schema)
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
         """Group by columns, or by expressions of a column each; say what of with `agg`.
@@ -166,6 +175,8 @@ class Columns(Wire):
         for key in (*keys, *(_named(expr, name, "group_by") for name, expr in named.items())):
             if not isinstance(key, str | pl.Expr):
                 raise GraphError(f"{user_site()}: group_by takes names of columns and Polars expressions, not {key!r}")
+            if isinstance(key, str):
+                schemas.check_columns("group_by", [key], self.schema)
             names.append(key if isinstance(key, str) else _output_of(key, "group_by"))
             made += [key] if isinstance(key, pl.Expr) else []
         if not names:
@@ -205,6 +216,7 @@ class Columns(Wire):
         """
         if not columns or not all(isinstance(column, str) for column in columns):
             raise GraphError(f"{user_site()}: distinct of columns takes names of columns, not {columns!r}")
+        schemas.check_columns("distinct", columns, self.schema)
         check_over(over, "distinct")
         once = Aggregate("max", _ALL)  # never changes, so a running total tells of new keys alone
         found = GroupBy(self._marked(), columns)._aggregate("distinct", {_ALL: once}, over, name)
@@ -247,6 +259,8 @@ class Columns(Wire):
         keys = (on,) if isinstance(on, str) else tuple(on)
         if not keys or not all(isinstance(key, str) for key in keys):
             raise GraphError(f"{user_site()}: join(on=...) takes names of columns, not {on!r}")
+        there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
+        schema = schemas.joined(how, keys, self.schema, there)
         channel = Exchange(columns=keys, prepare=columns_of)
         node = self.graph.add_node(
             "join",
@@ -259,7 +273,7 @@ class Columns(Wire):
         )
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
-        return self._of(node)
+        return self._of(node, schema=schema)
 
     def window(
         self, shape: Tumbling | Sliding, time: str, lateness: Length | None = None, name: str | None = None
@@ -304,6 +318,8 @@ class Columns(Wire):
         >>> [(epoch, sorted(batch)) for (epoch,), batch in falkirk.run(flow).captured("out")]
         [(0, [('n', 2), ('s', 1)]), (1, [('s', 2)])]
         """
+
+        schemas.check_columns("key_by", [column], self.schema)
 
         def pairs(batch: Batch) -> Batch:
             rows = records_of(batch)
@@ -368,7 +384,8 @@ class GroupBy:
                     f'another name: (...).alias("{column}_key")'
                 )
             made = self.made
-            columns = columns._plan("with_columns", None, lambda frame: frame.with_columns(made))
+            columns = columns._plan("group_by", None, lambda frame: frame.with_columns(made), made)
+        schema = schemas.aggregated("agg", keys, named, columns.schema)
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
         combine = PreAggregate(keys, plain).apply if len(plain) == len(named) else None
         node = columns._attach(
@@ -379,7 +396,7 @@ class GroupBy:
             notifies=True,
             stateful=True,
         )
-        return columns._of(node)
+        return columns._of(node, schema=schema)
 
 
 def _read_by(aggregates: Iterable[Aggregate | pl.Expr]) -> set[str]:

@@ -13,7 +13,7 @@ from timely.dataflow.graph import Graph, Output, Region, Scope
 from timely.dataflow.stream import Stream, view
 from timely.dataflow.wire import add_feedback, check_reason
 from timely.errors import GraphError, user_site
-from timely.io.interface import Source
+from timely.io.interface import Source, TypedSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,11 @@ class Dataflow:
         >>> falkirk.run(flow).captured("high")
         [((0,), [{'price': 4}])]
         """
-        return view(self.source(name, source), Columns)
+        stream = view(self.source(name, source), Columns)
+        schema = source.columns_schema() if isinstance(source, TypedSource) else None
+        if schema is not None:
+            self.graph.schemas[stream.outputs[0]] = schema
+        return stream
 
     def input(self, name: str, scope: Scope | None = None) -> Stream:
         """A stream fed by hand, through `Session.input(name)`; inside `scope` its times have that scope's coordinates.

@@ -128,6 +128,8 @@ class Graph:
     edges: list[Edge] = field(default_factory=list)
     scopes: list[Scope] = field(default_factory=list)
     regions: list[Region] = field(default_factory=list)
+    schemas: dict[Output, Any] = field(default_factory=dict)
+    """Of streams of columns whose schema is known: see `timely.dataflow.schemas`."""
     _names: dict[str, Node] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
     _region_stack: list[Region] = field(default_factory=list)

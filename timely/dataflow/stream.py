@@ -213,7 +213,8 @@ class Stream(Wire):
             assert isinstance(batch, list)
             return pl.DataFrame(batch, schema=types, orient=None if isinstance(batch[0], dict) else "row")
 
-        return view(self._stage("to_columns", name, frame), Columns)
+        known = None if types is None else pl.Schema(types)
+        return view(self._stage("to_columns", name, frame, schema=known), Columns)
 
 
 def _whole(record: Any) -> Any:

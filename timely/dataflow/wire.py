@@ -134,9 +134,21 @@ class Wire:
         for output in self.outputs:
             self.graph.add_edge(output, Input(node.index, port), channel)
 
-    def _of(self, node: Node, port: int = 0) -> Self:
-        """The stream of the same kind that leaves `port` of `node`."""
-        return replace(self, scope=node.scope, outputs=(Output(node.index, port),), first=None)
+    def _of(self, node: Node, port: int = 0, schema: Any = None) -> Self:
+        """The stream of the same kind that leaves `port` of `node`. `schema`: of columns, if known."""
+        output = Output(node.index, port)
+        if schema is not None:
+            self.graph.schemas[output] = schema
+        return replace(self, scope=node.scope, outputs=(output,), first=None)
+
+    @property
+    def schema(self) -> pl.Schema | None:
+        """The columns and their Polars types, if this is a stream of columns of which they are known; None otherwise.
+
+        They are known where a source or `to_columns` says them, and behind verbs that do not call functions of the user's.
+        """
+        found = [self.graph.schemas.get(output) for output in self.outputs]
+        return found[0] if all(each == found[0] for each in found) else None
 
     def _stage(
         self,
@@ -145,13 +157,14 @@ class Wire:
         apply: Callable[[Batch], Batch],
         each: Callable[[Any], Any] | None = None,
         channel: Channel = PIPELINE,
+        schema: Any = None,
         **traits: Any,
     ) -> Self:
-        """Add a stateless step; `traits` are those of its `Stage`."""
+        """Add a stateless step; `schema` of what it makes, if known; `traits` are those of its `Stage`."""
         site = user_site()
         chosen = name if name is not None else self.graph.fresh_name(kind)
         stage = Stage(chosen, kind, site, apply, each, **traits)
-        return self._of(self._attach(kind, chosen, channel, stages=(stage,)))
+        return self._of(self._attach(kind, chosen, channel, stages=(stage,)), schema=schema)
 
     def _same_scope(self, other: Wire, verb: str) -> None:
         if not isinstance(other, Wire):
@@ -254,7 +267,7 @@ class Wire:
         >>> falkirk.run(flow).captured("out")
         [((0,), [10])]
         """
-        return self._stage("broadcast", name, _unchanged, channel=Broadcast())
+        return self._stage("broadcast", name, _unchanged, channel=Broadcast(), schema=self.schema)
 
     def unary(
         self,
@@ -435,7 +448,8 @@ class Wire:
         if at is not None:
             check_callable(at, "enter(at=)")
         shift = Summary.ingress(self.scope.depth)
-        return self._of(self._attach("enter", name, scope=scope, shift=shift, factory=lambda: Enter(at)))
+        node = self._attach("enter", name, scope=scope, shift=shift, factory=lambda: Enter(at))
+        return self._of(node, schema=self.schema)
 
     def leave(self, name: str | None = None) -> Self:
         """This stream outside the scope it is in: one coordinate less.
@@ -450,7 +464,7 @@ class Wire:
         if parent is None:
             raise GraphError(f"{user_site()}: this stream is in the root scope, which cannot be left")
         node = self._attach("leave", name, shift=Summary.egress(self.scope.depth), factory=Leave)
-        return replace(self, scope=parent, outputs=(Output(node.index),), first=None)
+        return replace(self._of(node, schema=self.schema), scope=parent)
 
     def connect_loop(self, loop: Loop) -> None:
         """Send this stream round `loop`: it comes out of the loop's stream one iteration later.

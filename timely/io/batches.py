@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+import polars as pl
+import pyarrow as pa
+
 from timely.data.batch import Batch
 from timely.errors import SourceError, at_line
+from timely.io.column_types import polars_schema
 from timely.io.counting import EpochEvery, count_of
 from timely.io.interface import Chunk, End, Partition, Position
 
@@ -35,6 +39,22 @@ class Batches:
             )
         self._batches = batches
         self._every = EpochEvery(per_epoch, "per_epoch")
+
+    def columns_schema(self) -> pl.Schema | None:
+        """That of all batches, if they are in a list and have the same."""
+        if not isinstance(self._batches, list | tuple) or not self._batches:
+            return None
+        first = self._batches[0]
+        if isinstance(first, pl.DataFrame):
+            names, types = first.columns, first.dtypes
+            for each in self._batches:
+                if not isinstance(each, pl.DataFrame) or each.columns != names or each.dtypes != types:
+                    return None
+            return first.schema
+        if isinstance(first, pa.Table):
+            alike = all(isinstance(each, pa.Table) and each.schema.equals(first.schema) for each in self._batches)
+            return polars_schema(first.schema) if alike else None
+        return None
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """One partition: this worker's share of every epoch."""

@@ -35,6 +35,15 @@ def polars_types(schema: Schema, what: str = "schema") -> dict[str, Any]:
     return {name: _polars(name, kind, what) for name, kind in _items(schema, what)}
 
 
+def polars_schema(schema: pa.Schema) -> pl.Schema | None:
+    """The types that columns of such a table have for Polars; None where it has none."""
+    try:
+        frame = pl.from_arrow(schema.empty_table())
+    except (TypeError, ValueError, pa.ArrowException, pl.exceptions.PolarsError):
+        return None
+    return frame.schema if isinstance(frame, pl.DataFrame) else None
+
+
 def _items(schema: Any, what: str) -> list[tuple[str, Any]]:
     if isinstance(schema, pa.Schema):
         return list(zip(schema.names, schema.types, strict=True))

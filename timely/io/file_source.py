@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import polars as pl
+import pyarrow as pa
+
 from timely.errors import SourceError, at_line
 from timely.io.arguments import paths
-from timely.io.column_types import Schema, arrow_types
+from timely.io.column_types import Schema, arrow_types, polars_schema
 from timely.io.epochs import EpochRule, EpochSpec, check_spec, epoch_column
 from timely.io.file_partition import BlockReader, FilePartition
 from timely.io.files import Paths, find_files
@@ -55,6 +58,12 @@ class FileSource(ABC):
         if self.columns is None or extra is None or extra in self.columns:
             return self.columns
         return [*self.columns, extra]
+
+    def columns_schema(self) -> pl.Schema | None:
+        """The columns asked for, if each has a type given."""
+        if self.as_records or self.columns is None or any(name not in self.types for name in self.columns):
+            return None
+        return polars_schema(pa.schema([(name, self.types[name]) for name in self.columns]))
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """The files of this worker. Looks at names and at the first file only; the others are opened when

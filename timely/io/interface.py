@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import polars as pl
 
 from timely.data.batch import Batch
 
@@ -116,6 +118,14 @@ class Source(Protocol):
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """The partitions that this worker reads. Over all workers, each partition appears exactly once."""
+
+
+@runtime_checkable
+class TypedSource(Protocol):
+    """A source that may know its columns before it reads them: then mistakes in verbs show where they are called."""
+
+    def columns_schema(self) -> pl.Schema | None:
+        """The columns and types of all that it reads, as Polars sees them; None if they are not known."""
 
 
 class Files(Protocol):

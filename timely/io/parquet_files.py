@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from timely.data.batch import Batch
 from timely.errors import SourceError, at_line
-from timely.io.column_types import Schema
+from timely.io.column_types import Schema, polars_schema
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import BlockStart, FilePartition
 from timely.io.file_source import FileSource, missing_columns
-from timely.io.files import Paths, cannot_read
+from timely.io.files import Paths, cannot_read, find_files
 
 
 class Parquet(FileSource):
@@ -65,6 +66,25 @@ class Parquet(FileSource):
         self.use_threads = use_threads
         self.memory_map = memory_map
         self._settled: tuple[Path, pa.Schema] | None = None
+
+    def columns_schema(self) -> pl.Schema | None:
+        """That of the first file; None if it cannot be read now."""
+        if self.as_records:
+            return None
+        try:
+            (first, *_) = find_files(self.path, self.suffixes)
+            file = self._parquet(first)
+        except SourceError:
+            return None
+        try:
+            schema = self._schema_of(first, file)
+        except SourceError:
+            return None
+        finally:
+            file.close()
+        return polars_schema(
+            schema if self.columns is None else pa.schema([schema.field(name) for name in self.columns])
+        )
 
     def _of_file(self, file: Path, index: int, worker: int, workers: int) -> list[FilePartition]:
         if self.split == "files" or workers == 1:

@@ -47,10 +47,7 @@ def event_times(frame: pl.DataFrame, column: str, instants: bool) -> pl.Series:
         raise KeyError(f"no column {column!r} with event times; this batch has {', '.join(map(repr, frame.columns))}")
     found = frame[column]
     kind = found.dtype
-    if not (isinstance(kind, pl.Datetime | pl.Date) if instants else kind.is_integer()):
-        lengths = "are timedeltas" if instants else "are numbers"
-        wanted = "a column of datetimes or dates" if instants else "a column of integers; for datetimes say timedeltas"
-        raise TypeError(f"the lengths of the windows {lengths}, so time= is {wanted}, and {column!r} is of type {kind}")
+    check_type(column, kind, instants)
     if found.null_count():
         raise ValueError(f"null is no event time: filter rows without {column!r} out before window()")
     times = found.to_physical().cast(pl.Int64)
@@ -60,6 +57,14 @@ def event_times(frame: pl.DataFrame, column: str, instants: bool) -> pl.Series:
     if not times.is_between(-reach, reach).all():
         raise ValueError(f"an event time in {column!r} is too far from 0")
     return times // 1000 if unit == "ns" else times * factor
+
+
+def check_type(column: str, kind: pl.DataType, instants: bool) -> None:
+    """Raise TypeError if event times are of a type that does not go with the lengths of windows."""
+    if not (isinstance(kind, pl.Datetime | pl.Date) if instants else kind.is_integer()):
+        lengths = "are timedeltas" if instants else "are numbers"
+        wanted = "a column of datetimes or dates" if instants else "a column of integers; for datetimes say timedeltas"
+        raise TypeError(f"the lengths of the windows {lengths}, so time= is {wanted}, and {column!r} is of type {kind}")
 
 
 class ColumnTimes(EventTimes):

@@ -1,0 +1,153 @@
+"""Schemas inferred through the graph are those of the batches that come, and mistakes are errors where a verb is called."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.memory import Cluster
+from timely.data.batch import as_polars
+from timely.dataflow.columns import Columns
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError
+from timely.io import Batches, Csv, Iterable, Parquet
+from timely.operators import agg
+from timely.operators.window_shapes import Sliding, Tumbling
+
+FRAME = pl.DataFrame(
+    {
+        "k": ["a", "b", None, "a"],
+        "i": pl.Series([1, 2, 3, None], dtype=pl.Int32),
+        "n": [1, 2, 3, 4],
+        "f": pl.Series([0.5, None, 2.5, 1.5], dtype=pl.Float32),
+        "x": [1.0, 2.0, float("nan"), 4.0],
+        "b": [True, False, None, True],
+        "d": [Decimal("1.25"), Decimal("2.50"), None, Decimal("3.75")],
+        "at": [dt.datetime(2026, 1, day) for day in (1, 2, 3, 4)],
+        "day": [dt.date(2026, 1, day) for day in (1, 2, 3, 4)],
+        "u": pl.Series([1, 2, 3, 4], dtype=pl.UInt64),
+        "c": pl.Series(["x", "y", "x", "y"], dtype=pl.Categorical),
+    }
+)
+KEYS = ["k", "i", "n", "b", "day", "at", "u", "c", "f"]
+NUMBERS = ["i", "n", "f", "x", "d", "u"]
+
+
+@st.composite
+def aggregates(draw: Any) -> dict[str, agg.Aggregate]:
+    made = [agg.count(), *(of(name) for name in NUMBERS for of in (agg.sum, agg.mean))]
+    made += [of(name) for name in (*NUMBERS, "k", "b", "day", "at", "c") for of in (agg.min, agg.max)]
+    chosen = draw(st.lists(st.sampled_from(made), min_size=1, max_size=4))
+    return {f"a{number}": each for number, each in enumerate(chosen)}
+
+
+STATELESS: list[Callable[[Columns], Columns]] = [
+    lambda s: s.select(pl.all(), half=pl.col("n") / 2),
+    lambda s: s.with_columns(n=pl.col("n") + 1, word=pl.col("k").str.to_uppercase(), f=pl.col("f").cast(pl.Float32)),
+    lambda s: s.filter(pl.col("n") > 1),
+    lambda s: s.inspect(lambda batch: None),
+    lambda s: s.exchange("k"),
+    lambda s: s.broadcast(),
+    lambda s: s.branch(pl.col("b"))[0],
+    lambda s: s.concat(s.filter(pl.col("b"))),
+    lambda s: s.enter(s.graph.add_scope(None, s.scope)).with_columns(z=pl.lit("z")).leave(),
+]
+
+FINAL: list[Callable[[Columns, Any, dict[str, agg.Aggregate], Any], Columns]] = [
+    lambda s, keys, named, over: s.group_by(*keys).agg(**named, over=over),
+    lambda s, keys, named, over: s.agg(**named, over=over),
+    lambda s, keys, named, over: s.distinct(*keys, over=over),
+    lambda s, keys, named, over: s.group_by(*keys).agg(top=pl.col("n").max(), all=pl.col("x").sum(), over="time"),
+    lambda s, keys, named, over: s.window(Tumbling(2), time="n").group_by(*keys).agg(**named),
+    lambda s, keys, named, over: s.window(Sliding(dt.timedelta(days=2), dt.timedelta(days=1)), time="at").agg(**named),
+    lambda s, keys, named, over: s.join(s.select(*keys, other="n", n2="n"), on=keys, over=over),
+    lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="semi", over=over),
+    lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="left", over="time"),
+]
+
+
+@settings(max_examples=settings.default.max_examples // 2)
+@given(st.data())
+def test_inferred_schemas_are_those_of_what_comes(data: st.DataObject) -> None:
+    flow = Dataflow("schemas")
+    stream = flow.columns(
+        "in", Batches([FRAME, FRAME.head(2), FRAME.tail(1).to_arrow()][: data.draw(st.integers(1, 2))])
+    )
+    assert stream.schema == FRAME.schema
+    for verb in data.draw(st.lists(st.sampled_from(STATELESS), max_size=3, unique=True)):
+        stream = verb(stream)
+    keys = data.draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True))
+    final = data.draw(st.sampled_from(FINAL))
+    stream = final(stream, keys, data.draw(aggregates()), data.draw(st.sampled_from(["time", "scope"])))
+    assert stream.schema is not None
+    out = stream.capture()
+    cluster = Cluster(flow, data.draw(st.integers(1, 2)), 0)
+    cluster.run()
+    found = cluster.captured(out)
+    assert found
+    for _, batch in found:
+        assert as_polars(batch).schema == stream.schema
+
+
+def test_schemas_are_known_where_sources_or_users_say_them(tmp_path: Path) -> None:
+    FRAME.write_parquet(tmp_path / "rows.parquet")
+    pl.DataFrame({"n": [1], "k": ["a"]}).write_csv(tmp_path / "rows.csv")
+    flow = Dataflow("known")
+    assert flow.columns("parquet", Parquet(tmp_path / "rows.parquet", columns=["n", "day"])).schema == {
+        "n": pl.Int64,
+        "day": pl.Date,
+    }
+    typed = flow.columns("csv", Csv(tmp_path / "rows.csv", columns=["k", "n"], schema={"n": int, "k": str}))
+    assert typed.schema == {"k": pl.String, "n": pl.Int64}
+    assert flow.source("rows", Iterable([("a", 1)])).to_columns({"k": str, "n": int}).schema == typed.schema
+
+
+def test_schemas_are_not_known_where_they_cannot_be(tmp_path: Path) -> None:
+    pl.DataFrame({"n": [1]}).write_csv(tmp_path / "rows.csv")
+    flow = Dataflow("unknown")
+    known = flow.columns("in", Batches([FRAME]))
+    called: list[Any] = []
+    unknown = [
+        flow.columns("csv", Csv(tmp_path / "rows.csv")),
+        flow.columns("missing", Parquet(tmp_path / "missing.parquet")),
+        flow.columns("unlike", Batches([FRAME, FRAME.select("n")])),
+        flow.columns("records", Batches([[1, 2]])),
+        flow.source("rows", Iterable([{"k": "a"}])).to_columns(),
+        known.map_batches(lambda frame: frame),
+        known.concat(known.select("n")),
+        known.select(pl.col("n").map_batches(lambda n: called.append(n) or n)),
+        known.iterate(lambda rows: rows.filter(pl.col("n") > 99)),
+    ]
+    for stream in unknown:
+        assert stream.schema is None, stream
+        assert stream.select("anything").schema is None
+    assert not called, "functions of the user's are not called to find out"
+
+
+MISTAKES: dict[str, Callable[[Columns], Any]] = {
+    "unable to find column": lambda s: s.filter(pl.col("nix") > 1),
+    "filter predicate must be of type": lambda s: s.filter(pl.col("n") + 1),
+    "arithmetic on": lambda s: s.with_columns(pl.col("k") + 1),
+    "group_by: no column 'nix'; there are 'k'": lambda s: s.group_by("nix").agg(n=agg.count(), over="time"),
+    "cannot be added up": lambda s: s.group_by("k").agg(n=agg.sum("at2"), over="time"),
+    "datatypes of join keys": lambda s: s.join(s.select(k="n"), on="k"),
+    "join: the other stream: no column": lambda s: s.join(s.select("n"), on="k"),
+    "window: no column": lambda s: s.window(Tumbling(2), time="nix"),
+    "time= is a column of datetimes": lambda s: s.window(Tumbling(dt.timedelta(days=1)), time="n"),
+    "in windows: no column": lambda s: s.window(Tumbling(2), time="n").group_by("nix"),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_errors_at_the_line_of_the_call(message: str) -> None:
+    stream = Dataflow("mistakes").columns("in", Batches([FRAME.with_columns(at2=pl.col("k"))]))
+    with pytest.raises(GraphError, match=rf"test_schemas\.py:\d+: .*{message}"):
+        MISTAKES[message](stream)
