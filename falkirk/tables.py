@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -35,14 +36,22 @@ def fitted(
     The cells of the columns in `whole` are not broken between words either.
     """
     used = [at for at in range(len(headers)) if any(row[at] for row in rows) or not rows]
-    least = {header: len if header in whole else _longest_word for header in headers}
-    longest = [max(least[headers[at]](each[at]) for each in (headers, *rows)) for at in used]
-    if sum(longest) + _GAP * (len(used) - 1) > width:
+    least = {header: _length if header in whole else _longest_word for header in headers}
+    widths = [max(least[headers[at]](each[at]) for each in (headers, *rows)) for at in used]
+    spare = width - sum(widths) - _GAP * (len(used) - 1)
+    if spare < 0:
         return _one_below_another(headers, rows)
+    wanted = [
+        max(_length(each[at]) for each in (headers, *rows)) - least for at, least in zip(used, widths, strict=True)
+    ]
+    for place, at in enumerate(sorted(range(len(used)), key=wanted.__getitem__)):
+        granted = min(wanted[at], spare // (len(used) - place))
+        widths[at] += granted
+        spare -= granted
     table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-    for at, narrowest in zip(used, longest, strict=True):
+    for at, chosen in zip(used, widths, strict=True):  # Rich would make columns narrower than their longest words
         justify = "right" if headers[at] in right else "left"
-        table.add_column(Text(headers[at]), justify=justify, min_width=narrowest, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(Text(headers[at]), justify=justify, width=chosen, overflow="fold")  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*(_text(row[at]) for at in used))
     return [table]
@@ -73,5 +82,9 @@ def _text(cell: Cell) -> Text:
     return Text(cell) if isinstance(cell, str) else cell
 
 
+def _length(cell: Cell) -> int:
+    return cell_len(str(cell))
+
+
 def _longest_word(cell: Cell) -> int:
-    return max(map(len, str(cell).split()), default=0)
+    return max(map(cell_len, str(cell).split()), default=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console as Terminal
 from rich.text import Text
@@ -101,10 +101,11 @@ def test_live_view_of_workers_leaves_columns_out_rather_than_clip_them(width: in
     assert "records/s" in text_of(console)
 
 
+@example(41, ["", "", "aaaaaaaaa ", ""], [["xxxxx", "xxxxxxxxxxx", "x", "xxxxxxxxxx", ""]])
 @given(
     st.integers(10, 100),
-    st.lists(st.text("abc .-/", max_size=30), min_size=1, max_size=5),
-    st.lists(st.lists(st.text("xyz .-/é", max_size=40), min_size=5, max_size=5), max_size=4),
+    st.lists(st.text("abc .-/日", max_size=30), min_size=1, max_size=5),
+    st.lists(st.lists(st.text("xyz .-/é日", max_size=40), min_size=5, max_size=5), max_size=4),
 )
 def test_no_character_of_any_table_is_lost(width: int, headers: list[str], rows: list[list[str]]) -> None:
     rows = [row[: len(headers)] for row in rows]
