@@ -141,6 +141,14 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "prefixes",
+        "work in a loop with four epochs in flight that sets of times would do again, by what prefixes do",
+        "ratio",
+        2_000,  # nodes
+        (Variant("falkirk", "prefixes.py", workers=(2, 3)),),
+        higher_is_better=False,
+    ),
+    Bench(
         "nexmark",
         "queries over so many events of an auction house in 119 epochs, by Polars' processor seconds for all of them at once",
         "ratio",
