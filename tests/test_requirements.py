@@ -51,7 +51,9 @@ def test_lock_pins_exact_versions_by_hash_and_holds_no_address(lock: Path) -> No
 
 
 @pytest.mark.parametrize("python", SUPPORTED)
-@pytest.mark.parametrize(("lock", "extras"), [("run", ["demo"]), ("dev", ["demo", "delta", "iceberg", "dev", "docs"])])
+@pytest.mark.parametrize(
+    ("lock", "extras"), [("run", ["demo"]), ("dev", ["demo", "connect", "delta", "iceberg", "dev", "docs"])]
+)
 def test_lock_satisfies_every_declared_dependency(lock: str, extras: list[str], python: str) -> None:
     versions = locked_versions(ROOT / f"requirements/{lock}.txt", python)
     declared = [*PROJECT["dependencies"]]

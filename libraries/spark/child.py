@@ -1,7 +1,7 @@
-"""The process that speaks to Spark for a worker: a fork of the keeper of Java (`libraries.spark.keeper`).
+"""The process that speaks to Spark for a worker: a fork of the keeper of Spark (`libraries.spark.keeper`).
 
-It can die, or hang, while Java lives on: then another one takes its place. It ends when the worker is gone, or the keeper; when
-Java is gone it says so, and waits to be ended.
+It can die, or hang, while Spark lives on: then another one takes its place. It ends when the worker is gone, or the keeper;
+when Spark is gone it says so, and waits to be ended.
 """
 
 from __future__ import annotations
@@ -13,25 +13,34 @@ import threading
 import time
 from contextlib import suppress
 
+from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
+
+from libraries.spark.access import Access
+from libraries.spark.java_access import JavaAccess, lost_java
 from libraries.spark.protocol import (
+    ASKS,
     FROM_KEEPER,
+    OPENS,
     TO_SPARK,
     Cancel,
     Consumed,
     Done,
     Follow,
     FromSpark,
-    JavaEnded,
     JavaUp,
     PrintedText,
     Ready,
+    Release,
     RunFailed,
     RunProgress,
     RunTask,
+    ServerUp,
+    SparkEnded,
+    Waits,
     encode,
 )
 from libraries.spark.queries import Queries
-from libraries.spark.session import attach
+from libraries.spark.session import secrets
 from libraries.spark.tasks import Tasks, hopeless, told
 from runtime.control import receive_bytes, send_bytes
 
@@ -40,8 +49,6 @@ _END_SECONDS = 1.0
 """Seconds in which the keeper says that Java has ended, when a connection to it was lost."""
 
 _PRINTED_SECONDS = 2.0
-_ATTACH_SECONDS = 120.0
-"""Seconds that a Java may take, which has a session for others already, to give one; it takes less than one."""
 
 
 class SparkChild:
@@ -51,10 +58,12 @@ class SparkChild:
         self._control = control
         self._news = news
         self._sending = threading.Lock()
-        self._up: JavaUp | None = None
+        self._up: JavaUp | ServerUp | None = None
         self._heard = threading.Event()
-        """Java is up, or has ended."""
-        self._ended: JavaEnded | None = None
+        """Spark is up, or has ended."""
+        self._ended = False
+        self._ending = threading.Lock()
+        self._access: Access | None = None
         self._printed = ""
         self._printed_came = threading.Event()
         self._tasks: Tasks | None = None
@@ -67,8 +76,8 @@ class SparkChild:
         self._heard.wait()
         if self._up is not None and self._open(self._up):
             assert self._tasks is not None
-            while self._ended is None:
-                with suppress(Exception):  # when Java ends in the midst of an answer
+            while not self._ended:
+                with suppress(Exception):  # when Spark ends in the midst of an answer
                     for number, done, total in self._tasks.progress():
                         self.tell(RunProgress(number, done, total))
                 time.sleep(_POLL_SECONDS)
@@ -79,18 +88,33 @@ class SparkChild:
         with self._sending, suppress(OSError):
             send_bytes(self._control, encode(message))
 
-    def _open(self, up: JavaUp) -> bool:
-        """Open a session, and say whether that went well."""
+    def _open(self, up: JavaUp | ServerUp) -> bool:
+        """Get access to Spark, and say whether that went well."""
         try:
-            spark = attach(up, _ATTACH_SECONDS)
-            self._tasks = Tasks(spark)
-            self._queries = Queries(spark, lambda number, batches: self.tell(RunProgress(number, batches, 0)))
+            self._access = access = self._opened(up)
         except Exception as error:
-            if not self._java_is_gone(error):
-                self.tell(RunFailed(-1, told(error), not hopeless(error), self._all_printed()))
+            if not self._ended:
+                self.tell(RunFailed(-1, self._told(error), not hopeless(error), self._all_printed()))
             return False
-        self.tell(Ready(up.pid, spark.version))
+        self._tasks = Tasks(access)
+        self._queries = Queries(access, lambda number, batches: self.tell(RunProgress(number, batches, 0)))
+        self.tell(Ready(access.jvm, access.version))
         return True
+
+    def _opened(self, up: JavaUp | ServerUp) -> Access:
+        if isinstance(up, ServerUp):
+            from libraries.spark.connect import ConnectAccess
+
+            def opens() -> None:
+                self._news.send(OPENS)
+
+            return ConnectAccess(up, opens, lambda text: self.tell(Waits(self._without_secrets(text))))
+        try:
+            return JavaAccess(up)
+        except Exception as error:
+            if lost_java(error):
+                self._wait_for_the_end()
+            raise
 
     def _listen(self) -> None:
         while (data := receive_bytes(self._control)) is not None:
@@ -110,7 +134,7 @@ class SparkChild:
         while (data := receive_bytes(self._news)) is not None:
             message = FROM_KEEPER.decode(data)
             match message:
-                case JavaUp():
+                case JavaUp() | ServerUp():
                     self._up = message
                     self._heard.set()
                 case PrintedText(text, kept=True):
@@ -118,10 +142,12 @@ class SparkChild:
                     self._printed_came.set()
                 case PrintedText():
                     self.tell(message)
-                case JavaEnded(how):
-                    self._ended = message
-                    self.tell(RunFailed(-1, f"Spark's Java process {how}", again=True, printed=self._printed))
+                case SparkEnded(how):
+                    self._ended = True
+                    self.tell(RunFailed(-1, how, again=True, printed=self._printed))
                     self._heard.set()
+                case Release():
+                    raise AssertionError("a child is not told that: it is for one without a worker")
         os._exit(1)
 
     def _run(self, task: RunTask | Follow) -> None:
@@ -131,31 +157,65 @@ class SparkChild:
             files = self._tasks.run(task) if isinstance(task, RunTask) else self._queries.run(task)
             self.tell(Done(task.number, files))
         except Exception as error:
-            if not self._java_is_gone(error):
-                self.tell(RunFailed(task.number, told(error), again=not hopeless(error)))
+            if not self._is_gone(error):
+                self.tell(RunFailed(task.number, self._told(error), again=not hopeless(error)))
 
-    def _java_is_gone(self, error: Exception) -> bool:
+    def _is_gone(self, error: Exception) -> bool:
         """True if all is lost, whatever runs, as the worker hears."""
-        if isinstance(error, ConnectionError | EOFError) or type(error).__module__.startswith("py4j"):
-            deadline = time.monotonic() + _END_SECONDS
-            while self._ended is None and time.monotonic() < deadline:
-                time.sleep(0.02)
-        return self._ended is not None
+        access = self._access
+        if access is not None and access.gone(error):
+            if access.jvm is not None:
+                self._wait_for_the_end()
+            else:
+                with self._ending:
+                    if not self._ended:
+                        self._ended = True
+                        text = f"the Spark Connect server does not answer any more: {self._told(error)}"
+                        self.tell(RunFailed(-1, text, again=True))
+        return self._ended
+
+    def _wait_for_the_end(self) -> None:
+        """The connection to Java was lost: the keeper says what has become of it."""
+        deadline = time.monotonic() + _END_SECONDS
+        while not self._ended and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _told(self, error: Exception) -> str:
+        text = told(error)
+        if isinstance(self._up, ServerUp) and isinstance(error, PySparkNotImplementedError | PySparkAttributeError):
+            where = self._up.server.url.partition("/;")[0]
+            text += f". This comes of SparkOptions(connect={where!r}): take a Spark of the job's own for it"
+        return self._without_secrets(text)
+
+    def _without_secrets(self, text: str) -> str:
+        up = self._up
+        for secret in secrets(up.server.url) if isinstance(up, ServerUp) else ():
+            text = text.replace(secret, "***")
+        return text
 
     def _all_printed(self) -> str:
         """The last lines that were printed, as the keeper has them."""
         self._printed_came.clear()
         with suppress(OSError):
-            self._news.send(b"?")
+            self._news.send(ASKS)
             self._printed_came.wait(_PRINTED_SECONDS)
         return self._printed
 
 
 def main(control: socket.socket | None, news: socket.socket) -> int:
-    """Serve a worker; without a connection to one, have a Java that is spare open its session, and end."""
+    """Serve a worker; without a connection to one, do what the keeper asks for, and end.
+
+    That is to have a Java that is spare open its session, or to release sessions on a server.
+    """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
     if control is not None:
         SparkChild(control, news).serve()
-    elif (data := receive_bytes(news)) is not None and isinstance(up := FROM_KEEPER.decode(data), JavaUp):
-        attach(up, _ATTACH_SECONDS).range(1).count()
+    elif (data := receive_bytes(news)) is not None:
+        message = FROM_KEEPER.decode(data)
+        if isinstance(message, JavaUp):
+            JavaAccess(message).warm()
+        elif isinstance(message, Release):
+            from libraries.spark.connect import release
+
+            release(message)
     return 0

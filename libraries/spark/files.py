@@ -162,7 +162,7 @@ def link_input(file: BinaryIO, folder: Path, stem: str, durable: bool) -> str:
 
 def merge_inputs(folder: Path, stem: str, paths: Sequence[str], schema: pa.Schema, durable: bool) -> str:
     """Write the rows of files into a file of `schema`, unless it is there; its path. Not all are in memory at once."""
-    return _write(folder, stem, _gathered(paths, schema), durable)
+    return _write(folder, stem, gathered(paths, schema), durable)
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -
     return str(path)
 
 
-def _gathered(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
+def gathered(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
     """The content of the files, in pieces that are worth a row group each. What Spark wrote says more in its schema."""
     batches: list[pa.RecordBatch] = []
     size = 0

@@ -38,6 +38,7 @@ from libraries.spark.protocol import (
     RunProgress,
     RunTask,
     ToSpark,
+    Waits,
     encode,
 )
 from libraries.spark.session import SparkOptions, check_master
@@ -101,7 +102,7 @@ class SparkHost:
 
     @property
     def pid(self) -> int | None:
-        """The process id of Spark's Java process; None while there is none."""
+        """The process id of Spark's Java process; None while there is none on this machine."""
         process = self._process
         return process.ready.jvm if process is not None and process.ready is not None and not process.ended else None
 
@@ -155,8 +156,9 @@ class SparkHost:
     def _there(self) -> _SparkProcess:
         with self._lock:
             if self._process is None or self._process.ended:
-                check_master(self._options.master)
-                self._process = _SparkProcess(self._options, self._show)
+                if self._options.connect is None:
+                    check_master(self._options.master)
+                self._process = _SparkProcess(self._options, self._show, lambda text: self._note(text))
                 self.starts += 1
             return self._process
 
@@ -267,7 +269,7 @@ class SparkHost:
         """Spark, once it has started, or has failed to."""
         again = f", attempt {failed + 1}" if failed else ""
         process = self._there()
-        limit = self._options.start_limit
+        limit = self._options.start_limit if self._options.connect is None else None  # a server is waited for by others
         deadline = time.monotonic() + limit if limit is not None else math.inf
         while not process.up.wait(_LOOK_SECONDS):
             report(f"Spark starts{again}", 0, 0)
@@ -286,7 +288,7 @@ def _times(number: int) -> str:
 class _SparkProcess:
     """One process that speaks to Spark, until it ends. Raises SparkError if there can be none."""
 
-    def __init__(self, options: SparkOptions, show: Callable[[str], None]) -> None:
+    def __init__(self, options: SparkOptions, show: Callable[[str], None], note: Callable[[str], None]) -> None:
         self.up = threading.Event()
         """Spark has started, or will never start."""
         self.ready: Ready | None = None
@@ -295,6 +297,7 @@ class _SparkProcess:
         """True if it ended by itself, rather than by `kill`."""
         self._options = options
         self._show = show
+        self._note = note
         self._waiting: dict[int, _Waiting] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
@@ -363,6 +366,8 @@ class _SparkProcess:
                 case Ready():
                     self.ready = message
                     self.up.set()
+                case Waits(text):
+                    self._note(text)
                 case RunProgress(number, done, total):
                     if (waiting := self._waiting.get(number)) is not None:
                         waiting.done, waiting.total = done, total

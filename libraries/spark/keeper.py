@@ -1,10 +1,13 @@
-"""The keeper of Spark's Java: `python -m libraries.spark.keeper`, started by `libraries.spark.host` and by nobody else.
+"""The keeper of Spark: `python -m libraries.spark.keeper`, started by `libraries.spark.host` and by nobody else.
 
-    worker ── child, which the keeper has forked for it ── Java, which the keeper has started
+    worker ── child, which the keeper has forked for it ── Java, which the keeper has started, or a server elsewhere
 
 Java takes long to start, so it outlives those who use it: a worker that is killed, and the child by which it speaks to Java.
 Who connects to the keeper's socket is given a child: a fork of the keeper, that has PySpark imported, and so is there in
 milliseconds. When Java has died, the next one who connects has it started anew. With a *spare* another one is there by then.
+
+On a Spark Connect server a child has sessions. It tells the keeper of each before it opens it, and the keeper knows its id. So
+when a child has ended, in whatever way, the keeper has another one release them: what ran in them ends on the server.
 
 The keeper ends with the job. Nobody who is killed can tell it, so it looks: the owner of the folder with its socket holds
 a lock, and the system lets go of a lock when its process ends. Java ends with the keeper, which holds its standard input open.
@@ -18,134 +21,62 @@ import gc
 import os
 import random
 import select
-import shlex
 import signal
 import socket
-import struct
-import subprocess
 import sys
 import time
+import uuid
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
-from libraries.spark.java import Java, home_for_spark
-from libraries.spark.printed import Printed
+from libraries.spark.kept import Kept, KeptJava, KeptServer
 from libraries.spark.protocol import (
+    ASKS,
     END,
-    FOLDER,
     LEAVE,
+    OPENS,
     SERVE,
     FromKeeper,
-    JavaEnded,
-    JavaUp,
+    JavaOrders,
     Orders,
     PrintedText,
+    ServerOrders,
+    SparkEnded,
     encode,
 )
 from runtime.control import frame
-from runtime.scratch import Scratch
 
 CHILD = "libraries.spark.child"
+_CONNECT = "libraries.spark.connect"
 
 _TICK_SECONDS = 0.05
 _SHOW_SECONDS = 0.5
 _CHUNK = 1 << 16
-_PIPE_BYTES = 1 << 20
-
-
-class _Java:
-    """One Java with Spark in it, started as PySpark does it in `launch_gateway`."""
-
-    def __init__(self, orders: Orders) -> None:
-        self._scratch = Scratch("spark")
-        folder = self._scratch.path
-        self._gateway = folder / "gateway"
-        self.printed = Printed()
-        self._output, self.input = os.pipe()
-        os.set_blocking(self._output, False)
-        with suppress(OSError, AttributeError):
-            fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        self.up: JavaUp | None = None
-        self.used = False
-        """True once a child was told of it."""
-        self.ended = False
-        settings = {name: value.replace(FOLDER, str(folder)) for name, value in orders.settings.items()}
-        home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder)
-        spark = find_spec("pyspark")
-        root = os.environ.get("SPARK_HOME") or os.path.dirname((spark and spark.origin) or "")
-        told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-        self.process = subprocess.Popen(
-            [f"{root}/bin/spark-submit", *told, *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))],
-            stdin=subprocess.PIPE,
-            stdout=self.input,
-            stderr=self.input,
-            env=os.environ
-            | {
-                "JAVA_HOME": str(home),
-                "SPARK_CONNECT_MODE": "0",
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._gateway),
-            },
-        )
-        self._settings = settings
-
-    def look(self) -> None:
-        """Take in what was printed, whether it is up, and whether it has ended."""
-        self._read()
-        if self.up is None and self._gateway.exists():
-            data = self._gateway.read_bytes()
-            port, length = struct.unpack_from(">ii", data)
-            self.up = JavaUp(self.process.pid, port, data[8 : 8 + length].decode(), self._settings)
-            self._gateway.unlink()
-        if not self.ended and self.process.poll() is not None:
-            self._read()
-            self.end()
-
-    def end(self) -> None:
-        """Kill it, unless it has ended, and take its files away."""
-        if self.ended:
-            return
-        self.ended = True
-        self.process.kill()
-        self.process.wait()
-        self.let_go()
-        self._scratch.close()
-
-    def let_go(self) -> None:
-        """Close the ends of its files."""
-        assert self.process.stdin is not None
-        with suppress(OSError):
-            self.process.stdin.close()
-        os.close(self._output)
-        os.close(self.input)
-
-    def how_it_ended(self) -> str:
-        """Its end, in words that follow its name."""
-        code = self.process.returncode
-        return f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
-
-    def _read(self) -> None:
-        with suppress(BlockingIOError):
-            while not self.ended and (data := os.read(self._output, _CHUNK)):
-                self.printed.add(data)
+_RELEASE_SECONDS = 5.0
+"""Seconds that the last sessions on a server may take to be released, when the job is over."""
 
 
 @dataclass(eq=False, slots=True)
 class _Child:
-    """A child of the keeper's, and the connection by which it hears of its Java."""
+    """A child of the keeper's, and the connection by which it hears of its Spark."""
 
     pid: int
     news: socket.socket
-    java: _Java
+    kept: Kept
+    root: str
+    sessions: int = 0
+    """Number of sessions that it has opened on a server."""
     knows: bool = False
-    """True once it was told where its Java is."""
+    """True once it was told where its Spark is."""
     bereft: bool = False
-    """True once it was told that its Java has ended."""
+    """True once it was told that its Spark has ended."""
+    cleans: bool = False
+    """True for one that cleans up after another one."""
     unsent: bytearray = field(default_factory=bytearray)
 
     def tell(self, *messages: FromKeeper) -> None:
@@ -156,9 +87,15 @@ class _Child:
             while self.unsent:
                 del self.unsent[: self.news.send(self.unsent)]
 
+    def heard(self) -> bytes:
+        """The bytes that have come from it since; none at its end. Raises BlockingIOError where nothing has come."""
+        data = self.news.recv(64)
+        self.sessions += data.count(OPENS)
+        return data
+
 
 class Keeper:
-    """Keeps Java, and forks children for those who connect. `lock` is the file by which no other keeper has this address."""
+    """Keeps Spark, and forks children for those who connect. `lock` is the file by which no other keeper has this address."""
 
     def __init__(self, orders: Orders, lock: int) -> None:
         self._orders = orders
@@ -171,11 +108,13 @@ class Keeper:
         self._asking: list[socket.socket] = []
         """Connections whose first byte has not come."""
         self._children: list[_Child] = []
-        self._java = _Java(orders)
-        self._spare: _Java | None = None
+        self._kept = self._begun()
+        self._spare: Kept | None = None
         self._shown = 0.0
         self._wanted = True
         import_module(CHILD)  # while Java starts
+        if isinstance(orders.what, ServerOrders):
+            import_module(_CONNECT)
         gc.collect()
         gc.freeze()
 
@@ -189,18 +128,27 @@ class Keeper:
                     return
             for child in list(self._children):
                 if os.waitpid(child.pid, os.WNOHANG) != (0, 0):
-                    child.news.close()
-                    self._children.remove(child)
+                    self._bury(child)
             self._look()
 
     def close(self) -> None:
         """End all. May be called again."""
         self._listener.close()
-        for child in self._children:
+        for child in [child for child in self._children if not child.cleans]:
             with suppress(OSError):
                 os.kill(child.pid, signal.SIGKILL)
-        for java in self._javas():
-            java.end()
+                os.waitpid(child.pid, 0)
+            self._bury(child)
+        deadline = time.monotonic() + _RELEASE_SECONDS
+        while self._children:  # those who clean up
+            for child in list(self._children):
+                if time.monotonic() > deadline:
+                    os.kill(child.pid, signal.SIGKILL)
+                if os.waitpid(child.pid, os.WNOHANG) != (0, 0):
+                    self._children.remove(child)
+            time.sleep(_TICK_SECONDS / 5)
+        for kept in self._all_kept():
+            kept.end()
         for name in (self._orders.address, f"{self._orders.address}.lock", f"{self._orders.address}.log"):
             Path(name).unlink(missing_ok=True)
         with suppress(OSError):  # its owner was killed
@@ -215,8 +163,23 @@ class Keeper:
             return not os.path.exists(self._orders.owner)
         return True
 
-    def _javas(self) -> list[_Java]:
-        return [self._java] if self._spare is None else [self._java, self._spare]
+    def _begun(self) -> Kept:
+        what = self._orders.what
+        return KeptJava(what) if isinstance(what, JavaOrders) else KeptServer(what)
+
+    def _all_kept(self) -> list[Kept]:
+        return [self._kept] if self._spare is None else [self._kept, self._spare]
+
+    def _bury(self, child: _Child) -> None:
+        """A child has ended: another one cleans up after it."""
+        with suppress(OSError):
+            while child.heard():
+                pass
+        child.news.close()
+        self._children.remove(child)
+        farewell = child.kept.farewell(child.root, child.sessions)
+        if farewell is not None:
+            self._fork(None, farewell)
 
     def _hear(self, each: socket.socket) -> None:
         """Somebody connects, says what it wants, or asks what was printed."""
@@ -229,50 +192,54 @@ class Keeper:
                 if wanted == SERVE:
                     self._fork(each)
                 elif wanted == END:
-                    self._java.end()
+                    self._kept.end()
                 elif wanted == LEAVE:
                     self._wanted = False
                     self.close()  # before the connection, by whose end that is known
         else:
             child = next(child for child in self._children if child.news is each)
             with suppress(OSError):
-                if each.recv(64):
-                    child.java.look()
-                    child.tell(PrintedText(child.java.printed.kept, kept=True))
-                else:
+                data = child.heard()
+                if ASKS in data:
+                    child.kept.look()
+                    child.tell(PrintedText(child.kept.printed.kept, kept=True))
+                elif not data:
                     os.kill(child.pid, signal.SIGKILL)  # it closes this only by its end
 
     def _look(self) -> None:
-        """Tell the children what has become of their Javas, and what was printed."""
-        for java in self._javas():
-            java.look()
+        """Tell the children what has become of their Spark, and what was printed."""
+        for kept in self._all_kept():
+            kept.look()
         show = time.monotonic() > self._shown + _SHOW_SECONDS
         if show:
             self._shown = time.monotonic()
-        printed = self._java.printed.take() if show else ""
+        printed = self._kept.printed.take() if show else ""
         for child in self._children:
-            java = child.java
-            if java.up is not None and not child.knows:
+            kept = child.kept
+            if not child.knows and (greeting := kept.greeting(child.root)) is not None:
                 child.knows = True
-                child.tell(msgspec.structs.replace(java.up, used=java.used))
-                java.used = True
-            if printed and java is self._java and len(child.unsent) < _CHUNK:  # who does not read misses something
+                child.tell(greeting)
+            if printed and kept is self._kept and len(child.unsent) < _CHUNK:  # who does not read misses something
                 child.tell(PrintedText(printed, kept=False))
-            if java.ended and not child.bereft:
+            if kept.ended and not child.bereft:
                 child.bereft = True
-                child.tell(PrintedText(java.printed.kept, kept=True), JavaEnded(java.how_it_ended()))
+                child.tell(PrintedText(kept.printed.kept, kept=True), SparkEnded(kept.how_it_ended()))
             child.tell()
         if self._spare is not None and self._spare.ended:
             self._spare = None  # it is not tried again before it is needed
 
-    def _fork(self, connection: socket.socket | None) -> None:
-        """A child for a connection; without one, a child that has the spare Java open a session, and ends."""
-        for each in self._javas():
+    def _fork(self, connection: socket.socket | None, farewell: FromKeeper | None = None) -> None:
+        """A child for a connection; without one, a child that does something else, and ends.
+
+        It cleans up after another one, or has the spare Java open a session.
+        """
+        for each in self._all_kept():
             each.look()
-        if connection is not None and self._java.ended:
-            self._java = self._spare if self._spare is not None and not self._spare.ended else _Java(self._orders)
+        if connection is not None and self._kept.ended:
+            self._kept = self._spare if self._spare is not None and not self._spare.ended else self._begun()
             self._spare = None
-        java = self._java if connection is not None or self._spare is None else self._spare
+        spares = connection is None and farewell is None and self._spare is not None
+        kept = self._spare if spares and self._spare is not None else self._kept
         mine, theirs = socket.socketpair()
         with warnings.catch_warnings():
             warnings.simplefilter(
@@ -283,35 +250,41 @@ class Keeper:
             code = 1
             try:
                 mine.close()
-                self._become_child(java)
+                self._become_child(kept)
                 code = import_module(CHILD).main(connection, theirs)
             finally:
                 os._exit(code)
         theirs.close()
         mine.setblocking(False)
-        self._children.append(_Child(pid, mine, java))
-        if connection is not None and self._orders.spare and self._spare is None:
-            self._spare = _Java(self._orders)
+        child = _Child(pid, mine, kept, str(uuid.uuid4()))
+        self._children.append(child)
+        if farewell is not None:
+            child.knows = child.bereft = child.cleans = True
+            child.tell(farewell)
+        what = self._orders.what
+        if connection is not None and isinstance(what, JavaOrders) and what.spare and self._spare is None:
+            self._spare = self._begun()
             self._fork(None)
 
-    def _become_child(self, java: _Java) -> None:
+    def _become_child(self, kept: Kept) -> None:
         """Let go of what is the keeper's own: by some of it the end of the keeper is known."""
-        for standard in (1, 2):
-            os.dup2(java.input, standard)
+        if not kept.ended:
+            for standard in (1, 2):
+                os.dup2(kept.input, standard)
         os.close(self._lock)
         os.close(self._owner)
         for each in (self._listener, *self._asking, *(child.news for child in self._children)):
             each.close()
-        for each_java in self._javas():
-            if not each_java.ended:
-                each_java.let_go()
+        for each_kept in self._all_kept():
+            if not each_kept.ended:
+                each_kept.let_go()
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         random.seed()
         import_module("numpy").random.seed()
 
 
 def main() -> None:
-    """Keep Java for a job."""
+    """Keep Spark for a job."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which this process ends with
     orders = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Orders)
     with suppress(OSError):

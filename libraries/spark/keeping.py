@@ -1,14 +1,17 @@
-"""Finding the keeper of Spark's Java for this process, or starting it (`libraries.spark.keeper`)."""
+"""Finding the keeper of Spark for this process, or starting it (`libraries.spark.keeper`)."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import astuple
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -16,12 +19,16 @@ import msgspec
 from libraries.spark.class_cache import options_to_use
 from libraries.spark.errors import SparkError
 from libraries.spark.java import find_java
-from libraries.spark.protocol import FOLDER, Orders
-from libraries.spark.session import SparkOptions, environment, settings
+from libraries.spark.protocol import FOLDER, JavaOrders, Orders, ServerOrders
+from libraries.spark.session import SparkOptions, environment, python_path, session_settings, settings
 from runtime.scratch import OWNER, Scratch, for_sockets, job_folder
 
 _START_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
+_SERVER_SECONDS = 300.0
+"""Seconds for which a Spark Connect server that does not answer is waited for."""
+
+_NEEDED = ("grpc", "grpc_status", "zstandard")
 
 _lock = threading.Lock()
 _own: list[Scratch] = []
@@ -34,7 +41,7 @@ def connect(options: SparkOptions, wanted: bytes, start: bool = True) -> socket.
     Raises SparkError if there can be none, and OSError if there is none and none is to be started.
     """
     folder = _folder()
-    address = folder / f"spark-{hashlib.sha256(repr(options).encode()).hexdigest()[:12]}"
+    address = folder / f"spark-{hashlib.sha256(repr(astuple(options)).encode()).hexdigest()[:12]}"
     deadline = time.monotonic() + _START_SECONDS
     keeper: subprocess.Popen[bytes] | None = None
     while True:
@@ -76,16 +83,8 @@ def _folder() -> Path:
 
 
 def _start(options: SparkOptions, folder: Path, address: Path) -> subprocess.Popen[bytes]:
-    java = find_java()
-    orders = Orders(
-        address=str(address),
-        owner=str(folder / OWNER),
-        settings=settings(options, Path(FOLDER), again=True),
-        java_home=str(java.home),
-        vector=java.vector,
-        nice=options.nice,
-        spare=options.spare,
-    )
+    what, variables = _server(options) if options.connect is not None else _java(options)
+    orders = Orders(address=str(address), owner=str(folder / OWNER), nice=options.nice, what=what)
     try:
         with Path(f"{address}.log").open("ab") as log:
             keeper = subprocess.Popen(
@@ -93,7 +92,7 @@ def _start(options: SparkOptions, folder: Path, address: Path) -> subprocess.Pop
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment(options, java.home, java_options=options_to_use(java)),
+                env=variables,
                 start_new_session=True,
             )
         assert keeper.stdin is not None
@@ -102,3 +101,28 @@ def _start(options: SparkOptions, folder: Path, address: Path) -> subprocess.Pop
     except OSError as error:
         raise SparkError(f"a process for Spark could not be started: {error}") from error
     return keeper
+
+
+def _java(options: SparkOptions) -> tuple[JavaOrders, dict[str, str]]:
+    java = find_java()
+    made = settings(options, Path(FOLDER), again=True)
+    orders = JavaOrders(settings=made, java_home=str(java.home), vector=java.vector, spare=options.spare)
+    return orders, environment(options, java.home, java_options=options_to_use(java))
+
+
+def _server(options: SparkOptions) -> tuple[ServerOrders, dict[str, str]]:
+    assert options.connect is not None
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise SparkError(
+            f"SparkOptions(connect={options.server!r}) needs packages that are not installed ({', '.join(missing)}): "
+            "pip install 'falkirk[connect]'"
+        )
+    orders = ServerOrders(
+        url=options.connect,
+        seconds=_SERVER_SECONDS if options.start_limit is None else options.start_limit,
+        settings=session_settings(options),
+        shared=options.shared,
+    )
+    # By the first of these PySpark's functions know that there is no Java.
+    return orders, dict(os.environ) | {"SPARK_CONNECT_MODE_ENABLED": "1", "PYTHONPATH": python_path()}

@@ -5,6 +5,7 @@ A function of the user's travels as a pickle, from the process that holds the pr
 
 from __future__ import annotations
 
+import uuid
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -16,6 +17,9 @@ SERVE, END, LEAVE = b"S", b"E", b"L"
 """The first byte of a connection: give me a child; end Java; end, with all that there is."""
 
 Kind: TypeAlias = Literal["region", "source", "sink"]
+
+ASKS, OPENS = b"?", b"+"
+"""Bytes from a child to the keeper: what was printed last? I open one more session on the server."""
 
 FOLDER = "{falkirk-folder}"
 """The placeholder, in the settings, for the folder of a Java."""
@@ -89,10 +93,16 @@ class Cancel(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
-    """From the child: Spark runs, in the process `jvm`."""
+    """From the child: Spark runs, in the process `jvm` of this machine, or (None) elsewhere."""
 
-    jvm: int
+    jvm: int | None
     version: str
+
+
+class Waits(msgspec.Struct, tag=True, frozen=True):
+    """From the child: Spark is not there yet; why."""
+
+    text: str
 
 
 class RunProgress(msgspec.Struct, tag=True, frozen=True):
@@ -125,16 +135,35 @@ class RunFailed(msgspec.Struct, tag=True, frozen=True):
 class Orders(msgspec.Struct, frozen=True):
     """The orders of a keeper: they come on the keeper's standard input.
 
-    `address` is that of its socket, and the job is over when the file `owner` is not locked any more.
+    `address` is that of its socket, and the job is over when the file `owner` is not locked any more. What is kept is a
+    Java, which the keeper starts, or what others have on a Spark Connect server.
     """
 
     address: str
     owner: str
+    nice: int
+    what: JavaOrders | ServerOrders
+
+
+class JavaOrders(msgspec.Struct, tag=True, frozen=True):
+    """The Java that a keeper starts, with the `settings` of its Spark."""
+
     settings: dict[str, str]
     java_home: str
     vector: bool
-    nice: int
     spare: bool
+
+
+class ServerOrders(msgspec.Struct, tag=True, frozen=True):
+    """A Spark Connect server: its address, with what is secret; for how many seconds it is waited for; and settings.
+
+    `shared`: whether it sees the job's files, if that is known.
+    """
+
+    url: str
+    seconds: float
+    settings: dict[str, str]
+    shared: bool | None
 
 
 class PrintedText(msgspec.Struct, tag=True, frozen=True):
@@ -154,15 +183,36 @@ class JavaUp(msgspec.Struct, tag=True, frozen=True):
     used: bool = False
 
 
-class JavaEnded(msgspec.Struct, tag=True, frozen=True):
-    """From the keeper: Java has ended; how, in words."""
+class ServerUp(msgspec.Struct, tag=True, frozen=True):
+    """From the keeper: where the server is. The child's sessions there have ids that are made from `root` (`session_id`)."""
+
+    server: ServerOrders
+    root: str
+
+
+class Release(msgspec.Struct, tag=True, frozen=True):
+    """From the keeper: release the first `count` sessions of a child that is gone, and what runs in them."""
+
+    server: ServerOrders
+    root: str
+    count: int
+
+
+class SparkEnded(msgspec.Struct, tag=True, frozen=True):
+    """From the keeper: Spark has ended; how, in words."""
 
     how: str
 
 
 ToSpark = RunTask | Follow | Consumed | Cancel
-FromSpark = Ready | RunProgress | Done | RunFailed | PrintedText
-FromKeeper = JavaUp | JavaEnded | PrintedText
+FromSpark = Ready | Waits | RunProgress | Done | RunFailed | PrintedText
+FromKeeper = JavaUp | ServerUp | Release | SparkEnded | PrintedText
+
+
+def session_id(root: str, number: int) -> str:
+    """The id of a child's session on a server: known to the keeper, too, who releases it when the child is gone."""
+    return str(uuid.uuid5(uuid.UUID(root), str(number)))
+
 
 encode = msgspec.msgpack.Encoder().encode
 TO_SPARK: Typed[ToSpark] = Typed("what the job says to Spark's process", ToSpark)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 import cloudpickle
 import pyarrow.parquet as pq
 
+from libraries.spark.access import Access
 from libraries.spark.batches import CHECKPOINT, batch_folder, last_batch, set_end, share_folder
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import sync_folder
@@ -33,7 +34,7 @@ from libraries.spark.region_session import current
 from libraries.spark.tasks import call, check_types, described
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOCK_SECONDS = 30.0
@@ -46,10 +47,10 @@ class _Stopped(Exception):
 class Queries:
     """Runs streaming queries on one Spark, each in a session of its own. `tell(number, n)`: n batches of it are there."""
 
-    def __init__(self, spark: SparkSession, tell: Callable[[int, int], None]) -> None:
-        self._spark = spark
+    def __init__(self, access: Access, tell: Callable[[int, int], None]) -> None:
+        self._access = access
         self._tell = tell
-        self._running: dict[int, _Publisher] = {}
+        self._running: dict[int, Publisher] = {}
         self._lock = threading.Lock()
 
     def run(self, task: Follow) -> tuple[tuple[str, int], ...]:
@@ -57,7 +58,7 @@ class Queries:
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
-        publisher = _Publisher(task, lambda batches: self._tell(task.number, batches))
+        publisher = Publisher(task, lambda batches: self._tell(task.number, batches))
         with self._lock:
             self._running[task.number] = publisher
         try:
@@ -84,13 +85,13 @@ class Queries:
         threading.Thread(target=publisher.stop, daemon=True).start()  # the query may take its time
         return True
 
-    def _follow(self, task: Follow, publisher: _Publisher) -> None:
+    def _follow(self, task: Follow, publisher: Publisher) -> None:
         folder = Path(task.folder)
         for left in folder.glob(".batch-*"):
             shutil.rmtree(left, ignore_errors=True)
-        session = self._spark.newSession()
+        session = self._access.new_session()
         function = cloudpickle.loads(task.function)
-        with current(session):
+        with current(self._access, session):
             frame = call(function, session)
         if not frame.isStreaming:
             raise SparkError(
@@ -102,7 +103,9 @@ class Queries:
             frame = session.sql(task.query)
         check_types(frame)
         writer = frame.writeStream.outputMode(task.mode).queryName(f"falkirk: {task.name} {uuid.uuid4().hex}")
-        writer = writer.option("checkpointLocation", str(folder / CHECKPOINT)).foreachBatch(publisher)
+        writer = writer.option("checkpointLocation", str(folder / CHECKPOINT)).foreachBatch(
+            self._access.publisher(task, publisher)
+        )
         if task.now:
             writer = writer.trigger(availableNow=True)
         elif task.every is not None:
@@ -121,7 +124,7 @@ class Queries:
             set_end(folder, last_batch(folder))
 
 
-class _Publisher:
+class Publisher:
     """The function that Spark calls with each micro-batch."""
 
     def __init__(self, task: Follow, tell: Callable[[int], None]) -> None:

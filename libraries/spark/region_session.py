@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from libraries.spark.access import Access
 from libraries.spark.errors import SparkError
 
 _thread = threading.local()
@@ -22,9 +24,9 @@ _active = SparkSession.getActiveSession
 
 
 @contextmanager
-def current(session: SparkSession) -> Iterator[SparkSession]:
+def current(access: Access, session: SparkSession) -> Iterator[SparkSession]:
     """Inside, in this thread, `SparkSession.builder.getOrCreate()` and `SparkSession.active()` are this session."""
-    SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+    access.activate(session)
     session.stop = _not_to_be_stopped  # type: ignore[method-assign]
     _thread.session = session
     try:
@@ -41,8 +43,9 @@ def _builder_get_or_create(builder: SparkSession.Builder) -> SparkSession:
     session = _of_thread()
     if session is None:
         return _get_or_create(builder)
-    module = SparkSession._get_j_spark_session_module(session._jvm)
-    module.applyModifiableSettings(session._jsparkSession, builder._options)
+    for name, value in builder._options.items():
+        with suppress(AnalysisException):  # it cannot be set in a session
+            session.conf.set(name, value)
     return session
 
 

@@ -13,9 +13,10 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from libraries.spark.errors import SparkError
 from libraries.spark.protocol import JavaUp
@@ -39,6 +40,10 @@ _OF_EXECUTORS = (
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
 """A heap that is full otherwise leaves Spark alive and of no use; so it ends, and is started anew."""
 
+_SERVER = re.compile(r"sc://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(?::\d{1,5})?(?:/(?:;.*)?)?")
+_PUBLIC = ("use_ssl", "user_id", "session_id", "user_agent")
+"""Parameters of a server's address that are not secret."""
+
 _TRIES_OF_A_TASK = 4
 _CONNECT_SECONDS = 3.0
 
@@ -60,6 +65,10 @@ class SparkOptions:
             as long as its process lives.
         nice: by how much the priority of Spark's process is lowered, so that the streaming regions stay quick.
         spare: keep a second Java, with a session, for the case that the first one dies. It takes as much memory again.
+        connect: the address of a Spark Connect server, "sc://host:port", with parameters as in "sc://host:port/;token=...":
+            Spark runs there, and no Java here. The extra `falkirk[connect]` is needed.
+        shared: True if that server sees the folder of the job's files, False if rows are to be sent to it and back; None, the
+            default: it is found out.
     """
 
     master: str = "local[*]"
@@ -70,6 +79,8 @@ class SparkOptions:
     start_limit: float | None = None
     nice: int = 10
     spare: bool = False
+    connect: str | None = field(default=None, repr=False)  # there may be a token in it
+    shared: bool | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.config, Mapping):
@@ -80,6 +91,20 @@ class SparkOptions:
             )
         if not (self.limit > 0 and (self.start_limit is None or self.start_limit > 0) and self.retries >= 0):
             raise SparkError(at_line("limit and start_limit are positive numbers of seconds, and retries is 0 or more"))
+        if self.connect is None:
+            if self.shared is not None:
+                raise SparkError(at_line("shared= is about a Spark Connect server: name it with connect="))
+        elif not isinstance(self.connect, str) or not _SERVER.fullmatch(self.connect):
+            raise SparkError(at_line('connect=: must be "sc://host:port", or "sc://host:port/;name=value;name=value"'))
+        elif (self.master, self.memory, self.spare) != ("local[*]", None, False):
+            raise SparkError(
+                at_line("master=, memory= and spare= are for a Spark that is started here, not with connect=")
+            )
+
+    @property
+    def server(self) -> str:
+        """The address of the Spark Connect server, without what is secret."""
+        return (self.connect or "").partition("/;")[0]
 
     @property
     def local(self) -> bool:
@@ -131,6 +156,30 @@ def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[s
     return made | wanted
 
 
+def secrets(url: str) -> tuple[str, ...]:
+    """The values of the parameters of a server's address that may be secret.
+
+    >>> secrets("sc://host:15002/;use_ssl=true;token=abc")
+    ('abc',)
+    """
+    pairs = [part.partition("=") for part in url.partition("/;")[2].split(";")]
+    values = [value for name, _, value in pairs if name not in _PUBLIC and value]
+    return tuple(dict.fromkeys([*values, *map(unquote, values)]))
+
+
+def session_settings(options: SparkOptions) -> dict[str, str]:
+    """The settings of a session on a Spark that somebody else has started."""
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.compression.codec": "lz4_raw",
+        "mapreduce.fileoutputcommitter.algorithm.version": "2",
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.sql.connect.serverStacktrace.enabled": "false",
+        "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+    } | dict(options.config)
+
+
 def with_tries(master: str) -> str:
     """The master, where tasks are tried again as on a cluster: a local one gives up with the first Python process that dies.
 
@@ -154,7 +203,7 @@ def environment(
         made.pop("SPARK_HOME", None)  # another Spark than the one that pyspark brings does not fit it
     made["JAVA_HOME"] = str(java_home)
     made["PYSPARK_PYTHON"] = made["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    made["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    made["PYTHONPATH"] = python_path()
     if java_options:
         made["SPARK_SUBMIT_OPTS"] = f"{java_options} {made.get('SPARK_SUBMIT_OPTS', '')}".strip()
     if options.local:
@@ -162,10 +211,20 @@ def environment(
     return made
 
 
+def python_path() -> str:
+    """The places at which another Python process finds what this one does."""
+    return os.pathsep.join(path for path in sys.path if path)
+
+
 def check_master(master: str) -> None:
     """Raise SparkError at once for a master that cannot be, or that does not answer."""
     if _LOCAL.fullmatch(master) or master == "yarn" or master.startswith("k8s://"):
         return
+    if master.startswith("sc://"):
+        raise SparkError(
+            "Spark Connect runs no barrier stages, which a whole job on a cluster needs, and no master: give its address to "
+            "regions, with SparkOptions(connect=), and to --on and master= the address of a master"
+        )
     if not master.startswith("spark://"):
         raise SparkError(f"master={master!r}: must be local[*], local[N], spark://host:port, yarn, or k8s://...")
     refused = []

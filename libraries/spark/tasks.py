@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import functools
 import inspect
 import re
 import threading
@@ -14,26 +13,23 @@ from typing import Any
 
 import cloudpickle
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
-from pyspark.errors.exceptions.captured import (
+from pyspark.errors import (
     AnalysisException,
-    CapturedException,
     IllegalArgumentException,
     ParseException,
+    PySparkException,
     PythonException,
     UnsupportedOperationException,
 )
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from libraries.spark import pinned
-from libraries.spark.errors import SparkError
-from libraries.spark.manifest import PinnedFile
-from libraries.spark.protocol import Frames, RunTask
+from libraries.spark.access import Access
+from libraries.spark.errors import SparkError, SparkLost
+from libraries.spark.protocol import RunTask
 from libraries.spark.region_session import current
-from libraries.spark.schemas import read_schema
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
 """Errors of a query that come again the next time."""
@@ -49,6 +45,17 @@ _USELESS_CLASSES = (
 )
 """Java's own errors for settings and names that are wrong."""
 
+_OF_SPARK = ("pyspark.errors.exceptions.captured", "pyspark.errors.exceptions.connect")
+
+_OF_FUNCTIONS = "38000"
+"""The SQLSTATE of what a function of the user's raises, which does not come over Spark Connect."""
+
+_NAMED = re.compile(r"\(([\w.$]+)\) ")
+"""The class of an error of Java's, as Spark Connect tells it."""
+
+_DETAILS = re.compile(r'RPC that terminated with:.*?details = "(.*?)"\n', re.DOTALL)
+"""The part of an error of gRPC's that tells something."""
+
 _RAISED = re.compile(r"^(\w+): ", re.MULTILINE)
 
 _MOST_TEXT = 2000
@@ -63,8 +70,8 @@ _CARRIED = (
 class Tasks:
     """Runs regions on one Spark. Each region has a session of its own: temporary views and settings are not shared."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, access: Access) -> None:
+        self._access = access
         self._sessions: dict[str, SparkSession] = {}
         self._tables: dict[str, tuple[bytes, dict[str, Any]]] = {}
         """Of each region its tables, as a pickle and as they were in it; those that are small are DataFrames already."""
@@ -76,22 +83,24 @@ class Tasks:
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
-        context = self._spark.sparkContext
-        context.setJobGroup(_group(task.number), f"falkirk: {task.region}", interruptOnCancel=True)
+        session = self._session(task.region)
         with self._lock:
             self._running[task.number] = (0, 0)
-            session = self._sessions.setdefault(task.region, self._spark.newSession())
         try:
-            with current(session):
+            with current(self._access, session), self._access.running(session, task):
                 found = self._found(session, task)
                 if task.kind != "sink":
                     check_types(found)
-                    found.write.option("maxRecordsPerFile", task.rows).parquet(task.output)
+                    self._access.write(found, task.output, task.rows)
             _check(task)  # what was read is what was listed
-        except BaseException:
-            with self._lock:  # the next attempt gets a fresh one
-                self._sessions.pop(task.region, None)
-                self._tables.pop(task.region, None)
+        except BaseException as error:
+            self._forget(task.region)  # the next attempt gets a fresh one
+            if self._access.gone(error):
+                raise
+            intact = self._access.intact(session)
+            self._access.release(session)
+            if not intact:
+                raise SparkLost(f"Spark has lost the session of the run: {told(error)}") from error
             raise
         finally:
             with self._lock:
@@ -102,33 +111,45 @@ class Tasks:
 
     def cancel(self, number: int) -> None:
         """Stop a run."""
-        self._spark.sparkContext.cancelJobGroup(_group(number))
+        self._access.cancel(number)
 
     def progress(self) -> Iterator[tuple[int, int, int]]:
         """The runs that are further than when this was last asked: (number, tasks done, tasks known)."""
-        tracker = self._spark.sparkContext.statusTracker()
         with self._lock:
             running = dict(self._running)
         for number, before in running.items():
-            done = total = 0
-            for job in tracker.getJobIdsForGroup(_group(number)):
-                info = tracker.getJobInfo(job)
-                for stage in info.stageIds if info is not None else ():
-                    found = tracker.getStageInfo(stage)
-                    if found is not None:
-                        done += found.numCompletedTasks
-                        total += found.numTasks
-            if (done, total) != before:
+            now = self._access.progress(number)
+            if now != before:
                 with self._lock:
                     if number in self._running:
-                        self._running[number] = (done, total)
-                yield number, done, total
+                        self._running[number] = now
+                yield number, *now
+
+    def _session(self, region: str) -> SparkSession:
+        """The session of a region: a new one if there is none, or if Spark has lost it since the last run."""
+        with self._lock:
+            session = self._sessions.get(region)
+        if session is not None and not self._access.intact(session):
+            self._forget(region)
+            session = None
+        if session is None:
+            session = self._access.new_session()
+            with self._lock:
+                self._sessions[region] = session
+        return session
+
+    def _forget(self, region: str) -> None:
+        with self._lock:
+            self._sessions.pop(region, None)
+            self._tables.pop(region, None)
 
     def _found(self, session: SparkSession, task: RunTask) -> Any:
         """The DataFrame of the user's function or query; of a sink's function whatever it returns."""
         _check(task)
-        frames = {each.name: _read(session, each) for each in task.inputs}
-        tables = self._tables_of(session, task) | {name: _pinned(session, files) for name, files in task.pinned}
+        frames = {each.name: self._access.read(session, each) for each in task.inputs}
+        tables = self._tables_of(session, task) | {
+            name: self._access.read_table(session, files) for name, files in task.pinned
+        }
         for name, frame in (frames | tables).items():
             frame.createOrReplaceTempView(name)
         if task.sql is not None:
@@ -187,9 +208,11 @@ def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
 
 def told(error: BaseException) -> str:
     """An error in a few lines: Spark's messages can be as long as a page."""
-    if isinstance(error, SparkError):
+    if isinstance(error, SparkError | SparkLost):
         return str(error)
     text = str(error).strip() or type(error).__name__
+    if (details := _DETAILS.search(text)) is not None:
+        text = details[1]
     causes = [line for line in (getattr(error, "_stackTrace", None) or "").splitlines() if line.startswith("Caused by")]
     lines = [
         line for line in [*text.splitlines(), *causes[-1:]] if line.strip() and not line.lstrip().startswith("at ")
@@ -204,18 +227,23 @@ def told(error: BaseException) -> str:
 
 def hopeless(error: BaseException) -> bool:
     """True if what failed would fail again: it was refused before any work was done, or the query or its data are to blame."""
-    if isinstance(error, PySparkException) and not isinstance(error, CapturedException):
+    if isinstance(error, PySparkException) and not _from_spark(error):
         return error.getCondition() != "JAVA_GATEWAY_EXITED"  # it may have been killed: what it printed tells (host)
     if isinstance(error, _USELESS) or _java_class(error).endswith(_USELESS_CLASSES):
         return True
     return _sql_state(error).startswith(_USELESS_STATES) and not _may_pass(error)
 
 
+def _from_spark(error: BaseException) -> bool:
+    """True for an exception of Spark's, which PySpark hands through; False for one of its own."""
+    return any(each.__module__ in _OF_SPARK for each in type(error).__mro__)
+
+
 def _sql_state(error: BaseException) -> str:
     """The SQLSTATE of an error, also of one that pyspark hands through as Java's; empty for one without."""
     source: Any = getattr(error, "java_exception", error)
     try:
-        return str(source.getSqlState() or "")
+        return str(source.getSqlState() or (_OF_FUNCTIONS if isinstance(error, PythonException) else ""))
     except Exception:  # it has none, or Java is gone
         return ""
 
@@ -224,8 +252,9 @@ def _java_class(error: BaseException) -> str:
     """The class of the exception that pyspark hands through as Java's; empty for another error."""
     try:
         return str(error.java_exception.getClass().getName())  # type: ignore[attr-defined]
-    except Exception:  # there is none, or Java is gone
-        return ""
+    except Exception:  # it came over Spark Connect, there is none, or Java is gone
+        named = _NAMED.match(str(error)) if _from_spark(error) else None
+        return named[1] if named is not None else ""
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -240,31 +269,9 @@ def _users(file: str) -> bool:
     return not (file.startswith((own, "<frozen")) or "site-packages" in file or "/lib/python3" in file)
 
 
-def _group(number: int) -> str:
-    return f"falkirk-{number}"
-
-
-def _read(session: SparkSession, frames: Frames) -> DataFrame:
-    """The files of an input. Their schema is known, so Spark need not open one to learn it."""
-    arrow = read_schema(frames.schema)
-    schema = from_arrow_schema(arrow, prefer_timestamp_ntz=True)
-    if not frames.files:
-        return session.createDataFrame([], schema)
-    return session.read.schema(schema).parquet(*frames.files)
-
-
 def _check(task: RunTask) -> None:
     for name, files in task.pinned:
         pinned.check(name, files)
-
-
-def _pinned(session: SparkSession, files: tuple[PinnedFile, ...]) -> DataFrame:
-    """The files of a table; folders `name=value` are columns."""
-    parts = []
-    for base in dict.fromkeys(file.base for file in files):
-        paths = [file.path for file in files if file.base == base]
-        parts.append(session.read.option("basePath", base).parquet(*paths))
-    return functools.reduce(DataFrame.unionByName, parts)
 
 
 def _made_by(function: Any, session: SparkSession, name: str) -> DataFrame:

@@ -302,6 +302,7 @@ TO_SPARK: list[Any] = [
 ]
 FROM_SPARK: list[Any] = [
     spark.Ready(1, "4.0"),
+    spark.Waits("text"),
     spark.RunProgress(1, 2, 3),
     spark.Done(1, (("f.parquet", 3),)),
     spark.RunFailed(1, "text", True),
@@ -314,7 +315,9 @@ OUTCOMES: list[Any] = [
 ]
 FROM_KEEPER: list[Any] = [
     spark.JavaUp(1, 2, "secret", {"spark.ui.enabled": "false"}, True),
-    spark.JavaEnded("it was killed"),
+    spark.ServerUp(spark.ServerOrders("sc://host:1", 3.0, {"spark.x": "1"}, None), "root"),
+    spark.Release(spark.ServerOrders("sc://host:1", 3.0, {}, True), "root", 2),
+    spark.SparkEnded("it was killed"),
     spark.PrintedText("text", True),
 ]
 

@@ -21,7 +21,10 @@ _HOME = Path(pyspark.__file__).parent
 _SECONDS = 120.0
 
 
-def _start(folder: Path, name: str, arguments: list[str], variables: dict[str, str]) -> subprocess.Popen[bytes]:
+def started_program(
+    folder: Path, name: str, arguments: list[str], variables: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """A program of Spark, with a log of its name."""
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
             [str(_HOME / "bin" / "spark-class"), *arguments],
@@ -34,7 +37,8 @@ def _start(folder: Path, name: str, arguments: list[str], variables: dict[str, s
         )
 
 
-def _until(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> re.Match[str]:
+def until(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> re.Match[str]:
+    """Wait until the log of a process has something, which this is."""
     deadline = time.monotonic() + _SECONDS
     while True:
         text = log.read_text(errors="replace")
@@ -56,23 +60,23 @@ def standalone_cluster(folder: Path, workers: int, cores: int = 1) -> Iterator[s
     variables |= {"SPARK_HOME": str(_HOME), "SPARK_LOCAL_DIRS": str(folder / "local"), "SPARK_DAEMON_MEMORY": "256m"}
     processes = []
     try:
-        master = _start(
+        master = started_program(
             folder,
             "master",
             ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"],
             variables,
         )
         processes.append(master)
-        address = _until(folder / "master.log", r"Starting Spark master at (spark://\S+)", master)[1]
+        address = until(folder / "master.log", r"Starting Spark master at (spark://\S+)", master)[1]
         for number in range(workers):
             options = ["--host", "127.0.0.1", "--cores", str(cores), "--memory", f"{600 * cores}m", "--webui-port", "0"]
             options += ["--work-dir", str(folder / f"work-{number}")]
-            worker = _start(
+            worker = started_program(
                 folder, f"worker-{number}", ["org.apache.spark.deploy.worker.Worker", *options, address], variables
             )
             processes.append(worker)
         for number, worker in enumerate(processes[1:]):
-            _until(folder / f"worker-{number}.log", "Successfully registered with master", worker)
+            until(folder / f"worker-{number}.log", "Successfully registered with master", worker)
         yield address
     finally:
         for process in reversed(processes):

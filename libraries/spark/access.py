@@ -1,0 +1,62 @@
+"""The access that a child has to a Spark: `java_access` to one in a Java of its own, `connect` to one behind Spark Connect."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from libraries.spark.manifest import PinnedFile
+    from libraries.spark.protocol import Follow, Frames, RunTask
+    from libraries.spark.queries import Publisher
+
+
+class Access(Protocol):
+    """What runs and queries need of a Spark beyond its sessions. Methods may be called by several threads."""
+
+    version: str
+    jvm: int | None
+    """The process of its Java on this machine."""
+
+    def new_session(self) -> SparkSession:
+        """A session of its own: views and settings are not shared."""
+
+    def release(self, session: SparkSession) -> None:
+        """Nobody uses this session any more."""
+
+    def activate(self, session: SparkSession) -> None:
+        """Make it the session of this thread, as far as PySpark and Spark themselves look for one."""
+
+    def running(self, session: SparkSession, task: RunTask) -> AbstractContextManager[None]:
+        """Inside, all that this thread has Spark do in the session belongs to this run."""
+
+    def cancel(self, number: int) -> None:
+        """End what Spark does for a run."""
+
+    def progress(self, number: int) -> tuple[int, int]:
+        """The tasks of a run that are done, and those known so far."""
+
+    def read(self, session: SparkSession, frames: Frames) -> DataFrame:
+        """The rows of an input. Their schema is known, so no file need be opened to learn it."""
+
+    def read_table(self, session: SparkSession, files: Sequence[PinnedFile]) -> DataFrame:
+        """The rows of the files of a table; folders `name=value` are columns."""
+
+    def write(self, frame: DataFrame, output: str, rows: int) -> None:
+        """Write files `part-*.parquet`, of at most `rows` rows, or (0) of any number, into the new folder `output`."""
+
+    def publisher(self, task: Follow, publisher: Publisher) -> Callable[[DataFrame, int], None]:
+        """The function that Spark is to call with each micro-batch of a query."""
+
+    def gone(self, error: BaseException) -> bool:
+        """True if the error says that Spark, or the connection to it, is gone."""
+
+    def intact(self, session: SparkSession) -> bool:
+        """False if Spark has lost a session that it had, so that whatever it says now may be due to that.
+
+        Raises what is raised where Spark is gone.
+        """

@@ -1,0 +1,113 @@
+"""The access to a Spark whose Java the keeper has started, over Py4J."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from libraries.spark.manifest import PinnedFile
+from libraries.spark.protocol import Follow, Frames, JavaUp, RunTask
+from libraries.spark.schemas import read_schema
+from libraries.spark.session import attach
+
+if TYPE_CHECKING:
+    from libraries.spark.queries import Publisher
+
+_ATTACH_SECONDS = 120.0
+"""Seconds that a Java may take, which has a session for others already, to give one; it takes less than one."""
+
+
+class JavaAccess:
+    """Spark in a Java on this machine, which sees the job's files."""
+
+    def __init__(self, up: JavaUp) -> None:
+        self._spark = attach(up, _ATTACH_SECONDS)
+        self.version = self._spark.version
+        self.jvm: int | None = up.pid
+
+    def warm(self) -> None:
+        """Have Spark run something, so that the next time is quicker."""
+        self._spark.range(1).count()
+
+    def new_session(self) -> SparkSession:
+        return self._spark.newSession()
+
+    def release(self, session: SparkSession) -> None:
+        """Nothing is left of it: it is collected."""
+
+    def activate(self, session: SparkSession) -> None:
+        SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+
+    @contextmanager
+    def running(self, session: SparkSession, task: RunTask) -> Iterator[None]:
+        self._spark.sparkContext.setJobGroup(_group(task.number), f"falkirk: {task.region}", interruptOnCancel=True)
+        yield
+
+    def cancel(self, number: int) -> None:
+        self._spark.sparkContext.cancelJobGroup(_group(number))
+
+    def progress(self, number: int) -> tuple[int, int]:
+        tracker = self._spark.sparkContext.statusTracker()
+        done = total = 0
+        for job in tracker.getJobIdsForGroup(_group(number)):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info is not None else ():
+                found = tracker.getStageInfo(stage)
+                if found is not None:
+                    done += found.numCompletedTasks
+                    total += found.numTasks
+        return done, total
+
+    def read(self, session: SparkSession, frames: Frames) -> DataFrame:
+        return read_files(session, frames)
+
+    def read_table(self, session: SparkSession, files: Sequence[PinnedFile]) -> DataFrame:
+        return read_table_files(session, files)
+
+    def write(self, frame: DataFrame, output: str, rows: int) -> None:
+        write_files(frame, output, rows)
+
+    def publisher(self, task: Follow, publisher: Publisher) -> Callable[[DataFrame, int], None]:
+        return publisher
+
+    def gone(self, error: BaseException) -> bool:
+        return lost_java(error)
+
+    def intact(self, session: SparkSession) -> bool:
+        return True  # it is lost with its Java only
+
+
+def lost_java(error: BaseException) -> bool:
+    """True for an error of a connection to Java."""
+    return isinstance(error, ConnectionError | EOFError) or type(error).__module__.startswith("py4j")
+
+
+def read_files(session: SparkSession, frames: Frames) -> DataFrame:
+    """The files of an input, read by Spark."""
+    schema = from_arrow_schema(read_schema(frames.schema), prefer_timestamp_ntz=True)
+    if not frames.files:
+        return session.createDataFrame([], schema)
+    return session.read.schema(schema).parquet(*frames.files)
+
+
+def read_table_files(session: SparkSession, files: Sequence[PinnedFile]) -> DataFrame:
+    """The files of a table, read by Spark."""
+    parts = []
+    for base in dict.fromkeys(file.base for file in files):
+        paths = [file.path for file in files if file.base == base]
+        parts.append(session.read.option("basePath", base).parquet(*paths))
+    return functools.reduce(DataFrame.unionByName, parts)
+
+
+def write_files(frame: DataFrame, output: str, rows: int) -> None:
+    """Files written by Spark."""
+    frame.write.option("maxRecordsPerFile", rows).parquet(output)
+
+
+def _group(number: int) -> str:
+    return f"falkirk-{number}"

@@ -1,0 +1,298 @@
+"""Regions on a real Spark Connect server: what comes back, who is killed, what is refused, and what is kept secret."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from libraries import spark
+from libraries.spark.cluster_session import SparkCluster
+from recovery.policies import Batch
+from runtime.job import Result
+from runtime.program import Program
+from runtime.run import run
+from runtime.supervisor.supervisor import Job
+from tests.libraries.spark.connect_server import ConnectServer, connect_server
+from tests.support.beside import run_beside
+from tests.support.processes import wait_for
+from timely.data.batch import as_polars
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import FalkirkError
+from timely.io import Batches
+
+pytestmark = pytest.mark.spark
+
+
+LOCAL = spark.SparkOptions(memory="1g", nice=0)
+TOKEN = "s3cr3t-t0ken"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """All tests of this module share one server, as far as they do not kill it."""
+    with connect_server(tmp_path_factory.mktemp("connect")) as found:
+        yield found
+        spark.stop()
+
+
+def options_for(server: ConnectServer, shared: bool | None = False) -> spark.SparkOptions:
+    """Those that most tests share; a token goes with each call, of which this server takes no notice."""
+    address = f"{server.address.replace('127.0.0.1', 'localhost')}/;token={TOKEN}"
+    return spark.SparkOptions(connect=address, shared=shared, nice=0, retries=1)
+
+
+def frame(seed: int, rows: int = 1_000) -> pl.DataFrame:
+    return pl.DataFrame({"k": range(rows)}).with_columns(v=pl.col("k") % 7 + seed, k=pl.col("k") % 10)
+
+
+def totals(df: Any) -> Any:
+    from pyspark.sql import functions as F
+
+    return df.groupBy("k").agg(F.sum("v").alias("s"), F.count("*").alias("n"))
+
+
+def right(*frames: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat(frames).group_by("k").agg(s=pl.col("v").sum(), n=pl.len().cast(pl.Int64)).sort("k")
+
+
+def region(batches: list[Any], what: Any, options: spark.SparkOptions, **arguments: Any) -> Dataflow:
+    flow = Dataflow("region")
+    cells = flow.columns("in", Batches(batches))
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        out = spark.batch(cells, what, options=options, name="history", **arguments)
+    out.capture("out")
+    return flow
+
+
+def frames_of(result: Result) -> dict[int, pl.DataFrame]:
+    found: dict[int, list[pl.DataFrame]] = {}
+    for (epoch, *_), batch in result.captured("out"):
+        found.setdefault(epoch, []).append(as_polars(batch))
+    return {epoch: pl.concat(parts) for epoch, parts in found.items()}
+
+
+def endless_at_first(folder: str) -> Any:
+    """A region's function whose attempt 0 beats in a task for ever. It says which process it is in."""
+
+    def what(df: Any, attempt: int) -> Any:
+        from pyspark.sql import functions as F
+
+        def beat(batches: Any) -> Any:
+            while True:
+                with open(f"{folder}/beats", "a") as file:
+                    file.write(".")
+                time.sleep(0.05)
+            yield from batches
+
+        with open(f"{folder}/child-{attempt}.new", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(f"{folder}/child-{attempt}.new", f"{folder}/child-{attempt}")
+        rows = df if attempt else df.mapInArrow(beat, df.schema)
+        return rows.groupBy("k").agg(F.sum("v").alias("s"), F.count("*").alias("n"))
+
+    return what
+
+
+def beats(folder: Path) -> int:
+    return (folder / "beats").stat().st_size if (folder / "beats").exists() else 0
+
+
+def ends(folder: Path) -> bool:
+    """True once nothing beats any more: for a long time, as tasks count."""
+    before = beats(folder)
+    time.sleep(1)
+    return beats(folder) == before
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("shared", [False, None])
+def test_rows_come_back_at_their_epochs_as_polars_groups_them(server: ConnectServer, shared: bool | None) -> None:
+    parts = [frame(seed) for seed in range(2)]
+    found = frames_of(run(region(parts, totals, options_for(server, shared), over="all")))
+    assert found.keys() == {0, 1}
+    assert found[0].sort("k").equals(right(parts[0]))
+    assert found[1].sort("k").equals(right(*parts))
+
+
+@pytest.mark.parametrize("shared", [False, pytest.param(None, marks=pytest.mark.soak)])
+def test_types_and_tables_go_there_and_back(server: ConnectServer, shared: bool | None, tmp_path: Path) -> None:
+    for day in range(2):
+        (tmp_path / f"names/day={day}").mkdir(parents=True)
+        pl.DataFrame({"k": [day], "name": [f"name {day}"]}).write_parquet(tmp_path / f"names/day={day}/a.parquet")
+    query = (
+        "select k, v, name, day, label, cast(v as tinyint) as small, struct(k, array(v)) as things, map('k', k) as named, "
+        "cast(v as decimal(9,2)) as amount, timestamp'2024-05-06 07:08:09' as at, to_date('2024-05-06') as date, "
+        "timestamp_ntz'2024-05-06 07:08:09' as local, cast(null as string) as nothing "
+        "from input join names using (k) join labels using (k)"
+    )
+    tables = {"names": tmp_path / "names", "labels": pl.DataFrame({"k": [0, 1], "label": ["zero", "one"]})}
+    rows = [pl.DataFrame({"k": [0, 1], "v": [3, 4]})]
+    (found,) = frames_of(run(region(rows, query, options_for(server, shared), tables=tables))).values()
+    (local,) = frames_of(run(region(rows, query, LOCAL, tables=tables))).values() if shared is None else (None,)
+    assert local is None or found.sort("k").equals(local.sort("k"))
+    assert found.sort("k").select("k", "v", "name", "day", "label", "small").rows() == [
+        (0, 3, "name 0", 0, "zero", 3),
+        (1, 4, "name 1", 1, "one", 4),
+    ]
+    row = found.sort("k").row(1, named=True)
+    assert (row["things"], str(row["amount"]), str(row["date"])) == ({"k": 1, "col2": [4]}, "4.00", "2024-05-06")
+    assert (str(row["at"]), str(row["local"])) == ("2024-05-06 07:08:09+00:00", "2024-05-06 07:08:09")
+
+
+def test_files_of_a_result_hold_as_many_rows_as_they_may(server: ConnectServer) -> None:
+    flow = Dataflow("many")
+    flow.columns("in", Batches([pl.DataFrame({"n": [150_000]})]))
+    spark.source(flow, lambda session: session.range(150_000), options=options_for(server)).capture("out")
+    batches = [as_polars(batch) for _, batch in run(flow).captured("out")]
+    assert max(map(len, batches)) == 65_536
+    assert pl.concat(batches)["id"].sort().to_list() == list(range(150_000))
+
+
+@pytest.mark.soak
+def test_killed_child_is_replaced_and_what_it_had_the_server_do_ends_there(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    def kill() -> None:
+        wait_for(lambda: beats(tmp_path) > 3)
+        os.kill(int((tmp_path / "child-0").read_text()), signal.SIGKILL)
+
+    what = endless_at_first(str(tmp_path))
+    result = run_beside(lambda: run(region([frame(0)], what, options_for(server))), kill)
+    assert frames_of(result)[0].sort("k").equals(right(frame(0)))
+    wait_for(lambda: ends(tmp_path), 30)
+
+
+def _divides(df: Any) -> Any:
+    from pyspark.sql import functions as F
+
+    return df.select(F.udf(lambda k: 1 // (k - k), "long")("k").alias("q"))
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (lambda df: df.sparkSession.sparkContext, r"sparkContext.*test_connect.py:\d+.*connect='sc://localhost:\d+'"),
+        (lambda df: df.rdd, r"rdd is not implemented.*test_connect.py:\d+.*connect='sc://localhost:\d+'"),
+        ("select nope from input", "UNRESOLVED_COLUMN"),
+        ("select 1 / (k - k) as q from input", "DIVIDE_BY_ZERO"),
+        pytest.param(_divides, "ZeroDivisionError", marks=pytest.mark.soak),
+        (lambda df: df.sparkSession.stop() or df, r"leave stop\(\) out"),
+    ],
+)
+def test_what_can_never_work_is_an_error_at_once(server: ConnectServer, what: Any, said: str) -> None:
+    with pytest.raises(FalkirkError, match=rf"(?s)'history' .*test_connect.py.*{said}") as raised:
+        run(region([frame(0)], what, options_for(server)))
+    assert "has failed" not in str(raised.value)  # it was not tried again
+    assert TOKEN not in str(raised.value)
+
+
+@pytest.mark.soak
+def test_token_is_said_nowhere(server: ConnectServer, tmp_path: Path) -> None:
+    options = options_for(server)
+    assert TOKEN not in repr(options)
+
+    def tells(df: Any, attempt: int) -> Any:
+        if not attempt:
+            raise ConnectionError(f"{TOKEN} was refused")
+        return totals(df)
+
+    said: list[str] = []
+    events: list[Any] = []
+    flow = region([frame(0)], tells, options)
+    job = Job(
+        Program(flow=flow), 1, tmp_path, on_note=said.append, on_event=lambda *event: events.append(event)
+    )  # fmt: skip
+    assert frames_of(job.run())[0].sort("k").equals(right(frame(0)))
+    assert any("ConnectionError: *** was refused" in text for text in said)
+    assert TOKEN not in f"{said} {events}"
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) > 3
+    assert not [path for path in written if TOKEN.encode() in path.read_bytes()]
+
+
+def test_addresses_and_options_that_cannot_be_are_errors_that_show_no_token() -> None:
+    for wrong in (f"http://a:1/;token={TOKEN}", f"sc://a:b/;token={TOKEN}", f"sc://me:{TOKEN}@a:1"):
+        with pytest.raises(spark.SparkError, match=r"test_connect.py.*sc://host:port") as raised:
+            spark.SparkOptions(connect=wrong)
+        assert TOKEN not in str(raised.value)
+    with pytest.raises(spark.SparkError, match="started here"):
+        spark.SparkOptions(connect="sc://a:1", memory="1g")
+    with pytest.raises(spark.SparkError, match="name it with connect="):
+        spark.SparkOptions(shared=True)
+    with pytest.raises(spark.SparkError, match=r"barrier.*connect="):
+        SparkCluster("sc://a:1")
+
+
+# Slow ones
+
+
+@pytest.mark.soak
+def test_server_that_is_killed_and_comes_again_is_waited_for(server: ConnectServer, tmp_path: Path) -> None:
+    def kill() -> None:
+        wait_for(lambda: beats(tmp_path) > 3)
+        server.kill()
+        wait_for(lambda: any("it is waited for" in text for text in said))
+        server.start()
+
+    said: list[str] = []
+    what = endless_at_first(str(tmp_path))
+    job = Job(Program(flow=region([frame(0)], what, options_for(server))), 1, on_note=said.append)
+    assert frames_of(run_beside(job.run, kill))[0].sort("k").equals(right(frame(0)))
+    assert any("does not answer any more" in text for text in said), said
+
+
+@pytest.mark.soak
+def test_server_that_was_started_anew_between_two_runs_costs_no_attempt(server: ConnectServer) -> None:
+    def what(df: Any, attempt: int) -> Any:
+        assert not attempt
+        return totals(df)
+
+    for seed in range(2):
+        found = frames_of(run(region([frame(seed)], what, options_for(server))))
+        assert found[0].sort("k").equals(right(frame(seed)))
+        if not seed:
+            server.kill()
+            server.start()
+
+
+@pytest.mark.soak
+def test_server_that_never_comes_is_an_error_when_its_time_is_over() -> None:
+    options = spark.SparkOptions(connect=f"sc://localhost:1/;token={TOKEN}", start_limit=3, nice=0)
+    with pytest.raises(
+        FalkirkError, match=r"sc://localhost:1 does not answer: .*[Cc]onnection refused.* 3 s"
+    ) as raised:
+        run(region([frame(0)], totals, options))
+    assert TOKEN not in str(raised.value)
+
+
+@pytest.mark.soak
+def test_job_that_is_killed_whole_leaves_nothing_running_on_the_server(server: ConnectServer, tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from tests.libraries.spark.test_connect import endless_at_first, frame, region, run, spark
+options = spark.SparkOptions(connect={server.address!r}, shared=False, nice=0)
+run(region([frame(0)], endless_at_first({str(tmp_path)!r}), options))
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[3])
+    try:
+        wait_for(lambda: beats(tmp_path) > 3)
+    finally:
+        process.kill()
+        process.wait()
+    wait_for(lambda: ends(tmp_path), 30)
+
+
+@pytest.mark.soak
+def test_setting_that_a_server_does_not_take_is_an_error_that_names_it(server: ConnectServer) -> None:
+    options = spark.SparkOptions(connect=server.address, config=(("spark.executor.memory", "1g"),), nice=0)
+    with pytest.raises(FalkirkError, match=r"(?s)'spark.executor.memory' cannot be made over Spark Connect"):
+        run(region([frame(0)], totals, options))
