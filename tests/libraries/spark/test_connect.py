@@ -39,6 +39,7 @@ TOKEN = "s3cr3t-t0ken"
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     """All tests of this module share one server, as far as they do not kill it."""
+    pytest.importorskip("grpc", reason="the extra falkirk[connect] is not installed")
     with connect_server(tmp_path_factory.mktemp("connect")) as found:
         yield found
         spark.stop()
