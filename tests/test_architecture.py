@@ -68,7 +68,7 @@ UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "shelve", "marshal", "jobl
 CLOUDPICKLE_ALLOWED = ["runtime.*", "libraries.spark.*"]
 
 # Names of import that differ from the name of the distribution in pyproject.toml.
-DISTRIBUTIONS = {"zmq": "pyzmq", "prometheus_client": "prometheus-client"}
+DISTRIBUTIONS = {"grpc": "grpcio", "zmq": "pyzmq", "prometheus_client": "prometheus-client"}
 
 
 # ----------------------------------------------------------------------------------------------------------

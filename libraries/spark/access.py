@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from libraries.spark.manifest import PinnedFile
-    from libraries.spark.protocol import Follow, Frames, RunTask
+    from libraries.spark.protocol import Frames, RunTask
     from libraries.spark.queries import Publisher
 
 
@@ -49,8 +49,10 @@ class Access(Protocol):
     def write(self, frame: DataFrame, output: str, rows: int) -> None:
         """Write files `part-*.parquet`, of at most `rows` rows, or (0) of any number, into the new folder `output`."""
 
-    def publisher(self, task: Follow, publisher: Publisher) -> Callable[[DataFrame, int], None]:
-        """The function that Spark is to call with each micro-batch of a query."""
+    def publishing(
+        self, session: SparkSession, publisher: Publisher
+    ) -> AbstractContextManager[Callable[[DataFrame, int], None]]:
+        """The function that Spark is to call with each micro-batch of a query; inside, what it brings is published."""
 
     def gone(self, error: BaseException) -> bool:
         """True if the error says that Spark, or the connection to it, is gone."""

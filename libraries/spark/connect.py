@@ -29,11 +29,12 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from libraries.spark.desk import Desk
 from libraries.spark.errors import SparkError
 from libraries.spark.files import carried_schema, gathered
 from libraries.spark.java_access import read_files, read_table_files, write_files
 from libraries.spark.manifest import PinnedFile
-from libraries.spark.protocol import Follow, Frames, Release, RunTask, ServerOrders, ServerUp, session_id
+from libraries.spark.protocol import Frames, Release, RunTask, ServerOrders, ServerUp, session_id
 from libraries.spark.schemas import read_schema
 from libraries.spark.tasks import told
 
@@ -159,8 +160,17 @@ class ConnectAccess:
         for number, table in enumerate(_pieces(_tables(frame, schema), rows)):
             pq.write_table(table, folder / f"part-{number:05}.parquet", compression="lz4")
 
-    def publisher(self, task: Follow, publisher: Publisher) -> Callable[[DataFrame, int], None]:
-        raise SparkError("a streaming query over Spark Connect cannot be a source: use a Spark of the job's own for it")
+    @contextmanager
+    def publishing(self, session: SparkSession, publisher: Publisher) -> Iterator[Callable[[DataFrame, int], None]]:
+        if self._shared is None:
+            self._shared = self._sees(session, publisher.folder / f".probe-{uuid.uuid4().hex}")
+        if not self._shared:
+            raise SparkError(
+                "a streaming query keeps its checkpoint and its batches among the job's files, which the Spark Connect "
+                "server does not see: have both see one folder (FALKIRK_FILES), or take a Spark of the job's own"
+            )
+        with Desk(publisher) as desk:
+            yield desk.function
 
     def gone(self, error: BaseException) -> bool:
         return bool(_status(error) == grpc.StatusCode.UNAVAILABLE)

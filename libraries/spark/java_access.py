@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from libraries.spark.manifest import PinnedFile
-from libraries.spark.protocol import Follow, Frames, JavaUp, RunTask
+from libraries.spark.protocol import Frames, JavaUp, RunTask
 from libraries.spark.schemas import read_schema
 from libraries.spark.session import attach
 
@@ -72,8 +72,9 @@ class JavaAccess:
     def write(self, frame: DataFrame, output: str, rows: int) -> None:
         write_files(frame, output, rows)
 
-    def publisher(self, task: Follow, publisher: Publisher) -> Callable[[DataFrame, int], None]:
-        return publisher
+    @contextmanager
+    def publishing(self, session: SparkSession, publisher: Publisher) -> Iterator[Callable[[DataFrame, int], None]]:
+        yield publisher
 
     def gone(self, error: BaseException) -> bool:
         return lost_java(error)

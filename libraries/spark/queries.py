@@ -103,34 +103,34 @@ class Queries:
             frame = session.sql(task.query)
         check_types(frame)
         writer = frame.writeStream.outputMode(task.mode).queryName(f"falkirk: {task.name} {uuid.uuid4().hex}")
-        writer = writer.option("checkpointLocation", str(folder / CHECKPOINT)).foreachBatch(
-            self._access.publisher(task, publisher)
-        )
+        writer = writer.option("checkpointLocation", str(folder / CHECKPOINT))
         if task.now:
             writer = writer.trigger(availableNow=True)
         elif task.every is not None:
             writer = writer.trigger(processingTime=f"{round(task.every * 1000)} milliseconds")
-        query = writer.start()
-        publisher.begun(query)
-        try:
-            query.awaitTermination()
-        except Exception:
-            if publisher.stopped:
-                return
-            if publisher.error is not None:
-                raise publisher.error from None
-            raise
+        with self._access.publishing(session, publisher) as function:
+            query = writer.foreachBatch(function).start()
+            publisher.begun(query)
+            try:
+                query.awaitTermination()
+            except Exception:
+                if publisher.stopped:
+                    return
+                if publisher.error is not None:
+                    raise publisher.error from None
+                raise
         if task.now and not publisher.stopped:
             set_end(folder, last_batch(folder))
 
 
 class Publisher:
-    """The function that Spark calls with each micro-batch."""
+    """Publishes the micro-batches of a query. Spark may call it with each, as a function."""
 
     def __init__(self, task: Follow, tell: Callable[[int], None]) -> None:
         self._task = task
         self._tell = tell
-        self._folder = Path(task.folder)
+        self.folder = Path(task.folder)
+        self.rows = task.rows
         self._query: StreamingQuery | None = None
         self._consumed = task.consumed
         self._changed = threading.Condition()
@@ -165,27 +165,35 @@ class Publisher:
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         try:
-            self._publish(frame, number)
+            if self.turn(number):
+                hidden = self.folder / f".batch-{uuid.uuid4().hex}"
+                frame.write.option("maxRecordsPerFile", self.rows).parquet(str(hidden))
+                self.publish(hidden, number)
         except Exception as error:
             self.error = error
             raise
 
-    def _publish(self, frame: DataFrame, number: int) -> None:
-        if number > last_batch(self._folder):
-            with self._changed:
-                self._changed.wait_for(lambda: self.stopped or number < self._consumed + self._task.ahead)
-                if self.stopped:
-                    raise _Stopped
-            hidden = self._folder / f".batch-{uuid.uuid4().hex}"
-            frame.write.option("maxRecordsPerFile", self._task.rows).parquet(str(hidden))
-            self._deal_out(hidden)
-            if self._task.durable:
-                sync_tree(hidden, {})
-                # The batch must not outlive what says which input it is of.
-                sync_tree(self._folder / CHECKPOINT, self._synced)
-            hidden.rename(batch_folder(self._folder, number))
-            if self._task.durable:
-                sync_folder(self._folder)
+    def turn(self, number: int) -> bool:
+        """Wait until a batch may be written; False if it is there already. Raises an error if nobody wants it."""
+        if number <= last_batch(self.folder):
+            self._tell(number + 1)
+            return False
+        with self._changed:
+            self._changed.wait_for(lambda: self.stopped or number < self._consumed + self._task.ahead)
+            if self.stopped:
+                raise _Stopped
+        return True
+
+    def publish(self, hidden: Path, number: int) -> None:
+        """Publish a batch whose rows Spark has written into the folder `hidden`."""
+        self._deal_out(hidden)
+        if self._task.durable:
+            sync_tree(hidden, {})
+            # The batch must not outlive what says which input it is of.
+            sync_tree(self.folder / CHECKPOINT, self._synced)
+        hidden.rename(batch_folder(self.folder, number))
+        if self._task.durable:
+            sync_folder(self.folder)
         self._tell(number + 1)
 
     def _deal_out(self, hidden: Path) -> None:

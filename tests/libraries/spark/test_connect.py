@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from libraries import spark
 from libraries.spark.cluster_session import SparkCluster
-from recovery.policies import Batch
+from libraries.spark.placement import home
+from recovery.policies import Batch, Lazy
 from runtime.job import Result
 from runtime.program import Program
 from runtime.run import run
@@ -297,3 +301,92 @@ def test_setting_that_a_server_does_not_take_is_an_error_that_names_it(server: C
     options = spark.SparkOptions(connect=server.address, config=(("spark.executor.memory", "1g"),), nice=0)
     with pytest.raises(FalkirkError, match=r"(?s)'spark.executor.memory' cannot be made over Spark Connect"):
         run(region([frame(0)], totals, options))
+
+
+# Streams
+
+
+def put(folder: Path, *numbers: int) -> None:
+    """Files come into a folder, one after the other."""
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        frame(number, 100).write_parquet(folder / f".{number}")
+        os.utime(folder / f".{number}", (1_600_000_000 + number,) * 2)  # by which Spark orders them
+        (folder / f".{number}").rename(folder / f"{number:04}.parquet")
+
+
+def stream(folder: Path, options: spark.SparkOptions, **arguments: Any) -> Dataflow:
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    flow = Dataflow("stream")
+    source = spark.Stream.files(folder, schema, per_batch=1, options=options, **arguments)
+    flow.columns("in", source).capture("out")
+    return flow
+
+
+@pytest.mark.soak
+def test_each_micro_batch_on_the_server_is_an_epoch_and_all_of_it_comes_once(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    put(tmp_path / "in", *range(6))
+    found = frames_of(run(stream(tmp_path / "in", options_for(server, True), available_now=True, ahead=2), 2))
+    assert sorted(found) == list(range(6))
+    assert all(rows.sort("k", "v").equals(frame(number, 100).sort("k", "v")) for number, rows in found.items())
+
+
+@pytest.mark.soak
+def test_stream_from_a_server_that_does_not_see_the_files_is_an_error(server: ConnectServer, tmp_path: Path) -> None:
+    put(tmp_path / "in", 0)
+    with pytest.raises(FalkirkError, match=r"does not see: have both see one folder"):
+        run(stream(tmp_path / "in", options_for(server), available_now=True))
+
+
+def followed(folder: str, connect: str) -> Dataflow:
+    """A stream from the server as a table. Whoever speaks to the server says which process it is."""
+
+    def opened(session: Any) -> Any:
+        Path(folder, "now.new").write_text(str(os.getpid()))
+        Path(folder, "now.new").rename(Path(folder, "now"))
+        return session.readStream.schema("k long, v long").option("maxFilesPerTrigger", 1).parquet(f"{folder}/in")
+
+    options = spark.SparkOptions(connect=connect, nice=0, retries=9)
+    flow = Dataflow("followed")
+    with flow.region("front", policy=Lazy(every=0.1)):
+        rows = flow.columns("in", spark.Stream(opened, available_now=True, ahead=1, options=options))
+    spark.write(rows, Path(folder) / "table", name="table")
+    return flow
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2))
+def test_every_row_of_a_stream_comes_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
+    count = 12
+    put(tmp_path / "in", *range(count))
+    (tmp_path / "server").mkdir()
+    with connect_server(tmp_path / "server") as server:
+        arguments = {"folder": str(tmp_path), "connect": server.address}
+        job = Job(Program(flow=followed, args=arguments), 2, tmp_path / "store")
+        killed: list[str] = []
+
+        def strike() -> None:
+            victims = random.Random(seed).sample(["child", "server", "worker", "other", "child"], 5)
+            for number, victim in enumerate(victims, 1):
+                wait_for(lambda number=number: len(list((tmp_path / "table").glob("epoch=*"))) >= 2 * number)  # type: ignore[misc]
+                here = home(2)
+                pids = {
+                    "child": int((tmp_path / "now").read_text()),
+                    "worker": job.pids[here],
+                    "other": job.pids[1 - here],
+                }
+                if victim == "server":
+                    server.kill()
+                    server.start()
+                else:
+                    with suppress(ProcessLookupError):  # it has just died with another
+                        os.kill(pids[victim], signal.SIGKILL)
+                killed.append(victim)
+
+        run_beside(job.run, strike)
+    assert len(killed) == 5
+    found = pl.read_parquet(tmp_path / "table/epoch=*/*.parquet", hive_partitioning=True).cast({"epoch": pl.Int64})
+    rows = pl.concat([frame(number, 100).with_columns(epoch=pl.lit(number, pl.Int64)) for number in range(count)])
+    assert found.sort("epoch", "k", "v").equals(rows.sort("epoch", "k", "v").select(found.columns))

@@ -1,4 +1,7 @@
-"""A pipeline of regions that hand files to each other and to a table, of which worker, child and Java are killed in turn."""
+"""A pipeline of regions that hand files to each other and to a table, of which worker, child and Java are killed in turn.
+
+The same is done on a Spark Connect server, which is killed in place of Java, and started again.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import random
 import signal
 import time
 from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from runtime.page.recorded import RecordedJob
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
 from tests.falkirk.test_what_if_command import HALT, LAST, Halting, at_rest, bounds_of
+from tests.libraries.spark.connect_server import connect_server
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
@@ -41,9 +46,13 @@ def epoch(number: int) -> list[pl.DataFrame]:
     ]
 
 
-def pipeline(folder: str) -> Dataflow:
+def pipeline(folder: str, connect: str | None = None, shared: bool | None = None) -> Dataflow:
+    options = OPTIONS
+    if connect is not None:
+        options = spark.SparkOptions(connect=connect, shared=shared, nice=0, retries=9, config=OPTIONS.config)
+
     def cleaned(df: Any) -> Any:
-        java = df.sparkSession._jvm.java.lang.ProcessHandle.current().pid()
+        java = 0 if connect else df.sparkSession._jvm.java.lang.ProcessHandle.current().pid()
         Path(folder, "now.new").write_text(f"{os.getpid()} {java}")
         Path(folder, "now.new").rename(Path(folder, "now"))
         return df.where("k % 5 > 0")
@@ -51,15 +60,15 @@ def pipeline(folder: str) -> Dataflow:
     flow = Dataflow("pipeline")
     cells = flow.columns("in", Batches([batch for number in range(EPOCHS) for batch in epoch(number)], per_epoch=2))
     with flow.region("history", policy=Batch(log_outputs=True)):
-        clean = spark.batch(cells, cleaned, name="clean", options=OPTIONS, checkpoint=0.1)
+        clean = spark.batch(cells, cleaned, name="clean", options=options, checkpoint=0.1)
         so_far = spark.batch(
             *(clean, "select k % 10 as k, sum(v) as s from input group by 1"),
-            **{"over": "all", "every": 2, "options": OPTIONS, "name": "so-far", "checkpoint": 0.3},
+            **{"over": "all", "every": 2, "options": options, "name": "so-far", "checkpoint": 0.3},
         )
         grand = spark.batch(
             {"totals": so_far, "rows": cells},
             "select max(n) as n, (select sum(s) from totals) as s from rows",
-            **{"over": 2, "every": 2, "options": OPTIONS, "name": "grand", "checkpoint": 0.1},
+            **{"over": 2, "every": 2, "options": options, "name": "grand", "checkpoint": 0.1},
         )
     spark.write(clean, Path(folder) / "clean", name="clean-table")
     spark.write(cells, Path(folder) / "rows", name="rows-table")
@@ -79,7 +88,24 @@ def table(folder: Path) -> pl.DataFrame:
 def test_every_row_comes_once_through_regions_and_tables_that_share_files_whoever_is_killed(
     seed: int, tmp_path: Path
 ) -> None:
-    job = Job(Program(flow=pipeline, args={"folder": str(tmp_path)}), 2, tmp_path / "store")
+    strike_at(seed, tmp_path, {"folder": str(tmp_path)}, lambda java: os.kill(java, signal.SIGKILL))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_same_on_a_server_that_is_killed_and_started_again(shared: bool, tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    with connect_server(tmp_path / "server") as server:
+
+        def again(_: int) -> None:
+            server.kill()
+            server.start()
+
+        strike_at(shared, tmp_path, {"folder": str(tmp_path), "connect": server.address, "shared": shared}, again)
+
+
+def strike_at(seed: int, tmp_path: Path, arguments: dict[str, Any], kill_java: Callable[[int], None]) -> None:
+    """Run the job, strike in an order that the seed gives, and see what came out."""
+    job = Job(Program(flow=pipeline, args=arguments), 2, tmp_path / "store")
     rng = random.Random(seed)
     killed: list[str] = []
 
@@ -89,9 +115,12 @@ def test_every_row_comes_once_through_regions_and_tables_that_share_files_whoeve
             time.sleep(rng.random() / 2)
             child, java = map(int, (tmp_path / "now").read_text().split())
             here = home(2)
-            pid = {"child": child, "java": java, "worker": job.pids[here], "other": job.pids[1 - here]}[victim]
             try:
-                os.kill(pid, signal.SIGKILL)
+                if victim == "java":
+                    kill_java(java)
+                else:
+                    pid = {"child": child, "worker": job.pids[here], "other": job.pids[1 - here]}[victim]
+                    os.kill(pid, signal.SIGKILL)
                 killed.append(victim)
             except ProcessLookupError:  # it has just died with another
                 continue
