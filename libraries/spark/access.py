@@ -28,6 +28,9 @@ class Access(Protocol):
     def release(self, session: SparkSession) -> None:
         """Nobody uses this session any more."""
 
+    def leave(self) -> None:
+        """Release all sessions, at once: the keeper, which would, is gone."""
+
     def activate(self, session: SparkSession) -> None:
         """Make it the session of this thread, as far as PySpark and Spark themselves look for one."""
 

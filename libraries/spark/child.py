@@ -70,7 +70,7 @@ class SparkChild:
         self._queries: Queries | None = None
 
     def serve(self) -> None:
-        """Open a session on Java's Spark, then run what is asked for, each run in a thread of its own."""
+        """Get access to Spark, then run what is asked for, each run in a thread of its own."""
         threading.Thread(target=self._read_news, daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
         self._heard.wait()
@@ -148,6 +148,8 @@ class SparkChild:
                     self._heard.set()
                 case Release():
                     raise AssertionError("a child is not told that: it is for one without a worker")
+        if self._access is not None:
+            self._access.leave()
         os._exit(1)
 
     def _run(self, task: RunTask | Follow) -> None:

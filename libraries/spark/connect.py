@@ -103,6 +103,10 @@ class ConnectAccess:
             client.release_session()
             client.close()
 
+    def leave(self) -> None:
+        with suppress(Exception):
+            release(Release(self._server, self._root, next(self._numbers)))
+
     def activate(self, session: SparkSession) -> None:
         ConnectSession._active_session.session = session
 

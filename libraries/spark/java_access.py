@@ -40,6 +40,9 @@ class JavaAccess:
     def release(self, session: SparkSession) -> None:
         """Nothing is left of it: it is collected."""
 
+    def leave(self) -> None:
+        """Java ends with the keeper."""
+
     def activate(self, session: SparkSession) -> None:
         SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
 

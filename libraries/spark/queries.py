@@ -34,7 +34,7 @@ from libraries.spark.region_session import current
 from libraries.spark.tasks import call, check_types, described
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOCK_SECONDS = 30.0
@@ -90,6 +90,20 @@ class Queries:
         for left in folder.glob(".batch-*"):
             shutil.rmtree(left, ignore_errors=True)
         session = self._access.new_session()
+        try:
+            self._run_in(session, task, publisher)
+            if not self._access.intact(session):  # with which the query has ended
+                raise SparkLost("Spark has lost the session of the query")
+        except Exception:
+            if not publisher.stopped:
+                raise
+        finally:
+            self._access.release(session)
+        if task.now and not publisher.stopped:
+            set_end(folder, last_batch(folder))
+
+    def _run_in(self, session: SparkSession, task: Follow, publisher: Publisher) -> None:
+        """Have the query run in a session until it ends. What goes wrong with a batch is raised as it was."""
         function = cloudpickle.loads(task.function)
         with current(self._access, session):
             frame = call(function, session)
@@ -103,7 +117,7 @@ class Queries:
             frame = session.sql(task.query)
         check_types(frame)
         writer = frame.writeStream.outputMode(task.mode).queryName(f"falkirk: {task.name} {uuid.uuid4().hex}")
-        writer = writer.option("checkpointLocation", str(folder / CHECKPOINT))
+        writer = writer.option("checkpointLocation", str(publisher.folder / CHECKPOINT))
         if task.now:
             writer = writer.trigger(availableNow=True)
         elif task.every is not None:
@@ -114,13 +128,9 @@ class Queries:
             try:
                 query.awaitTermination()
             except Exception:
-                if publisher.stopped:
-                    return
                 if publisher.error is not None:
                     raise publisher.error from None
                 raise
-        if task.now and not publisher.stopped:
-            set_end(folder, last_batch(folder))
 
 
 class Publisher:

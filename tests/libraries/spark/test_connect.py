@@ -27,7 +27,7 @@ from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.connect_server import ConnectServer, connect_server
 from tests.support.beside import run_beside
-from tests.support.processes import wait_for
+from tests.support.processes import parent, wait_for
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
@@ -163,12 +163,14 @@ def test_files_of_a_result_hold_as_many_rows_as_they_may(server: ConnectServer) 
 
 
 @pytest.mark.soak
-def test_killed_child_is_replaced_and_what_it_had_the_server_do_ends_there(
-    server: ConnectServer, tmp_path: Path
+@pytest.mark.parametrize("who", ["child", "keeper"])
+def test_killed_child_or_keeper_is_replaced_and_what_it_had_the_server_do_ends_there(
+    who: str, server: ConnectServer, tmp_path: Path
 ) -> None:
     def kill() -> None:
         wait_for(lambda: beats(tmp_path) > 3)
-        os.kill(int((tmp_path / "child-0").read_text()), signal.SIGKILL)
+        child = int((tmp_path / "child-0").read_text())
+        os.kill(child if who == "child" else parent(child), signal.SIGKILL)
 
     what = endless_at_first(str(tmp_path))
     result = run_beside(lambda: run(region([frame(0)], what, options_for(server))), kill)
