@@ -211,7 +211,7 @@ FromKeeper = JavaUp | ServerUp | Release | SparkEnded | PrintedText
 
 def session_id(root: str, number: int) -> str:
     """The id of a child's session on a server: known to the keeper, too, who releases it when the child is gone."""
-    return str(uuid.uuid5(uuid.UUID(root), str(number)))
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{root} {number}"))
 
 
 encode = msgspec.msgpack.Encoder().encode
