@@ -9,8 +9,8 @@ import os
 import random
 import signal
 import time
-from contextlib import closing
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
