@@ -122,6 +122,22 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "strong",
+        "strongly connected components, twice as many edges as nodes; a thousand edges replaced an epoch (median)",
+        "ms",
+        200_000,  # nodes
+        (Variant("falkirk", "reach.py", "strong"),),
+        higher_is_better=False,
+    ),
+    Bench(
+        "pagerank",
+        "ranks in units of 1e-4, twice as many edges as nodes; an edge replaced an epoch (median)",
+        "ms",
+        50_000,  # nodes
+        (Variant("falkirk", "reach.py", "pagerank"),),
+        higher_is_better=False,
+    ),
+    Bench(
         "join",
         "changes of 10,000 rows against so many that are arranged by 1,000,000 keys (median); the best loop of NumPy for that",
         "ms",

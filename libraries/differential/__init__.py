@@ -33,6 +33,7 @@ from libraries.differential.collection import (
     grow,
     iterate,
 )
+from libraries.differential.delta_joins import delta_join
 from libraries.differential.explain import explain
 from libraries.differential.inputs import Input, input_of, snapshot
 from libraries.differential.rows import Rows, rows_of
@@ -42,6 +43,7 @@ __all__ = [
     "Collection",
     "Input",
     "Rows",
+    "delta_join",
     "explain",
     "from_changes",
     "from_columns",

@@ -213,7 +213,7 @@ class Collection:
         chosen = select or _both
         left, right = _together(self, other)
         chosen_name = name or self.stream.graph.fresh_name("join")
-        readings = [each._reading(f"{chosen_name}/{port}") for port, each in enumerate((left, right))]
+        readings = [each.reading(f"{chosen_name}/{port}") for port, each in enumerate((left, right))]
         made = left.stream.binary(
             right.stream,
             chosen_name,
@@ -221,7 +221,7 @@ class Collection:
             *(BY_KEY if reading is None else PIPELINE for reading in readings),
             kind="join",
         )
-        return _reading_of(made, zip(readings, (left, right), strict=True))
+        return reading_of(made, zip(readings, (left, right), strict=True))
 
     def semijoin(self, keys: Collection, name: str | None = None) -> Collection:
         """The records whose key is in `keys`, as often as it is there: give it `distinct()` keys.
@@ -556,12 +556,12 @@ class Collection:
 
     def _reduce(self, kind: str, reducer: Callable[[], Reducer], name: str | None) -> Collection:
         chosen = name or self.stream.graph.fresh_name(kind)
-        reading = self._reading(chosen)
+        reading = self.reading(chosen)
         channel = BY_KEY if reading is None else PIPELINE
         made = self.stream.unary(chosen, lambda: Reduce(reducer(), reading), channel, kind=kind)
-        return _reading_of(made, [(reading, self)])
+        return reading_of(made, [(reading, self)])
 
-    def _reading(self, name: str) -> Reading | None:
+    def reading(self, name: str) -> Reading | None:
         """The way in which an operator that is made here reads the trace of this collection; None: it keeps its own."""
         graph = self.stream.graph
         if self.arrangement is None:
@@ -572,7 +572,7 @@ class Collection:
         return Reading(name, node.scope.depth, self.scope.depth)
 
 
-def _reading_of(made: Stream, readings: Iterable[tuple[Reading | None, Collection]]) -> Collection:
+def reading_of(made: Stream, readings: Iterable[tuple[Reading | None, Collection]]) -> Collection:
     """The collection that an operator makes, which reads the traces of some of its inputs."""
     nodes = [each.arrangement for reading, each in readings if reading is not None]
     if nodes:

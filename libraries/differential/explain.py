@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from libraries.differential.collection import Collection, from_changes
-from libraries.differential.joins import Join
+from libraries.differential.joins import Join, Lookup
 from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Distinct, Threshold
 from libraries.differential.rows import as_pairs, of_key
@@ -108,7 +108,7 @@ class _Program:
         if node.stages:
             return Stateless(node.stages)
         operator = node.factory() if node.factory is not None else None
-        known = (Reduce, Join, Consolidate, Arrange, Enter, Leave, Feedback)
+        known = (Reduce, Join, Lookup, Consolidate, Arrange, Enter, Leave, Feedback)
         if node.index not in self.inputs and not isinstance(operator, known):
             raise GraphError(f"explain follows the operators of collections; the {node} is another one")
         return operator
@@ -174,7 +174,7 @@ class _Run:
     def _causes(self, node: int, record: Any, time: Time) -> Iterator[Change]:
         """The changes in this run that make, or might make, a change of `record` at `time` at a node."""
         operator, behind = self._program.operators[node], self._program.behind[node]
-        if isinstance(operator, Join):
+        if isinstance(operator, Join | Lookup):
             yield from self._pairs(node, operator, record, time)
             return
         for source, _ in behind:
@@ -214,7 +214,7 @@ class _Run:
                     found[made].append(record)
         return found
 
-    def _pairs(self, node: int, operator: Join, record: Any, time: Time) -> Iterator[Change]:
+    def _pairs(self, node: int, operator: Join | Lookup, record: Any, time: Time) -> Iterator[Change]:
         """The changes of pairs that make `record` and meet at `time`."""
         if (found := self._made_of.get(node)) is None:
             found = self._made_of[node] = defaultdict(list)

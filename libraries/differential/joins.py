@@ -122,22 +122,14 @@ class _Made:
             send_many(ctx, values, *summed_rows(self.columns))
 
 
-class Join(Keyed):
-    """The pairs of records of two collections whose keys are equal. Port 0 is left, port 1 is right.
+class InParts(Keyed):
+    """An operator whose work of a time may take several events."""
 
-    `select` makes the record; `columns`: it takes arrays as well as single values, and gives a pair of such, or one.
-    """
+    transient = ("_collect", "_work")  # what was not finished is begun anew when its time is done again
 
-    transient = ("_collect", "_work")  # work that was not finished is begun anew when its time is done again
-
-    def __init__(self, select: Select, columns: bool, readings: Sequence[Reading | None] = (None, None)) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.select = select
-        self._columns = columns
-        self._inputs = (Input(self.values), Input(self.values))
-        left, right = map(self.trace, readings)
-        self.traces = self._sides = (left, right)
-        self.state = self.kept(*self._inputs)
+        self.inputs = (Input(self.values), Input(self.values))
         self._work: dict[Time, Iterator[None]] = {}
 
     @property
@@ -147,24 +139,46 @@ class Join(Keyed):
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         assert isinstance(batch, list)
-        self._inputs[port].state.add(time, batch)
+        self.inputs[port].state.add(time, batch)
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         self.reads_at(time)
         work = self._work.pop(time, None)
         if work is None:
-            left, right = (each.take(time) for each in self._inputs)
-            pended = self.pending.at(time)
-            if left[2] + right[2] + len(pended) <= FEW:
-                few = [each.few(*taken[:2], time) for each, taken in zip(self._inputs, (left, right), strict=True)]
-                if self._few(ctx, time, few[0], few[1], pended.tolist()):
-                    return
-            many = [each.many(*taken[:2], time) for each, taken in zip(self._inputs, (left, right), strict=True)]
-            work = self._many(ctx, time, many[0], many[1], pended)
+            work = self.work(ctx, time)
         if next(work, self) is not self:
             self._work[time] = work
             ctx.notify_at()
+
+    def work(self, ctx: Context, time: Time) -> Iterator[None]:
+        """Do all that is to be done at a time, and stop after each part that is enough for an event."""
+        raise NotImplementedError
+
+
+class Join(InParts):
+    """The pairs of records of two collections whose keys are equal. Port 0 is left, port 1 is right.
+
+    `select` makes the record; `columns`: it takes arrays as well as single values, and gives a pair of such, or one.
+    """
+
+    def __init__(self, select: Select, columns: bool, readings: Sequence[Reading | None] = (None, None)) -> None:
+        super().__init__()
+        self.select = select
+        self._columns = columns
+        left, right = map(self.trace, readings)
+        self.traces = self._sides = (left, right)
+        self.state = self.kept(*self.inputs)
+
+    def work(self, ctx: Context, time: Time) -> Iterator[None]:
+        taken = [each.take(time) for each in self.inputs]
+        pended = self.pending.at(time)
+        if sum(count for *_, count in taken) + len(pended) <= FEW:
+            left, right = (each.few(*some[:2], time) for each, some in zip(self.inputs, taken, strict=True))
+            if self._few(ctx, time, left, right, pended.tolist()):
+                return
+        many = [each.many(*some[:2], time) for each, some in zip(self.inputs, taken, strict=True)]
+        yield from self._many(ctx, time, many[0], many[1], pended)
 
     # One by one
 
@@ -304,6 +318,51 @@ class Join(Keyed):
         if len(codes) and codes.min() == NOTHING:
             return [_given(self.values.value, code) for code in codes.tolist()]
         return self.values.values(codes)
+
+
+class Lookup(InParts):
+    """The records of a stream, by key, with the values that a collection has for it. Port 1 is the collection.
+
+    The collection counts as it is at the time of the record, or, if not `new`, as it was before: where times are totally
+    ordered, each combination of changes then comes once of the operators of `delta_join`. `select` gives a record, or None.
+    """
+
+    def __init__(self, select: Select, new: bool, reading: Reading | None = None) -> None:
+        super().__init__()
+        self.select = select
+        self._new = new
+        self._trace = self.trace(reading)
+        self.traces = (self._trace,)
+        self.state = self.kept(*self.inputs)
+
+    def work(self, ctx: Context, time: Time) -> Iterator[None]:
+        (asked, columns, _), theirs = (each.take(time) for each in self.inputs)
+        if not self.shared:
+            for (key, value), diff in self.inputs[1].few(*theirs[:2], time).items():
+                self._trace.add_one(key, value, time, diff)
+        made: list[tuple[Any, int]] = []
+        parts = 0
+        held: dict[Any, list[tuple[Any, int]]] = {}
+        for (key, rest), diff in added_up([*asked, *(pair for rows in columns for pair in rows.pairs())]):
+            if (values := held.get(key)) is None:
+                values = held[key] = self._values_of(key, time)
+            for value, times in values:
+                found = self.select(key, rest, value)
+                if found is not None:
+                    made.append((found, diff * times))
+            if len(made) >= _PAIRS_OF_RECORDS:
+                ctx.send(made)
+                yield
+                made, parts = [], parts + 1
+        ctx.send(made if parts else formed(added_up(made)))
+
+    def _values_of(self, key: Any, time: Time) -> list[tuple[Any, int]]:
+        """The values of a key, and how often each is there."""
+        sums: dict[int, int] = {}
+        for value, at, times in self._trace.changes(self.values.code(key, time)):
+            if leq(at, time) and (self._new or at != time):
+                sums[value] = sums.get(value, 0) + times
+        return [(_given(self.values.value, value), times) for value, times in sums.items() if times]
 
 
 def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[Meeting]:

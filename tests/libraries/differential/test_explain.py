@@ -22,6 +22,7 @@ VERBS = {name: build for name, (build, _) in (REDUCES | JOINS).items()} | {
     "of what was least the most": lambda a, b: (
         a.min().map(lambda pair: (pair[1], pair[0])).concat(b.negate()).threshold(abs)
     ),
+    "delta": lambda a, b: differential.delta_join((a, "xy"), (b, "yz"), (a, "xz")),
     "shared": lambda a, b: a.arrange().join(b.arrange()).count(),
 }
 

@@ -101,6 +101,7 @@ def heavy() -> Dataflow:
     ahead = edges(flow, nodes=3, text=True).arrange()
     two = ahead.join(ahead.map(lambda edge: (edge[1], edge[0])), lambda node, a, b: (a, b))
     two.join(ahead, lambda _, a, b: (a, b)).capture("out")
+    differential.delta_join((ahead, "ab"), (ahead, "bc"), (ahead, "ca")).capture("triangles")
     return flow
 
 

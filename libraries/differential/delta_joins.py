@@ -1,0 +1,161 @@
+"""Joins of three and more collections at once, without traces of what some of them make together.
+
+Each change of one collection is looked up in the traces of the others, one after the other: in those of collections before it
+in the list as they are at its time, in those behind it as they were before. So each combination of changes is found once,
+whichever of them comes last. (The delta joins of Materialize; Ammar et al., *Evaluation of subgraph queries*, 2018.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from libraries.differential.channel import BY_KEY
+from libraries.differential.collection import Collection, reading_of
+from libraries.differential.joins import Lookup
+from libraries.differential.rows import of_key
+from timely.errors import GraphError, user_site
+from timely.operators.channels import PIPELINE
+
+Relation = tuple[Collection, str]
+"""A collection of pairs, or of single values, with a letter for each place."""
+
+
+def delta_join(*relations: Relation, name: str | None = None) -> Collection:
+    """All tuples of values such that each relation has what they say of it, as often as the product of how often it has it.
+
+    A relation is a collection with two letters for its pairs (key, value), or one for its records; a letter that comes
+    again stands for the same value. The result has a value for each letter, in the order in which they first come. Each
+    relation keeps one trace, or two where it is looked up from both ends, which relations of the same collection share;
+    there are no others. Not in loops: there, join two at a time.
+
+    >>> from falkirk import differential
+    >>> flow = falkirk.Dataflow()
+    >>> pairs = differential.from_records(flow.source("edges", falkirk.Iterable([(1, 2), (2, 3), (1, 3), (3, 4)])))
+    >>> seen = differential.delta_join((pairs, "ab"), (pairs, "bc"), (pairs, "ac")).capture("out")
+    >>> differential.snapshot(falkirk.run(flow).captured("out"))
+    {(1, 2, 3): 1}
+    """
+    _check(relations)
+    arranged: dict[tuple[Any, ...], Collection] = {}
+
+    def by(number: int, letter: str) -> Collection:
+        """A relation arranged by one of its letters."""
+        collection, letters = relations[number]
+        turned = len(letters) == 2 and letter == letters[1]
+        place = (collection.stream.outputs, len(letters), turned)
+        if place not in arranged:
+            keyed = (
+                collection.map(_present)
+                if len(letters) == 1
+                else collection.map_pairs(_turned if turned else _straight)
+            )
+            arranged[place] = keyed.arrange()
+        return arranged[place]
+
+    wanted = list(dict.fromkeys(letter for _, letters in relations for letter in letters))
+    graph = relations[0][0].stream.graph
+    base = name or graph.fresh_name("delta_join")
+    paths: list[Collection] = []
+    for start, (collection, letters) in enumerate(relations):
+        known = list(letters)
+        found = collection.map(_alone if len(letters) == 1 else _both)
+        left = [number for number in range(len(relations)) if number != start]
+        while left:
+            # First those that only confirm, then those that add a letter.
+            number = min(left, key=lambda each: _rank(relations[each][1], known))
+            left.remove(number)
+            of = relations[number][1]
+            key = next((letter for letter in of if letter in known), None)
+            if key is None:
+                raise GraphError(
+                    f"{user_site()}: no letter of {of!r} is in {''.join(known)!r}, so all pairs of both would be in the "
+                    "result: give relations that have letters in common"
+                )
+            other = next((letter for letter in of if letter != key), None)
+            select = partial(
+                _met, None if other is None or other not in known else known.index(other), other is not None
+            )
+            keyed = found.map(partial(_keyed, known.index(key)))
+            found = _looked_up(keyed, by(number, key), select, number < start, f"{base}-{start}-{number}")
+            if other is not None and other not in known:
+                known.append(other)
+        paths.append(found.map(partial(_chosen, [known.index(letter) for letter in wanted])))
+    return paths[0].concat(*paths[1:])
+
+
+def _check(relations: Sequence[Relation]) -> None:
+    site = user_site()
+    for each in relations:
+        if not (isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], Collection)):
+            raise GraphError(
+                f"{site}: delta_join takes pairs of a collection and letters, as in (edges, 'ab'), not {each!r}"
+            )
+        collection, letters = each
+        if not isinstance(letters, str) or len(letters) not in (1, 2) or len(set(letters)) < len(letters):
+            raise GraphError(f"{site}: a relation has one letter or two different ones, not {letters!r}")
+        if collection.scope.parent is not None:
+            raise GraphError(
+                f"{site}: delta_join works outside of loops, where times have one order; join two at a time here"
+            )
+    if len(relations) < 2:
+        raise GraphError(f"{site}: delta_join takes two relations or more")
+
+
+def _rank(letters: str, known: Sequence[str]) -> tuple[bool, int]:
+    """The lower, the sooner a relation is looked up: it needs a letter that is known, and had better add none."""
+    new = len({*letters} - {*known})
+    return new == len(letters), new
+
+
+def _looked_up(
+    keyed: Collection, among: Collection, select: Callable[[Any, Any, Any], Any], new: bool, name: str
+) -> Collection:
+    reading = among.reading(name)
+    made = keyed.stream.binary(
+        among.stream,
+        name,
+        partial(Lookup, select, new, reading),
+        BY_KEY,
+        BY_KEY if reading is None else PIPELINE,
+        kind="lookup",
+    )
+    return reading_of(made, [(reading, among)])
+
+
+def _turned(key: Any, value: Any) -> Any:
+    return value, key
+
+
+def _straight(key: Any, value: Any) -> Any:
+    return key, value
+
+
+def _alone(record: Any) -> Any:
+    return (record,)
+
+
+def _both(record: Any) -> Any:
+    return record if of_key(record)[1] else (record, None)
+
+
+def _present(record: Any) -> Any:
+    return record, None
+
+
+def _keyed(place: int, found: tuple[Any, ...]) -> Any:
+    return found[place], found
+
+
+def _met(place: int | None, pair: bool, key: Any, found: tuple[Any, ...], value: Any) -> Any:
+    """`found` with one value more, or, where its second place is known already, as it is if that is `value`."""
+    if not pair:
+        return found
+    if place is None:
+        return (*found, value)
+    return found if found[place] == value else None
+
+
+def _chosen(places: list[int], found: tuple[Any, ...]) -> Any:
+    return tuple(found[place] for place in places)

@@ -1,0 +1,88 @@
+"""Delta joins give, after every epoch, the tuples that are in all relations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from libraries import differential
+from libraries.differential import Collection
+from recovery.policies import LogHistory
+from tests.libraries.differential.histories import Contents, check
+from tests.libraries.differential.test_histories import histories, odd_pairs, pairs, runs
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.graph import Region
+from timely.errors import GraphError
+
+few = settings(max_examples=settings.default.max_examples // 8)
+
+QUERIES = {
+    "triangle": [("a", "xy"), ("a", "yz"), ("a", "xz")],
+    "path": [("a", "xy"), ("b", "yz"), ("a", "zw")],
+    "star": [("a", "xy"), ("b", "xz"), ("b", "xw")],
+}
+
+
+def by_hand(query: list[tuple[str, str]], held: dict[str, Contents]) -> Contents:
+    found: Counter[Any] = Counter()
+    letters = list(dict.fromkeys(letter for _, each in query for letter in each))
+    for chosen in product(*(held[name].items() for name, _ in query)):
+        values: dict[str, Any] = {}
+        times = 1
+        for (_, of), (record, n) in zip(query, chosen, strict=True):
+            times *= n
+            for letter, value in zip(of, record if len(of) == 2 else (record,), strict=True):
+                if values.setdefault(letter, value) != value:
+                    times = 0
+        if times:
+            found[tuple(values[letter] for letter in letters)] += times
+    return dict(found)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("records", [pairs, odd_pairs], ids=["integers", "anything"])
+def test_delta_joins_are_what_they_are_from_scratch(name: str, records: Any) -> None:
+    query = QUERIES[name]
+
+    @few
+    @given(epochs=histories("ab", records, most=7), **runs)
+    def compared(epochs: list[Any], path: int, workers: int, seed: int) -> None:
+        def build(a: Collection, b: Collection) -> Collection:
+            return differential.delta_join(*(({"a": a, "b": b}[of], letters) for of, letters in query))
+
+        check(build, lambda a, b: by_hand(query, {"a": a, "b": b}), ["a", "b"], epochs, path, workers, seed)
+
+    compared()
+
+
+def test_relations_may_have_one_letter_and_traces_of_their_own() -> None:
+    epochs = [
+        [("e", (1, 2), 1), ("e", (2, 3), 1), ("n", 2, 1), ("n", 3, 1)],
+        [("e", (1, 3), 2), ("n", 2, -1)],
+        [("e", (2, 3), -1), ("n", 1, 1), ("e", (3, 1), 1)],
+    ]
+    query = [("n", "y"), ("e", "xy"), ("e", "yz"), ("n", "z")]
+
+    def build(e: Collection, n: Collection) -> Collection:
+        e.stream.graph.enter_region(Region("replayed", LogHistory()))
+        found = differential.delta_join(*(({"e": e, "n": n}[of], letters) for of, letters in query))
+        e.stream.graph.leave_region()
+        assert not any(node.reads for node in e.stream.graph.nodes)
+        return found
+
+    check(build, lambda e, n: by_hand(query, {"e": e, "n": n}), ["e", "n"], epochs, 3, 2)
+
+
+def test_what_cannot_be_joined_so_is_refused() -> None:
+    flow = Dataflow()
+    edges = differential.input_of(flow, "edges")
+    with pytest.raises(GraphError, match="no letter of 'cd' is in 'ab'"):
+        differential.delta_join((edges, "ab"), (edges, "cd"))
+    with pytest.raises(GraphError, match="one letter or two different ones, not 'aa'"):
+        differential.delta_join((edges, "aa"), (edges, "ab"))
+    with pytest.raises(GraphError, match=r"test_delta_joins.py:\d+: delta_join works outside of loops"):
+        edges.iterate(lambda inner: differential.delta_join((inner, "ab"), (edges, "bc")))
