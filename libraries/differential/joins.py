@@ -143,16 +143,15 @@ class InParts(Keyed):
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        self.reads_at(time)
-        work = self._work.pop(time, None)
-        if work is None:
-            work = self.work(ctx, time)
-        if next(work, self) is not self:
+        for each in self.shared:
+            each.time = time
+        work = self._work.pop(time, None) or self.work(ctx, time)
+        if work is not None and next(work, self) is not self:
             self._work[time] = work
             ctx.notify_at()
 
-    def work(self, ctx: Context, time: Time) -> Iterator[None]:
-        """Do all that is to be done at a time, and stop after each part that is enough for an event."""
+    def work(self, ctx: Context, time: Time) -> Iterator[None] | None:
+        """Do all that is to be done at a time, at once (None), or stop after each part that is enough for an event."""
         raise NotImplementedError
 
 
@@ -170,15 +169,15 @@ class Join(InParts):
         self.traces = self._sides = (left, right)
         self.state = self.kept(*self.inputs)
 
-    def work(self, ctx: Context, time: Time) -> Iterator[None]:
-        taken = [each.take(time) for each in self.inputs]
+    def work(self, ctx: Context, time: Time) -> Iterator[None] | None:
+        one, other = self.inputs
+        left, right = one.take(time), other.take(time)
         pended = self.pending.at(time)
-        if sum(count for *_, count in taken) + len(pended) <= FEW:
-            left, right = (each.few(*some[:2], time) for each, some in zip(self.inputs, taken, strict=True))
-            if self._few(ctx, time, left, right, pended.tolist()):
-                return
-        many = [each.many(*some[:2], time) for each, some in zip(self.inputs, taken, strict=True)]
-        yield from self._many(ctx, time, many[0], many[1], pended)
+        if left[2] + right[2] + len(pended) <= FEW:
+            few = one.few(left[0], left[1], time), other.few(right[0], right[1], time)
+            if self._few(ctx, time, *few, pended.tolist()):
+                return None
+        return self._many(ctx, time, one.many(*left[:2], time), other.many(*right[:2], time), pended)
 
     # One by one
 

@@ -205,11 +205,6 @@ class Keyed(Operator):
             assert isinstance(operator, Arrange)
             shared.attach(operator.arrangement)
 
-    def reads_at(self, time: Time) -> None:
-        """An event at `time` begins."""
-        for each in self.shared:
-            each.time = time
-
     def on_watermark(self, frontier: Frontier) -> None:
         if self.busy:
             return
@@ -259,7 +254,8 @@ class Reduce(Keyed):
         ctx.notify_at()
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        self.reads_at(time)
+        for each in self.shared:
+            each.time = time
         changes, columns, count = self._input.take(time)
         pended = self.pending.at(time)
         if count + len(pended) <= FEW:
