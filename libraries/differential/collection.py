@@ -213,7 +213,7 @@ class Collection:
         chosen = select or _both
         left, right = _together(self, other)
         chosen_name = name or self.stream.graph.fresh_name("join")
-        readings = [each.reading(f"{chosen_name}/{port}") for port, each in enumerate((left, right))]
+        readings = [reading_at(each, f"{chosen_name}/{port}") for port, each in enumerate((left, right))]
         made = left.stream.binary(
             right.stream,
             chosen_name,
@@ -556,20 +556,21 @@ class Collection:
 
     def _reduce(self, kind: str, reducer: Callable[[], Reducer], name: str | None) -> Collection:
         chosen = name or self.stream.graph.fresh_name(kind)
-        reading = self.reading(chosen)
+        reading = reading_at(self, chosen)
         channel = BY_KEY if reading is None else PIPELINE
         made = self.stream.unary(chosen, lambda: Reduce(reducer(), reading), channel, kind=kind)
         return reading_of(made, [(reading, self)])
 
-    def reading(self, name: str) -> Reading | None:
-        """The way in which an operator that is made here reads the trace of this collection; None: it keeps its own."""
-        graph = self.stream.graph
-        if self.arrangement is None:
-            return None
-        node, region = graph.nodes[self.arrangement], graph.region
-        if node.region is not region or not (region is None or isinstance(region.policy, Lazy | None)):
-            return None
-        return Reading(name, node.scope.depth, self.scope.depth)
+
+def reading_at(collection: Collection, name: str) -> Reading | None:
+    """The way in which an operator of this name that is made here reads the trace of a collection; None: it keeps its own."""
+    graph = collection.stream.graph
+    if collection.arrangement is None:
+        return None
+    node, region = graph.nodes[collection.arrangement], graph.region
+    if node.region is not region or not (region is None or isinstance(region.policy, Lazy | None)):
+        return None
+    return Reading(name, node.scope.depth, collection.scope.depth)
 
 
 def reading_of(made: Stream, readings: Iterable[tuple[Reading | None, Collection]]) -> Collection:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from libraries.differential.channel import BY_KEY
-from libraries.differential.collection import Collection, reading_of
+from libraries.differential.collection import Collection, reading_at, reading_of
 from libraries.differential.joins import Lookup
 from libraries.differential.rows import of_key
 from timely.errors import GraphError, user_site
@@ -112,7 +112,7 @@ def _rank(letters: str, known: Sequence[str]) -> tuple[bool, int]:
 def _looked_up(
     keyed: Collection, among: Collection, select: Callable[[Any, Any, Any], Any], new: bool, name: str
 ) -> Collection:
-    reading = among.reading(name)
+    reading = reading_at(among, name)
     made = keyed.stream.binary(
         among.stream,
         name,
