@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 _CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # who failed to connect must not make others wait
-    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.initial_reconnect_backoff_ms", 100),  # within the tries of a call there must be some of a connection
+    ("grpc.max_reconnect_backoff_ms", 250),
 ]
 _RETRIES = 3
 """Tries of a call to a server that does not answer, within a second: no server starts anew in that time."""
