@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from libraries import differential, graph, lindi, spark
+    from libraries.sql.query import sql
     from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
     from runtime.inputs import Limits
     from runtime.job import Result
@@ -141,6 +142,7 @@ __all__ = [
     "register",
     "run",
     "spark",
+    "sql",
 ]
 
 _HOMES = {
@@ -214,6 +216,7 @@ _HOMES = {
     "register": "timely.data.codec",
     "run": "falkirk.run_job",
     "spark": "libraries.spark",
+    "sql": "libraries.sql.query",
 }
 
 

@@ -1,0 +1,168 @@
+"""Queries over streams, in random batches, epochs and numbers of workers: against Polars' SQL over all rows at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libraries.sql.query import sql
+from runtime.memory import Cluster
+from timely.data.batch import as_polars
+from timely.dataflow.columns import Columns
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError
+from timely.io import Batches
+
+SALES = {"shop": pl.String, "n": pl.Int64, "price": pl.Float64}
+SHOPS = {"id": pl.String, "town": pl.String, "n": pl.Int64}
+
+sales = st.tuples(st.none() | st.sampled_from("abc"), st.none() | st.integers(-3, 5), st.sampled_from([0.5, 1.5, 2.0]))
+shops = st.tuples(st.sampled_from("abcd"), st.sampled_from(["x", "y"]), st.integers(0, 2))
+
+ROWS = [
+    "select * from sales",
+    "select shop, n * 2 as twice, upper(shop) as loud from sales where n > 0 or price = 2.0",
+    "select s.shop, coalesce(s.n, 0) as n from sales as s where s.shop is not null and s.n between -1 and 3",
+    "select case when n > 1 then 'many' else 'few' end as much, cast(price as bigint) as whole from sales",
+    "select shop, n from sales where n > 2 union all select shop, n from sales where n < 0",
+    "with dear as (select shop, price from sales where price > 1) select shop, price + 1 as more from dear",
+    "select loud from (select lower(shop) as loud, n from sales) as t where t.n in (1, 2)",
+    "select shop, town, sales.n, shops.n as size from sales join shops on sales.shop = shops.id",
+    "select s.shop, t.town from sales s join (select id as shop, town from shops) t using (shop) where t.town = 'x'",
+]
+"""Queries that give rows: at their time, or when there is a match."""
+
+TOTALS = [
+    "select shop, count(*) as rows, sum(n) as total, min(n) as least, max(n) as most from sales group by shop",
+    "select shop, sum(price) / count(*) as mean, avg(price) as same from sales where price > 1 group by shop",
+    "select count(n) as there, sum(n + 1) as more, max(shop) as last from sales",
+    "select n > 1 as many, count(*) as rows from sales group by n > 1",
+    "select shop as s, n, count(*) as rows from sales group by 1, n",
+    "select upper(shop) as loud, sum(n) + sum(price) as both from sales group by loud",
+    "select town, sum(price) as paid from sales join shops on shop = id group by town",
+    "select distinct shop from sales",
+    "select distinct town, n from shops where n > 0",
+]
+"""Queries whose results run on."""
+
+OF_A_TIME = [*TOTALS, "select shop, count(*) as rows from sales group by shop having count(*) > 1 and sum(n) > 0"]
+
+
+def answer(query: str, tables: dict[str, pl.DataFrame]) -> list[Any]:
+    return sorted(pl.SQLContext(tables).execute(query, eager=True).rows(), key=str)
+
+
+def results(query: str, over: Any, epochs: list[dict[str, pl.DataFrame]], workers: int) -> list[list[Any]]:
+    """The rows that come at each epoch."""
+    flow = Dataflow("sql")
+    streams = {name: flow.columns(name, Batches([tables[name] for tables in epochs])) for name in ("sales", "shops")}
+    out = sql(query, over=over, **streams).capture()
+    cluster = Cluster(flow, workers, 0)
+    cluster.run()
+    found: list[list[Any]] = [[] for _ in epochs]
+    for time, batch in cluster.captured(out):
+        found[time[0]] += as_polars(batch).rows()
+    return [sorted(rows, key=str) for rows in found]
+
+
+def frames(found: list[tuple[list[Any], list[Any]]]) -> list[dict[str, pl.DataFrame]]:
+    return [
+        {"sales": pl.DataFrame(one, SALES, orient="row"), "shops": pl.DataFrame(other, SHOPS, orient="row")}
+        for one, other in found
+    ]
+
+
+inputs = st.lists(
+    st.tuples(st.lists(sales, max_size=5), st.lists(shops, max_size=3, unique_by=lambda row: row[0])),
+    min_size=1,
+    max_size=3,
+).map(frames)
+some = settings(max_examples=max(2, settings.default.max_examples // 20))
+
+
+@pytest.mark.parametrize("query", OF_A_TIME)
+@some
+@given(inputs, st.integers(1, 2))
+def test_totals_of_a_time_are_those_of_polars(query: str, epochs: list[dict[str, pl.DataFrame]], workers: int) -> None:
+    for found, tables in zip(results(query, "time", epochs, workers), epochs, strict=True):
+        read = [tables[name] for name in tables if name in query]
+        if all(map(len, read)):  # no rows are no results here
+            assert plain(found) == plain(answer(query, tables))
+
+
+@pytest.mark.parametrize("query", ROWS)
+@some
+@given(inputs, st.integers(1, 2))
+def test_rows_are_those_of_polars(query: str, epochs: list[dict[str, pl.DataFrame]], workers: int) -> None:
+    found = [row for rows in results(query, "scope", epochs, workers) for row in rows]
+    whole = {name: pl.concat([tables[name] for tables in epochs]) for name in epochs[0]}
+    assert sorted(found, key=str) == answer(query, whole)
+
+
+@pytest.mark.parametrize("query", TOTALS)
+@some
+@given(inputs, st.integers(1, 2))
+def test_running_totals_end_where_polars_ends(query: str, epochs: list[dict[str, pl.DataFrame]], workers: int) -> None:
+    keys = 2 if query.startswith(("select shop as s", "select distinct town")) else 0 if "select count" in query else 1
+    last = {row[:keys]: row for rows in results(query, "scope", epochs, workers) for row in rows}
+    whole = {name: pl.concat([tables[name] for tables in epochs]) for name in epochs[0]}
+    right = answer(query, whole)
+    assert plain(sorted(last.values(), key=str)) == plain(right) or (not last and not len(whole["sales"]))
+
+
+def plain(rows: list[Any]) -> list[Any]:
+    """Floats to nine digits: sums of them depend on their order."""
+    return [tuple(round(value, 9) if isinstance(value, float) else value for value in row) for row in rows]
+
+
+REFUSED = {
+    "select * from nothing": "no stream 'nothing'; there are 'sales', 'shops'",
+    "select nix from sales": "no column 'nix'; there are 'shop', 'n', 'price'",
+    "select t.n from sales": "no table 't'; there are 'sales'",
+    "select n from sales join shops on shop = id": "column 'n' is in several tables; say which: sales.n",
+    "select * from sales order by n": "ORDER BY n: streams have no order",
+    "select * from sales limit 3": "LIMIT 3: streams have no order",
+    "select n from sales group by shop": "column 'n' must be in group by",
+    "select shop from sales group by shop having count(*) > 1": "a running total that no longer holds",
+    "select stddev(n) from sales": "aggregates are count, sum, min, max and avg",
+    "select count(distinct n) from sales": "for distinct values count a select distinct around it",
+    "select * from sales join shops on sales.n > shops.n": "a join is on equal columns",
+    "select * from sales full join shops on shop = id": "joins are inner, left, semi and anti",
+    "select n from sales where sum(n) > 1": "an aggregate belongs into having",
+    "select n, row_number() over (partition by shop) as r from sales": "not within an expression",
+    "select shop + 1 from sales": "arithmetic on",
+    "select no_such_function(n) from sales": "no_such_function",
+    "insert into sales values (1)": "takes queries",
+    "select n from sales; select n from sales": "takes one query, not 2",
+    "select from where": "sql: ",
+    "select n from sales union select n from shops": "say union all",
+    "select sum(shop) as s from sales": "cannot be added up",
+    "select shop from sales group by 2": "the query has 1 columns",
+}
+
+
+def streams() -> dict[str, Columns]:
+    flow = Dataflow("refused")
+    one, other = pl.DataFrame(schema=SALES), pl.DataFrame(schema=SHOPS)
+    return {"sales": flow.columns("sales", Batches([one])), "shops": flow.columns("shops", Batches([other]))}
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_what_streams_cannot_do_is_refused_at_the_users_line(query: str) -> None:
+    with pytest.raises(GraphError) as refused:
+        sql(query, **streams())
+    assert REFUSED[query] in str(refused.value)
+    assert "test_sql.py:" in str(refused.value)
+
+
+def test_columns_that_are_not_known_may_be_named_but_not_joined() -> None:
+    given = {name: stream.map_batches(lambda frame: frame) for name, stream in streams().items()}
+    assert sql("select shop, count(*) as n from sales where n > 1 group by shop", **given).schema is None
+    with pytest.raises(GraphError, match="whose columns are known"):
+        sql("select town from sales join shops on shop = id", **given)
+    with pytest.raises(GraphError, match="which must be known"):
+        sql("select distinct shop from sales", **given)
