@@ -31,7 +31,7 @@ def frames(epochs: int) -> list[pl.DataFrame]:
 
 
 class Sum:
-    """What came out: rows, and the sum of all totals."""
+    """Adds up the rows that come out, and their totals."""
 
     def __init__(self) -> None:
         self.rows = 0

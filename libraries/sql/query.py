@@ -67,7 +67,7 @@ def sql(query: str, *, over: Over = "scope", **streams: Columns) -> Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What `from` and `join` give: a stream, and by table the name that each of its columns has there (None: as it is)."""
+    """The rows of `from` and `join`: a stream, and by table the name that each column has there (None: as it is)."""
 
     stream: Columns
     tables: Mapping[str, Mapping[str, str] | None]
@@ -311,7 +311,7 @@ def _there(of: Node) -> Node:
 
 
 def _named(key: Node, items: list[Node]) -> Node:
-    """What `group by` means by a key: an item by its place or its alias, or an expression."""
+    """The expression of a key of `group by`, which may name an item by its place or its alias."""
     from sqlglot import exp
 
     if isinstance(key, exp.Literal) and not key.is_string:
