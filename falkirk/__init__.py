@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from runtime.job import Result
     from runtime.session import Session
     from timely.data.codec import register
+    from timely.dataflow.changes import Changes
     from timely.dataflow.columns import Columns
     from timely.dataflow.dataflow import Dataflow
     from timely.dataflow.keyed import Keyed
@@ -80,6 +81,7 @@ __all__ = [
     "Broadcast",
     "Callback",
     "Capability",
+    "Changes",
     "Chunk",
     "Columns",
     "Console",
@@ -155,6 +157,7 @@ _HOMES = {
     "Callback": "timely.io",
     "Capability": "timely.operators.base",
     "Chunk": "timely.io",
+    "Changes": "timely.dataflow.changes",
     "Columns": "timely.dataflow.columns",
     "Console": "timely.io",
     "Context": "timely.operators.base",

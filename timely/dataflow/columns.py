@@ -20,8 +20,9 @@ from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate
+from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from timely.operators.channels import Exchange
-from timely.operators.column_join import ColumnJoin, How, check_join
+from timely.operators.column_join import CHANGE, ColumnJoin, How, check_join
 from timely.operators.shaping import Branch
 from timely.operators.window_shapes import Length, Sliding, Tumbling
 
@@ -234,6 +235,7 @@ class Columns(Wire):
         over: Over = "scope",
         name: str | None = None,
         right: Mapping[str, Any] | None = None,
+        changes: bool = False,
     ) -> Columns:
         """Join with `other` on equal columns `on`: with all rows so far (over="scope"), or within each time (over="time").
 
@@ -241,7 +243,8 @@ class Columns(Wire):
         once, at its own time or, later, at that of its first match. how="left" and how="anti" (over="time" only): also the rows
         without a match, with nulls; these alone. how="lookup" (over="scope" only): every row of this stream once, at its own
         time, with the rows of `other` that are there when that time is complete, or with nulls; rows of `other` that come later
-        do not reach it.
+        do not reach it. how="left" and how="anti" with changes=True run on, and give `Changes`: rows without a match that are
+        taken back when one comes.
 
         `right` names the columns and types of `other` for rows that come before any of it. Null keys match nothing.
 
@@ -255,7 +258,7 @@ class Columns(Wire):
         [[('n', 3, 'north'), ('n', 5, 'north')]]
         """
         self._same_scope(other, "join")
-        check_join(how, check_over(over, "join"))
+        check_join(how, check_over(over, "join"), changes)
         keys = (on,) if isinstance(on, str) else tuple(on)
         if not keys or not all(isinstance(key, str) for key in keys):
             raise GraphError(f"{user_site()}: join(on=...) takes names of columns, not {on!r}")
@@ -266,11 +269,64 @@ class Columns(Wire):
             "join",
             self.scope,
             name,
-            factory=lambda: ColumnJoin(keys, how, over, right),
+            factory=lambda: ColumnJoin(keys, how, over, right, changes=changes),
             inputs=2,
             notifies=True,
             stateful=True,
         )
+        self._connect(node, 0, channel)
+        other._connect(node, 1, channel)
+        if not changes:
+            return self._of(node, schema=schema)
+        from timely.dataflow.changes import Changes
+
+        return view(self._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
+
+    def join_asof(
+        self,
+        other: Columns,
+        on: str,
+        by: str | Sequence[str] | None = None,
+        strategy: Strategy = "backward",
+        tolerance: Tolerance | None = None,
+        over: Over = "scope",
+        name: str | None = None,
+        right: Mapping[str, Any] | None = None,
+    ) -> Columns:
+        """Polars' `join_asof`: each row, at its own time, with the row of `other` that is nearest in `on`, and equal in `by`.
+
+        strategy="backward" is the last row of `other` at or before it, "forward" the first at or behind it, "nearest" either.
+        That is among all rows so far when the time is complete (over="scope"), or those of the same time (over="time"); rows of
+        `other` that come later do not reach it. Without one within `tolerance` there are nulls. Rows come out in the order of
+        `on`. `right` names the columns and types of `other` for rows that come before any of it.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> quotes = flow.columns("quotes", falkirk.Batches([pl.DataFrame({"at": [1, 4, 9], "price": [10, 11, 12]})]))
+        >>> trades = flow.columns("trades", falkirk.Batches([pl.DataFrame({"at": [3, 5], "n": [2, 7]})]))
+        >>> seen = trades.join_asof(quotes, on="at").capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(3, 2, 10), (5, 7, 11)]]
+        """
+        self._same_scope(other, "join_asof")
+        check_over(over, "join_asof")
+        keys = check_asof(on, by, strategy)
+        there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
+        schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
+        if not keys:  # all rows have one key
+            columns = None if right is None else {**right, _ALL: pl.Int8}
+            found = self._marked().join_asof(other._marked(), on, _ALL, strategy, tolerance, over, name, columns)
+            return found._plan("drop", None, lambda frame: frame.select(pl.all().exclude(_ALL)))
+        node = self.graph.add_node(
+            "join_asof",
+            self.scope,
+            name,
+            factory=lambda: AsofJoin(on, keys, strategy, tolerance, over, right),
+            inputs=2,
+            notifies=True,
+            stateful=True,
+        )
+        channel = Exchange(columns=keys, prepare=columns_of)
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
         return self._of(node, schema=schema)

@@ -128,6 +128,27 @@ def joined(how: str, keys: Sequence[str], left: pl.Schema | None, right: pl.Sche
     )
 
 
+def joined_asof(
+    on: str, keys: Sequence[str], tolerance: Any, left: pl.Schema | None, right: pl.Schema | None
+) -> pl.Schema | None:
+    """The schema of an as-of join in the order of `on`, of rows with equal `keys`.
+
+    Raises:
+        GraphError: with the user's line, if it cannot work.
+    """
+    check_columns("join_asof", [on, *keys], left)
+    check_columns("join_asof: the other stream", [on, *keys], right)
+    if left is None or right is None:
+        return None
+    return after(
+        "join_asof",
+        lambda frame: frame.join_asof(
+            _uncoded(right, keys), on=on, by=list(keys) or None, tolerance=tolerance, suffix="_right"
+        ),
+        _uncoded(left, keys).collect_schema(),
+    )
+
+
 _POLARS_HOW = {"lookup": "left"}
 
 

@@ -9,8 +9,9 @@ Running, rows are kept along the innermost coordinate:
 - semi: every left row that has a match comes out once, at its own time or, later, at that of its first match: dL ⋉ R, and of
   L those that match a key in dR which R had not before. Of the right side only keys are kept, each once.
 - lookup: every left row comes out at its own time, with all right rows known when that time is complete, or with nulls.
-  Right rows that come later do not reach it. A running left or anti join would have to take back rows then, and streams of
-  columns have no way to say so: they are refused.
+  Right rows that come later do not reach it.
+- left and anti, as changes: rows have a sign in a last column, `CHANGE`. Every left row without a match comes out at its own
+  time, with nulls in a left join, and is taken back when its first match comes; pairs come out as those of an inner join.
 
 Null keys match nothing; NaN matches NaN. Rows come out in the order of the left input, so that a replay gives the same batch.
 """
@@ -31,60 +32,56 @@ from timely.operators.stateless import operator_error
 from timely.state import Parts, RowsState, TimedBatches
 from timely.time import Time, visible
 
-LEFT, RIGHT = 0, 1
+CHANGE = "change"
+"""The column of changes: 1 for a row that comes, -1 for one that is taken back."""
 
+LEFT, RIGHT = 0, 1
 
 How = Literal["inner", "left", "semi", "anti", "lookup"]
 
 
-def check_join(how: str, running: bool) -> None:
+def check_join(how: str, running: bool, changes: bool = False) -> None:
     """Refuse a kind of join that there is not, or that could not keep what it says."""
     if how not in get_args(How):
         kinds = ", ".join(f"how={known!r}" for known in get_args(How))
         raise GraphError(f"{user_site()}: join has {kinds}, not {how!r}")
-    if how in ("left", "anti") and running:
+    takes_back = how in ("left", "anti") and running
+    if takes_back and not changes:
         kind, rows = ("a left", "its nulls") if how == "left" else ("an anti", "rows")
         raise GraphError(
             f"{user_site()}: {kind} join that runs on would have to take back {rows} when a match comes later; say "
-            "over='time' to join within each time, or how='lookup' for every left row with what is known at its time"
+            "over='time' to join within each time, how='lookup' for every left row with what is known at its time, or "
+            "changes=True for rows with a sign"
+        )
+    if changes and not takes_back:
+        raise GraphError(
+            f"{user_site()}: changes=True is for left and anti joins that run on; others take nothing back"
         )
     if how == "lookup" and not running:
         raise GraphError(f"{user_site()}: how='lookup' looks at all that came so far; within a time it is how='left'")
 
 
-class ColumnJoin(Operator):
-    """Joins input 0 (left) with input 1 (right). Emits Polars frames: left columns, then right ones without the keys.
+class Joining(Operator):
+    """Holds the rows of input 0 (left) and input 1 (right) until their time is complete, and joins them then.
 
     Args:
         on: key columns, of the same names and types on both sides. Both inputs must be exchanged by them.
-        how: "inner", "semi", "left" or "anti" (per time), or "lookup" (running).
-        over: "time" or "scope" (running).
-        right: columns and types of the right input, for "left" and "lookup": without them, left rows that come before any
-            right row cannot be given its columns, and are an error.
+        right: columns and types of the right input. Without them, left rows that come before any right row cannot be given its
+            columns, and are an error.
         suffix: appended to right columns whose names the left side has too.
-
-    Raises:
-        GraphError: for no key, or a `how` that is not supported.
+        kept: what is held of each side from time to time; nothing, if each time is joined by itself.
     """
 
+    how: str
+
     def __init__(
-        self,
-        on: Sequence[str],
-        how: How = "inner",
-        over: Literal["time", "scope"] = "scope",
-        right: Mapping[str, Any] | None = None,
-        suffix: str = "_right",
+        self, on: Sequence[str], right: Mapping[str, Any] | None, suffix: str, kept: Sequence[RowsState]
     ) -> None:
-        if not on:
-            raise GraphError("join needs at least one key column: join(other, on=...)")
-        check_join(how, over == "scope")
         self._on = list(on)
-        self.how = how
         self._suffix = suffix
         self._schema = None if right is None else pl.DataFrame(schema=dict(right))
         self._pending = (TimedBatches(), TimedBatches())
-        self._kept = (RowsState(self._on), RowsState(self._on)) if over == "scope" else None
-        self.state = Parts(*self._pending, *(self._kept or ()))
+        self.state = Parts(*self._pending, *kept)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
@@ -103,13 +100,59 @@ class ColumnJoin(Operator):
         new_left, new_right = (_whole(pending.pop(time)) for pending in self._pending)
         try:
             found = self._meet(time, new_left, new_right)
-        except (TypeError, CodecError, pl.exceptions.PolarsError) as error:
+        except (TypeError, ValueError, KeyError, CodecError, pl.exceptions.PolarsError) as error:
             sample = new_left if new_left is not None else new_right
             raise operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, sample) from error
         except OperatorError as error:
             raise OperatorError(f"join {ctx.name!r} ({ctx.site}) at {visible(time)}: {error}") from error
         if found:
-            ctx.send(pl.DataFrame(joined([frame.get_columns() for frame in found])))
+            ctx.send(_stacked(found))
+
+    def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
+        """What comes out at `time`."""
+        raise NotImplementedError
+
+    def _right(self, known: pl.DataFrame | None) -> pl.DataFrame:
+        """What is known of the right side, or its columns as the user has named them."""
+        if known is not None:
+            self._schema = known.clear() if self._schema is None else self._schema
+            return known
+        if self._schema is None:
+            kind = f'join(..., how="{self.how}", ' if self.how else "join_asof(..., "
+            raise OperatorError(
+                "left rows came before any right row, so the right columns are not known; name them: "
+                f'{kind}right={{"column": pl.Int64, ...}})'
+            )
+        return self._schema
+
+
+class ColumnJoin(Joining):
+    """Joins input 0 with input 1 on equal keys. Emits Polars frames: left columns, then right ones without the keys.
+
+    Args:
+        how: "inner", "semi", "left" or "anti", or "lookup" (running).
+        over: "time" or "scope" (running).
+        changes: of "left" and "anti" that run on: `CHANGE` is the last column.
+
+    Raises:
+        GraphError: for no key, or a `how` that is not supported.
+    """
+
+    def __init__(
+        self,
+        on: Sequence[str],
+        how: How = "inner",
+        over: Literal["time", "scope"] = "scope",
+        right: Mapping[str, Any] | None = None,
+        suffix: str = "_right",
+        changes: bool = False,
+    ) -> None:
+        if not on:
+            raise GraphError("join needs at least one key column: join(other, on=...)")
+        check_join(how, over == "scope", changes)
+        self.how = how
+        self._kept = (RowsState(on), RowsState(on)) if over == "scope" else None
+        super().__init__(on, right, suffix, self._kept or ())
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
         if self._kept is None:
@@ -119,6 +162,8 @@ class ColumnJoin(Operator):
         theirs = None if new_right is None else KeyedFrame(new_right, self._on)
         if self.how == "semi":
             return self._meet_once(time, mine, theirs)
+        if self.how in ("left", "anti"):
+            return self._changes(time, mine, theirs)
         if theirs is not None:
             right.append(time, theirs)
         found: list[pl.DataFrame] = []
@@ -140,15 +185,11 @@ class ColumnJoin(Operator):
         assert self._kept is not None
         left, right = self._kept
         found: list[pl.DataFrame] = []
-        if theirs is not None:
-            keys = theirs.frame.select(self._on)
-            met = right.rows(time).meet(theirs)
-            new = keys if met is None else keys.filter(~_marked(met, len(keys)))
-            new_keys = KeyedFrame(new.drop_nulls().unique(maintain_order=True), self._on)
-            if len(new_keys.frame):
-                waiting = left.rows(time).meet(new_keys, by_row=True)
-                found += [] if waiting is None else [pl.DataFrame(waiting.columns)]
-                right.append(time, new_keys)
+        new_keys = self._new_keys(time, theirs)
+        if new_keys is not None:
+            waiting = left.rows(time).meet(new_keys, by_row=True)
+            found += [] if waiting is None else [pl.DataFrame(waiting.columns)]
+            right.append(time, new_keys)
         if mine is not None:
             met = right.rows(time).meet(mine)
             matched = _marked(met, len(mine.frame))
@@ -157,6 +198,45 @@ class ColumnJoin(Operator):
             if len(others):
                 left.append(time, KeyedFrame(as_polars(others), self._on))
         return found
+
+    def _new_keys(self, time: Time, theirs: KeyedFrame | None) -> KeyedFrame | None:
+        """The keys of new right rows that the right side has not had, each once; None: there are none."""
+        if theirs is None or self._kept is None:
+            return None
+        keys = theirs.frame.select(self._on)
+        new = keys.filter(~_marked(self._kept[RIGHT].rows(time).meet(theirs), len(keys)))
+        new = new.drop_nulls().unique(maintain_order=True)
+        return KeyedFrame(new, self._on) if len(new) else None
+
+    def _changes(self, time: Time, mine: KeyedFrame | None, theirs: KeyedFrame | None) -> list[pl.DataFrame]:
+        """Left rows whose first match comes, taken back; pairs that are new; new left rows without a match."""
+        assert self._kept is not None
+        left, right = self._kept
+        found: list[pl.DataFrame] = []
+        new_keys = self._new_keys(time, theirs)
+        if new_keys is not None and (waiting := left.rows(time).meet(new_keys, by_row=True)) is not None:
+            found.append(self._alone(waiting.columns, theirs and theirs.frame, -1))
+        if self.how == "anti":
+            theirs = new_keys  # of the right side each key once
+        if theirs is not None:
+            right.append(time, theirs)
+            if self.how == "left" and (met := left.rows(time).meet(theirs, by_row=True)) is not None:
+                found.append(_signed(self._beside(met.columns, theirs.take(met.places)), 1))
+        if mine is not None:
+            met = right.rows(time).meet(mine)
+            if met is not None and self.how == "left":
+                found.append(_signed(self._beside(mine.take(met.places), met.columns), 1))
+            alone = np.flatnonzero(~_marked(met, len(mine.frame)).to_numpy())
+            if len(alone):
+                found.append(self._alone(mine.take(alone), right.rows(time).columns(), 1))
+            left.append(time, mine)
+        return found
+
+    def _alone(self, left: ColumnList, right: pl.DataFrame | None, sign: int) -> pl.DataFrame:
+        """Left rows, with nulls in a left join, and a sign."""
+        if self.how == "anti":
+            return _signed(pl.DataFrame(left), sign)
+        return _signed(self._beside(left, self._right(right).clear(len(left[0])).get_columns()), sign)
 
     def _looked_up(self, left: KeyedFrame, met: Met | None, right: KeyedRows) -> pl.DataFrame:
         """All left rows, with what was met, or nulls."""
@@ -168,18 +248,6 @@ class ColumnJoin(Operator):
         order = np.argsort(places, kind="stable")
         rows = np.where(order < len(met.rows), order, -1)
         return self._beside(left.take(places[order]), take_or_null(met.columns, rows))
-
-    def _right(self, known: pl.DataFrame | None) -> pl.DataFrame:
-        """What is known of the right side, or its columns as the user has named them."""
-        if known is not None:
-            self._schema = known.clear() if self._schema is None else self._schema
-            return known
-        if self._schema is None:
-            raise OperatorError(
-                "left rows came before any right row, so the right columns are not known; name them: "
-                f'join(..., how="{self.how}", right={{"column": pl.Int64, ...}})'
-            )
-        return self._schema
 
     def _beside(self, left: ColumnList, right: ColumnList) -> pl.DataFrame:
         """The pairs: left columns, then right ones without the keys."""
@@ -204,6 +272,18 @@ class ColumnJoin(Operator):
                 maintain_order="left_right",
             )
         return [joined] if len(joined) else []
+
+
+def _stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    if any(frame.columns != frames[0].columns for frame in frames):
+        return as_polars(concat(frames))
+    return pl.DataFrame(joined([frame.get_columns() for frame in frames]))
+
+
+def _signed(frame: pl.DataFrame, sign: int) -> pl.DataFrame:
+    if CHANGE in frame.columns:
+        raise TypeError(f"a column is called {CHANGE!r}, which is the name of the sign of changes: rename it before")
+    return frame.with_columns(pl.lit(sign, pl.Int8).alias(CHANGE))
 
 
 def _marked(met: Met | None, count: int) -> pl.Series:

@@ -21,10 +21,10 @@ Change = int
 
 
 class _Rows(ScopeState[Change]):
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], by: str | None) -> None:
         super().__init__()
         self.keys = keys
-        self.rows = KeyedRows(keys)
+        self.rows = KeyedRows(keys, by)
 
     def append(self, time: Time, given: KeyedFrame) -> None:
         self.check_order(time)
@@ -58,18 +58,19 @@ class _Rows(ScopeState[Change]):
 
 
 class RowsState(Scopes[_Rows]):
-    """Rows by key, running on along the innermost coordinate. Those with a null in their key are not kept: it matches nothing.
+    """Rows by key, running on along the innermost coordinate; with `by` in the order of that column, too.
 
     Runs hold the shard of each row, and its columns; those of all times add up.
     """
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], by: str | None = None) -> None:
         super().__init__()
         self._keys = list(keys)
-        self._none = KeyedRows(keys)
+        self._by = by
+        self._none = KeyedRows(keys, by)
 
     def _new(self) -> _Rows:
-        return _Rows(self._keys)
+        return _Rows(self._keys, self._by)
 
     def append(self, time: Time, given: KeyedFrame) -> None:
         """Add rows at `time`.

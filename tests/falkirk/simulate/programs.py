@@ -418,11 +418,17 @@ def columns() -> Dataflow:
 
 
 def column_join() -> Dataflow:
-    """Two sources of columns, joined over all that came before."""
+    """Two sources of columns, joined over all that came before, with rows that are taken back, and with the nearest."""
     flow = Dataflow("column join")
     left = flow.columns("left", Batches(_frames(16, 11, "l"), per_epoch=2))
     right = flow.columns("right", Batches(_frames(6, 13, "r"), per_epoch=1))
     left.join(right, on="k", over="scope", name="join").capture("out")
+    changes = left.join(right, on="k", how="left", changes=True, right={"k": pl.String, "r": pl.Int64}, name="changes")
+    changes.group_by("k").agg(n=agg.count(), total=agg.sum("l"), name="totals").capture("totals")
+    nearest = right.select("k", l=pl.col("r") * 2, r=pl.col("r"))
+    left.join_asof(nearest, on="l", by="k", name="asof", right={"k": pl.String, "l": pl.Int64, "r": pl.Int64}).capture(
+        "near"
+    )
     return flow
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import polars as pl
@@ -14,6 +15,7 @@ from runtime.session import Session
 from tests.timely.operators.fake_context import feed
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
+from timely.operators import agg
 from timely.operators.column_join import ColumnJoin
 from timely.time import Frontier
 
@@ -76,6 +78,40 @@ def test_a_running_semi_join_gives_each_row_once_at_its_first_match(l_side: Any,
     assert sorted((t[0], *row) for t, f in sent for row in f.iter_rows()) == sorted(
         (max(t, first[k]), k, n) for t, f in enumerate(left) for k, n in f.iter_rows() if k in first
     )
+
+
+@settings(max_examples=25)
+@given(sides, sides, st.sampled_from(["left", "anti"]), st.none() | st.integers(0, 4))
+def test_changes_add_up_to_the_join_of_all_rows_so_far(l_side: Any, r_side: Any, how: Any, cut: int | None) -> None:
+    """Also where the operator is restored at some epoch."""
+    left, right = frames(l_side, "l"), frames(r_side, "r")
+    every = events(left, right)
+
+    def new() -> ColumnJoin:
+        return ColumnJoin(["k"], how, "scope", RIGHT, changes=True)
+
+    first = new()
+    if cut is None:
+        sent = feed(first, every)
+    else:
+        f = Frontier.before([(cut,)])
+        sent = feed(first, [event for event in every if event[1] in f], compact=False)
+        second = new()
+        assert first.state is not None
+        assert second.state is not None
+        second.state.restore(first.state.snapshot(f, Frontier.empty(1)))
+        sent += feed(second, [event for event in every if event[1] not in f])
+    there: Counter[Any] = Counter()
+    for t in range(max(len(left), len(right))):
+        for _, frame in (each for each in sent if each[0] == (t,)):
+            for *row, sign in frame.iter_rows():
+                there[tuple(row)] += sign
+        so_far = pl.concat(left[: t + 1]).join(pl.concat(right[: t + 1]), on="k", how=how)
+        assert +there == Counter(so_far.rows())
+        assert min(there.values(), default=0) >= 0
+        taken = [row for time, frame in sent if time == (t,) for row in frame.filter(pl.col("change") == -1).rows()]
+        given_too = {row[:-1] for time, frame in sent if time == (t,) for row in frame.rows() if row[-1] == 1}
+        assert not given_too & {row[:-1] for row in taken}  # nothing comes and goes within an epoch
 
 
 @settings(max_examples=40)
@@ -151,6 +187,15 @@ def test_no_way_to_say_a_join_gives_another_answer() -> None:
         (lambda: left.join(right, on="k", how="anti"), "an anti join that runs on would have to take back rows"),
         (lambda: left.join(right, on="k", how="full"), "how='lookup', not 'full'"),  # type: ignore[arg-type]
         (lambda: left.join(right, on=[]), "takes names of columns"),
+        (lambda: left.join(right, on="k", changes=True), "others take nothing back"),
+        (lambda: left.join(right, on="k", how="left", over="time", changes=True), "others take nothing back"),
+        (lambda: left.join(right, on="k", how="anti", changes=True).distinct("k"), "cannot take back rows"),
+        (
+            lambda: left.join(right, on="k", how="anti", changes=True).agg(m=agg.max("k")),
+            "out of which rows can be taken",
+        ),
+        (lambda: left.join_asof(right, on="k", strategy="last"), "join_asof has strategy='backward'"),  # type: ignore[arg-type]
+        (lambda: left.join_asof(right, on=["k"]), "takes names of columns"),  # type: ignore[arg-type]
     ):
         with pytest.raises(GraphError, match=rf"test_column_join\.py:\d+: .*{why}"):
             build()

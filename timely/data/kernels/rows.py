@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from timely.data.batch import as_polars, concat
@@ -21,6 +22,9 @@ from timely.data.kernels.tables import Ids
 
 ColumnList: TypeAlias = list[pl.Series]
 """The columns of some rows. A frame of them costs more to make than a few rows do to take."""
+
+Moments: TypeAlias = npt.NDArray[Any]
+"""What rows are ordered by, as 64-bit or smaller numbers."""
 
 _STEP = 8
 """A piece is at least so many times as long as the next; and a batch that is longer than this part of it reads all of it."""
@@ -42,9 +46,17 @@ class KeyedFrame:
         self.frame = frame
         columns = [frame[key] for key in keys]
         holes = [column.is_null().to_numpy() for column in columns if column.null_count()]
-        self.hashes = hash_columns(columns if holes else [_plain(column) for column in columns])
+        self.hashes: Hashes
+        if not keys:  # one key for all
+            self.hashes = np.zeros(len(frame), np.uint64)
+        else:
+            self.hashes = hash_columns(columns if holes else [_plain(column) for column in columns])
         self.places: Ids | None = np.flatnonzero(~np.logical_or.reduce(holes)) if holes else None
         """The rows without a null in their key, which matches nothing; None: all."""
+
+    def chosen(self) -> Hashes:
+        """The hashes of the rows at `places`."""
+        return self.hashes if self.places is None else self.hashes[self.places]
 
     def take(self, rows: Ids) -> ColumnList:
         """The columns of the rows of these numbers."""
@@ -53,7 +65,11 @@ class KeyedFrame:
 
 def _plain(column: pl.Series) -> object:
     """Numbers without the way through Arrow, which costs more than hashing a few of them."""
-    return column.to_numpy() if column.dtype.is_integer() or column.dtype.is_float() else column
+    return column.to_numpy() if _is_plain(column.dtype) else column
+
+
+def _is_plain(kind: pl.DataType) -> bool:
+    return kind.is_integer() or kind.is_float()
 
 
 def take(columns: ColumnList, rows: Ids) -> ColumnList:
@@ -93,15 +109,32 @@ class Met:
         self.columns = take(self.columns, chosen)
 
 
-class _Piece:
-    __slots__ = ("_order", "_sorted", "columns", "hashes", "start")
+def moments(column: pl.Series) -> Moments:
+    """Numbers, dates and instants as numbers that can be searched for.
 
-    def __init__(self, start: int, columns: ColumnList, hashes: Hashes) -> None:
+    Raises:
+        TypeError: for columns of anything else. ValueError: for nulls and NaN, which have no place in an order.
+    """
+    numbers = column.to_physical()
+    if not _is_plain(numbers.dtype):
+        raise TypeError(f"rows are ordered by numbers, dates or datetimes, and {column.name!r} is {column.dtype}")
+    if numbers.null_count() or (numbers.dtype.is_float() and numbers.is_nan().any()):
+        raise ValueError(f"null and NaN have no place in the order of {column.name!r}: filter such rows out before")
+    return numbers.to_numpy()
+
+
+class _Piece:
+    __slots__ = ("_order", "_ordered", "_sorted", "at", "columns", "hashes", "start")
+
+    def __init__(self, start: int, columns: ColumnList, hashes: Hashes, at: Moments | None = None) -> None:
         self.start = start
         self.columns = columns
         self.hashes = hashes
+        self.at = at
+        """What rows of one key are ordered by; None: by their numbers."""
         self._sorted: Hashes | None = None
         self._order: Ids | None = None
+        self._ordered: tuple[Moments, bool] | None = None
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -109,43 +142,78 @@ class _Piece:
     def index(self) -> tuple[Hashes, Ids]:
         """The hashes in order, and the row of each."""
         if self._sorted is None or self._order is None:
-            self._order = np.argsort(self.hashes, kind="stable")
+            at = self.at
+            self._order = np.argsort(self.hashes, kind="stable") if at is None else np.lexsort((at, self.hashes))
             self._sorted = self.hashes[self._order]
         return self._sorted, self._order
 
     def merged(self, newer: _Piece) -> _Piece:
-        piece = _Piece(self.start, joined([self.columns, newer.columns]), np.concatenate([self.hashes, newer.hashes]))
-        if self._sorted is not None:
-            pairs = [self.index(), newer.index()]
-            hashes = np.concatenate([pair[0] for pair in pairs])
+        hashes = np.concatenate([self.hashes, newer.hashes])
+        at = None if self.at is None or newer.at is None else np.concatenate([self.at, newer.at])
+        piece = _Piece(self.start, joined([self.columns, newer.columns]), hashes, at)
+        if self._sorted is not None and at is None:
+            (older_hashes, older), (newer_hashes, later) = self.index(), newer.index()
+            hashes = np.concatenate([older_hashes, newer_hashes])
             order = np.argsort(hashes, kind="stable")  # a merge, as it notices that both halves are sorted
             piece._sorted = hashes[order]
-            piece._order = np.concatenate([pairs[0][1], pairs[1][1] + len(self)])[order]
+            piece._order = np.concatenate([older, later + len(self)])[order]
         return piece
 
     def cut(self, count: int) -> _Piece:
-        return _Piece(self.start, [column.head(count) for column in self.columns], self.hashes[:count])
+        at = None if self.at is None else self.at[:count]
+        return _Piece(self.start, [column.head(count) for column in self.columns], self.hashes[:count], at)
+
+    def ordered(self, keys: Sequence[str]) -> tuple[Hashes, Ids, Moments, bool]:
+        """The index, what rows are ordered by in its order, and whether a hash is that of several keys."""
+        known, order = self.index()
+        if self._ordered is None:
+            assert self.at is not None
+            same = known[1:] == known[:-1]
+            columns = [column for column in self.columns if column.name in keys and not column.null_count()]
+            mixed = False
+            for column in take(columns, order):
+                mixed = mixed or bool((same & (column[1:] != column[:-1]).to_numpy()).any())
+            self._ordered = self.at[order], mixed or len(columns) < len(keys)
+        return known, order, *self._ordered
 
     def find(self, hashes: Hashes) -> tuple[Ids, Ids]:
         """The pairs of equal hashes: place and row here, in this order."""
         if len(hashes) >= _MANY and len(self) <= _STEP * len(hashes) and self._sorted is None:
             return self._find_all(hashes)
         known, order = self.index()
-        first, last = _ranges(known, hashes)
-        counts = last - first
-        hit = np.flatnonzero(counts)
-        counts = counts[hit]
-        if not len(hit):
-            return hit, hit
-        ends = np.cumsum(counts)
-        at = np.arange(ends[-1]) + np.repeat(first[hit] - ends + counts, counts)
-        return np.repeat(hit, counts), order[at]
+        places, at = _spread(*_ranges(known, hashes))
+        return places, order[at]
 
     def _find_all(self, hashes: Hashes) -> tuple[Ids, Ids]:
         sides = (pl.DataFrame({"hash": each}).with_row_index("row") for each in (hashes, self.hashes))
         left, right = sides
         pairs = left.join(right, on="hash", maintain_order="left_right")
         return pairs["row"].to_numpy().astype(np.intp), pairs["row_right"].to_numpy().astype(np.intp)
+
+
+def _spread(first: Ids, last: Ids) -> tuple[Ids, Ids]:
+    """All pairs of a place and a number in its range."""
+    counts = np.maximum(last - first, 0)
+    hit = np.flatnonzero(counts)
+    counts = counts[hit]
+    if not len(hit):
+        return hit, hit
+    ends = np.cumsum(counts)
+    return np.repeat(hit, counts), np.arange(ends[-1]) + np.repeat(first[hit] - ends + counts, counts)
+
+
+def _bisect(values: Moments, first: Ids, last: Ids, wanted: Moments, right: bool) -> Ids:
+    """For each wanted value its place in values[first:last], which are sorted; behind equal ones if `right`."""
+    first, last = first.copy(), last.copy()
+    open_ = np.flatnonzero(first < last)
+    while len(open_):
+        middle = (first[open_] + last[open_]) // 2
+        there = values[middle]
+        up = there <= wanted[open_] if right else there < wanted[open_]
+        first[open_[up]] = middle[up] + 1
+        last[open_[~up]] = middle[~up]
+        open_ = open_[first[open_] < last[open_]]
+    return first
 
 
 def _ranges(known: Hashes, hashes: Hashes) -> tuple[Ids, Ids]:
@@ -159,10 +227,11 @@ def _ranges(known: Hashes, hashes: Hashes) -> tuple[Ids, Ids]:
 
 
 class KeyedRows:
-    """Rows, by the key that they have in the columns `keys`."""
+    """Rows, by the key that they have in the columns `keys`, and, where asked for, in order of the column `by`."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], by: str | None = None) -> None:
         self._keys = list(keys)
+        self._by = by
         self._pieces: list[_Piece] = []
         self._empty: pl.DataFrame | None = None
 
@@ -183,7 +252,8 @@ class KeyedRows:
         elif frame.dtypes != self._empty.dtypes or frame.columns != self._empty.columns:
             self._empty = as_polars(concat([self._empty, frame.clear()]))
             frame = frame.select(self._empty.columns)
-        newest = _Piece(len(self), frame.get_columns(), given.hashes)
+        at = None if self._by is None else moments(frame[self._by])
+        newest = _Piece(len(self), frame.get_columns(), given.hashes, at)
         while self._pieces and len(self._pieces[-1]) < max(_STEP * len(newest), _SMALL):
             newest = self._pieces.pop().merged(newest)
         self._pieces.append(newest)
@@ -202,15 +272,10 @@ class KeyedRows:
         Raises:
             TypeError: if a key column is of another type there.
         """
-        hashes = given.hashes if given.places is None else given.hashes[given.places]
+        hashes = given.chosen()
         if self._empty is None or not len(hashes):
             return None
-        for key in self._keys:
-            here, there = self._empty[key].dtype, given.frame[key].dtype
-            if here != there:
-                raise TypeError(
-                    f"the key column {key!r} is {here} on one side and {there} on the other; cast it to one type"
-                )
+        self._check_types(given)
         places, rows, many = [], [], []
         for piece in self._pieces:
             at, found = piece.find(hashes)
@@ -230,6 +295,47 @@ class KeyedRows:
             met.places = given.places[met.places]
         self._keep_equal(given, met)
         return met if len(met.rows) else None
+
+    def near(self, given: KeyedFrame, strategy: str) -> pl.DataFrame | None:
+        """Some rows, among which are those next to each row of `given` in the order of `by`, with its key.
+
+        In the order of their numbers. `strategy` says which are asked for: those before ("backward"), behind ("forward"), or
+        both ("nearest"); those at the same place always. None: there are no rows at all.
+        """
+        if self._empty is None:
+            return None
+        assert self._by is not None
+        self._check_types(given)
+        wanted = moments(given.frame[self._by])
+        wanted = wanted if given.places is None else wanted[given.places]
+        hashes = given.chosen()
+        parts: list[ColumnList] = []
+        for piece in self._pieces if len(hashes) else ():
+            known, order, at, mixed = piece.ordered(self._keys)
+            first, last = _ranges(known, hashes)
+            chosen = [_spread(first, last)[1]] if mixed else []
+            if strategy != "forward":
+                end = _bisect(at, first, last, wanted, right=True)
+                chosen.append(end[end > first] - 1)
+            if strategy != "backward":
+                begin = _bisect(at, first, last, wanted, right=False)
+                inside = begin < last
+                chosen.append(begin[inside])
+                # Of equal ones Polars takes the first or the last.
+                chosen.append(_bisect(at, begin[inside], last[inside], at[begin[inside]], right=True) - 1)
+            rows = np.unique(order[np.concatenate(chosen)])
+            if len(rows):
+                parts.append(take(piece.columns, rows))
+        return pl.DataFrame(joined(parts)) if parts else self._empty
+
+    def _check_types(self, given: KeyedFrame) -> None:
+        assert self._empty is not None
+        for key in [*self._keys, *([] if self._by is None else [self._by])]:
+            here, there = self._empty[key].dtype, given.frame[key].dtype
+            if here != there:
+                raise TypeError(
+                    f"the column {key!r} is {here} on one side and {there} on the other; cast it to one type"
+                )
 
     def _keep_equal(self, given: KeyedFrame, met: Met) -> None:
         """Drop the pairs of which only the hashes are equal."""

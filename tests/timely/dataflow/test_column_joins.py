@@ -1,0 +1,119 @@
+"""Joins of columns on random rows, in random batches, epochs and orders, on some workers: against Polars."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.memory import Cluster
+from timely.dataflow.columns import Columns
+from timely.dataflow.dataflow import Dataflow
+from timely.operators import agg
+
+rows = st.lists(st.tuples(st.sampled_from(["left", "right"]), st.sampled_from("abc"), st.integers(-3, 9)), max_size=5)
+epochs = st.lists(rows, min_size=1, max_size=4)
+SCHEMA = {
+    "left": {"k": pl.String, "at": pl.Int64, "n": pl.Int64},
+    "right": {"k": pl.String, "at": pl.Int64, "m": pl.Int64},
+}
+some = settings(max_examples=settings.default.max_examples // 5)
+
+
+def run(
+    build: Any, fed: list[list[Any]], workers: int, seed: int
+) -> tuple[list[list[Any]], list[dict[str, pl.DataFrame]]]:
+    """The rows that come out at each epoch, and what had come in by then. Each row is a batch of its own."""
+    flow = Dataflow()
+    sides = [flow.input(name).to_columns() for name in SCHEMA]
+    out = build(*sides).capture()
+    cluster = Cluster(flow, workers, seed)
+    came: dict[str, list[Any]] = {name: [] for name in SCHEMA}
+    so_far = []
+    for epoch, data in enumerate(fed):
+        for number, (side, key, at) in enumerate(data):
+            row = (key, at, 10 * epoch + number)
+            came[side].append(row)
+            frame = pl.DataFrame([row], SCHEMA[side], orient="row")
+            cluster.sessions[number % workers].input(side).send(frame)
+        for session in cluster.sessions:
+            for name in SCHEMA:
+                session.input(name).advance_to(epoch + 1)
+        so_far.append({name: pl.DataFrame(came[name], SCHEMA[name], orient="row") for name in SCHEMA})
+        cluster.step()
+    for session in cluster.sessions:
+        for name in SCHEMA:
+            session.input(name).close()
+    cluster.run()
+    found: list[list[Any]] = [[] for _ in fed]
+    for time, batch in cluster.captured(out):
+        found[time[0]] += pl.DataFrame(batch).rows()
+    return found, so_far
+
+
+@some
+@given(epochs, st.sampled_from(["left", "anti"]), st.integers(1, 3), st.integers(0, 99))
+def test_changes_and_their_totals_follow_the_join(fed: list[Any], how: Any, workers: int, seed: int) -> None:
+    def joined(left: Columns, right: Columns) -> Columns:
+        return left.join(right.select("k", "m"), on="k", how=how, changes=True, right={"k": pl.String, "m": pl.Int64})
+
+    def totals(left: Columns, right: Columns) -> Columns:
+        return joined(left, right).group_by("k").agg(rows=agg.count(), total=agg.sum("n"), mean=agg.mean("n"))
+
+    changes, so_far = run(lambda *sides: joined(*sides).select("k", "n"), fed, workers, seed)
+    told, _ = run(totals, fed, workers, seed)
+    there: Counter[Any] = Counter()
+    known: dict[str, Any] = {}
+    for at, sides in enumerate(so_far):
+        whole = sides["left"].join(sides["right"].select("k", "m"), on="k", how=how)
+        for *row, sign in changes[at]:
+            there[tuple(row)] += sign
+        assert +there == Counter(whole.select("k", "n").rows())
+        known |= {key: result for key, *result in told[at]}
+        wanted = whole.group_by("k").agg(rows=pl.len(), total=pl.col("n").sum(), mean=pl.col("n").mean())
+        assert {key: each for key, each in known.items() if each[0]} == {key: each for key, *each in wanted.rows()}
+
+
+@some
+@given(
+    epochs,
+    st.booleans(),
+    st.sampled_from(["backward", "forward", "nearest"]),
+    st.sampled_from(["time", "scope"]),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_an_as_of_join_gives_each_row_what_polars_gives(
+    fed: list[Any], keyed: bool, strategy: Any, over: Any, workers: int, seed: int
+) -> None:
+    """Of right rows at one place which one is chosen depends on the order in which they come: so the places are compared."""
+    by = "k" if keyed else None
+
+    def joined(left: Columns, right: Columns) -> Columns:
+        right = right.with_columns(found=pl.col("at")).select("k", "at", "found")
+        schema = {"k": pl.String, "at": pl.Int64, "found": pl.Int64}
+        return left.join_asof(right, on="at", by=by, strategy=strategy, tolerance=4, over=over, right=schema).select(
+            "n", "found"
+        )
+
+    told, so_far = run(joined, fed, workers, seed)
+    before = {name: pl.DataFrame(schema=schema) for name, schema in SCHEMA.items()}
+    for at, sides in enumerate(so_far):
+        new = {name: sides[name].slice(len(before[name])) for name in SCHEMA}
+        before = sides
+        right = (sides if over == "scope" else new)["right"].sort("at").with_columns(found=pl.col("at")).drop("m")
+        wanted = (
+            new["left"]
+            .sort("at")
+            .join_asof(right, on="at", by=by, strategy=strategy, tolerance=4, check_sortedness=False)
+        )
+        got, expected = sorted(told[at]), sorted(wanted.select("n", "found").rows())
+        if strategy == "nearest":  # as near before as behind
+            place = dict(new["left"].select("n", "at").rows())
+            got, expected = (
+                [(n, None if found is None else abs(found - place[n])) for n, found in each] for each in (got, expected)
+            )
+        assert got == expected

@@ -1,0 +1,120 @@
+"""Streams of rows that come and rows that are taken back: `columns.join(other, how="left", changes=True)` and its verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NoReturn
+
+import polars as pl
+
+from timely.dataflow.columns import Columns, GroupBy
+from timely.dataflow.keyed import Over
+from timely.dataflow.stream import view
+from timely.errors import GraphError, user_site
+from timely.operators.agg import Aggregate, sum
+from timely.operators.column_join import CHANGE
+
+
+class Changes(Columns):
+    """Columns with a sign in the last one, `change`: 1 for a row that comes, -1 for one that is taken back.
+
+    The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` keeps the sign,
+    `filter` and `with_columns` work row by row as ever, and totals count rows that are taken back as gone. What goes out has
+    the sign as a column. Verbs that could not heed it are refused; `rows()` has it as a column like others.
+
+    >>> import polars as pl
+    >>> flow = falkirk.Dataflow()
+    >>> sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"shop": ["n", "s"]}), pl.DataFrame({"shop": ["s"]})]))
+    >>> closed = flow.columns("closed", falkirk.Batches([pl.DataFrame({"shop": ["w"]}), pl.DataFrame({"shop": ["s"]})]))
+    >>> seen = sales.join(closed, on="shop", how="anti", changes=True).capture("out")
+    >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+    [[('n', 1), ('s', 1)], [('s', -1)]]
+    """
+
+    def rows(self) -> Columns:
+        """The same rows, with the sign as a column that has no meaning any more."""
+        return view(self, Columns)
+
+    def select(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
+        """Polars' `select` on every batch, and the sign."""
+        exprs = tuple(list(expr) if isinstance(expr, Iterator) else expr for expr in exprs)
+        return super().select(*exprs, name=name, **named, **{CHANGE: pl.col(CHANGE)})
+
+    def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
+        """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum` and `mean`.
+
+        A key of which all rows have been taken back has a count of 0.
+        """
+        found = self.rows().group_by(*keys, **named)
+        return ChangedGroups(found.columns, found.keys, found.made)
+
+    def agg(
+        self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
+    ) -> Columns:
+        """Running totals of all rows that there are. See `group_by`."""
+        totals = _Totals(exprs, over, aggregates)
+        return totals.finish(totals.begin(self.rows()).agg(name=name, **totals.sums), ())
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise GraphError(
+            f"{user_site()}: this verb cannot take back rows; use filter, select, with_columns and totals of changes, or say "
+            f"rows() first, which has the sign {CHANGE!r} as a column like others"
+        )
+
+    distinct = join = join_asof = window = _refuse
+
+
+class ChangedGroups(GroupBy):
+    """Changes grouped by key columns."""
+
+    def agg(
+        self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
+    ) -> Columns:
+        """Running totals of the rows of each group that there are. See `Changes.group_by`."""
+        totals = _Totals(exprs, over, aggregates)
+        grouped = GroupBy(totals.begin(self.columns), self.keys, self.made)
+        return totals.finish(grouped.agg(name=name, **totals.sums), self.keys)
+
+
+class _Totals:
+    """Aggregates of changes as sums: of what rows have, by their sign."""
+
+    def __init__(self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr]) -> None:
+        if over != "scope":
+            raise GraphError(
+                f"{user_site()}: totals of changes run on, over='scope': the changes of one time have none"
+            )
+        self._weighed: dict[str, pl.Expr] = {}
+        self._results: dict[str, pl.Expr] = {}
+        self.sums: dict[str, Aggregate] = {}
+        sign = pl.col(CHANGE).cast(pl.Int64)
+        for name, aggregate in (*((None, expr) for expr in exprs), *aggregates.items()):
+            if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind not in ("count", "sum", "mean"):
+                raise GraphError(
+                    f"{user_site()}: agg of changes takes name=agg.count(), agg.sum(column) and agg.mean(column), out of "
+                    f"which rows can be taken, not {aggregate!r}"
+                )
+            total, values = f"total({name})", f"values({name})"
+            if aggregate.column is None:
+                self._add(total, sign)
+                self._results[name] = pl.col(total)
+                continue
+            column = pl.col(aggregate.column)
+            self._add(total, column * sign)
+            self._results[name] = pl.col(total)
+            if aggregate.kind == "mean":
+                self._add(values, column.is_not_null() * sign)
+                some = pl.col(values) != 0
+                self._results[name] = pl.when(some).then(pl.col(total) / pl.col(values))
+
+    def _add(self, name: str, weighed: pl.Expr) -> None:
+        self._weighed[name] = weighed
+        self.sums[name] = sum(name)
+
+    def begin(self, rows: Columns) -> Columns:
+        """The rows with what is summed."""
+        return rows.with_columns(**self._weighed)
+
+    def finish(self, totals: Columns, keys: tuple[str, ...]) -> Columns:
+        """The keys and the results."""
+        return totals.select(*keys, **self._results)
