@@ -53,7 +53,7 @@ class Changes(Columns):
     ) -> Columns:
         """Running totals of all rows that there are. See `group_by`."""
         totals = _Totals(exprs, over, aggregates)
-        return totals.finish(totals.begin(self.rows()).agg(name=name, **totals.sums), ())
+        return totals.finish(totals.begin(self.rows()).agg(over="scope", name=name, **totals.sums), ())
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise GraphError(
@@ -73,7 +73,7 @@ class ChangedGroups(GroupBy):
         """Running totals of the rows of each group that there are. See `Changes.group_by`."""
         totals = _Totals(exprs, over, aggregates)
         grouped = GroupBy(totals.begin(self.columns), self.keys, self.made)
-        return totals.finish(grouped.agg(name=name, **totals.sums), self.keys)
+        return totals.finish(grouped.agg(over="scope", name=name, **totals.sums), self.keys)
 
 
 class _Totals:
@@ -113,8 +113,8 @@ class _Totals:
 
     def begin(self, rows: Columns) -> Columns:
         """The rows with what is summed."""
-        return rows.with_columns(**self._weighed)
+        return rows.with_columns(*(expr.alias(name) for name, expr in self._weighed.items()))
 
     def finish(self, totals: Columns, keys: tuple[str, ...]) -> Columns:
         """The keys and the results."""
-        return totals.select(*keys, **self._results)
+        return totals.select(*keys, *(expr.alias(name) for name, expr in self._results.items()))

@@ -44,11 +44,14 @@ class WindowedColumns:
             raise GraphError(f"{user_site()}: window(time=...) of columns takes the name of a column, not {time!r}")
         check_at_root(columns)
         instants = isinstance(shape.length, dt.timedelta)
-        length, every = _whole(shape.length), _whole(shape.every if isinstance(shape, Sliding) else shape.length)
-        allowed = _whole(check_lateness(lateness, instants))
+        length, every = (
+            whole_length(shape.length),
+            whole_length(shape.every if isinstance(shape, Sliding) else shape.length),
+        )
+        allowed = whole_length(check_lateness(lateness, instants))
         schemas.check_columns("window", [time], columns.schema)
         if columns.schema is not None:
-            _check_time(time, columns.schema[time], instants)
+            check_time("window", time, columns.schema[time], instants)
         self._time = time
         self._instants = instants
         self._columns = columns
@@ -100,15 +103,15 @@ class WindowedColumns:
         return columns._of(node, schema=schema)
 
 
-def _check_time(time: str, kind: Any, instants: bool) -> None:
+def check_time(verb: str, time: str, kind: Any, instants: bool) -> None:
     """Refuse a column of event times whose type is not that of the lengths."""
     try:
         check_type(time, kind, instants)
     except TypeError as error:
-        raise GraphError(f"{user_site()}: window: {error}") from error
+        raise GraphError(f"{user_site()}: {verb}: {error}") from error
 
 
-def _whole(length: Length) -> int:
+def whole_length(length: Length) -> int:
     """A length as an integer: of microseconds, where it is a timedelta."""
     if isinstance(length, dt.timedelta):
         return length // _MICROSECOND

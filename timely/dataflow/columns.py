@@ -14,6 +14,7 @@ import polars as pl
 from timely.data.batch import Batch, as_polars, divide, is_columns
 from timely.dataflow import schemas
 from timely.dataflow.column_windows import WindowedColumns
+from timely.dataflow.interval_joins import interval_join
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.stream import Stream, records_of, view
 from timely.dataflow.wire import Wire, check_callable
@@ -330,6 +331,46 @@ class Columns(Wire):
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
         return self._of(node, schema=schema)
+
+    def join_interval(
+        self,
+        other: Columns,
+        on: str,
+        lower: Length,
+        upper: Length,
+        by: str | Sequence[str] | None = None,
+        lateness: Length | None = None,
+        name: str | None = None,
+    ) -> tuple[Columns, Columns, Columns]:
+        """Pairs of rows of this stream and `other`, with lower <= left - right <= upper for their event times `on`.
+
+        And with equal columns `by`. Event times are integers, with whole bounds, or datetimes and dates, with timedeltas. A
+        pair comes out once, when the later of its rows is complete. Rows may be `lateness` behind the greatest event time of
+        their own stream; those that are later are in no pair, but in the second stream (of these) and the third (of `other`).
+        Rows are kept until the watermark of the other stream is so far that none can meet them.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> views = flow.columns("views", falkirk.Batches([pl.DataFrame({"at": [1, 9], "ad": ["a", "b"]})]))
+        >>> clicks = flow.columns("clicks", falkirk.Batches([pl.DataFrame({"at": [2, 20], "n": [1, 2]})]))
+        >>> pairs, late_clicks, late_views = clicks.join_interval(views, on="at", lower=0, upper=5)
+        >>> seen = pairs.capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(2, 1, 1, 'a')]]
+        """
+        self._same_scope(other, "join_interval")
+        keys = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+        if not isinstance(on, str) or not all(isinstance(key, str) for key in keys):
+            raise GraphError(
+                f"{user_site()}: join_interval(on=..., by=...) takes names of columns, not {on!r} and {by!r}"
+            )
+        if not keys:  # all rows have one key
+            found = self._marked().join_interval(other._marked(), on, lower, upper, _ALL, lateness, name)
+            pairs, late, late_right = (
+                each._plan("drop", None, lambda f: f.select(pl.all().exclude(_ALL))) for each in found
+            )
+            return pairs, late, late_right
+        return interval_join(self, other, on, keys, lower, upper, lateness, name)
 
     def window(
         self, shape: Tumbling | Sliding, time: str, lateness: Length | None = None, name: str | None = None

@@ -44,7 +44,7 @@ class AsofJoin(Joining):
         strategy, tolerance: as in Polars' `join_asof`.
     """
 
-    how = ""
+    verb = "join_asof"
 
     def __init__(
         self,

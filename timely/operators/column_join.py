@@ -72,7 +72,7 @@ class Joining(Operator):
         kept: what is held of each side from time to time; nothing, if each time is joined by itself.
     """
 
-    how: str
+    verb = "join"
 
     def __init__(
         self, on: Sequence[str], right: Mapping[str, Any] | None, suffix: str, kept: Sequence[RowsState]
@@ -118,12 +118,19 @@ class Joining(Operator):
             self._schema = known.clear() if self._schema is None else self._schema
             return known
         if self._schema is None:
-            kind = f'join(..., how="{self.how}", ' if self.how else "join_asof(..., "
             raise OperatorError(
                 "left rows came before any right row, so the right columns are not known; name them: "
-                f'{kind}right={{"column": pl.Int64, ...}})'
+                f'{self.verb}(..., right={{"column": pl.Int64, ...}})'
             )
         return self._schema
+
+    def _beside(self, left: ColumnList, right: ColumnList) -> pl.DataFrame:
+        """The pairs: left columns, then right ones without the keys."""
+        taken = {column.name for column in left}
+        others = [column for column in right if column.name not in self._on]
+        return pl.DataFrame(
+            left + [column.alias(column.name + self._suffix) if column.name in taken else column for column in others]
+        )
 
 
 class ColumnJoin(Joining):
@@ -150,7 +157,7 @@ class ColumnJoin(Joining):
         if not on:
             raise GraphError("join needs at least one key column: join(other, on=...)")
         check_join(how, over == "scope", changes)
-        self.how = how
+        self.how: How = how
         self._kept = (RowsState(on), RowsState(on)) if over == "scope" else None
         super().__init__(on, right, suffix, self._kept or ())
 
@@ -215,7 +222,7 @@ class ColumnJoin(Joining):
         found: list[pl.DataFrame] = []
         new_keys = self._new_keys(time, theirs)
         if new_keys is not None and (waiting := left.rows(time).meet(new_keys, by_row=True)) is not None:
-            found.append(self._alone(waiting.columns, theirs and theirs.frame, -1))
+            found.append(self._alone(waiting.columns, None if theirs is None else theirs.frame, -1))
         if self.how == "anti":
             theirs = new_keys  # of the right side each key once
         if theirs is not None:
@@ -248,14 +255,6 @@ class ColumnJoin(Joining):
         order = np.argsort(places, kind="stable")
         rows = np.where(order < len(met.rows), order, -1)
         return self._beside(left.take(places[order]), take_or_null(met.columns, rows))
-
-    def _beside(self, left: ColumnList, right: ColumnList) -> pl.DataFrame:
-        """The pairs: left columns, then right ones without the keys."""
-        taken = {column.name for column in left}
-        others = [column for column in right if column.name not in self._on]
-        return pl.DataFrame(
-            left + [column.alias(column.name + self._suffix) if column.name in taken else column for column in others]
-        )
 
     def _join(self, left: pl.DataFrame, right: pl.DataFrame | None) -> list[pl.DataFrame]:
         """The rows of one time."""

@@ -44,17 +44,17 @@ class _Rows(ScopeState[Change]):
         later = self.later(upto)
         end = later[0][1] if later else len(self.rows)  # the oldest says how many there were before all
         while start < end:
-            for frame, hashes in self.rows.between(start, min(start + rows(), end)):
-                table = as_arrow(frame)
-                yield Run(time, table.add_column(0, SHARD, pa.array(shards_of(hashes))))
-                start += len(frame)
+            stop = min(start + rows(), end)
+            for frame, hashes in self.rows.between(start, stop):
+                yield Run(time, as_arrow(frame).add_column(0, SHARD, pa.array(shards_of(hashes))))
+            start = stop
 
     def load(self, run: Run) -> None:
         self.rows.append(KeyedFrame(as_polars(as_arrow(run.batch).drop_columns([SHARD])), self.keys))
         self.settled = run.time  # whoever goes back below what was restored restores once more
 
     def measure(self) -> tuple[int, int]:
-        return len(self.rows), self.rows.nbytes()
+        return self.rows.held(), self.rows.nbytes()
 
 
 class RowsState(Scopes[_Rows]):
@@ -85,6 +85,11 @@ class RowsState(Scopes[_Rows]):
         """The rows in the scope of `time`. Not to be changed."""
         scope = self._scopes.get(time[:-1])
         return self._none if scope is None else scope.rows
+
+    def evict(self, bound: int) -> None:
+        """Drop rows that are before `bound` by `by`: nothing will ask for them again, whatever is rolled back."""
+        for scope in self._scopes.values():
+            scope.rows.evict(bound)
 
     def scan(self, upto: Frontier) -> None:
         """None: what a walk and later snapshots both hold would be there twice."""

@@ -425,6 +425,11 @@ def column_join() -> Dataflow:
     left.join(right, on="k", over="scope", name="join").capture("out")
     changes = left.join(right, on="k", how="left", changes=True, right={"k": pl.String, "r": pl.Int64}, name="changes")
     changes.group_by("k").agg(n=agg.count(), total=agg.sum("l"), name="totals").capture("totals")
+    pairs, late, _ = left.join_interval(
+        right.select("k", l=pl.col("r")), "l", -20, 30, by="k", lateness=40, name="interval"
+    )
+    pairs.capture("pairs")
+    late.capture("late")
     nearest = right.select("k", l=pl.col("r") * 2, r=pl.col("r"))
     left.join_asof(nearest, on="l", by="k", name="asof", right={"k": pl.String, "l": pl.Int64, "r": pl.Int64}).capture(
         "near"

@@ -80,6 +80,49 @@ def test_rows_meet_as_polars_joins_them(data: Any, few_hashes: bool, by_row: boo
     ).equals(pl.concat(kept))
 
 
+@settings(max_examples=40)
+@given(data=st.data(), few_hashes=st.booleans(), by_row=st.booleans())
+def test_rows_within_a_span_are_met_and_what_is_evicted_is_not_missed(
+    data: Any, few_hashes: bool, by_row: bool
+) -> None:
+    def keyed(frame: pl.DataFrame) -> KeyedFrame:
+        found = KeyedFrame(frame, ["k"])
+        if few_hashes:
+            found.hashes = found.hashes & np.uint64(1)
+        return found
+
+    def some(name: str) -> pl.DataFrame:
+        rows = data.draw(st.lists(st.tuples(st.none() | st.integers(0, 2), st.integers(bound, 20)), max_size=9))
+        frame = pl.DataFrame(rows, {"k": pl.Int64, "at": pl.Int64}, orient="row")
+        return frame.with_row_index(name, offset=number)
+
+    held, kept, bound, number = KeyedRows(["k"], "at"), [], 0, 0
+    for _ in range(data.draw(st.integers(1, 8))):
+        frame = some("n")
+        held.append(keyed(frame))
+        kept.append(frame)
+        number += len(frame)
+        if data.draw(st.booleans()):
+            bound = data.draw(st.integers(bound, 20))
+            held.evict(bound)
+        if data.draw(st.integers(0, 3)) == 0:
+            number = data.draw(st.integers(0, number))
+            held.truncate(number)
+            kept = [pl.concat(kept).head(number)]
+        assert len(held) == number
+        asked = some("m")
+        at = asked["at"].to_numpy()
+        met = held.meet(keyed(asked), by_row, (np.maximum(at - 3, bound), at + 2))
+        theirs = pl.concat(kept).filter(pl.col("at") >= bound)
+        pairs = asked.join(theirs, on="k").filter(pl.col("at_right").is_between(pl.col("at") - 3, pl.col("at") + 2))
+        wanted = pairs.sort(["n", "m"] if by_row else ["m", "n"]).select("m", "n").rows()
+        found = [] if met is None else pl.DataFrame(met.columns).with_columns(m=asked["m"][met.places])
+        assert (found.select("m", "n").rows() if len(found) else []) == wanted
+        saved = [row for part, _ in held.between(0, len(held)) for row in part["n"]]
+        assert set(theirs["n"]) <= set(saved)
+        assert saved == sorted(saved)
+
+
 def test_a_large_batch_meets_what_a_small_one_does() -> None:
     """A hash join for the one, and a search for the other."""
     rng = np.random.default_rng(7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from typing import Any
 
@@ -10,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.memory import Cluster
+from tests.timely.operators.fake_context import FakeContext
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.operators import agg
+from timely.operators.interval_join import IntervalJoin
+from timely.time import Frontier
 
 rows = st.lists(st.tuples(st.sampled_from(["left", "right"]), st.sampled_from("abc"), st.integers(-3, 9)), max_size=5)
 epochs = st.lists(rows, min_size=1, max_size=4)
@@ -75,6 +79,77 @@ def test_changes_and_their_totals_follow_the_join(fed: list[Any], how: Any, work
         known |= {key: result for key, *result in told[at]}
         wanted = whole.group_by("k").agg(rows=pl.len(), total=pl.col("n").sum(), mean=pl.col("n").mean())
         assert {key: each for key, each in known.items() if each[0]} == {key: each for key, *each in wanted.rows()}
+
+
+@some
+@given(
+    epochs,
+    st.booleans(),
+    st.tuples(st.integers(-6, 6), st.integers(0, 6)),
+    st.integers(0, 3),
+    st.booleans(),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_an_interval_join_gives_each_pair_once_but_for_late_rows(
+    fed: list[Any], keyed: bool, bounds: tuple[int, int], lateness: int, instants: bool, workers: int, seed: int
+) -> None:
+    lower, upper = bounds[0], sum(bounds)
+    seconds = (lambda n: dt.timedelta(seconds=n)) if instants else (lambda n: n)
+
+    def timed(stream: Columns) -> Columns:
+        return stream.with_columns(pl.from_epoch("at", "s")) if instants else stream
+
+    def joined(left: Columns, right: Columns, which: int) -> Columns:
+        streams = timed(left).join_interval(
+            timed(right), "at", seconds(lower), seconds(upper), "k" if keyed else None, seconds(lateness)
+        )
+        return streams[which].select("n", "m") if which == 0 else streams[which].select("nm"[which - 1])
+
+    on_time: dict[str, list[Any]] = {"left": [], "right": []}
+    late: dict[str, list[Any]] = {"left": [], "right": []}
+    greatest = {"left": -100, "right": -100}
+    for epoch, data in enumerate(fed):
+        for number, (side, key, at) in enumerate(data):
+            held = on_time if at >= greatest[side] - lateness else late
+            held[side].append((epoch, key, at, 10 * epoch + number))
+        for side, _, at in data:
+            greatest[side] = max(greatest[side], at)
+    told, _ = run(lambda left, right: joined(left, right, 0), fed, workers, seed)
+    assert sorted((epoch, *row) for epoch, each in enumerate(told) for row in each) == sorted(
+        (max(e, f), n, m)
+        for e, k, at, n in on_time["left"]
+        for f, key, to, m in on_time["right"]
+        if lower <= at - to <= upper and (k == key or not keyed)
+    )
+    for which, side in enumerate(late, 1):
+        told, _ = run(lambda left, right, which=which: joined(left, right, which), fed, workers, seed)
+        assert sorted((epoch, row[0]) for epoch, each in enumerate(told) for row in each) == sorted(
+            (epoch, number) for epoch, _, _, number in late[side]
+        )
+
+
+def test_an_interval_join_keeps_what_can_still_be_met() -> None:
+    operator, ctx = IntervalJoin(["k"], -5, 5), FakeContext()
+    assert operator.state is not None
+    held = []
+    for epoch in range(400):
+        time = (epoch,)
+        ctx.time = time
+        for port in (0, 1):
+            frame = pl.DataFrame({"k": ["a"], "at": [epoch], "n": [epoch]}).with_columns(pl.col("at").alias("at()"))
+            operator.on_batch(ctx, port, time, frame)  # type: ignore[arg-type]
+            operator.on_batch(ctx, port + 2, time, [epoch])  # type: ignore[arg-type]
+        operator.on_notify(ctx, time)  # type: ignore[arg-type]
+        operator.on_watermark(Frontier.before([(epoch - 10,)]))  # behind, as that of recovery is
+        held.append(operator.state.size().rows)
+        if epoch == 200:
+            after = IntervalJoin(["k"], -5, 5)
+            assert after.state is not None
+            after.state.restore(operator.state.snapshot(Frontier.before([(201,)]), Frontier.empty(1)))
+            operator = after
+    assert max(held) <= 2 * 2 * (10 + 6 + 1) + 2  # what is kept, and as much again that is not dropped yet
+    assert sum(len(frame) for _, frame in ctx.sent) == 400 + 2 * sum(400 - apart for apart in range(1, 6))
 
 
 @some

@@ -196,6 +196,8 @@ def test_no_way_to_say_a_join_gives_another_answer() -> None:
         ),
         (lambda: left.join_asof(right, on="k", strategy="last"), "join_asof has strategy='backward'"),  # type: ignore[arg-type]
         (lambda: left.join_asof(right, on=["k"]), "takes names of columns"),  # type: ignore[arg-type]
+        (lambda: left.join_interval(right, "at", 5, 2), "two bounds of one kind, lower <= upper, not 5 and 2"),
+        (lambda: left.join_interval(right, "at", 0, 2, by=[3]), "takes names of columns"),  # type: ignore[list-item]
     ):
         with pytest.raises(GraphError, match=rf"test_column_join\.py:\d+: .*{why}"):
             build()

@@ -124,10 +124,19 @@ def moments(column: pl.Series) -> Moments:
 
 
 class _Piece:
-    __slots__ = ("_order", "_ordered", "_sorted", "at", "columns", "hashes", "start")
+    __slots__ = ("_middle", "_numbers", "_order", "_ordered", "_sorted", "at", "columns", "end", "hashes", "start")
 
-    def __init__(self, start: int, columns: ColumnList, hashes: Hashes, at: Moments | None = None) -> None:
+    def __init__(
+        self,
+        start: int,
+        end: int,
+        columns: ColumnList,
+        hashes: Hashes,
+        at: Moments | None = None,
+        numbers: Ids | None = None,
+    ) -> None:
         self.start = start
+        self.end = end
         self.columns = columns
         self.hashes = hashes
         self.at = at
@@ -135,6 +144,8 @@ class _Piece:
         self._sorted: Hashes | None = None
         self._order: Ids | None = None
         self._ordered: tuple[Moments, bool] | None = None
+        self._numbers = numbers  # None: all from `start` to `end` are there
+        self._middle: Any = None
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -150,7 +161,9 @@ class _Piece:
     def merged(self, newer: _Piece) -> _Piece:
         hashes = np.concatenate([self.hashes, newer.hashes])
         at = None if self.at is None or newer.at is None else np.concatenate([self.at, newer.at])
-        piece = _Piece(self.start, joined([self.columns, newer.columns]), hashes, at)
+        whole = self._numbers is None and newer._numbers is None
+        numbers = None if whole else np.concatenate([self.numbers(), newer.numbers()])
+        piece = _Piece(self.start, newer.end, joined([self.columns, newer.columns]), hashes, at, numbers)
         if self._sorted is not None and at is None:
             (older_hashes, older), (newer_hashes, later) = self.index(), newer.index()
             hashes = np.concatenate([older_hashes, newer_hashes])
@@ -159,9 +172,39 @@ class _Piece:
             piece._order = np.concatenate([older, later + len(self)])[order]
         return piece
 
-    def cut(self, count: int) -> _Piece:
+    def numbers(self, rows: Ids | None = None) -> Ids:
+        """The numbers of these rows; None: of all."""
+        if rows is None:
+            return np.arange(self.start, self.end) if self._numbers is None else self._numbers
+        return rows + self.start if self._numbers is None else self._numbers[rows]
+
+    def places(self, *numbers: int) -> list[int]:
+        """Where the rows from these numbers on begin."""
+        if self._numbers is None:
+            return [number - self.start for number in numbers]
+        return [int(place) for place in np.searchsorted(self._numbers, numbers)]
+
+    def cut(self, end: int) -> _Piece:
+        """The rows with numbers below `end`."""
+        [count] = self.places(end)
         at = None if self.at is None else self.at[:count]
-        return _Piece(self.start, [column.head(count) for column in self.columns], self.hashes[:count], at)
+        numbers = None if self._numbers is None else self._numbers[:count]
+        return _Piece(
+            self.start, end, [column.head(count) for column in self.columns], self.hashes[:count], at, numbers
+        )
+
+    def behind(self, bound: int) -> _Piece:
+        """The rows that are not before `bound`; some more, as long as these are not the smaller part."""
+        if self.at is None or not len(self):
+            return self
+        if self._middle is None:
+            self._middle = np.partition(self.at, len(self) // 2)[len(self) // 2]
+        if bound <= self._middle:
+            return self
+        kept = np.flatnonzero(self.at >= bound)
+        return _Piece(
+            self.start, self.end, take(self.columns, kept), self.hashes[kept], self.at[kept], self.numbers(kept)
+        )
 
     def ordered(self, keys: Sequence[str]) -> tuple[Hashes, Ids, Moments, bool]:
         """The index, what rows are ordered by in its order, and whether a hash is that of several keys."""
@@ -169,11 +212,9 @@ class _Piece:
         if self._ordered is None:
             assert self.at is not None
             same = known[1:] == known[:-1]
-            columns = [column for column in self.columns if column.name in keys and not column.null_count()]
-            mixed = False
-            for column in take(columns, order):
-                mixed = mixed or bool((same & (column[1:] != column[:-1]).to_numpy()).any())
-            self._ordered = self.at[order], mixed or len(columns) < len(keys)
+            columns = take([column for column in self.columns if column.name in keys], order)
+            mixed = any((same & column[1:].ne_missing(column[:-1]).to_numpy()).any() for column in columns)
+            self._ordered = self.at[order], mixed
         return known, order, *self._ordered
 
     def find(self, hashes: Hashes) -> tuple[Ids, Ids]:
@@ -183,6 +224,16 @@ class _Piece:
         known, order = self.index()
         places, at = _spread(*_ranges(known, hashes))
         return places, order[at]
+
+    def find_within(self, hashes: Hashes, low: Moments, high: Moments) -> tuple[Ids, Ids]:
+        """Those of them that are not before `low` and not behind `high`."""
+        known, order, at, _ = self.ordered(())
+        first, last = _ranges(known, hashes)
+        begin = _bisect(at, first, last, low, right=False)
+        places, found = _spread(begin, _bisect(at, first, last, high, right=True))
+        rows = order[found]
+        by_place = np.lexsort((rows, places))
+        return places[by_place], rows[by_place]
 
     def _find_all(self, hashes: Hashes) -> tuple[Ids, Ids]:
         sides = (pl.DataFrame({"hash": each}).with_row_index("row") for each in (hashes, self.hashes))
@@ -236,7 +287,8 @@ class KeyedRows:
         self._empty: pl.DataFrame | None = None
 
     def __len__(self) -> int:
-        return self._pieces[-1].start + len(self._pieces[-1]) if self._pieces else 0
+        """The number of rows that ever came and were not forgotten."""
+        return self._pieces[-1].end if self._pieces else 0
 
     def append(self, given: KeyedFrame) -> None:
         """Add rows.
@@ -253,7 +305,7 @@ class KeyedRows:
             self._empty = as_polars(concat([self._empty, frame.clear()]))
             frame = frame.select(self._empty.columns)
         at = None if self._by is None else moments(frame[self._by])
-        newest = _Piece(len(self), frame.get_columns(), given.hashes, at)
+        newest = _Piece(len(self), len(self) + len(frame), frame.get_columns(), given.hashes, at)
         while self._pieces and len(self._pieces[-1]) < max(_STEP * len(newest), _SMALL):
             newest = self._pieces.pop().merged(newest)
         self._pieces.append(newest)
@@ -263,11 +315,16 @@ class KeyedRows:
         while self._pieces and self._pieces[-1].start >= count:
             self._pieces.pop()
         if count < len(self):
-            last = self._pieces.pop()
-            self._pieces.append(last.cut(count - last.start))
+            self._pieces.append(self._pieces.pop().cut(count))
 
-    def meet(self, given: KeyedFrame, by_row: bool = False) -> Met | None:
+    def evict(self, bound: int) -> None:
+        """Drop rows that are before `bound` by `by`, sooner or later; the others keep their numbers."""
+        self._pieces = [piece.behind(bound) for piece in self._pieces]
+
+    def meet(self, given: KeyedFrame, by_row: bool = False, span: tuple[Moments, Moments] | None = None) -> Met | None:
         """The rows with the keys of `given`, in the order of its rows, or (by_row) of theirs; None: there are none.
+
+        With `span` only those that are, by `by`, from the first to the second value for the row of `given`.
 
         Raises:
             TypeError: if a key column is of another type there.
@@ -276,15 +333,17 @@ class KeyedRows:
         if self._empty is None or not len(hashes):
             return None
         self._check_types(given)
+        if span is not None and given.places is not None:
+            span = span[0][given.places], span[1][given.places]
         places, rows, many = [], [], []
         for piece in self._pieces:
-            at, found = piece.find(hashes)
+            at, found = piece.find(hashes) if span is None else piece.find_within(hashes, *span)
             if len(at):
                 if by_row:
                     order = np.argsort(found, kind="stable")
                     at, found = at[order], found[order]
                 places.append(at)
-                rows.append(found + piece.start)
+                rows.append(piece.numbers(found))
                 many.append(take(piece.columns, found))
         if not many:
             return None
@@ -352,17 +411,19 @@ class KeyedRows:
         """The rows of these numbers in order, with their hashes, some at a time."""
         while start < end:
             piece = next(piece for piece in reversed(self._pieces) if piece.start <= start)
-            first = start - piece.start
-            count = min(len(piece) - first, end - start)
-            yield (
-                pl.DataFrame([column.slice(first, count) for column in piece.columns]),
-                piece.hashes[first : first + count],
-            )
-            start += count
+            stop = min(end, piece.end)
+            first, last = piece.places(start, stop)
+            if first < last:
+                yield pl.DataFrame([column[first:last] for column in piece.columns]), piece.hashes[first:last]
+            start = stop
 
     def columns(self) -> pl.DataFrame | None:
         """The columns of the rows, without any row; None if there never were rows."""
         return self._empty
+
+    def held(self) -> int:
+        """Number of rows that are there."""
+        return sum(map(len, self._pieces))
 
     def pieces(self) -> int:
         """Number of pieces."""
@@ -371,4 +432,4 @@ class KeyedRows:
     def nbytes(self) -> int:
         """Bytes of the rows, roughly, with what it takes to find them."""
         columns = (column for piece in self._pieces for column in piece.columns)
-        return int(sum(column.estimated_size() for column in columns)) + 24 * len(self)
+        return int(sum(column.estimated_size() for column in columns)) + 24 * self.held()

@@ -1,0 +1,69 @@
+"""Interval joins over columns: the operators behind `Columns.join_interval`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from timely.dataflow import schemas
+from timely.dataflow.column_windows import check_time, whole_length
+from timely.dataflow.windows import add_judge, check_at_root, check_lateness
+from timely.errors import GraphError, user_site
+from timely.operators.channels import Exchange
+from timely.operators.column_windows import ColumnTimes
+from timely.operators.interval_join import ColumnOnTime, IntervalJoin
+from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
+from timely.operators.window_shapes import Length
+
+if TYPE_CHECKING:
+    from timely.dataflow.columns import Columns
+
+
+def interval_join(
+    left: Columns,
+    right: Columns,
+    on: str,
+    keys: tuple[str, ...],
+    lower: Length,
+    upper: Length,
+    lateness: Length | None,
+    name: str | None,
+) -> tuple[Columns, Columns, Columns]:
+    """The pairs, and what was late on either side."""
+    check_at_root(left)
+    instants = isinstance(lower, dt.timedelta)
+    if isinstance(upper, dt.timedelta) != instants or not lower <= upper:  # type: ignore[operator]
+        raise GraphError(
+            f"{user_site()}: join_interval has two bounds of one kind, lower <= upper, not {lower!r} and {upper!r}"
+        )
+    for side in (left, right):
+        schemas.check_columns("join_interval", [on], side.schema)
+        if side.schema is not None:
+            check_time("join_interval", on, side.schema[on], instants)
+    schema = schemas.joined("inner", keys, left.schema, right.schema)
+    allowed = whole_length(check_lateness(lateness, instants))
+    low, high = whole_length(lower), whole_length(upper)
+    chosen = name if name is not None else left.graph.fresh_name("join_interval")
+    judges = [
+        add_judge(
+            side,
+            f"{chosen}-{which}",
+            lambda: ColumnTimes(on, instants),
+            lambda: ColumnOnTime(on, instants, allowed),
+        )
+        for side, which in ((left, "left"), (right, "right"))
+    ]
+    node = left.graph.add_node(
+        "join_interval",
+        left.scope,
+        chosen,
+        factory=lambda: IntervalJoin(keys, low, high),
+        inputs=4,
+        notifies=True,
+        stateful=True,
+    )
+    for number, judge in enumerate(judges):
+        left._of(judge, ON_TIME)._connect(node, number, Exchange(columns=keys))
+        left._of(judge, WATERMARKS)._connect(node, 2 + number)
+    late, late_right = (left._of(judges[n], LATE, side.schema) for n, side in enumerate((left, right)))
+    return left._of(node, schema=schema), late, late_right

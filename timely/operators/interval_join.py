@@ -1,0 +1,105 @@
+"""Interval joins of two streams of columns: pairs of rows whose event times are within bounds of each other.
+
+A pair comes out once, when the time of the later of its rows is complete. What is late is judged in front, on the worker that
+has read it: so no left row will come before the watermark of the left side, and right rows that could only meet such are
+dropped, and left rows likewise. Dropping changes no result; it waits until nothing will be rolled back behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from timely.data.batch import Batch, as_polars
+from timely.data.kernels.rows import KeyedFrame
+from timely.operators.base import Context
+from timely.operators.column_join import LEFT, RIGHT, Joining
+from timely.operators.column_windows import event_times
+from timely.operators.watermark import Lateness
+from timely.state import Parts, RowsState, TimedValues
+from timely.time import Frontier, Time
+
+AT = "at()"
+"""The column of the event time of a row, as a 64-bit integer."""
+
+
+class ColumnOnTime(Lateness):
+    """Holds the rows of an epoch until it is complete. Those before the watermark are late; the others get their event time."""
+
+    def __init__(self, column: str, instants: bool, allowed: int) -> None:
+        super().__init__(allowed)
+        self._column = column
+        self._instants = instants
+
+    def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
+        frame = as_polars(batch)
+        times = event_times(frame, self._column, self._instants)
+        timed = frame.with_columns(times.alias(AT))
+        if watermark is None:
+            return timed, []
+        late = times < watermark
+        return timed.filter(~late), frame.filter(late)
+
+
+class IntervalJoin(Joining):
+    """Joins rows of input 0 and input 1 with lower <= left - right <= upper. Inputs 2 and 3 are the watermarks of these two.
+
+    Args:
+        by: key columns. Both inputs must be exchanged by them.
+        lower, upper: bounds of the difference of event times.
+    """
+
+    verb = "join_interval"
+    transient = ("_reached",)
+
+    def __init__(self, by: Sequence[str], lower: int, upper: int, suffix: str = "_right") -> None:
+        self._lower = lower
+        self._upper = upper
+        self._kept = (RowsState(by, AT), RowsState(by, AT))
+        super().__init__(by, None, suffix, self._kept)
+        self._marks = TimedValues()
+        self.state = Parts(*self._pending, self._marks, *self._kept)
+        self._reached: list[tuple[Time, int, int]] = []
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        if port > RIGHT:
+            self._marks.at(time)[port - RIGHT - 1] = batch[0]
+            ctx.notify_at(time)
+        else:
+            super().on_batch(ctx, port, time, batch)
+
+    def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
+        self._reached += [(time, side, mark) for side, mark in self._marks.pop(time).items()]
+        left, right = self._kept
+        found: list[pl.DataFrame] = []
+        mine = None if new_left is None else KeyedFrame(new_left, self._on)
+        theirs = None if new_right is None else KeyedFrame(new_right, self._on)
+        if theirs is not None:
+            right.append(time, theirs)
+        if mine is not None:
+            at = mine.frame[AT].to_numpy()
+            met = right.rows(time).meet(mine, span=(at - self._upper, at - self._lower))
+            if met is not None:
+                found.append(self._beside(mine.take(met.places), met.columns))
+        if theirs is not None:
+            at = theirs.frame[AT].to_numpy()
+            met = left.rows(time).meet(theirs, by_row=True, span=(at + self._lower, at + self._upper))
+            if met is not None:
+                found.append(self._beside(met.columns, theirs.take(met.places)))
+        if mine is not None:
+            left.append(time, mine)
+        return [frame.select(pl.exclude(AT, AT + self._suffix)) for frame in found]
+
+    def on_watermark(self, frontier: Frontier) -> None:
+        """Drops what can meet nothing any more, by watermarks that are never taken back."""
+        super().on_watermark(frontier)
+        final = [each for each in self._reached if each[0] in frontier]
+        if final:
+            self._reached = [each for each in self._reached if each[0] not in frontier]
+            for _, side, mark in final:
+                if side == LEFT:
+                    self._kept[RIGHT].evict(mark - self._upper)
+                else:
+                    self._kept[LEFT].evict(mark + self._lower)
