@@ -424,7 +424,7 @@ def column_join() -> Dataflow:
     right = flow.columns("right", Batches(_frames(6, 13, "r"), per_epoch=1))
     left.join(right, on="k", over="scope", name="join").capture("out")
     changes = left.join(right, on="k", how="left", changes=True, right={"k": pl.String, "r": pl.Int64}, name="changes")
-    changes.group_by("k").agg(n=agg.count(), total=agg.sum("l"), name="totals").capture("totals")
+    changes.group_by("k").agg(n=agg.count(), total=agg.sum("l"), name="sums").capture("totals")
     pairs, late, _ = left.join_interval(
         right.select("k", l=pl.col("r")), "l", -20, 30, by="k", lateness=40, name="interval"
     )

@@ -21,6 +21,7 @@ from timely.time import Frontier
 
 keys = st.none() | st.sampled_from(["a", "b", "c"])
 sides = st.lists(st.lists(keys, max_size=4), min_size=1, max_size=4)
+busy = st.lists(st.lists(keys, min_size=2, max_size=5), min_size=3, max_size=5)
 RIGHT = {"k": pl.String, "r": pl.Int64}
 
 
@@ -80,8 +81,8 @@ def test_a_running_semi_join_gives_each_row_once_at_its_first_match(l_side: Any,
     )
 
 
-@settings(max_examples=25)
-@given(sides, sides, st.sampled_from(["left", "anti"]), st.none() | st.integers(0, 4))
+@settings(max_examples=30)
+@given(busy, busy, st.sampled_from(["left", "anti"]), st.none() | st.integers(0, 4))
 def test_changes_add_up_to_the_join_of_all_rows_so_far(l_side: Any, r_side: Any, how: Any, cut: int | None) -> None:
     """Also where the operator is restored at some epoch."""
     left, right = frames(l_side, "l"), frames(r_side, "r")
