@@ -39,14 +39,23 @@ class StandingJob:
         self._tables[:, ROWS.index("taken")] += self._random.integers(0, 1000, shape)
         self._tables[:, ROWS.index("sent")] += self._random.integers(0, 1000, shape)
         self._tables[:, ROWS.index("busy")] += self._random.integers(0, 20_000, shape)
-        for worker in range(self.layout.workers):
-            numbers = self._tables[worker].tobytes()
-            said = Observed(worker, 1, numbers, self.epoch * 1000, 0, self.epoch, (0.01, 0.02))
-            self.told[worker] = self.at, said
+        self._tell()
         if self.epoch % 6 == 0:
             safe = tuple(at_epoch(max(0, self.epoch - 5), info.depth) for info in self.layout.processors)
             self.low = tuple((*safe,) for _ in range(self.layout.workers))  # each anew, as the monitor makes them
         return self.observe()
+
+    def tell(self, **numbers: int) -> None:
+        """All operators of all workers tell these numbers, by the names of `ROWS`."""
+        for name, number in numbers.items():
+            self._tables[:, ROWS.index(name)] = number
+        self._tell()
+
+    def _tell(self) -> None:
+        for worker in range(self.layout.workers):
+            numbers = self._tables[worker].tobytes()
+            said = Observed(worker, 1, numbers, self.epoch * 1000, 0, self.epoch, (0.01, 0.02))
+            self.told[worker] = self.at, said
 
     def observe(self) -> Observation:
         views = tuple(WorkerView("alive", worker, 0) for worker in range(self.layout.workers))

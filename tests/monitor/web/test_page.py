@@ -141,13 +141,20 @@ def test_what_if_shows_what_the_solver_answers(tab: Tab) -> None:
             job.options.chains[flat] = [(bound, tuple((0,) if layout.edges[e].logged else bound for e in ports))]
     for worker in range(layout.workers):
         job.options.complete(worker, tuple((5 + group,) for group in range(len(layout.groups))))
+    job.tell(epoch=4, kept_messages=3, kept_bytes=2048, kept_from=1)
     with serving(job, moves=False) as url:
         answer = ask(url, "/api/whatif", {"failed": ["worker:1"]})
         least: dict[str, Any] = {}
         for each in answer["processors"]:
             name = layout.processors[each["operator"]].name
             least[name] = min(least.get(name, each["to"]), each["to"])
+        go(tab, url, "#sel=lines&worker=1")
+        one = "kept of what went to other workers2 KiB, 3 messages, all from epoch 1 on"
+        tab.wait(f"{text_of('#panel')}.includes({json.dumps(one)})")
         go(tab, url)
+        size = 2 * len(layout.processors) * layout.workers
+        kept = f"kept for survivors{size} KiB, 75 % of the epochs since the last cut"
+        tab.wait(f"{text_of('#panel')}.includes({json.dumps(kept)})")
         tab.click("#ask")
         tab.wait("document.querySelectorAll('#panel .chip').length === 2")
         tab.run("document.querySelectorAll('#panel .chip')[1].click()")
