@@ -37,6 +37,7 @@ class _Counted(World):
     def __init__(self, build: Callable[[], Dataflow], workers: int, faults: list[Fault]) -> None:
         super().__init__(build, workers, SEED, (), faults)
         self._hurry = 0.1
+        self._patience = 100.0  # else some of many workers are taken for dead: the kill is to be the only failure
         self.handled: Counter[tuple[int, int, int]] = Counter()
         self.before: Counter[tuple[int, int, int]] | None = None
         self.cuts: Counter[int] = Counter()
@@ -96,6 +97,7 @@ def _examples(folder: Path) -> dict[str, Callable[[], Dataflow]]:
     import loop
     import mixed_policies
     import pagerank
+    import payments
     import wordcount
 
     def corpus(size: int) -> str:
@@ -111,6 +113,9 @@ def _examples(folder: Path) -> dict[str, Callable[[], Dataflow]]:
         "family": family.build,
         "mixed_policies": lambda: mixed_policies.build(
             days=40, calls=100, per_second=2_000, folder=folder / "circles", console=Memory()
+        ),
+        "payments": lambda: payments.build(
+            payments=2_000, per_second=4_000, per_epoch=50, folder=folder / "paid", console=Memory()
         ),
     }
 

@@ -260,7 +260,7 @@ _ALL = (
             *(Variant(part, "survivors.py", part, workers=(2, 3, 8)) for part in ("counts", "stages", "join")),
             *(
                 Variant(example, "survivors_examples.py", example, workers=(2, 3, 8))
-                for example in ("wordcount", "mixed_policies", "loop", "pagerank", "family")
+                for example in ("wordcount", "mixed_policies", "loop", "pagerank", "family", "payments")
             ),
         ),
         higher_is_better=False,
