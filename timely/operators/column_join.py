@@ -109,11 +109,11 @@ class Joining(Operator):
             ctx.send(_stacked(found))
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
-        """What comes out at `time`."""
+        """The rows that come out at `time`."""
         raise NotImplementedError
 
     def _right(self, known: pl.DataFrame | None) -> pl.DataFrame:
-        """What is known of the right side, or its columns as the user has named them."""
+        """The right side, as far as it is known, or its columns as the user has named them."""
         if known is not None:
             self._schema = known.clear() if self._schema is None else self._schema
             return known

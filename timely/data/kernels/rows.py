@@ -24,7 +24,7 @@ ColumnList: TypeAlias = list[pl.Series]
 """The columns of some rows. A frame of them costs more to make than a few rows do to take."""
 
 Moments: TypeAlias = npt.NDArray[Any]
-"""What rows are ordered by, as 64-bit or smaller numbers."""
+"""The places of rows in an order, as numbers of 64 bits or fewer."""
 
 _STEP = 8
 """A piece is at least so many times as long as the next; and a batch that is longer than this part of it reads all of it."""
@@ -140,7 +140,7 @@ class _Piece:
         self.columns = columns
         self.hashes = hashes
         self.at = at
-        """What rows of one key are ordered by; None: by their numbers."""
+        """The places of rows of one key in their order; None: they have none but their numbers."""
         self._sorted: Hashes | None = None
         self._order: Ids | None = None
         self._ordered: tuple[Moments, bool] | None = None
@@ -179,7 +179,7 @@ class _Piece:
         return rows + self.start if self._numbers is None else self._numbers[rows]
 
     def places(self, *numbers: int) -> list[int]:
-        """Where the rows from these numbers on begin."""
+        """The places here at which the rows from these numbers on begin."""
         if self._numbers is None:
             return [number - self.start for number in numbers]
         return [int(place) for place in np.searchsorted(self._numbers, numbers)]
