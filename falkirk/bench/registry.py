@@ -133,7 +133,7 @@ _ALL = (
         "pagerank",
         "ranks in units of 1e-4, twice as many edges as nodes; an edge replaced an epoch (median)",
         "ms",
-        50_000,  # nodes
+        5_000,  # nodes
         (Variant("falkirk", "reach.py", "pagerank"),),
         higher_is_better=False,
     ),

@@ -112,7 +112,7 @@ def simulation(name: str, workers: int) -> Simulation:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_comes_out_after_any_faults_is_what_comes_out_without(name: str) -> None:
-    for seed in range(tries(9)):
+    for seed in range(tries(3 if name == "shared_trace" else 9)):
         workers = 1 + seed % 3
         failure = simulation(name, workers).run(seed)
         if failure is not None:
@@ -125,7 +125,7 @@ def test_joins_that_take_several_events_for_a_time_are_rolled_back_in_the_midst_
     monkeypatch.setattr(joins, "_PAIRS_OF_RECORDS", 5)
     monkeypatch.setattr(joins, "FEW", 3)
     simulated = Simulation(heavy, 2)
-    for seed in range(tries(8)):
+    for seed in range(tries(2)):
         failure = simulated.run(seed)
         if failure is not None:
             pytest.fail(report(simulated.shrink(failure), f"heavy, seed {seed}"), pytrace=False)
