@@ -247,7 +247,8 @@ class Columns(Wire):
         do not reach it. how="left" and how="anti" with changes=True run on, and give `Changes`: rows without a match that are
         taken back when one comes.
 
-        `right` names the columns and types of `other` for rows that come before any of it. Null keys match nothing.
+        `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not known.
+        Null keys match nothing.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -270,7 +271,7 @@ class Columns(Wire):
             "join",
             self.scope,
             name,
-            factory=lambda: ColumnJoin(keys, how, over, right, changes=changes),
+            factory=lambda: ColumnJoin(keys, how, over, there, changes=changes),
             inputs=2,
             notifies=True,
             stateful=True,
@@ -299,7 +300,8 @@ class Columns(Wire):
         strategy="backward" is the last row of `other` at or before it, "forward" the first at or behind it, "nearest" either.
         That is among all rows so far when the time is complete (over="scope"), or those of the same time (over="time"); rows of
         `other` that come later do not reach it. Without one within `tolerance` there are nulls. Rows come out in the order of
-        `on`. `right` names the columns and types of `other` for rows that come before any of it.
+        `on`. `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not
+        known.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -322,7 +324,7 @@ class Columns(Wire):
             "join_asof",
             self.scope,
             name,
-            factory=lambda: AsofJoin(on, keys, strategy, tolerance, over, right),
+            factory=lambda: AsofJoin(on, keys, strategy, tolerance, over, there),
             inputs=2,
             notifies=True,
             stateful=True,

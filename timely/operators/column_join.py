@@ -79,7 +79,7 @@ class Joining(Operator):
     ) -> None:
         self._on = list(on)
         self._suffix = suffix
-        self._schema = None if right is None else pl.DataFrame(schema=dict(right))
+        self._schema = None if right is None else self._plain(pl.DataFrame(schema=dict(right)))
         self._pending = (TimedBatches(), TimedBatches())
         self.state = Parts(*self._pending, *kept)
 
@@ -91,10 +91,13 @@ class Joining(Operator):
                 raise KeyError(f"no key column {missing[0]!r}; this batch has {', '.join(map(repr, frame.columns))}")
         except (TypeError, KeyError) as error:
             raise operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, batch) from error
-        # Each batch may bring a dictionary of its own, so coded keys are compared as text.
-        coded = [key for key in self._on if isinstance(frame.schema[key], pl.Categorical | pl.Enum)]
-        self._pending[port].add(time, frame.with_columns(pl.col(coded).cast(pl.String)) if coded else frame)
+        self._pending[port].add(time, self._plain(frame))
         ctx.notify_at(time)
+
+    def _plain(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """With coded keys as text: each batch may bring a dictionary of its own."""
+        coded = [key for key in self._on if isinstance(frame.schema.get(key), pl.Categorical | pl.Enum)]
+        return frame.with_columns(pl.col(coded).cast(pl.String)) if coded else frame
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         new_left, new_right = (_whole(pending.pop(time)) for pending in self._pending)

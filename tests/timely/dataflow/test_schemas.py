@@ -71,6 +71,8 @@ FINAL: list[Callable[[Columns, Any, dict[str, agg.Aggregate], Any], Columns]] = 
     lambda s, keys, named, over: s.join(s.select(*keys, other="n", n2="n"), on=keys, over=over),
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="semi", over=over),
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="left", over="time"),
+    lambda s, keys, named, over: s.join(s.select("c", "x").filter(pl.col("x") > 99), on="c", how="lookup"),
+    lambda s, keys, named, over: s.join_asof(s.select("n", near="x"), on="n", over=over),
 ]
 
 
