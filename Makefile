@@ -2,7 +2,8 @@
 # PYTHON=/path/to/python3.12 chooses another interpreter, NAME=... and ARGS=... go to the benchmark and to pytest.
 
 VENV := .venv/bin
-PYTEST := $(VENV)/python -m pytest -n 2 --dist loadgroup
+# Three processes on two cores: many tests wait for processes that they have started.
+PYTEST := $(VENV)/python -m pytest -n 3 --dist loadgroup
 SOURCES := $(wildcard timely recovery monitor runtime libraries falkirk tests examples bench)
 
 .PHONY: help demo test soak coverage mutation bench docs format lock clean distclean
