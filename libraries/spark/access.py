@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Access(Protocol):
-    """What runs and queries need of a Spark beyond its sessions. Methods may be called by several threads."""
+    """The part of a Spark that runs and queries need beyond its sessions. Methods may be called by several threads."""
 
     version: str
     jvm: int | None

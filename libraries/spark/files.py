@@ -218,7 +218,7 @@ def _as(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 def write_once(path: Path, content: bytes, durable: bool) -> bytes:
-    """What is in a small file, which is made with this content unless it is there: whoever comes first is right."""
+    """The content of a small file, which is made with this content unless it is there: whoever comes first is right."""
     unfinished = path.with_name(f"{path.name}-{uuid.uuid4().hex}.part")
     with unfinished.open("wb") as file:
         file.write(content)

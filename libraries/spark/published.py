@@ -1,4 +1,4 @@
-"""What came of runs, published under a name for their input: who does a run again takes that, and Spark does not run.
+"""Outcomes of runs, published under a name for their input: who does a run again takes that, and Spark does not run.
 
 The name says of which epochs a run is, over which rows, whoever wrote them, in whatever order and files, and who is told what
 comes out. So whatever the region's function does, and however Spark deals rows out, a run gives the same when it is done
@@ -25,7 +25,7 @@ Share: TypeAlias = tuple[int, str]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a run: the shares of the workers, and the entries of the files of each consumer. `ran`: not left out."""
+    """The outcome of a run: the shares of the workers, and the entries of the files of each consumer. `ran`: not left out."""
 
     ran: bool
     shares: list[Share] = []

@@ -30,7 +30,7 @@ PATHS = [-1, 3, 1 << 30]
 def run(
     build: Callable[..., Collection], inputs: Sequence[str], epochs: Epochs, workers: int = 1, seed: int = 0
 ) -> list[Contents]:
-    """What `build(*inputs)` holds after each epoch, computed by `workers` workers that are scheduled by `seed`.
+    """The contents of `build(*inputs)` after each epoch, computed by `workers` workers that are scheduled by `seed`.
 
     Each worker feeds its part in batches of random size, some as columns, and runs ahead of the others by some epochs.
     """
@@ -79,7 +79,7 @@ def _integers(record: Any) -> bool:
 
 
 def contents(epochs: Epochs, name: str) -> list[Contents]:
-    """What an input holds after each epoch."""
+    """The contents of an input after each epoch."""
     held: Counter[Any] = Counter()
     found = []
     for epoch in epochs:

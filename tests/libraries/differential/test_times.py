@@ -24,7 +24,7 @@ __all__ = ["path"]
 
 
 def in_scope(build: Any, events: list[tuple[str, Time, list[tuple[Any, int]]]]) -> dict[Time, dict[Any, int]]:
-    """What a program in a scope gives at each time, fed by hand in this order; times of the root are epochs.
+    """The output of a program in a scope at each time, fed by hand in this order; times of the root are epochs.
 
     `events` name the inputs "a" and "b"; each is told that nothing more comes before the next time of its own.
     """
