@@ -35,7 +35,8 @@ def rows_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     [
         pytest.param("wordcount", 1, marks=pytest.mark.soak),
         pytest.param("wordcount_plain", 2, marks=pytest.mark.soak),
-        ("keyed", 2),
+        ("keyed", 1),
+        pytest.param("keyed", 2, marks=pytest.mark.soak),
     ],
 )
 def test_throughput_programs_give_the_output_of_the_polars_loop(

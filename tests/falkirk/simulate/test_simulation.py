@@ -32,7 +32,7 @@ from timely.io.memory import rows_of
 
 ROOT = Path(__file__).resolve().parents[3]
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
-SEEDS = 10_000 if SOAK else 120
+SEEDS = 10_000 if SOAK else 84
 CHUNK = 22
 """The number of seeds in one test: small enough to be spread over processes."""
 
