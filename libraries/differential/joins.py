@@ -40,10 +40,10 @@ Meeting = tuple[int, int, int, int]
 """A key with the left and the right value that meet under it, all as codes, and the difference."""
 
 _PAIRS = 1 << 17
-"""So many pairs are made in one event, in columns."""
+"""Pairs that one event makes at most, in columns."""
 
 _PAIRS_OF_RECORDS = 1 << 12
-"""So many pairs are made in one event, where `select` is called for each of them."""
+"""Pairs that one event makes at most, where `select` is called for each of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class _Compiler:
 
     def __init__(self, over: Over, streams: Mapping[str, Columns]) -> None:
         self._over = over
-        self._streams = streams
+        self._streams = dict(streams)
 
     def query(self, node: Node) -> Columns:
         """The results of a select, or of several as one."""
@@ -100,9 +100,9 @@ class _Compiler:
 
         inside = self
         if (common := node.args.get("with_")) is not None:
-            inside = _Compiler(self._over, dict(self._streams))
+            inside = _Compiler(self._over, self._streams)
             for each in common.expressions:
-                cast(dict[str, Columns], inside._streams)[each.alias] = inside.query(each.this)
+                inside._streams[each.alias] = inside.query(each.this)
         if isinstance(node, exp.Union):
             if node.args.get("distinct"):
                 _refuse("union of distinct rows; say union all, and select distinct from that")

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
 from timely.data.kernels.columns import TINY, Numbers, select, whole
 from timely.data.kernels.index import Encoder
-from timely.data.kernels.totals import Added, Part, RowReader, combine, combined, grouped, partial, table_of
+from timely.data.kernels.totals import Added, Part, RowReaders, combine, combined, grouped, partial, table_of
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, parts_of
 from timely.operators.base import Context, Operator
@@ -46,16 +46,13 @@ class PreAggregate:
         self._keys = list(keys)
         self._parts = parts_of(aggregates)
         self._needed = _columns(self._keys, aggregates)
-        self._reader: RowReader | None = None
+        self._readers = RowReaders(self._keys, self._parts)
 
     def apply(self, batch: Batch) -> pa.Table:
         """The partial table of `batch`: the keys, then a column for each part of an aggregate. Of few rows, one for each."""
         table = select(batch, self._needed)
         if len(table) < TINY:  # to send them all costs less than to find out which have one key
-            reader = self._reader
-            if reader is None or not table.schema.equals(reader.schema):
-                reader = self._reader = RowReader(table.schema, self._keys, self._parts)
-            return table_of(reader.read(table), self._keys, self._parts)
+            return table_of(self._readers.of(table.schema).read(table), self._keys, self._parts)
         return partial(table, self._keys, self._parts)
 
 
@@ -72,7 +69,7 @@ class Grouping(Operator):
         self._combined = combined
         self._encoder: Encoder | None = None
         self._plain = False
-        self._reader: RowReader | None = None
+        self._readers = RowReaders(self._keys, self._parts)
         self._pending = TimedBatches()
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -86,7 +83,7 @@ class Grouping(Operator):
                 if len(table) >= TINY:
                     table = partial(self._encode(table), self._keys, self._parts)
                 else:
-                    self._reader_of(table)  # what is refused is refused where it comes
+                    self._readers.of(table.schema)  # what is refused is refused where it comes
                 self._add(time, table)
         except REFUSALS as error:
             raise refused(ctx, time, error, batch) from error
@@ -103,19 +100,11 @@ class Grouping(Operator):
         """The rows held of a time: partial tables, and tiny batches as they came."""
         found = []
         for table in map(as_arrow, tables):
-            reader = self._reader
-            if reader is not None and table.schema.equals(reader.schema):
-                found.append(reader.read(table))
-            elif table.column_names == self._needed:
-                found.append(self._reader_of(table).read(table))
+            if table.column_names == self._needed:
+                found.append(self._readers.of(table.schema).read(table))
             else:
                 found.append(grouped(table, self._keys, self._parts))
         return found
-
-    def _reader_of(self, table: pa.Table) -> RowReader:
-        if self._reader is None or not table.schema.equals(self._reader.schema):
-            self._reader = RowReader(table.schema, self._keys, self._parts)
-        return self._reader
 
     def _encode(self, table: pa.Table) -> pa.Table:
         if self._encoder is None or pa.types.is_dictionary(table.schema.field(0).type):

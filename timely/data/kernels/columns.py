@@ -111,9 +111,8 @@ def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
     if empty is not None and not np.count_nonzero(empty):
         empty = None
     if empty is None and kind.id in _PLAIN and values.dtype == _PLAIN[kind.id] and values.flags.c_contiguous:
-        return pa.Array.from_buffers(
-            kind, len(values), [None, pa.py_buffer(values)]
-        )  # what `pa.array` does, twice as fast
+        # The same as `pa.array(values)`, twice as fast.
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
     if types.is_null(kind):
         return pa.nulls(len(values))
     if values.dtype.kind == "O":

@@ -342,6 +342,25 @@ class RowReader:
         return Added([whole(table.column(key)) for key in self._keys], self._kinds, values, valid)
 
 
+class RowReaders:
+    """Readers of rows: one for the tables of a schema, kept while they have it."""
+
+    def __init__(self, keys: Sequence[str], parts: Sequence[Part]) -> None:
+        self._keys = keys
+        self._parts = parts
+        self._last: RowReader | None = None
+
+    def of(self, schema: pa.Schema) -> RowReader:
+        """The reader of tables of `schema`.
+
+        Raises:
+            TypeError: as `partial` does.
+        """
+        if self._last is None or not schema.equals(self._last.schema):
+            self._last = RowReader(schema, self._keys, self._parts)
+        return self._last
+
+
 _ONES = np.ones(TINY, np.int64)
 _ONES.flags.writeable = False
 
