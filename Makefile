@@ -19,8 +19,9 @@ test: .venv/.dev ## check style and types, then run the tests
 	@$(VENV)/falkirk prepare >/dev/null 2>&1 &
 	@echo "Checking style" && $(VENV)/ruff check --quiet --output-format concise .
 	@$(VENV)/ruff format --quiet --check --output-format concise .
-	@echo "Checking types" && $(VENV)/mypy --no-error-summary
-	@echo "Running tests" && FALKIRK_TEST_PROFILE=ci $(PYTEST) -m "not soak" $(ARGS)
+	@echo "Checking types, and running tests"; $(VENV)/mypy --no-error-summary & types=$$!; \
+	FALKIRK_TEST_PROFILE=ci $(PYTEST) -m "not soak" $(ARGS); tests=$$?; \
+	wait $$types || { echo "Types are wrong: mypy's errors are above"; exit 1; }; exit $$tests
 
 soak: .venv/.dev ## run every test with many more examples (long)
 	@FALKIRK_TEST_PROFILE=soak $(PYTEST) $(ARGS)

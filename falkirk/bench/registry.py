@@ -262,6 +262,7 @@ _ALL = (
                 Variant(example, "survivors_examples.py", example, workers=(2, 3, 8))
                 for example in ("wordcount", "mixed_policies", "loop", "pagerank", "family", "payments")
             ),
+            *(Variant(example, "survivors_spark.py", example, workers=(2, 3, 8)) for example in ("flights", "orders")),
         ),
         higher_is_better=False,
     ),
