@@ -1,8 +1,8 @@
 """Records of an example with a region on Spark that are handled again after `kill -9` of a worker.
 
 As a share of those since the last cut of each group. The workers are real processes, beside a real Spark; one of them is killed
-when half of the epochs are complete. What each processor takes is noted in a file of its process; what is taken beyond what a run
-without failures takes was done again. `value` is its share of all, `_open` the part of it that survivors did again: at most
+when half of the epochs are complete. What each processor takes is noted in a file of its process; what is taken beyond what a
+run without failures takes was done again. `value` is its share of all, `_open` the part of it that survivors did again: at most
 epochs that were not complete there.
 """
 
