@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from libraries.spark.manifest import PinnedFile
     from libraries.spark.protocol import Frames, RunTask
@@ -54,8 +56,8 @@ class Access(Protocol):
 
     def publishing(
         self, session: SparkSession, publisher: Publisher
-    ) -> AbstractContextManager[Callable[[DataFrame, int], None]]:
-        """The function that Spark is to call with each micro-batch of a query; inside, what it brings is published."""
+    ) -> AbstractContextManager[Callable[[DataStreamWriter], StreamingQuery]]:
+        """Start of a query, by its writer. Inside, the micro-batches that it brings are published."""
 
     def gone(self, error: BaseException) -> bool:
         """True if the error says that Spark, or the connection to it, is gone."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import random
 import shutil
 import threading
 import time
@@ -30,7 +31,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from libraries.spark.desk import Desk
-from libraries.spark.errors import SparkError
+from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import carried_schema, gathered
 from libraries.spark.java_access import read_files, read_table_files, write_files
 from libraries.spark.manifest import PinnedFile
@@ -40,6 +41,8 @@ from libraries.spark.tasks import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from libraries.spark.queries import Publisher
 
@@ -52,6 +55,9 @@ _RETRIES = 3
 """Tries of a call to a server that does not answer, within a second: no server starts anew in that time."""
 
 _AGAIN_SECONDS = 0.2
+_BUSY_SECONDS = 2.0
+_MOST_BUSY_SECONDS = 60.0
+_LATE = "Python worker failed to connect back"
 _FILE_BYTES = 64 << 20
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 
@@ -74,7 +80,8 @@ class ConnectAccess:
         self._stages: dict[str, dict[int, tuple[int, int]]] = {}
         """Of each session the tasks of its stages that are done, and all."""
         self._lock = threading.Lock()
-        self.version = self._first(waits)
+        self._waits = waits
+        self.version = self._first()
         self.jvm: int | None = None
 
     def new_session(self) -> SparkSession:
@@ -166,7 +173,9 @@ class ConnectAccess:
             pq.write_table(table, folder / f"part-{number:05}.parquet", compression="lz4")
 
     @contextmanager
-    def publishing(self, session: SparkSession, publisher: Publisher) -> Iterator[Callable[[DataFrame, int], None]]:
+    def publishing(
+        self, session: SparkSession, publisher: Publisher
+    ) -> Iterator[Callable[[DataStreamWriter], StreamingQuery]]:
         if self._shared is None:
             self._shared = self._sees(session, publisher.folder / f".probe-{uuid.uuid4().hex}")
         if not self._shared:
@@ -175,7 +184,7 @@ class ConnectAccess:
                 "server does not see: have both see one folder (FALKIRK_FILES), or take a Spark of the job's own"
             )
         with Desk(publisher) as desk:
-            yield desk.function
+            yield lambda writer: self._started(writer.foreachBatch(desk.function), publisher)
 
     def gone(self, error: BaseException) -> bool:
         return bool(_status(error) == grpc.StatusCode.UNAVAILABLE)
@@ -189,7 +198,7 @@ class ConnectAccess:
             return False
         return True
 
-    def _first(self, waits: Callable[[str], None]) -> str:
+    def _first(self) -> str:
         """The version of Spark, from a first session, when there can be one."""
         where = self._server.url.partition("/;")[0]
         deadline = time.monotonic() + self._server.seconds
@@ -210,8 +219,27 @@ class ConnectAccess:
                     raise SparkError(f"{text}; it was waited for, {self._server.seconds:g} s") from error
                 if not said:
                     said = True
-                    waits(f"{text}; it is waited for")
+                    self._waits(f"{text}; it is waited for")
             time.sleep(_AGAIN_SECONDS)
+
+    def _started(self, writer: DataStreamWriter, publisher: Publisher) -> StreamingQuery:
+        """The query, started. A server that is too busy to begin with it is waited for, as one that is not there.
+
+        Spark starts a Python process for each query, and gives up after 10 s. Nothing of the query has begun then. Others may
+        be as late at the same time, so each try waits longer than the one before, by chance: else all would fail for ever.
+        """
+        deadline = time.monotonic() + self._server.seconds
+        pause = _BUSY_SECONDS
+        while True:
+            try:
+                return writer.start()
+            except Exception as error:
+                if _LATE not in str(error) or time.monotonic() > deadline:
+                    raise
+                self._waits(f"the Spark Connect server is busy, and the query is tried again: {told(error)}")
+            if not publisher.pause(random.uniform(pause / 2, pause)):
+                raise SparkLost("nobody wants more of the query")
+            pause = min(2 * pause, _MOST_BUSY_SECONDS)
 
     def _sees(self, session: SparkSession, folder: Path) -> bool:
         """True if the server reads and writes the files that are here."""

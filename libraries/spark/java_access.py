@@ -16,6 +16,9 @@ from libraries.spark.schemas import read_schema
 from libraries.spark.session import attach
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
     from libraries.spark.queries import Publisher
 
 _ATTACH_SECONDS = 120.0
@@ -76,8 +79,10 @@ class JavaAccess:
         write_files(frame, output, rows)
 
     @contextmanager
-    def publishing(self, session: SparkSession, publisher: Publisher) -> Iterator[Callable[[DataFrame, int], None]]:
-        yield publisher
+    def publishing(
+        self, session: SparkSession, publisher: Publisher
+    ) -> Iterator[Callable[[DataStreamWriter], StreamingQuery]]:
+        yield lambda writer: writer.foreachBatch(publisher).start()
 
     def gone(self, error: BaseException) -> bool:
         return lost_java(error)

@@ -122,8 +122,8 @@ class Queries:
             writer = writer.trigger(availableNow=True)
         elif task.every is not None:
             writer = writer.trigger(processingTime=f"{round(task.every * 1000)} milliseconds")
-        with self._access.publishing(session, publisher) as function:
-            query = writer.foreachBatch(function).start()
+        with self._access.publishing(session, publisher) as start:
+            query = start(writer)
             publisher.begun(query)
             try:
                 query.awaitTermination()
@@ -162,6 +162,11 @@ class Publisher:
         with self._changed:
             self._consumed = max(self._consumed, batch)
             self._changed.notify_all()
+
+    def pause(self, seconds: float) -> bool:
+        """Wait for a time; False as soon as nobody wants more of the query."""
+        with self._changed:
+            return not self._changed.wait_for(lambda: self.stopped, seconds)
 
     def stop(self) -> None:
         """End the query. First what waits here: Spark waits for it."""

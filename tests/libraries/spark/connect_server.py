@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,10 +20,14 @@ _STARTED = r"Spark Connect server started at: .*?:(\d+)"
 
 
 class ConnectServer:
-    """The server. Its files and its log are in `folder`; the one that is started again has the same port."""
+    """The server. Its files and its log are in `folder`; the one that is started again has the same port.
 
-    def __init__(self, folder: Path) -> None:
+    `python` is what it starts Python processes with.
+    """
+
+    def __init__(self, folder: Path, python: str = sys.executable) -> None:
         self._folder = folder
+        self._python = python
         self._port = 0
         self._starts = 0
         self.process: subprocess.Popen[bytes] | None = None
@@ -37,7 +42,7 @@ class ConnectServer:
         java = find_java()
         variables = environment(SparkOptions(), home_for_spark(java, self._folder))
         variables["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {options_to_use(java)}".strip()
-        variables |= {"SPARK_CONNECT_MODE": "0", "SPARK_NO_DAEMONIZE": "1"}
+        variables |= {"SPARK_CONNECT_MODE": "0", "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": self._python}
         told = {
             "spark.master": "local[2,4]",
             "spark.driver.memory": "1g",
@@ -66,9 +71,9 @@ class ConnectServer:
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[ConnectServer]:
-    """One that runs, and is killed in the end."""
-    server = ConnectServer(folder)
+def connect_server(folder: Path, python: str = sys.executable) -> Iterator[ConnectServer]:
+    """One that runs, and is killed in the end. `python` is what it starts Python processes with."""
+    server = ConnectServer(folder, python)
     try:
         server.start()
         yield server

@@ -344,6 +344,29 @@ def test_stream_from_a_server_that_does_not_see_the_files_is_an_error(server: Co
         run(stream(tmp_path / "in", options_for(server), available_now=True))
 
 
+@pytest.mark.soak
+def test_query_whose_python_process_starts_too_late_is_waited_for(tmp_path: Path) -> None:
+    """Such a start counts as no failure of the query: on a busy server all would fail, and begin anew, for ever."""
+    put(tmp_path / "in", *range(2))
+    late = tmp_path / "python"
+    late.write_text(f"""#!/bin/sh
+case "$*" in *foreach_batch*)
+    echo . >> {tmp_path}/tries
+    if [ $(wc -l < {tmp_path}/tries) -le 2 ]; then sleep 12; fi;;
+esac
+exec {sys.executable} "$@"
+""")
+    late.chmod(0o755)
+    said: list[str] = []
+    with connect_server(tmp_path, str(late)) as server:
+        options = spark.SparkOptions(connect=server.address, shared=True, nice=0, retries=0)
+        flow = stream(tmp_path / "in", options, available_now=True)
+        found = frames_of(Job(Program(flow=flow), 1, tmp_path / "store", on_note=said.append).run())
+    assert (tmp_path / "tries").read_text().count(".") > 2
+    assert sum("is busy" in text for text in said) >= 2, said
+    assert sorted(found) == [0, 1]
+
+
 def followed(folder: str, connect: str) -> Dataflow:
     """A stream from the server as a table. Whoever speaks to the server says which process it is."""
 
