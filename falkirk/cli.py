@@ -478,8 +478,21 @@ def doctor(
     folder: Annotated[
         str, typer.Option("--store", metavar="DIR", help="The folder whose disk is measured.", show_default=False)
     ] = ".",
+    job: Annotated[
+        str | None,
+        typer.Option(
+            "--run", metavar="DIR", help="Show the memory of the job that uses this store.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Check that this machine has all that Falkirk needs, and say what to do where it has not."""
+    if job is not None:
+        if not os.path.isdir(job):
+            raise typer.BadParameter(f"there is no store {job}", param_hint="--run")
+        from falkirk.job_memory import show_memory
+
+        _guarded(lambda: show_memory(job), traceback=False)
+        return
     from falkirk.doctor import examine
 
     _guarded(lambda: examine(folder), traceback=False)

@@ -25,6 +25,7 @@ VARIABLE = "FALKIRK_JAVA"
 """The environment variable that forces a choice: "bundled", or the folder of a Java (what JAVA_HOME would name)."""
 
 _VECTOR = "--add-modules=jdk.incubator.vector"
+_LAUNCHER = "org.apache.spark.launcher.Main"
 _SECONDS = 20.0
 
 
@@ -103,19 +104,27 @@ def examine(home: Path, source: str) -> Java:
     return Java(home, found[0].split('"')[1], source, vector)
 
 
-def home_for_spark(java: Java, folder: Path) -> Path:
-    """The JAVA_HOME with which Spark starts on `java`; if it needs a `bin/java` in front, that is made in `folder`."""
-    if java.vector:
+def home_for_spark(java: Java, folder: Path, installed: bool = False) -> Path:
+    """The JAVA_HOME with which Spark starts on `java`; if it needs a `bin/java` in front, that is made in `folder`.
+
+    `installed`: Spark's Python processes take pyspark from where it is installed, by PYTHONPATH, and not from the archive of
+    sources that SPARK_HOME has. Python compiles that each time, which takes a process 2 to 3 s.
+    """
+    if java.vector and not installed:
         return java.home
     front = folder / "java" / "bin" / "java"
     front.parent.mkdir(parents=True, exist_ok=True)
     front.write_text(
         "#!/bin/sh\n"
-        f"# Java without the one module that Spark asks for and this runtime does not have: {_VECTOR}\n"
+        f"# Java without the module {_VECTOR}, which Spark asks for, where this runtime does not have it; and without\n"
+        "# SPARK_HOME, where that is only for the program by which Spark is started.\n"
+        f"launches={'' if installed else 1}\n"
         "for each do\n"
         "  shift\n"
-        f'  [ "$each" = {_VECTOR} ] || set -- "$@" "$each"\n'
+        f'  [ "$each" = {_LAUNCHER} ] && launches=1\n'
+        f'  [ "$each" = {"-" if java.vector else _VECTOR} ] || set -- "$@" "$each"\n'
         "done\n"
+        '[ "$launches" ] || unset SPARK_HOME\n'
         f'exec {shlex.quote(str(java.home / "bin" / "java"))} "$@"\n'
     )
     front.chmod(0o755)

@@ -92,7 +92,8 @@ class KeptJava(Kept):
         self._used = False
         """True once a child was told of it."""
         settings = {name: value.replace(FOLDER, str(folder)) for name, value in orders.settings.items()}
-        home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder)
+        own = "SPARK_HOME" not in os.environ and settings["spark.master"].startswith("local")
+        home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder, installed=own)
         spark = find_spec("pyspark")
         root = os.environ.get("SPARK_HOME") or os.path.dirname((spark and spark.origin) or "")
         told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]

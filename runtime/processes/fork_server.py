@@ -21,6 +21,7 @@ import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import msgspec
 
@@ -155,6 +156,8 @@ class ForkServer:
             for stream in (sys.stdout, sys.stderr):
                 stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())  # type: ignore[union-attr]
             import_module("numpy").random.seed()  # each its own chance; Python's `random` sees to that by itself
+            with suppress(OSError):  # by this name it is known to tools of the system
+                Path("/proc/self/comm").write_text(order.module.rpartition(".")[2])
             own = files[4:]
             sys.argv = [order.module, *(str(own[each]) if isinstance(each, int) else each for each in order.arguments)]
             code = import_module(order.module).main()

@@ -40,7 +40,7 @@ class ConnectServer:
     def start(self) -> None:
         """Start it, and wait until it listens."""
         java = find_java()
-        variables = environment(SparkOptions(), home_for_spark(java, self._folder))
+        variables = environment(SparkOptions(), home_for_spark(java, self._folder, installed=True))
         variables["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {options_to_use(java)}".strip()
         variables |= {"SPARK_CONNECT_MODE": "0", "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": self._python}
         told = {

@@ -386,7 +386,7 @@ def followed(folder: str, connect: str) -> Dataflow:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2))
 def test_every_row_of_a_stream_comes_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
-    count = 12
+    count = 14
     put(tmp_path / "in", *range(count))
     (tmp_path / "server").mkdir()
     with connect_server(tmp_path / "server") as server:
@@ -415,5 +415,11 @@ def test_every_row_of_a_stream_comes_once_whoever_is_killed(seed: int, tmp_path:
         run_beside(job.run, strike)
     assert len(killed) == 5
     found = pl.read_parquet(tmp_path / "table/epoch=*/*.parquet", hive_partitioning=True).cast({"epoch": pl.Int64})
-    rows = pl.concat([frame(number, 100).with_columns(epoch=pl.lit(number, pl.Int64)) for number in range(count)])
-    assert found.sort("epoch", "k", "v").equals(rows.sort("epoch", "k", "v").select(found.columns))
+    epochs = found.partition_by("epoch", as_dict=True)
+    left = list(range(count))
+    for epoch in range(len(epochs)):
+        # A Spark that dies between two of its notes puts one more file into the batch that it was at.
+        rows = epochs[epoch,].select("k", "v")
+        files, left = left[: len(rows) // 100], left[len(rows) // 100 :]
+        assert rows.sort("k", "v").equals(pl.concat([frame(number, 100) for number in files]).sort("k", "v"))
+    assert not left

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from falkirk.job_memory import job_processes
 from libraries import spark
 from libraries.spark.placement import home
 from recovery.policies import Batch, Lazy
@@ -114,6 +115,11 @@ def strike_at(seed: int, tmp_path: Path, arguments: dict[str, Any], kill_java: C
             wait_for(lambda number=number: len(list((tmp_path / "clean").glob("epoch=*"))) >= 2 * number)  # type: ignore[misc]
             time.sleep(rng.random() / 2)
             child, java = map(int, (tmp_path / "now").read_text().split())
+            if number == 1:
+                names = {each.pid: each.name for each in job_processes(tmp_path / "store")}
+                assert names[child] == "child for Spark"
+                assert {"the command", "fork server", "worker", "monitor", "keeper of Spark"} < set(names.values())
+                assert (names[java] if java else None) == ("Java of Spark" if java else None)
             here = home(2)
             try:
                 if victim == "java":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -409,7 +410,12 @@ def test_what_the_function_prints_is_shown(capfd: pytest.CaptureFixture[str]) ->
         from pyspark.sql.types import LongType
 
         print(f"it has {df.count()} rows")
-        return df.select(F.udf(lambda k: print(f"a row: {k}") or k, LongType())("k").alias("k"))
+
+        def tells(k: int) -> int:
+            print(f"a row: {k}, from {sys.modules['pyspark'].__file__}")
+            return k
+
+        return df.select(F.udf(tells, LongType())("k").alias("k"))
 
     run(region([pl.DataFrame({"k": [77], "v": [1]})], prints))
     shown = ""
@@ -418,6 +424,7 @@ def test_what_the_function_prints_is_shown(capfd: pytest.CaptureFixture[str]) ->
         assert time.monotonic() < deadline, shown
         time.sleep(0.1)
         shown += capfd.readouterr().err
+    assert ".zip" not in shown.partition("a row: 77, from ")[2].partition("\n")[0]  # which Python compiles each time
 
 
 def test_session_that_the_function_finds_is_the_one_of_the_region() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from falkirk.failures import explain
+from falkirk.job_memory import job_processes
 from recovery.policies import Lazy
 from recovery.store.interface import StoreBusy, StoreUnwritable
 from runtime.processes.worker import FILES
@@ -95,10 +96,17 @@ def test_a_job_that_is_killed_as_a_whole_goes_on_when_it_is_run_again(tmp_path: 
         assert first.poll() is None
     started = descendants(first.pid)
     assert len(started) >= 4
+    told = job_processes(tmp_path / "store")
+    assert {each.pid for each in told} == {first.pid, *started}
+    assert [each.name for each in told[:2]] == ["the command", "fork server"]
+    assert {each.name for each in told[2:]} == {"monitor", "worker"}
+    assert all(each.resident >= each.share > 0 for each in told)
     assert len(list(private.glob("falkirk-*"))) == 1
     first.kill()
     first.wait()
     wait_for(lambda: all(gone(pid) for pid in started))
+    with pytest.raises(FalkirkError, match="no job is using"):
+        job_processes(tmp_path / "store")
     assert not list(private.glob("falkirk-*"))
     shutil.rmtree(private)
     code, said = run(again)

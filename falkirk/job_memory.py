@@ -1,0 +1,151 @@
+"""`falkirk doctor --run DIR`: the processes of the job that uses a store, on this machine, and the memory that each holds.
+
+The lock of the store names the command. What it has started, and what these have, are its children. The keeper of Spark
+outlives the worker that has started it, and is nobody's child then. But it has the owner's file of a folder of the job's open,
+by which it knows the end of the job (`runtime/scratch`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from falkirk.progress_view import size_text
+from recovery.store.interface import StoreBusy
+from recovery.store.local import LocalStore
+from runtime.scratch import OWNER
+from timely.errors import FalkirkError
+
+_PROCESSES = Path("/proc")
+_KEEPER = "libraries.spark.keeper"
+_NAMES = {
+    "runtime.processes.fork_server": "fork server",
+    "runtime.processes.worker": "worker",
+    "runtime.processes.monitor": "monitor",
+    "runtime.page.process": "page",
+    _KEEPER: "keeper of Spark",
+}
+"""Names of processes, by the module that they run."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobProcess:
+    """A process of a job. `resident` counts memory that it shares with others; `share` has its part of that only. Bytes."""
+
+    pid: int
+    name: str
+    resident: int
+    share: int
+
+
+def show_memory(folder: str) -> int:
+    """Print the processes of the job that uses a store.
+
+    Raises FalkirkError where there is no such job, or none on this machine.
+    """
+    found = job_processes(folder)
+    print(f"{'process':>8}  {'resident':>9}  {'its share':>9}")
+    for each in found:
+        print(f"{each.pid:>8}  {size_text(each.resident):>9}  {size_text(each.share):>9}  {each.name}")
+    print(f"{'all':>8}  {'':>9}  {size_text(sum(each.share for each in found)):>9}  of {len(found)} processes")
+    return 0
+
+
+def job_processes(folder: str | os.PathLike[str]) -> list[JobProcess]:
+    """The processes of the job that uses a store: the command first, who started others before these.
+
+    Raises FalkirkError where there is no such job, or none on this machine.
+    """
+    if not (_PROCESSES / "self" / "smaps_rollup").exists():
+        raise FalkirkError("the memory of processes is told by Linux only")
+    root = _user_of(folder)
+    children = _children()
+    found = _below(root, children)
+    folders = {place for pid in found for place in _held(pid)}
+    keepers = [pid for pid in _all() if pid not in found and not folders.isdisjoint(_held(pid))]
+    for pid in keepers:
+        found += [each for each in _below(pid, children) if each not in found]
+    known = {pid: _command(pid) for pid in found}
+    parents = {child: parent for parent, each in children.items() for child in each}
+    measured = (_measured(pid, _name(pid, root, known, parents)) for pid in found)
+    return [each for each in measured if each is not None]
+
+
+def _user_of(folder: str | os.PathLike[str]) -> int:
+    with LocalStore(folder) as store:
+        try:
+            with store.lock():
+                pass
+        except StoreBusy as busy:
+            if busy.pid is None:
+                raise FalkirkError(f"the job that uses {folder} is not on this machine") from None
+            return busy.pid
+    raise FalkirkError(f"no job is using {folder}")
+
+
+def _all() -> list[int]:
+    return [int(each) for each in os.listdir(_PROCESSES) if each.isdigit()]
+
+
+def _children() -> dict[int, list[int]]:
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for pid in sorted(_all()):
+        with suppress(OSError):
+            text = (_PROCESSES / str(pid) / "stat").read_text()
+            found[int(text.rpartition(")")[2].split()[1])].append(pid)
+    return found
+
+
+def _below(pid: int, children: dict[int, list[int]]) -> list[int]:
+    return [pid, *(each for child in children.get(pid, ()) for each in _below(child, children))]
+
+
+def _held(pid: int) -> set[str]:
+    """The folders of which a process has the lock's file open."""
+    found = set()
+    with suppress(OSError):
+        for file in os.listdir(_PROCESSES / str(pid) / "fd"):
+            with suppress(OSError):
+                path = os.readlink(_PROCESSES / str(pid) / "fd" / file)
+                if os.path.basename(path) == OWNER:
+                    found.add(os.path.dirname(path))
+    return found
+
+
+def _command(pid: int) -> list[str]:
+    with suppress(OSError):
+        return (_PROCESSES / str(pid) / "cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    return [""]
+
+
+def _name(pid: int, root: int, known: dict[int, list[str]], parents: dict[int, int]) -> str:
+    """The name of a process. A fork has the command of its parent; those of the fork server say what they have become."""
+    if pid == root:
+        return "the command"
+    command = known[pid]
+    module = next((after for option, after in pairwise(command) if option == "-m"), "")
+    if os.path.basename(command[0]) == "java":
+        return "Java of Spark"
+    if module.startswith("pyspark."):
+        return "Python of Spark"
+    if command == known.get(parents[pid]):
+        if module == _KEEPER:
+            return "child for Spark"
+        with suppress(OSError):
+            return (_PROCESSES / str(pid) / "comm").read_text().strip()
+    return _NAMES.get(module, " ".join(command)[:60])
+
+
+def _measured(pid: int, name: str) -> JobProcess | None:
+    """None if it has just ended."""
+    sizes = {}
+    with suppress(OSError):
+        for line in (_PROCESSES / str(pid) / "smaps_rollup").read_text().splitlines():
+            what, _, size = line.partition(":")
+            if what in ("Rss", "Pss"):
+                sizes[what] = int(size.split()[0]) << 10
+    return JobProcess(pid, name, sizes["Rss"], sizes["Pss"]) if sizes else None
