@@ -163,7 +163,7 @@ class WorkerRecorder:
     def sent(self, processor: int, port: int, event: Time, time: Time, batch: Batch) -> None:
         """A batch was sent."""
         memory = self._of[processor]
-        if not memory.sent:
+        if port >= len(memory.sent):  # nobody is there
             return
         ahead = self._reach.get((processor, port)) if time != event else None
         if ahead is None:

@@ -105,6 +105,8 @@ def _class_of_operator(node: Node, operator: Operator) -> OperatorClass:
         isinstance(operator, ColumnJoin) and operator.how in ("inner", "semi")
     ):
         return OperatorClass.REPEATABLE
+    if isinstance(operator, ColumnAggregate) and operator.ttl is not None:
+        return OperatorClass.DETERMINISTIC
     if isinstance(operator, Reduce | ColumnAggregate):
         return OperatorClass.CONVERGENT_CAPABLE
     return OperatorClass.DETERMINISTIC

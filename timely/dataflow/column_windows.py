@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from timely.dataflow import schemas
 from timely.dataflow.windows import add_judge, check_at_root, check_lateness
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate
+from timely.operators.base import Operator
 from timely.operators.channels import Exchange
-from timely.operators.column_windows import START, ColumnLateness, ColumnTimes, ColumnWindows, check_type
+from timely.operators.column_sessions import ColumnSessions, PreSessions
+from timely.operators.column_windows import (
+    AT,
+    START,
+    ColumnLateness,
+    ColumnOnTime,
+    ColumnTimes,
+    ColumnWindows,
+    check_type,
+)
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
 if TYPE_CHECKING:
     from timely.dataflow.columns import Columns
+
+ALL = "all()"
+"""A column that is the same in all rows."""
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 
@@ -31,15 +47,20 @@ class WindowedColumns:
     """
 
     def __init__(
-        self, columns: Columns, shape: Tumbling | Sliding, time: str, lateness: Length | None, name: str | None
+        self,
+        columns: Columns,
+        shape: Tumbling | Sliding | Session,
+        time: str,
+        lateness: Length | None,
+        name: str | None,
     ) -> None:
-        if isinstance(shape, Session | Epochs):
+        if isinstance(shape, Epochs):
             raise GraphError(
-                f"{user_site()}: windows of columns are Tumbling or Sliding; for {shape} turn the rows into pairs first: "
-                "key_by(column).window(...)"
+                f"{user_site()}: windows of columns are Tumbling, Sliding or Session; for {shape} turn the rows into pairs "
+                "first: key_by(column).window(...)"
             )
-        if not isinstance(shape, Tumbling | Sliding):
-            raise GraphError(f"{user_site()}: window() of columns takes Tumbling or Sliding, not {shape!r}")
+        if not isinstance(shape, Tumbling | Sliding | Session):
+            raise GraphError(f"{user_site()}: window() of columns takes Tumbling, Sliding or Session, not {shape!r}")
         if not isinstance(time, str):
             raise GraphError(f"{user_site()}: window(time=...) of columns takes the name of a column, not {time!r}")
         check_at_root(columns)
@@ -49,6 +70,9 @@ class WindowedColumns:
             whole_length(shape.every if isinstance(shape, Sliding) else shape.length),
         )
         allowed = whole_length(check_lateness(lateness, instants))
+        judge: Callable[[], Operator] = lambda: ColumnLateness(time, length, every, instants, allowed)  # noqa: E731
+        if isinstance(shape, Session):
+            judge = lambda: ColumnOnTime(time, instants, allowed, [AT, START])  # noqa: E731
         schemas.check_columns("window", [time], columns.schema)
         if columns.schema is not None:
             check_time("window", time, columns.schema[time], instants)
@@ -56,13 +80,14 @@ class WindowedColumns:
         self._instants = instants
         self._columns = columns
         self._length = length
+        self._sessions = isinstance(shape, Session)
         self._keys: tuple[str, ...] = ()
         self._name = name if name is not None else columns.graph.fresh_name("window")
         self._judge = add_judge(
             columns,
             self._name,
             lambda: ColumnTimes(time, instants),
-            lambda: ColumnLateness(time, length, every, instants, allowed),
+            judge,
         )
 
     def late(self) -> Columns:
@@ -85,22 +110,58 @@ class WindowedColumns:
                 raise GraphError(
                     f"{user_site()}: agg in windows takes name=agg.count(), name=agg.sum(column), ..., not {given!r}"
                 )
-        columns, keys = self._columns, (START, *self._keys)
+        columns = self._columns
         check_aggregate((*self._keys, "start", "end"), aggregates)
         schema = schemas.windowed(self._keys, aggregates, self._time, self._instants, columns.schema)
+        rows = columns._of(self._judge, ON_TIME)
+        if not self._sessions:
+            keys = (START, *self._keys)
+            factory: Callable[[], Operator] = lambda: ColumnWindows(self._keys, aggregates, self._length, combined=True)  # noqa: E731
+            combine = PreAggregate(keys, aggregates)
+        else:
+            keys = self._keys or (ALL,)
+            rows = rows if self._keys else rows._marked()
+            factory = lambda: ColumnSessions(keys, aggregates, self._length, combined=True)  # noqa: E731
+            combine = PreSessions(keys, aggregates, self._length)
         node = columns.graph.add_node(
             "window",
             columns.scope,
             name if name is not None else columns.graph.fresh_name(f"{self._name}-agg"),
-            factory=lambda: ColumnWindows(keys[1:], aggregates, self._length, combined=True),
+            factory=factory,
             inputs=2,
             notifies=True,
             stateful=True,
         )
-        combine = PreAggregate(keys, aggregates).apply
-        columns._of(self._judge, ON_TIME)._connect(node, 0, Exchange(columns=keys, combine=combine))
+        rows._connect(node, 0, Exchange(columns=keys, combine=combine.apply))
         columns._of(self._judge, WATERMARKS)._connect(node, 1)
-        return columns._of(node, schema=schema)
+        found = columns._of(node, schema=schema)
+        return found._plan("drop", None, lambda frame: frame.select(pl.all().exclude(ALL))) if ALL in keys else found
+
+
+def split_late(columns: Columns, time: str, lateness: Length | None, name: str | None) -> tuple[Columns, Columns]:
+    """The rows on time, and the late ones: see `Columns.split_late`."""
+    if not isinstance(time, str):
+        raise GraphError(f"{user_site()}: split_late(time) takes the name of a column, not {time!r}")
+    check_at_root(columns, "split_late")
+    schemas.check_columns("split_late", [time], columns.schema)
+    kind = None if columns.schema is None else columns.schema[time]
+    instants = isinstance(lateness, dt.timedelta)
+    if lateness is None:
+        if kind is None:
+            raise GraphError(
+                f"{user_site()}: split_late: the type of {time!r} is not known here; say lateness=0, or a timedelta"
+            )
+        instants = not kind.is_integer()
+    allowed = whole_length(check_lateness(lateness, instants))
+    if kind is not None:
+        check_time("split_late", time, kind, instants)
+    judge = add_judge(
+        columns,
+        name if name is not None else columns.graph.fresh_name("split_late"),
+        lambda: ColumnTimes(time, instants),
+        lambda: ColumnOnTime(time, instants, allowed),
+    )
+    return columns._of(judge, ON_TIME, columns.schema), columns._of(judge, LATE, columns.schema)
 
 
 def check_time(verb: str, time: str, kind: Any, instants: bool) -> None:

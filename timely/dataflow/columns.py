@@ -13,7 +13,7 @@ import polars as pl
 
 from timely.data.batch import Batch, as_polars, divide, is_columns
 from timely.dataflow import schemas
-from timely.dataflow.column_windows import WindowedColumns
+from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
 from timely.dataflow.interval_joins import interval_join
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.stream import Stream, records_of, view
@@ -25,7 +25,7 @@ from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, ColumnJoin, How, check_join
 from timely.operators.shaping import Branch
-from timely.operators.window_shapes import Length, Sliding, Tumbling
+from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
 
 def columns_of(batch: Batch) -> Batch:
@@ -200,13 +200,15 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(12,)], [(6,)]]
         """
-        totals = GroupBy(self._marked(), (_ALL,)).agg(*exprs, over=over, name=name, **aggregates)
-        return totals._plan("drop", None, lambda frame: frame.select(pl.all().exclude(_ALL)))
+        totals = GroupBy(self._marked(), (ALL,)).agg(*exprs, over=over, name=name, **aggregates)
+        return totals._plan("drop", None, lambda frame: frame.select(pl.all().exclude(ALL)))
 
-    def distinct(self, *columns: str, over: Over = "scope", name: str | None = None) -> Columns:
+    def distinct(
+        self, *columns: str, over: Over = "scope", name: str | None = None, ttl: Epochs | None = None
+    ) -> Columns:
         """Each combination of values of `columns` once: once in a scope (the default: ever, in the root scope), or once a time.
 
-        What comes out has these columns and no others.
+        What comes out has these columns and no others. ttl=Epochs(n): what has not come in the n epochs before is new again.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -220,13 +222,13 @@ class Columns(Wire):
             raise GraphError(f"{user_site()}: distinct of columns takes names of columns, not {columns!r}")
         schemas.check_columns("distinct", columns, self.schema)
         check_over(over, "distinct")
-        once = Aggregate("max", _ALL)  # never changes, so a running total tells of new keys alone
-        found = GroupBy(self._marked(), columns)._aggregate("distinct", {_ALL: once}, over, name)
+        once = Aggregate("max", ALL)  # never changes, so a running total tells of new keys alone
+        found = GroupBy(self._marked(), columns)._aggregate("distinct", {ALL: once}, over, name, ttl)
         return found._plan("drop", None, lambda frame: frame.select(columns))
 
     def _marked(self) -> Columns:
         """With a column that is the same in all rows."""
-        return self._plan("mark", None, lambda frame: frame.with_columns(pl.lit(0, pl.Int8).alias(_ALL)))
+        return self._plan("mark", None, lambda frame: frame.with_columns(pl.lit(0, pl.Int8).alias(ALL)))
 
     def join(
         self,
@@ -317,9 +319,9 @@ class Columns(Wire):
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
         schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
         if not keys:  # all rows have one key
-            columns = None if right is None else {**right, _ALL: pl.Int8}
-            found = self._marked().join_asof(other._marked(), on, _ALL, strategy, tolerance, over, name, columns)
-            return found._plan("drop", None, lambda frame: frame.select(pl.all().exclude(_ALL)))
+            columns = None if right is None else {**right, ALL: pl.Int8}
+            found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns)
+            return found._plan("drop", None, lambda frame: frame.select(pl.all().exclude(ALL)))
         node = self.graph.add_node(
             "join_asof",
             self.scope,
@@ -367,20 +369,21 @@ class Columns(Wire):
                 f"{user_site()}: join_interval(on=..., by=...) takes names of columns, not {on!r} and {by!r}"
             )
         if not keys:  # all rows have one key
-            found = self._marked().join_interval(other._marked(), on, lower, upper, _ALL, lateness, name)
+            found = self._marked().join_interval(other._marked(), on, lower, upper, ALL, lateness, name)
             pairs, late, late_right = (
-                each._plan("drop", None, lambda f: f.select(pl.all().exclude(_ALL))) for each in found
+                each._plan("drop", None, lambda f: f.select(pl.all().exclude(ALL))) for each in found
             )
             return pairs, late, late_right
         return interval_join(self, other, on, keys, lower, upper, lateness, name)
 
     def window(
-        self, shape: Tumbling | Sliding, time: str, lateness: Length | None = None, name: str | None = None
+        self, shape: Tumbling | Sliding | Session, time: str, lateness: Length | None = None, name: str | None = None
     ) -> WindowedColumns:
         """Cut the stream into windows of event time, in the column `time`: `window(Tumbling(60), "at").group_by("k").agg(...)`.
 
-        Event times are integers, with whole lengths, or datetimes and dates, with timedeltas. Rows may be `lateness` behind the
-        greatest one seen; what comes later for its windows is in `late()`.
+        Windows are `Tumbling`, `Sliding` or `SessionWindow`. Event times are integers, with whole lengths, or datetimes and
+        dates, with timedeltas. Rows may be `lateness` behind the greatest one seen; what comes later for its windows is in
+        `late()`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -392,6 +395,27 @@ class Columns(Wire):
         [((1,), [(0, 10, 13)]), ((END,), [(10, 20, 5)])]
         """
         return WindowedColumns(self, shape, time, lateness, name)
+
+    def split_late(self, time: str, lateness: Length | None = None, name: str | None = None) -> tuple[Columns, Columns]:
+        """Two streams: the rows that are on time, and the late ones. Each row at its own epoch, when that is complete.
+
+        A row is late if its event time, in the column `time`, is before the watermark: the greatest event time of the epochs
+        before, on all workers, minus `lateness`. Event times are integers, with a whole number as lateness, or datetimes and
+        dates, with a timedelta.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"at": [3, 12], "price": [3, 4]}), pl.DataFrame({"at": [8, 1], "price": [5, 6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days, per_epoch=1))
+        >>> on_time, late = sales.split_late("at", lateness=5)
+        >>> captures = on_time.capture("on time"), late.capture("late")
+        >>> result = falkirk.run(flow)
+        >>> [pl.DataFrame(batch).rows() for _, batch in result.captured("on time")]
+        [[(3, 3), (12, 4)], [(8, 5)]]
+        >>> [pl.DataFrame(batch).rows() for _, batch in result.captured("late")]
+        [[(1, 6)]]
+        """
+        return split_late(self, time, lateness, name)
 
     def to_records(self, name: str | None = None) -> Stream:
         """The rows as records, each a dict.
@@ -429,10 +453,6 @@ class Columns(Wire):
         return view(self._stage("key_by", name, pairs), Keyed)
 
 
-_ALL = "all()"
-"""A column that is the same in all rows."""
-
-
 @dataclass(frozen=True, slots=True)
 class GroupBy:
     """Columns grouped by key columns, of which those in `made` are computed."""
@@ -442,13 +462,21 @@ class GroupBy:
     made: tuple[pl.Expr, ...] = ()
 
     def agg(
-        self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
+        self,
+        *exprs: pl.Expr,
+        over: Over = "scope",
+        name: str | None = None,
+        ttl: Epochs | None = None,
+        **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
         """Aggregate each group.
 
         over="scope": running along the innermost coordinate (in the root scope: over all epochs so far); emits the keys that
         are new or whose results changed when a time is complete. over="time": once a time, over the rows of that time.
         Aggregates are those of `timely.operators.agg`; Polars expressions are allowed with over="time".
+
+        ttl=Epochs(n): of running totals, a key that has had no row in the n epochs before is forgotten. If it comes again, its
+        totals begin anew.
         """
         check_over(over, "agg")
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
@@ -469,10 +497,17 @@ class GroupBy:
                     f"{user_site()}: agg({key}=...): a running total cannot be kept for a Polars expression; say "
                     "over='time' for one result a time, or use agg.count/sum/min/max/mean"
                 )
-        return self._aggregate("aggregate", named, over, name)
+        return self._aggregate("aggregate", named, over, name, ttl)
 
-    def _aggregate(self, kind: str, named: Mapping[str, Aggregate | pl.Expr], over: Over, name: str | None) -> Columns:
+    def _aggregate(
+        self, kind: str, named: Mapping[str, Aggregate | pl.Expr], over: Over, name: str | None, ttl: Epochs | None
+    ) -> Columns:
         keys, columns = self.keys, self.columns
+        if ttl is not None and not isinstance(ttl, Epochs):
+            raise GraphError(f"{user_site()}: ttl=Epochs(n) counts epochs without a row of the key; it is not {ttl!r}")
+        if ttl is not None and (over == "time" or columns.scope.depth != 1):
+            raise GraphError(f"{user_site()}: ttl is for what runs on over all epochs: over='scope', outside of loops")
+        epochs = None if ttl is None else ttl.n
         check_aggregate(keys, named)
         if self.made:
             replaced = {expr.meta.output_name() for expr in self.made} & _read_by(named.values())
@@ -491,7 +526,7 @@ class GroupBy:
             kind,
             name,
             Exchange(columns=keys, prepare=columns_of, combine=combine),
-            factory=lambda: column_aggregate(keys, named, over, combined=combine is not None),
+            factory=lambda: column_aggregate(keys, named, over, combined=combine is not None, ttl=epochs),
             notifies=True,
             stateful=True,
         )

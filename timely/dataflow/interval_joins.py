@@ -10,8 +10,8 @@ from timely.dataflow.column_windows import check_time, whole_length
 from timely.dataflow.windows import add_judge, check_at_root, check_lateness
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
-from timely.operators.column_windows import ColumnTimes
-from timely.operators.interval_join import ColumnOnTime, IntervalJoin
+from timely.operators.column_windows import AT, ColumnOnTime, ColumnTimes
+from timely.operators.interval_join import IntervalJoin
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
 from timely.operators.window_shapes import Length
 
@@ -49,7 +49,7 @@ def interval_join(
             side,
             f"{chosen}-{which}",
             lambda: ColumnTimes(on, instants),
-            lambda: ColumnOnTime(on, instants, allowed),
+            lambda: ColumnOnTime(on, instants, allowed, [AT]),
         )
         for side, which in ((left, "left"), (right, "right"))
     ]

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["Epochs", "Session", "Sliding", "Tumbling", "Window", "Windowed"]
 
 
-def check_at_root(stream: Wire) -> None:
-    """Refuse windows of a stream that is in a scope. Raises GraphError."""
+def check_at_root(stream: Wire, verb: str = "window") -> None:
+    """Refuse a `verb` by event time of a stream that is in a scope. Raises GraphError."""
     if stream.scope.depth != 1:
         raise GraphError(
-            f"{user_site()}: window() counts epochs and event time, but this stream is in {stream.scope}: leave() first"
+            f"{user_site()}: {verb}() counts epochs and event time, but this stream is in {stream.scope}: leave() first"
         )
 
 

@@ -8,6 +8,7 @@ what it brings and not what is known. With several workers `PreAggregate` makes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Literal
 
@@ -25,13 +26,18 @@ from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, parts_of
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
-from timely.state import Parts, TimedBatches, TotalsState
-from timely.time import Time
+from timely.state import ExpiringTotals, Parts, TimedBatches, TotalsState
+from timely.time import INF, Time
 
 Over = Literal["time", "scope"]
 
 REFUSALS = (TypeError, KeyError, ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError)
 _MANY = 16
+
+_EPOCH = "epoch()"
+"""The column of the epoch of a row, where keys have a time to live."""
+
+_OF_EPOCH = (Part("values", _EPOCH), Part("max", _EPOCH))
 
 
 class PreAggregate:
@@ -53,6 +59,9 @@ class PreAggregate:
         table = select(batch, self._needed)
         if len(table) < TINY:  # to send them all costs less than to find out which have one key
             return table_of(self._readers.of(table.schema).read(table), self._keys, self._parts)
+        return self._partial(table)
+
+    def _partial(self, table: pa.Table) -> pa.Table:
         return partial(table, self._keys, self._parts)
 
 
@@ -81,13 +90,16 @@ class Grouping(Operator):
             else:
                 table = select(batch, self._needed)
                 if len(table) >= TINY:
-                    table = partial(self._encode(table), self._keys, self._parts)
+                    table = self._partial(table)
                 else:
                     self._readers.of(table.schema)  # what is refused is refused where it comes
                 self._add(time, table)
         except REFUSALS as error:
             raise refused(ctx, time, error, batch) from error
         ctx.notify_at(time)
+
+    def _partial(self, table: pa.Table) -> pa.Table:
+        return partial(self._encode(table), self._keys, self._parts)
 
     def _add(self, time: Time, table: pa.Table) -> None:
         held = self._pending.add(time, table)
@@ -140,6 +152,7 @@ class ColumnAggregate(Grouping):
         over: "time" for one result a key and time; "scope" for totals that run on along the innermost coordinate,
             emitted for the keys that changed.
         combined: whether input comes from `PreAggregate` where there are several workers.
+        ttl: of totals that run on in the root scope: a key that has had no row in so many epochs is forgotten.
     """
 
     def __init__(
@@ -148,6 +161,7 @@ class ColumnAggregate(Grouping):
         aggregates: Mapping[str, Aggregate],
         over: Over = "scope",
         combined: bool = False,
+        ttl: int | None = None,
     ) -> None:
         super().__init__(keys, aggregates, combined)
         self._grows = any(aggregate.grows for aggregate in aggregates.values())
@@ -155,6 +169,10 @@ class ColumnAggregate(Grouping):
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
         self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
         self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
+        self.ttl = ttl
+        self._expiring: ExpiringTotals | None = None
+        if ttl is not None:
+            self._expiring = self._totals = ExpiringTotals(self._keys, [*self._parts, *_OF_EPOCH], _EPOCH)
         self.state = self._pending if self._totals is None else Parts(self._pending, self._totals)
 
     def on_notify(self, ctx: Context, time: Time) -> None:
@@ -163,7 +181,10 @@ class ColumnAggregate(Grouping):
             return
         try:
             if self._totals is not None:
-                changed = self._totals.add(time, self._rows(tables), None if self._grows else self._differs)
+                rows = self._rows(tables)
+                if self.ttl is not None:
+                    rows = self._dated(time, rows, self.ttl)
+                changed = self._totals.add(time, rows, None if self._grows else self._differs)
                 result = changed.columns(self._finishing) if len(changed) else None
             elif len(tables) == 1 and self._is_result(ctx, as_arrow(tables[0])):
                 result = by_name(as_arrow(tables[0]))
@@ -181,9 +202,28 @@ class ColumnAggregate(Grouping):
         apart = self._combined and ctx.workers > 1
         return not apart and table.column_names != self._needed and _distinct(table, self._keys)
 
+    def _dated(self, time: Time, rows: Sequence[Added], ttl: int) -> list[Added]:
+        """Rows with their epoch. Keys that are too old for these to be added to are forgotten."""
+        assert self._expiring is not None
+        epoch = np.iinfo(np.int64).max if time[0] == INF else int(time[0])
+        if time[0] != INF:  # which is not so many epochs after the last one
+            self._expiring.expire(time, epoch - ttl - 1)
+        kinds = [pa.int64(), pa.int64()]
+        return [
+            replace(
+                added,
+                kinds=[*added.kinds, *kinds],
+                values=[*added.values, np.ones(len(added), np.int64), np.full(len(added), epoch)],
+                valid=[*added.valid, None, None],
+            )
+            for added in rows
+        ]
+
     def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
         """A mask of the keys whose result differs from the one before."""
         found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
+        if self.ttl is not None:
+            found.append(before[_OF_EPOCH[0]] == 0)
         return reduce(np.logical_or, found)
 
 
@@ -247,7 +287,11 @@ class ExpressionAggregate(Operator):
 
 
 def column_aggregate(
-    keys: Sequence[str], aggregates: Mapping[str, Aggregate | pl.Expr], over: Over, combined: bool = False
+    keys: Sequence[str],
+    aggregates: Mapping[str, Aggregate | pl.Expr],
+    over: Over,
+    combined: bool = False,
+    ttl: int | None = None,
 ) -> Operator:
     """The operator for `group_by(*keys).agg(over=..., **aggregates)`.
 
@@ -256,7 +300,7 @@ def column_aggregate(
     """
     known = {name: item for name, item in aggregates.items() if isinstance(item, Aggregate)}
     if len(known) == len(aggregates):
-        return ColumnAggregate(keys, known, over, combined)
+        return ColumnAggregate(keys, known, over, combined, ttl)
     if over == "scope" or combined:
         name = next(name for name in aggregates if name not in known)
         raise GraphError(

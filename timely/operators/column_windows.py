@@ -7,7 +7,7 @@ key before they travel. So what travels, and what open windows hold, is partial 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -16,10 +16,10 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Batch, as_polars
-from timely.data.kernels.columns import column_of, numbers, whole
-from timely.data.kernels.totals import combine, grouped
+from timely.data.kernels.columns import Numbers, column_of, numbers, whole
+from timely.data.kernels.totals import Added, combine, combined, grouped
 from timely.operators.agg import Aggregate
-from timely.operators.aggregate import REFUSALS, Grouping, by_name, refused
+from timely.operators.aggregate import REFUSALS, Grouping, refused
 from timely.operators.base import Context
 from timely.operators.stateless import operator_error
 from timely.operators.watermark import EventTimes, Lateness
@@ -29,6 +29,15 @@ from timely.time import Time
 
 START = "start()"
 """The column of the start of a row's window."""
+
+AT = "at()"
+"""The column of the event time of a row, as a 64-bit integer."""
+
+FIRST, LAST = "first()", "last()"
+"""The event times of the first and the last row of a session, as aggregates."""
+
+HIDDEN = (FIRST, LAST)
+"""Aggregates that do not come out."""
 
 _DAY = 86_400_000_000
 _FAR = 1 << 61
@@ -49,14 +58,13 @@ def event_times(frame: pl.DataFrame, column: str, instants: bool) -> pl.Series:
     kind = found.dtype
     check_type(column, kind, instants)
     if found.null_count():
-        raise ValueError(f"null is no event time: filter rows without {column!r} out before window()")
-    times = found.to_physical().cast(pl.Int64)
+        raise ValueError(f"null is no event time: filter rows without {column!r} out before")
+    times = found if kind == pl.Int64 else found.to_physical().cast(pl.Int64)
     unit = kind.time_unit if isinstance(kind, pl.Datetime) else "us"
     factor = _DAY if isinstance(kind, pl.Date) else 1000 if unit == "ms" else 1
-    reach = _FAR // factor
-    if not times.is_between(-reach, reach).all():
+    if len(times) and max(-times.min(), times.max()) > _FAR // factor:  # type: ignore[operator, type-var]
         raise ValueError(f"an event time in {column!r} is too far from 0")
-    return times // 1000 if unit == "ns" else times * factor
+    return times // 1000 if unit == "ns" else times * factor if factor > 1 else times
 
 
 def check_type(column: str, kind: pl.DataType, instants: bool) -> None:
@@ -64,7 +72,7 @@ def check_type(column: str, kind: pl.DataType, instants: bool) -> None:
     if not (isinstance(kind, pl.Datetime | pl.Date) if instants else kind.is_integer()):
         lengths = "are timedeltas" if instants else "are numbers"
         wanted = "a column of datetimes or dates" if instants else "a column of integers; for datetimes say timedeltas"
-        raise TypeError(f"the lengths of the windows {lengths}, so time= is {wanted}, and {column!r} is of type {kind}")
+        raise TypeError(f"lengths {lengths}, so time= is {wanted}, and {column!r} is of type {kind}")
 
 
 class ColumnTimes(EventTimes):
@@ -82,37 +90,26 @@ class ColumnTimes(EventTimes):
             raise operator_error(f"the event time of {ctx.name!r}", ctx.site, ctx.time, error, None, batch) from error
 
 
-class ColumnLateness(Lateness):
-    """Holds the rows of an epoch until it is complete, and then puts each into those of its windows that are open.
+class ColumnOnTime(Lateness):
+    """Holds the rows of an epoch until it is complete. Those before the watermark are late.
 
-    Out go the rows with the start of a window, once for each window; the rows of which a window has closed, as they came; and
-    the watermark whenever it moves.
+    The others get their event time as columns: `AT`, and, in the type in which windows come out, `START`, if `add` has them.
     """
 
-    def __init__(self, column: str, length: int, every: int, instants: bool, allowed: int) -> None:
+    def __init__(self, column: str, instants: bool, allowed: int, add: Collection[str] = ()) -> None:
         super().__init__(allowed)
         self._column = column
-        self._length = length
-        self._every = every
         self._instants = instants
+        self._add = add
 
     def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
         frame = as_polars(batch)
         times = event_times(frame, self._column, self._instants)
-        newest = times // self._every * self._every
-        late = pl.repeat(False, len(frame), eager=True)
-        parts = []
-        for back in range(ceil(self._length / self._every)):
-            start = newest - back * self._every
-            holds = start + self._length > times
-            if watermark is not None:
-                closed = start + self._length <= watermark
-                late |= holds & closed
-                holds &= ~closed
-            if holds.any():
-                parts.append(frame.with_columns(self._as_column(start, frame)).filter(holds))
-        on_time: Batch = pl.concat(parts) if parts else []
-        return on_time, frame.filter(late) if late.any() else []
+        made = {AT: lambda: times.alias(AT), START: lambda: self._as_column(times, frame)}
+        timed = _beside(frame, *(made[name]() for name in self._add))
+        if watermark is None or not (late := times < watermark).any():
+            return timed, []
+        return timed.filter(~late), frame.filter(late)
 
     def _as_column(self, start: pl.Series, frame: pl.DataFrame) -> pl.Series:
         """Starts of windows in the type in which they come out."""
@@ -122,27 +119,56 @@ class ColumnLateness(Lateness):
         return start.alias(START)
 
 
-class ColumnWindows(Grouping):
-    """Aggregates for each key and window. Port 0 takes rows with the start of a window, port 1 the watermarks.
+class ColumnLateness(ColumnOnTime):
+    """Holds the rows of an epoch until it is complete, and then puts each into those of its windows that are open.
 
-    Emits Arrow tables when windows close: the keys, start, end, then the aggregates. The rest comes when the input has ended.
-
-    Args:
-        keys: the key columns, none for one result a window. Input must be exchanged by `START` and them.
-        aggregates: output column → aggregate.
-        length: of a window.
-        combined: whether rows come from `PreAggregate` where there are several workers.
+    Out go the rows with the start of a window, once for each window; the rows of which a window has closed, as they came; and
+    the watermark whenever it moves.
     """
 
-    def __init__(
-        self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], length: int, combined: bool = False
-    ) -> None:
-        super().__init__([START, *keys], aggregates, combined)
+    def __init__(self, column: str, length: int, every: int, instants: bool, allowed: int) -> None:
+        super().__init__(column, instants, allowed)
         self._length = length
+        self._every = every
+
+    def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
+        frame = as_polars(batch)
+        times = event_times(frame, self._column, self._instants)
+        newest = times // self._every * self._every
+        late = None
+        parts = []
+        for back in range(ceil(self._length / self._every)):
+            start = newest - back * self._every if back else newest
+            end = start + self._length
+            holds = end > times
+            if watermark is not None:
+                closed = end <= watermark
+                if closed.any():
+                    missed = holds & closed
+                    late = missed if late is None else late | missed
+                    holds &= ~closed
+            if holds.all():
+                parts.append(_beside(frame, self._as_column(start, frame)))
+            elif holds.any():
+                parts.append(_beside(frame, self._as_column(start, frame)).filter(holds))
+        on_time: Batch = pl.concat(parts) if len(parts) > 1 else parts[0] if parts else []
+        return on_time, [] if late is None else frame.filter(late)
+
+
+def _beside(frame: pl.DataFrame, *columns: pl.Series) -> pl.DataFrame:
+    """A frame with more columns; without a plan, which few rows feel."""
+    return pl.DataFrame([*frame.get_columns(), *columns]) if columns else frame
+
+
+class Windowing(Grouping):
+    """The part that all windows over columns have in common. Port 0 takes rows with `START`, port 1 the watermarks.
+
+    Emits Arrow tables when windows close: the keys, start, end, then the aggregates. The rest comes when the input has ended.
+    """
+
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], combined: bool) -> None:
+        super().__init__(keys, aggregates, combined)
         self._watermarks = TimedValues()
-        self._open = KeyedState()
-        """(start, number) → a partial table: those of a window are each more than twice as long as the next."""
-        self.state = Parts(self._pending, self._watermarks, self._open)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         if port == 0:
@@ -156,24 +182,59 @@ class ColumnWindows(Grouping):
         tables = self._pending.pop(time)
         try:
             if tables:
-                self._keep(time, combine(self._rows(tables), self._keys, self._parts))
-            closed = [table for mark in self._watermarks.pop(time).values() for table in self._close(time, mark)]
-            if time == END:
-                closed += self._close(time, None)
-            if closed:
-                ctx.send(self._results(closed))
+                self._keep(time, self._rows(tables))
+            reached = self._watermarks.pop(time)
+            if time == END or reached:
+                closed = self._close(time, None if time == END else reached[_MARK])
+                if closed is not None:
+                    ctx.send(self._results(*closed))
         except REFUSALS as error:
             raise refused(ctx, time, error, tables[0] if tables else []) from error
 
-    def _keep(self, time: Time, table: pa.Table) -> None:
-        """Add the partial table of a time to the windows that it is of."""
+    def _keep(self, time: Time, rows: list[Added]) -> None:
+        """Add the rows of a time to their windows."""
+        raise NotImplementedError
+
+    def _close(self, time: Time, watermark: int | None) -> tuple[Mapping[str, pa.Array], Numbers] | None:
+        """Take out the windows that end by `watermark` (None: all): columns by name, and ends; None if there are none."""
+        raise NotImplementedError
+
+    def _results(self, columns: Mapping[str, pa.Array], ends: Numbers) -> pa.Table:
+        found = self._finish(columns)
+        start = whole(found[START])
+        keys = [key for key in self._keys if key != START]
+        results = [name for name in self._aggregates if name not in HIDDEN]
+        made = [*(found[key] for key in keys), start, column_of(ends, start.type), *(found[name] for name in results)]
+        return pa.Table.from_arrays([whole(column) for column in made], [*keys, "start", "end", *results])
+
+
+class ColumnWindows(Windowing):
+    """Aggregates for each key and window.
+
+    Args:
+        keys: the key columns, none for one result a window. Input must be exchanged by `START` and them.
+        aggregates: output column → aggregate.
+        length: of a window.
+        combined: whether rows come from `PreAggregate` where there are several workers.
+    """
+
+    def __init__(
+        self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], length: int, combined: bool = False
+    ) -> None:
+        super().__init__([START, *keys], aggregates, combined)
+        self._length = length
+        self._open = KeyedState()
+        """(start, number) → a partial table: those of a window are each more than twice as long as the next."""
+        self.state = Parts(self._pending, self._watermarks, self._open)
+
+    def _keep(self, time: Time, rows: list[Added]) -> None:
         held = self._open.read(_ROOT)
         numbered: dict[int, list[int]] = {}
         for start, number in held:
             numbered.setdefault(start, []).append(number)
         new: dict[Any, pa.Table] = {}
         joined: list[tuple[int, int]] = []
-        for start, part in _by_start(table):
+        for start, part in _by_start(combine(rows, self._keys, self._parts)):
             there = sorted(numbered.get(start, ()))
             while there and len(held[start, there[-1]]) <= 2 * len(part):
                 slot = start, there.pop()
@@ -183,21 +244,15 @@ class ColumnWindows(Grouping):
         self._open.remove(time, [slot for slot in joined if slot not in new])
         self._open.write(time, new)
 
-    def _close(self, time: Time, watermark: int | None) -> list[pa.Table]:
-        """Take out the windows that end by `watermark` (None: all), in order."""
+    def _close(self, time: Time, watermark: int | None) -> tuple[Mapping[str, pa.Array], Numbers] | None:
         held = self._open.read(_ROOT)
         closing = sorted(slot for slot in held if watermark is None or slot[0] + self._length <= watermark)
-        tables = [held[slot] for slot in closing]
+        if not closing:
+            return None
+        tables = [self._grouped(held[slot]) for slot in closing]
         self._open.remove(time, closing)
-        return tables
-
-    def _results(self, tables: list[pa.Table]) -> pa.Table:
-        found = self._finish(by_name(combine([self._grouped(table) for table in tables], self._keys, self._parts)))
-        start = whole(found[START])
-        end = column_of(numbers(start) + self._length, start.type)
-        keys, results = self._keys[1:], list(self._aggregates)
-        columns = [*(found[key] for key in keys), start, end, *(found[name] for name in results)]
-        return pa.Table.from_arrays([whole(column) for column in columns], [*keys, "start", "end", *results])
+        columns = combined(tables, self._keys, self._parts)
+        return columns, numbers(whole(columns[START])) + self._length
 
     def _grouped(self, table: pa.Table) -> Any:
         return grouped(table, self._keys, self._parts)

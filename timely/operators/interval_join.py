@@ -8,39 +8,16 @@ dropped, and left rows likewise. Dropping changes no result; it waits until noth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
-from timely.data.batch import Batch, as_polars
+from timely.data.batch import Batch
 from timely.data.kernels.rows import KeyedFrame
 from timely.operators.base import Context
 from timely.operators.column_join import LEFT, RIGHT, Joining
-from timely.operators.column_windows import event_times
-from timely.operators.watermark import Lateness
+from timely.operators.column_windows import AT
 from timely.state import Parts, RowsState, TimedValues
 from timely.time import Frontier, Time
-
-AT = "at()"
-"""The column of the event time of a row, as a 64-bit integer."""
-
-
-class ColumnOnTime(Lateness):
-    """Holds the rows of an epoch until it is complete. Those before the watermark are late; the others get their event time."""
-
-    def __init__(self, column: str, instants: bool, allowed: int) -> None:
-        super().__init__(allowed)
-        self._column = column
-        self._instants = instants
-
-    def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
-        frame = as_polars(batch)
-        times = event_times(frame, self._column, self._instants)
-        timed = frame.with_columns(times.alias(AT))
-        if watermark is None:
-            return timed, []
-        late = times < watermark
-        return timed.filter(~late), frame.filter(late)
 
 
 class IntervalJoin(Joining):

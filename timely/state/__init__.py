@@ -3,6 +3,7 @@
 Enters: what an operator adds at a time. Leaves: its sum as of a time, and runs, which checkpoints are made of. Pure.
 """
 
+from timely.state.expiring import ExpiringTotals
 from timely.state.interface import Run, Scan, Scannable, State, StateSize, is_transient
 from timely.state.keyed import KeyedState
 from timely.state.parts import Parts
@@ -11,6 +12,7 @@ from timely.state.timed import TimedBatches, TimedValues
 from timely.state.totals import TotalsState
 
 __all__ = [
+    "ExpiringTotals",
     "KeyedState",
     "Parts",
     "RowsState",

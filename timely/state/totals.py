@@ -57,6 +57,8 @@ class _Totals(ScopeState[Change]):
     def __init__(self, keys: Sequence[str], parts: Sequence[Part], expected: int) -> None:
         super().__init__()
         self.totals = Totals(keys, parts, expected)
+        self.walks = 0
+        """Walks by id that have begun and are not over: until then ids stay."""
 
     def add(self, time: Time, many: Sequence[Added]) -> tuple[Change, list[Numbers]]:
         """The changed keys, and their parts after the change."""
@@ -73,6 +75,12 @@ class _Totals(ScopeState[Change]):
         change = known, touched, before
         self.log.append((time, change))
         return change, after
+
+    def clear(self, time: Time, ids: Ids) -> None:
+        """Forget what the keys `ids`, all different, have met."""
+        self.check_order(time)
+        self.log.append((time, (len(self.totals), ids, self.totals.gather(ids))))
+        self.totals.clear(ids)
 
     def undo(self, change: Change) -> None:
         known, touched, before = change
@@ -98,15 +106,19 @@ class _Totals(ScopeState[Change]):
         """A run for each piece of rising ids, all in `upto`, with the parts that they had there."""
         replaced, known = _Replaced(), self._known(upto)
         seen: tuple[Time, Change] | None = None
-        for ids in pieces:
-            for entry in self.later(upto, seen):
-                seen = entry
-                _, touched, before = entry[1]
-                here = (touched >= ids[0]) & (touched < known)
-                replaced.add(touched[here], [array[here] for array in before])
-            values = self.totals.gather(ids)
-            replaced.put(ids, values)
-            yield Run(time, self._sharded(self.totals.table(ids, values)))
+        self.walks += 1
+        try:
+            for ids in pieces:
+                for entry in self.later(upto, seen):
+                    seen = entry
+                    _, touched, before = entry[1]
+                    here = (touched >= ids[0]) & (touched < known)
+                    replaced.add(touched[here], [array[here] for array in before])
+                values = self.totals.gather(ids)
+                replaced.put(ids, values)
+                yield Run(time, self._sharded(self.totals.table(ids, values)))
+        finally:
+            self.walks -= 1
 
     def _sharded(self, table: pa.Table) -> pa.Table:
         shards = shards_of(hash_columns([table[key] for key in self.totals.keys]))
@@ -240,9 +252,13 @@ class TotalsState(Scopes[_Totals]):
         """
         scope = self._scope(time)
         (known, touched, before), after = scope.add(time, many)
+        self._touched(touched)
         if differs is not None:
             chosen = differs(dict(zip(self._parts, before, strict=True)), dict(zip(self._parts, after, strict=True)))
             chosen |= touched >= known
             if not chosen.all():
                 touched, after = touched[chosen], [array[chosen] for array in after]
         return Changed(scope.totals, touched, after)
+
+    def _touched(self, ids: Ids) -> None:
+        """Called with the keys to which rows were added."""

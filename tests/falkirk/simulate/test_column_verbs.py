@@ -10,9 +10,7 @@ from recovery.policies import Batch, Lazy, LogHistory
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
 from timely.operators import agg
-from timely.operators.window_shapes import Sliding, Tumbling
-
-pytestmark = pytest.mark.soak
+from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
 
 
 def frames(epochs: int, keys: int, name: str) -> list[pl.DataFrame]:
@@ -50,6 +48,31 @@ def build() -> Dataflow:
     return flow
 
 
+def small() -> Dataflow:
+    flow = Dataflow("fewer column verbs")
+    with flow.region("sessions", policy=Lazy(every=2)):
+        rows = flow.columns("rows", Batches(frames(6, 5, "v"), per_epoch=1))
+        windows = rows.window(Session(5), time="at", lateness=4)
+        windows.group_by("k").agg(n=agg.count(), total=agg.sum("v")).capture("sessions")
+        rows.group_by("k").agg(n=agg.count(), low=agg.min("v"), ttl=Epochs(1)).capture("alive")
+    windows.late().capture("late")
+    with flow.region("history", policy=LogHistory(every=3)):
+        on_time, _ = rows.split_late("at", lateness=9)
+        on_time.distinct("k", ttl=Epochs(1)).capture("again")
+        even, _ = rows.branch(pl.col("v") % 2 == 0)
+        even.select("v").capture("even")
+    return flow
+
+
+@pytest.mark.parametrize("seeds", [2, pytest.param(60, marks=pytest.mark.soak)])
+def test_keys_that_are_given_up_stay_so_after_faults(seeds: int) -> None:
+    runs = Simulation(small, 2)
+    assert all(rows for rows in runs.expected.values())
+    for seed in range(seeds):
+        assert runs.run(seed) is None
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("workers", [1, 3])
 def test_column_verbs_give_after_faults_what_they_give_without(workers: int) -> None:
     runs = Simulation(build, workers)

@@ -17,7 +17,7 @@ from timely.dataflow.windows import Windowed
 from timely.dataflow.wire import Wire
 from timely.operators import agg
 from timely.operators.base import Operator
-from timely.operators.window_shapes import Epochs, Tumbling
+from timely.operators.window_shapes import Epochs, Session, Tumbling
 
 REPEATABLE = OperatorClass.REPEATABLE
 CONVERGENT = OperatorClass.CONVERGENT_CAPABLE
@@ -87,7 +87,14 @@ COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
     "branch": (DETERMINISTIC, lambda s: s.branch(pl.col("a") > 0)[0]),
     "agg": (REPEATABLE, lambda s: s.agg(n=agg.count())),
     "distinct": (REPEATABLE, lambda s: s.distinct("a")),
+    "group_by with a time to live": (
+        DETERMINISTIC,
+        lambda s: s.group_by("a").agg(n=agg.count(), ttl=Epochs(2)),
+    ),
+    "distinct with a time to live": (DETERMINISTIC, lambda s: s.distinct("a", ttl=Epochs(2))),
+    "split_late": (DETERMINISTIC, lambda s: s.split_late("a", lateness=1)[0]),
     "window": (DETERMINISTIC, lambda s: s.window(Tumbling(5), time="a").agg(n=agg.count())),
+    "window of sessions": (DETERMINISTIC, lambda s: s.window(Session(5), time="a").group_by("b").agg(n=agg.count())),
 }
 WIRE: dict[str, tuple[OperatorClass, Verb]] = {
     "map_batches": (DETERMINISTIC, lambda s: s.map_batches(sorted)),

@@ -19,7 +19,8 @@ from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.operators import agg
-from timely.operators.column_windows import START, ColumnWindows
+from timely.operators.column_sessions import ColumnSessions
+from timely.operators.column_windows import AT, START, ColumnWindows
 from timely.operators.window_shapes import Epochs, Sliding, Tumbling
 from timely.operators.window_shapes import Session as SessionWindow
 from timely.operators.windows import END
@@ -30,7 +31,10 @@ rows = st.lists(
     st.tuples(st.none() | st.sampled_from("ab"), st.integers(-12, 25), st.none() | st.integers(-5, 5)), max_size=7
 )
 epochs = st.lists(rows, min_size=1, max_size=5)
-shapes = st.sampled_from([Tumbling(5), Tumbling(1), Sliding(6, 2), Sliding(7, 3), Sliding(4, 4), Sliding(9, 2)])
+shapes = st.sampled_from(
+    [Tumbling(5), Tumbling(1), Sliding(6, 2), Sliding(7, 3), Sliding(4, 4), Sliding(9, 2)]
+    + [SessionWindow(gap) for gap in (1, 3, 4, 5, 8, 15)]
+)
 TOTALS: dict[str, Any] = {"n": agg.count(), "total": agg.sum("v"), "least": agg.min("v"), "mean": agg.mean("v")}
 ORIGIN = dt.datetime(1970, 1, 1)
 
@@ -79,6 +83,40 @@ def expected(fed: list[Any], shape: Tumbling | Sliding, lateness: int, keys: lis
     return out, late
 
 
+def expected_sessions(fed: list[Any], gap: int, lateness: int, keys: list[str]) -> tuple[Any, Any]:
+    """The same for sessions: those of all rows that are on time and in none that has closed, sought anew in each epoch."""
+    watermark: Any = None
+    there: list[Any] = []
+    out: dict[Any, list[Any]] = {}
+    late: dict[Any, list[Any]] = {}
+
+    def close(time: Any, upto: Any) -> None:
+        for key in {row[0] if keys else None for row in there}:
+            rows = sorted((row for row in there if not keys or row[0] == key), key=lambda row: row[1])
+            borders = [n for n in range(1, len(rows)) if rows[n][1] - rows[n - 1][1] >= gap]
+            for first, after in zip([0, *borders], [*borders, len(rows)], strict=True):
+                session = rows[first:after]
+                start, end = session[0][1], session[-1][1] + gap
+                if upto is None or end <= upto:
+                    for row in session:
+                        there.remove(row)
+                    held = frame(session).with_columns(start=start, end=end)
+                    aggregates = [a.expression().alias(name) for name, a in TOTALS.items()]
+                    out.setdefault(time, []).extend(held.group_by([*keys, "start", "end"]).agg(aggregates).rows())
+
+    for epoch, data in enumerate(fed):
+        on_time = [row for row in data if watermark is None or row[1] >= watermark]
+        there += on_time
+        if len(on_time) < len(data):
+            late[(epoch,)] = [row for row in data if row[1] < watermark]
+        if data:
+            reached = max(row[1] for row in data) - lateness
+            watermark = reached if watermark is None else max(watermark, reached)
+            close((epoch,), watermark)
+    close(END, None)
+    return out, late
+
+
 def run(fed: list[Any], workers: int, seed: int, build: Any, dtype: Any = pl.Int64) -> list[Any]:
     """By capture and time: the rows."""
     flow = Dataflow()
@@ -108,7 +146,7 @@ def in_order(times: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
 
 
 @settings(max_examples=settings.default.max_examples // 3)
-@given(epochs, shapes, st.sampled_from([0, 3]), st.booleans(), st.integers(1, 3), st.integers(0, 99))
+@given(epochs, shapes, st.sampled_from([0, 3, 12]), st.booleans(), st.integers(1, 3), st.integers(0, 99))
 def test_windows_hold_what_came_before_they_closed(
     fed: list[Any], shape: Any, lateness: int, keyed: bool, workers: int, seed: int
 ) -> None:
@@ -116,8 +154,21 @@ def test_windows_hold_what_came_before_they_closed(
         windows = stream.window(shape, time="at", lateness=lateness)
         return [(windows.group_by("k") if keyed else windows).agg(**TOTALS), windows.late()]
 
-    out, late = expected(fed, shape, lateness, ["k"] if keyed else [])
+    keys = ["k"] if keyed else []
+    if isinstance(shape, SessionWindow):
+        out, late = expected_sessions(fed, shape.gap, lateness, keys)
+    else:
+        out, late = expected(fed, shape, lateness, keys)
     assert run(fed, workers, seed, build) == [in_order(out), in_order(late)]
+
+
+@settings(max_examples=settings.default.max_examples // 10)
+@given(epochs, st.sampled_from([0, 3]), st.integers(1, 3), st.integers(0, 99))
+def test_rows_are_parted_by_the_watermark(fed: list[Any], lateness: int, workers: int, seed: int) -> None:
+    _, late = expected_sessions(fed, 1, lateness, [])
+    on_time = {(e,): [row for row in data if row not in late.get((e,), [])] for e, data in enumerate(fed)}
+    found = run(fed, workers, seed, lambda stream: stream.split_late("at", lateness))
+    assert found == [in_order({time: each for time, each in on_time.items() if each}), in_order(late)]
 
 
 KINDS = [pl.Datetime("ms"), pl.Datetime("us", "Europe/London"), pl.Datetime("ns"), pl.Date]
@@ -149,35 +200,50 @@ def test_moments_are_put_into_windows_as_their_numbers_are(dtype: Any) -> None:
     ]
 
 
-def test_open_windows_go_on_after_a_rollback_and_a_restore() -> None:
-    def batch(start: int, key: str) -> pa.Table:
-        return pa.table({START: [start, start], "k": [key, "z"], "v": [start, 1]})
+def fixed() -> ColumnWindows:
+    return ColumnWindows(["k"], {"n": agg.count(), "total": agg.sum("v")}, 10)
 
-    totals = {"n": agg.count(), "total": agg.sum("v")}
+
+def sessions() -> ColumnSessions:
+    operator = ColumnSessions(["k"], {"n": agg.count(), "total": agg.sum("v")}, 10)
+    operator._open.few = 2
+    return operator
+
+
+@pytest.mark.parametrize("make", [fixed, sessions])
+def test_open_windows_go_on_after_a_rollback_and_a_restore(make: Any) -> None:
+    def batch(start: int, key: str) -> pa.Table:
+        return pa.table({START: [start, start], AT: [start, start], "k": [key, "z"], "v": [start, 1]})
+
     events: list[Any] = [(0, (t,), batch(10 * (t % 3), "ab"[t % 2])) for t in range(6)]
     events += [(1, (3,), [10]), (1, (5,), [25])]
-    wanted = feed(ColumnWindows(["k"], totals, 10), events, compact=False)
-    assert [time for time, _ in wanted] == [(3,), (5,), END]
-    for cut in range(6):
-        first, second = ColumnWindows(["k"], totals, 10), ColumnWindows(["k"], totals, 10)
-        feed(first, events, compact=False)
-        f = Frontier.before([(cut,)])
-        assert first.state is not None
-        assert second.state is not None
-        second.state.restore(first.state.snapshot(f, Frontier.empty(1)))
-        first.state.keep(f)
-        for operator in (first, second):
-            again = feed(operator, [event for event in events if event[1] not in f])
-            late = [(t, sorted(as_polars(b).rows())) for t, b in again]
-            assert late == [(t, sorted(as_polars(b).rows())) for t, b in wanted if t not in f]
+    if make is sessions:
+        events += [(0, (t,), batch(50 * t, "cd"[t % 2])) for t in range(6, 12)]
+        events += [(1, (t,), [50 * t]) for t in range(6, 12)]
+    wanted = feed(make(), events, compact=False)
+    assert wanted[-1][0] == END
+    assert len(wanted) == (3 if make is fixed else 9)
+    for cut in range(len(wanted) + 3):
+        for compacted in (0, cut // 2):
+            first, second = make(), make()
+            feed(first, events, compact=False)
+            f = Frontier.before([(cut,)])
+            assert first.state is not None
+            assert second.state is not None
+            first.state.compact(Frontier.before([(compacted,)]))
+            second.state.restore(first.state.snapshot(f, Frontier.empty(1)))
+            first.state.keep(f)
+            for operator in (first, second):
+                again = feed(operator, [event for event in events if event[1] not in f])
+                late = [(t, sorted(as_polars(b).rows())) for t, b in again]
+                assert late == [(t, sorted(as_polars(b).rows())) for t, b in wanted if t not in f]
 
 
 def test_what_cannot_be_meant_is_refused_at_the_call() -> None:
     stream = Dataflow().input("in").to_columns()
     for build, why in (
-        (lambda: stream.window(SessionWindow(5), "at"), r"key_by\(column\).window"),  # type: ignore[arg-type]
-        (lambda: stream.window(Epochs(5), "at"), "are Tumbling or Sliding"),  # type: ignore[arg-type]
-        (lambda: stream.window(5, "at"), "takes Tumbling or Sliding, not 5"),  # type: ignore[arg-type]
+        (lambda: stream.window(Epochs(5), "at"), r"key_by\(column\).window"),  # type: ignore[arg-type]
+        (lambda: stream.window(5, "at"), "takes Tumbling, Sliding or Session, not 5"),  # type: ignore[arg-type]
         (lambda: stream.window(Tumbling(5), pl.col("at")), "the name of a column"),  # type: ignore[arg-type]
         (lambda: stream.window(Tumbling(0.5), "at"), "whole numbers as lengths, not 0.5"),
         (lambda: stream.window(Tumbling(5), "at", lateness=dt.timedelta(1)), "give it in the same unit"),

@@ -20,6 +20,7 @@ from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.operators import agg
+from timely.operators.window_shapes import Epochs
 from timely.time import Time
 
 Rows = list[tuple[Any, Any]]
@@ -106,6 +107,35 @@ def test_changes_do_not_depend_on_the_size_of_batches(size: int, workers: int) -
             before = total(epoch)
             expected = {key: value for key, value in total(epoch + 1).items() if before.get(key) != value}
             assert told.get((epoch,), {}) == expected, (verb, epoch)
+
+
+@given(st.lists(pairs, min_size=2, max_size=9), st.integers(1, 3), workers_)
+@settings(max_examples=40)
+def test_keys_without_a_row_for_a_while_begin_anew(epochs: list[Rows], ttl: int, workers: int) -> None:
+    flow = Dataflow()
+    rows = flow.input("in").to_columns({"k": pl.Int64, "v": pl.Int64})
+    captures = {
+        verb: rows.group_by("k").agg(v=aggregate, ttl=Epochs(ttl)).capture() for verb, aggregate in AGGREGATES.items()
+    }
+    seen = rows.distinct("k", ttl=Epochs(ttl)).capture()
+    cluster = fed(flow, [[[row] for row in rows] for rows in epochs], workers)
+    held: dict[Any, tuple[int, list[int]]] = {}
+    new: list[Any] = []
+    expected: dict[str, dict[Time, dict[Any, Any]]] = {verb: {} for verb in AGGREGATES}
+    for epoch, records in enumerate(epochs):
+        held = {key: each for key, each in held.items() if epoch - each[0] <= ttl}
+        before = {key: list(values) for key, (_, values) in held.items()}
+        for key, value in records:
+            held[key] = (epoch, [*held.get(key, (0, []))[1], value])
+        new += [((epoch,), key) for key in held if key not in before]
+        for verb, total in {"sum": sum, "min": min, "max": max, "count": len}.items():
+            told = {key: total(values) for key, (_, values) in held.items()}
+            told = {key: each for key, each in told.items() if key not in before or total(before[key]) != each}
+            if told:
+                expected[verb][(epoch,)] = told
+    assert {verb: changes(cluster, capture) for verb, capture in captures.items()} == expected
+    found = [(time, key) for time, batch in cluster.captured(seen) for (key,) in as_polars(batch).rows()]
+    assert sorted(found) == sorted(new)
 
 
 def test_results_that_stay_are_not_told_again_whatever_their_type() -> None:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.data.kernels.rows import KeyedFrame
-from timely.data.kernels.totals import Part, grouped
-from timely.state import KeyedState, Parts, RowsState, TotalsState
+from timely.data.kernels.totals import Part, grouped, ungrouped
+from timely.operators import agg
+from timely.state import ExpiringTotals, KeyedState, Parts, RowsState, TotalsState
 from timely.time import Frontier
 
 Rows = list[tuple[str, int]]
@@ -53,6 +54,27 @@ class Added:
         return {row["k"]: row["sum(v)"] for run in runs for row in run.batch.to_pylist()}  # type: ignore[union-attr]
 
 
+class Expiring:
+    """ExpiringTotals under test: a row is given up when as many epochs have passed as its value says."""
+
+    def __init__(self) -> None:
+        self.parts = agg.parts_of({"last": agg.max("at"), "sum": agg.sum("v")})
+        self.state = ExpiringTotals(["k"], self.parts, "at")
+        self.state.few = 2
+
+    def put(self, epoch: int, rows: Rows) -> None:
+        table = pa.table({"k": [k for k, _ in rows], "at": [epoch + v for _, v in rows], "v": [v for _, v in rows]})
+        self.state.add((epoch,), [ungrouped(table, ["k"], self.parts)])
+        self.state.expire((epoch,), epoch)
+
+    def read(self) -> Any:
+        runs = self.state.snapshot(Frontier.top(1), Frontier.empty(1))
+        totals = {row.pop("k"): row for run in runs for row in run.batch.to_pylist()}  # type: ignore[union-attr]
+        there = {key for key, row in totals.items() if row["values(at)"]}
+        assert there == set(self.state.totals.index.keys(self.state.all())[0].to_pylist() if there else ())
+        return {key: row for key, row in totals.items() if key in there}
+
+
 class Kept:
     """RowsState under test."""
 
@@ -73,7 +95,7 @@ rows = st.lists(
 )
 
 
-@pytest.mark.parametrize("kind", [ByKey, Added, Kept])
+@pytest.mark.parametrize("kind", [ByKey, Added, Expiring, Kept])
 @settings(max_examples=80)
 @given(data=st.data(), epochs=st.lists(rows, min_size=2, max_size=9), size=st.integers(1, 5))
 def test_pieces_hold_the_state_at_their_frontier(
@@ -104,7 +126,7 @@ def test_pieces_hold_the_state_at_their_frontier(
     assert restored.read() == expected.read()
 
 
-@pytest.mark.parametrize("kind", [ByKey, Added])
+@pytest.mark.parametrize("kind", [ByKey, Added, Expiring])
 @settings(max_examples=80)
 @given(data=st.data(), epochs=st.lists(rows, min_size=2, max_size=9), size=st.integers(1, 5))
 def test_a_whole_state_is_saved_while_it_is_written(

@@ -268,6 +268,17 @@ class KeyIndex:
             ids = pairs.ids(pa.array((ids << 32) | index.ids(column)))
         return ids
 
+    def leading(self, columns: list[pa.Array]) -> Ids:
+        """The number of each row's key without its last column; new ones are added."""
+        ids = self._columns[0].ids(columns[0])
+        for index, pairs, column in zip(self._columns[1:-1], self._pairs[:-1], columns[1:], strict=True):
+            ids = pairs.ids(pa.array((ids << 32) | index.ids(column)))
+        return ids
+
+    def leading_of(self, ids: Ids) -> Ids:
+        """The same of the keys `ids`."""
+        return numbers(self._pairs[-1].values(ids)) >> 32
+
     def keys(self, ids: Ids | None = None) -> list[pa.Array]:
         """The key columns of `ids` (default: of all keys)."""
         if not self._pairs:

@@ -434,6 +434,11 @@ def _group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
     return index.ids(columns), len(index), lambda ids: index.keys(ids)
 
 
+def group_numbers(columns: list[pa.Array]) -> Ids:
+    """A number for each row, the same for equal keys."""
+    return _group(columns)[0]
+
+
 def _encoded(ids: Ids, dictionary: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(ids.astype(np.int32)), dictionary, safe=False)
 
@@ -546,6 +551,15 @@ class Totals:
         """Note that part `i` of some keys is now `values`."""
         if self.parts[i].kind == "sum" and values.dtype.kind == "i":
             self._reach[i] = max(self._reach[i], _reach(values))
+
+    def clear(self, ids: Ids) -> None:
+        """Give `ids` the parts of a key that has had no row."""
+        for part, array in zip(self.parts, self._arrays, strict=True):
+            array[ids] = _identity(part.kind, array.dtype)
+
+    def of(self, part: Part) -> Numbers:
+        """A part of all keys, by id. Valid until the next row is added."""
+        return self._arrays[self.parts.index(part)][: len(self)] if self._arrays else np.zeros(0, np.int64)
 
     def put_table(self, ids: Ids, table: pa.Table) -> None:
         """Set the parts of `ids`, all different, to those of the partial `table`."""

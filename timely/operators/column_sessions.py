@@ -1,0 +1,215 @@
+"""Sessions over columns: rows of a key that are less than a gap apart belong together.
+
+A row is a session by itself, and so is each partial result; sessions of a key that meet become one. That is decided for all
+rows of a batch, and again for all keys of an epoch, by sorting and running maxima. What an epoch costs grows with the sessions
+of the keys that it brings, and those that close, not with all that are open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from timely.data.kernels.columns import Numbers, column_of, numbers, whole
+from timely.data.kernels.tables import Ids
+from timely.data.kernels.totals import Added, Part, group_numbers, grouped, partial, union
+from timely.operators import agg
+from timely.operators.agg import Aggregate
+from timely.operators.aggregate import PreAggregate
+from timely.operators.column_windows import AT, FIRST, LAST, START, Windowing
+from timely.state import ExpiringTotals, Parts
+from timely.time import Time
+
+_NUMBER = "number()"
+"""The column of the number of a row's session, within a batch."""
+
+_FIRST, _LAST = Part("min", AT), Part("max", AT)
+
+
+def sessions(keys: Ids, first: Numbers, last: Numbers, gap: int) -> tuple[Ids, Numbers]:
+    """Joins sessions of a key that meet: for each the number of the one that it comes to be in, and of each of these the start.
+
+    Args:
+        keys: a number for each session, which says whose it is.
+        first, last: the event times of its first and its last row.
+    """
+    order = np.lexsort((first, keys))
+    keys, first, last = keys[order], first[order], last[order]
+    begins = np.ones(len(order), np.bool_)
+    if len(order) > 1:
+        reached = _reached(keys, last)
+        begins[1:] = (keys[1:] != keys[:-1]) | (first[1:] >= reached[:-1] + gap)
+    number = np.empty(len(order), np.intp)
+    number[order] = np.cumsum(begins) - 1
+    return number, first[begins]
+
+
+def _reached(keys: Ids, last: Numbers) -> Numbers:
+    """The greatest of `last` so far, of the rows of a key, which are side by side."""
+    order = np.argsort(last, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    # Ranks begin again above those of the key before, so that none reaches beyond its own.
+    number = np.cumsum(np.diff(keys, prepend=keys[0]) != 0)
+    reached: Numbers = last[order[np.maximum.accumulate(rank + number * len(order)) % len(order)]]
+    return reached
+
+
+def _with_bounds(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
+    return {**aggregates, FIRST: agg.min(AT), LAST: agg.max(AT)}
+
+
+def _partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part], gap: int) -> pa.Table:
+    """The partial table of the sessions of a batch."""
+    at = numbers(whole(table[AT]))
+    plain = [whole(table[key]) for key in keys]
+    number, start = sessions(group_numbers(plain), at, at, gap)
+    found = partial(table.append_column(_NUMBER, pa.array(number)), [_NUMBER], parts)
+    row = np.empty(len(start), np.intp)
+    row[number] = np.arange(len(number))
+    chosen = whole(found[_NUMBER]).to_numpy()
+    of = pa.array(row[chosen])
+    starts = column_of(start[chosen], table.schema.field(START).type)
+    columns = [*(column.take(of) for column in plain), starts, *(found[part.name] for part in parts)]
+    return pa.Table.from_arrays(columns, [*keys, START, *(part.name for part in parts)])
+
+
+class PreSessions(PreAggregate):
+    """Combines the rows of each batch before they are exchanged by `keys`: see `PreAggregate`."""
+
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], gap: int) -> None:
+        super().__init__([*keys, START], _with_bounds(aggregates))
+        self._gap = gap
+
+    def _partial(self, table: pa.Table) -> pa.Table:
+        return _partial(table, self._keys[:-1], self._parts, self._gap)
+
+
+class ColumnSessions(Windowing):
+    """Aggregates for each session. Rows have `AT` beside `START`, and are each a session that starts with them.
+
+    Args:
+        keys: the key columns, one or more. Input must be exchanged by them.
+        aggregates: output column → aggregate.
+        gap: the length of the silence that ends a session.
+        combined: whether rows come from `PreSessions` where there are several workers.
+    """
+
+    transient = ("_of_key",)
+
+    def __init__(
+        self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], gap: int, combined: bool = False
+    ) -> None:
+        super().__init__([*keys, START], _with_bounds(aggregates), combined)
+        self._gap = gap
+        self._finishing = {part for aggregate in self._aggregates.values() for part in aggregate.finishing()}
+        self._open = ExpiringTotals(self._keys, self._parts, AT)
+        self._of_key: _SessionsOfKeys | None = None
+        self.state = Parts(self._pending, self._watermarks, self._open)
+
+    def _partial(self, table: pa.Table) -> pa.Table:
+        return _partial(table, self._keys[:-1], self._parts, self._gap)
+
+    def _keep(self, time: Time, rows: list[Added]) -> None:
+        open_, of_key = self._open, self._sessions_of_keys()
+        totals = open_.totals
+        owners = [totals.index.leading(added.keys[:-1]) for added in rows]
+        keys = np.unique(np.concatenate(owners))
+        held, owners_held = of_key.of(keys)
+        first, last = [], []
+        for added in rows:
+            values = dict(zip(self._parts, added.values, strict=True))
+            first.append(values[_FIRST])
+            last.append(values[_LAST])
+        if len(held):
+            first.append(totals.of(_FIRST)[held])
+            last.append(totals.of(_LAST)[held])
+        number, starts = sessions(
+            np.concatenate([*owners, owners_held]), np.concatenate(first), np.concatenate(last), self._gap
+        )
+        start, end = starts[number], 0
+        moves = start[len(start) - len(held) :] != first[-1] if len(held) else np.zeros(0, np.bool_)
+        joined = []
+        for added in rows:
+            begin, end = end, end + len(added)
+            joined.append(_starting(added, start[begin:end]))
+        if moves.any():
+            moved = held[moves]
+            joined.append(_starting(grouped(totals.table(moved), self._keys, self._parts), start[end:][moves]))
+            open_.remove(time, moved)
+        changed = open_.add(time, joined)
+        of_key.put(keys, union([held[~moves], changed.ids], len(totals)))
+
+    def _sessions_of_keys(self) -> _SessionsOfKeys:
+        if self._of_key is None or self._of_key.numbering != self._open.numbering:
+            self._of_key = _SessionsOfKeys(self._open)
+        return self._of_key
+
+    def _close(self, time: Time, watermark: int | None) -> tuple[Mapping[str, pa.Array], Numbers] | None:
+        closed = self._open.expire(time, None if watermark is None else watermark - self._gap)
+        if closed is None:
+            return None
+        columns = closed.columns(self._finishing)
+        return columns, numbers(whole(columns[_LAST.name])) + self._gap
+
+
+def _starting(added: Added, start: Numbers) -> Added:
+    """The same in sessions that start there."""
+    return replace(added, keys=[*added.keys[:-1], column_of(start, added.keys[-1].type)])
+
+
+class _SessionsOfKeys:
+    """The open sessions of a key, each with the next: a cache of the state.
+
+    A key is known by the number of its columns but for the start. Sessions that have closed stay until their key comes again.
+    """
+
+    def __init__(self, open_: ExpiringTotals) -> None:
+        self._open = open_
+        self.numbering = open_.numbering
+        self._first = np.full(0, -1, np.intp)
+        self._next = np.full(0, -1, np.intp)
+        self.put(np.zeros(0, np.intp), open_.all())
+
+    def of(self, keys: Ids) -> tuple[Ids, Ids]:
+        """The open sessions of these keys, all different, and whose each is."""
+        self._first = _reaching(self._first, int(keys.max()) + 1 if len(keys) else 0)
+        found, owners = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
+        at = self._first[keys]
+        while len(at):
+            there = at >= 0
+            keys, at = keys[there], at[there]
+            found.append(at)
+            owners.append(keys)
+            at = self._next[at]
+        sessions, of = np.concatenate(found), np.concatenate(owners)
+        there = self._open.there(sessions)
+        return sessions[there], of[there]
+
+    def put(self, keys: Ids, sessions: Ids) -> None:
+        """These keys have these sessions, all different."""
+        if len(keys):
+            self._first[keys] = -1
+        if not len(sessions):
+            return
+        owners = self._open.totals.index.leading_of(sessions)
+        self._first = _reaching(self._first, int(owners.max()) + 1)
+        self._next = _reaching(self._next, int(sessions.max()) + 1)
+        order = np.argsort(owners, kind="stable")
+        sessions, owners = sessions[order], owners[order]
+        last = np.append(owners[1:] != owners[:-1], True)
+        self._next[sessions] = np.where(last, -1, np.append(sessions[1:], -1))
+        begins = np.insert(owners[1:] != owners[:-1], 0, True)
+        self._first[owners[begins]] = sessions[begins]
+
+
+def _reaching(array: Ids, count: int) -> Ids:
+    """At least so long."""
+    if count <= len(array):
+        return array
+    larger = np.full(max(64, 2 * count), -1, np.intp)
+    larger[: len(array)] = array
+    return larger

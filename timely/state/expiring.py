@@ -1,0 +1,178 @@
+"""State of column aggregates whose keys are given up when a clock has passed them: sessions, and totals with a time to live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from weakref import ref
+
+import numpy as np
+import numpy.typing as npt
+
+from timely.data.kernels.columns import Numbers, whole
+from timely.data.kernels.tables import Ids
+from timely.data.kernels.totals import Part, Totals, union
+from timely.state.interface import Run, Scan
+from timely.state.totals import Changed, TotalsState, _Totals
+from timely.time import Frontier, Time
+
+_ROOT: Time = (0,)
+
+
+class ExpiringTotals(TotalsState):
+    """Totals in the root scope, of keys with a *moment*: the greatest value of the column `by` that they have met.
+
+    A key that is given up has no values of `by`: so it is saved, and counts as gone. Its id is given to another once more than
+    half are such, and nothing will be rolled back to when it was there.
+    """
+
+    few = 1024
+    """Fewer keys that have been given up are no reason to give out ids anew."""
+
+    def __init__(self, keys: Sequence[str], parts: Sequence[Part], by: str) -> None:
+        super().__init__(keys, parts)
+        self._values = Part("values", by)
+        self._moment = Part("max", by)
+        self._due: _Due | None = None
+        self._given_up = 0
+        self._walk: ref[Scan] | None = None
+        self.numbering = 0
+        """Changes when ids do, or when the state does otherwise than by the methods of this class."""
+
+    @property
+    def totals(self) -> Totals:
+        """The totals. Those of keys that are gone are among them: see `there`."""
+        return self._scope(_ROOT).totals
+
+    def there(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """A mask of those of `ids` that are not gone."""
+        found: npt.NDArray[np.bool_] = self.totals.of(self._values)[ids] > 0
+        return found
+
+    def all(self) -> Ids:
+        """The keys that are not gone."""
+        return np.flatnonzero(self.totals.of(self._values)) if len(self.totals) else np.zeros(0, np.intp)
+
+    def remove(self, time: Time, ids: Ids) -> None:
+        """Give up these keys, all different.
+
+        Raises:
+            ValueError: if something was written at a later time before.
+        """
+        if len(ids):
+            self._scope(time).clear(time, ids)
+            self._given_up += len(ids)
+
+    def expire(self, time: Time, bound: int | None) -> Changed | None:
+        """Give up the keys whose moment is `bound` or before it (None: all); as they were, or None if there are none."""
+        if not len(self.totals):
+            return None
+        if bound is None:
+            ids = self.all()
+        else:
+            if self._due is None:
+                self._due = _Due(self)
+                self._due.add(self.all())
+            ids = self._due.upto(bound)
+        if not len(ids):
+            return None
+        gone = Changed(self.totals, ids, self.totals.gather(ids))
+        self.remove(time, ids)
+        return gone
+
+    def _touched(self, ids: Ids) -> None:
+        if self._due is not None:
+            self._due.add(ids)
+
+    def moments(self, ids: Ids) -> Numbers:
+        """The moments of these keys."""
+        found: Numbers = self.totals.of(self._moment)[ids]
+        return found
+
+    def scan(self, upto: Frontier) -> Scan | None:
+        """A walk by id: until it is over, ids stay."""
+        walk = super().scan(upto)
+        self._walk = None if walk is None else ref(walk)
+        return walk
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Replace everything held by what `runs` hold, in order of time."""
+        super().restore(runs)
+        self._began_anew()
+
+    def keep(self, frontier: Frontier) -> None:
+        """Undo what was written at times outside `frontier`."""
+        super().keep(frontier)
+        self._began_anew()
+
+    def _began_anew(self) -> None:
+        self._due = None
+        self._given_up = len(self.totals) - len(self.all())
+        self.numbering += 1
+
+    def compact(self, frontier: Frontier) -> None:
+        """Forget how to go back within `frontier`, and the keys that were given up there."""
+        super().compact(frontier)
+        if self._given_up >= self.few and 2 * self._given_up > len(self.totals):
+            walk = None if self._walk is None else self._walk()
+            scope = self._scope(_ROOT)
+            if not scope.walks and (walk is None or walk.over):
+                self._forget(scope)
+
+    def _forget(self, scope: _Totals) -> None:
+        """Number anew the keys that are there, or that a rollback could bring back."""
+        old = scope.totals
+        kept = old.of(self._values) > 0
+        for _, (_, touched, _) in scope.log:
+            kept[touched] = True
+        self._given_up = 0  # and if it did not pay now, not before as many more are gone
+        ids = np.flatnonzero(kept)
+        if 2 * len(ids) > len(old):
+            return
+        new = Totals(old.keys, old.parts, expected=len(ids))
+        table = old.table(ids)
+        kinds = [table.schema.field(part.name).type for part in old.parts]
+        new.put_table(new.ids([whole(table[key]) for key in old.keys], kinds), table)
+        before = np.concatenate([[0], np.cumsum(kept)])
+        for number, (time, (known, touched, values)) in enumerate(scope.log):
+            scope.log[number] = (time, (int(before[known]), before[touched], values))
+        scope.totals = new
+        self._due = None
+        self.numbering += 1
+
+
+class _Due:
+    """The keys in the order of their moments: sorted runs, each more than twice as long as the next. A cache of the state.
+
+    A key is in it again whenever its moment may have risen; where runs are merged, it stays once.
+    """
+
+    def __init__(self, state: ExpiringTotals) -> None:
+        self._state = state
+        self._runs: list[tuple[Numbers, Ids]] = []
+
+    def add(self, ids: Ids) -> None:
+        """Keys whose moments are new."""
+        while self._runs and len(self._runs[-1][1]) <= 2 * len(ids):
+            ids = union([ids, self._runs.pop()[1]], len(self._state.totals))
+        self._push(ids[self._state.there(ids)])
+
+    def _push(self, ids: Ids) -> None:
+        if len(ids):
+            moments = self._state.moments(ids)
+            order = np.argsort(moments, kind="stable")
+            self._runs.append((moments[order], ids[order]))
+
+    def upto(self, bound: int) -> Ids:
+        """The keys with a moment up to `bound`, which are no longer in here."""
+        found, rest = [], []
+        for moments, ids in self._runs:
+            count = int(np.searchsorted(moments, bound, side="right"))
+            if count:
+                found.append(ids[:count])
+            if count < len(ids):
+                rest.append((moments[count:], ids[count:]) if count else (moments, ids))
+        self._runs = rest
+        if not found:
+            return np.zeros(0, np.intp)
+        ids = union(found, len(self._state.totals))
+        return ids[self._state.there(ids) & (self._state.moments(ids) <= bound)]
