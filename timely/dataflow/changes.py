@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import polars as pl
@@ -12,7 +12,8 @@ from timely.dataflow.keyed import Over
 from timely.dataflow.stream import view
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, sum
-from timely.operators.column_join import CHANGE
+from timely.operators.column_join import CHANGE, How
+from timely.operators.window_shapes import Epochs
 
 
 class Changes(Columns):
@@ -20,7 +21,8 @@ class Changes(Columns):
 
     The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` keeps the sign,
     `filter` and `with_columns` work row by row as ever, and totals count rows that are taken back as gone. What goes out has
-    the sign as a column. Verbs that could not heed it are refused; `rows()` has it as a column like others.
+    the sign as a column. `join` (how="inner", running) with columns or with changes gives changes; it keeps rows that were
+    taken back, too. Verbs that could not heed the sign are refused; `rows()` has it as a column like others.
 
     >>> import polars as pl
     >>> flow = falkirk.Dataflow()
@@ -57,23 +59,64 @@ class Changes(Columns):
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise GraphError(
-            f"{user_site()}: this verb cannot take back rows; use filter, select, with_columns and totals of changes, or say "
-            f"rows() first, which has the sign {CHANGE!r} as a column like others"
+            f"{user_site()}: this verb cannot take back rows; use filter, select, with_columns, inner joins and totals "
+            f"of changes, or say rows() first, which has the sign {CHANGE!r} as a column like others"
         )
 
-    distinct = join = join_asof = window = _refuse
+    distinct = join_asof = window = split_late = _refuse
+
+
+_SIGNS = ("left sign()", "right sign()")
+
+
+def join_changes(
+    left: Columns,
+    right: Columns,
+    on: str | Sequence[str],
+    how: How,
+    over: Over,
+    name: str | None,
+    known: Mapping[str, Any] | None,
+    changes: bool,
+) -> Changes:
+    """A running inner join of which one side is changes, or both: a pair comes, or is taken back, as its rows are."""
+    if how != "inner" or over != "scope" or changes:
+        raise GraphError(
+            f"{user_site()}: changes are joined by how='inner', over='scope', and give changes by themselves; rows() has the "
+            f"sign {CHANGE!r} as a column like others"
+        )
+    sides = []
+    for side, sign in zip((left, right), _SIGNS, strict=True):
+        if isinstance(side, Changes):
+            side = side.rows().select(pl.exclude(CHANGE), pl.col(CHANGE).alias(sign))
+        sides.append(side)
+    if known is not None and isinstance(right, Changes):
+        known = {**known, _SIGNS[1]: pl.Int8}
+    found = sides[0].join(sides[1], on, name=name, right=known)
+    signs = [pl.col(sign) for each, sign in zip((left, right), _SIGNS, strict=True) if isinstance(each, Changes)]
+    product = signs[0] if len(signs) == 1 else signs[0] * signs[1]
+    return view(found.select(pl.exclude(*_SIGNS), product.alias(CHANGE)), Changes)
 
 
 class ChangedGroups(GroupBy):
     """Changes grouped by key columns."""
 
     def agg(
-        self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
+        self,
+        *exprs: pl.Expr,
+        over: Over = "scope",
+        name: str | None = None,
+        ttl: Epochs | None = None,
+        **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
         """Running totals of the rows of each group that there are. See `Changes.group_by`."""
+        if ttl is not None:
+            raise GraphError(
+                f"{user_site()}: totals of changes have no ttl: a row that is forgotten is still taken back"
+            )
         totals = _Totals(exprs, over, aggregates)
         grouped = GroupBy(totals.begin(self.columns), self.keys, self.made)
-        return totals.finish(grouped.agg(over="scope", name=name, **totals.sums), self.keys)
+        return totals.finish(grouped._computed((), totals.sums, "scope", name), self.keys)
 
 
 class _Totals:

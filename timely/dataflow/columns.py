@@ -200,7 +200,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(12,)], [(6,)]]
         """
-        totals = GroupBy(self._marked(), (ALL,)).agg(*exprs, over=over, name=name, **aggregates)
+        totals = GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name)
         return totals._plan("drop", None, lambda frame: frame.select(pl.all().exclude(ALL)))
 
     def distinct(
@@ -243,11 +243,12 @@ class Columns(Wire):
         """Join with `other` on equal columns `on`: with all rows so far (over="scope"), or within each time (over="time").
 
         how="inner": every pair once, at the later of its two times. how="semi": every row of this stream that has a match,
-        once, at its own time or, later, at that of its first match. how="left" and how="anti" (over="time" only): also the rows
-        without a match, with nulls; these alone. how="lookup" (over="scope" only): every row of this stream once, at its own
+        once, at its own time or, later, at that of its first match. how="left", "right" and "full" (over="time" only): also the
+        rows of this stream, the other one or both that have no match, with nulls. how="anti" (over="time" only): the rows of
+        this stream that have none. how="lookup" (over="scope" only): every row of this stream once, at its own
         time, with the rows of `other` that are there when that time is complete, or with nulls; rows of `other` that come later
-        do not reach it. how="left" and how="anti" with changes=True run on, and give `Changes`: rows without a match that are
-        taken back when one comes.
+        do not reach it. how="left", "right", "full" and "anti" with changes=True run on, and give `Changes`: rows without a
+        match that are taken back when one comes. Keys come out once, among the columns of this stream.
 
         `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not known.
         Null keys match nothing.
@@ -261,19 +262,24 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).sort("price").rows() for _, batch in falkirk.run(flow).captured("out")]
         [[('n', 3, 'north'), ('n', 5, 'north')]]
         """
+        from timely.dataflow.changes import Changes, join_changes
+
         self._same_scope(other, "join")
+        if isinstance(self, Changes) or isinstance(other, Changes):
+            return join_changes(self, other, on, how, over, name, right, changes)
         check_join(how, check_over(over, "join"), changes)
         keys = (on,) if isinstance(on, str) else tuple(on)
         if not keys or not all(isinstance(key, str) for key in keys):
             raise GraphError(f"{user_site()}: join(on=...) takes names of columns, not {on!r}")
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
-        schema = schemas.joined(how, keys, self.schema, there)
+        here = self.schema
+        schema = schemas.joined(how, keys, here, there)
         channel = Exchange(columns=keys, prepare=columns_of)
         node = self.graph.add_node(
             "join",
             self.scope,
             name,
-            factory=lambda: ColumnJoin(keys, how, over, there, changes=changes),
+            factory=lambda: ColumnJoin(keys, how, over, there, changes=changes, left=here),
             inputs=2,
             notifies=True,
             stateful=True,
@@ -282,8 +288,6 @@ class Columns(Wire):
         other._connect(node, 1, channel)
         if not changes:
             return self._of(node, schema=schema)
-        from timely.dataflow.changes import Changes
-
         return view(self._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
 
     def join_asof(
@@ -478,6 +482,16 @@ class GroupBy:
         ttl=Epochs(n): of running totals, a key that has had no row in the n epochs before is forgotten. If it comes again, its
         totals begin anew.
         """
+        return self._computed(exprs, aggregates, over, name, ttl)
+
+    def _computed(
+        self,
+        exprs: tuple[pl.Expr, ...],
+        aggregates: Mapping[str, Aggregate | pl.Expr],
+        over: Over,
+        name: str | None,
+        ttl: Epochs | None = None,
+    ) -> Columns:
         check_over(over, "agg")
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:

@@ -149,7 +149,7 @@ def joined_asof(
     )
 
 
-_POLARS_HOW = {"lookup": "left"}
+_POLARS_HOW = {"lookup": "left", "right": "left", "full": "left"}
 
 
 def _uncoded(schema: pl.Schema, keys: Sequence[str]) -> pl.LazyFrame:

@@ -15,7 +15,7 @@ import polars as pl
 
 from timely.data.kernels.rows import KeyedFrame, moments
 from timely.errors import GraphError, user_site
-from timely.operators.column_join import Joining
+from timely.operators.column_join import RIGHT, Joining
 from timely.state import RowsState
 from timely.time import Time
 
@@ -78,7 +78,7 @@ class AsofJoin(Joining):
         if new_left is None:
             return []
         found = new_left.sort(self._at, maintain_order=True).join_asof(
-            self._right(near).sort(self._at, maintain_order=True),
+            self._known(RIGHT, near).sort(self._at, maintain_order=True),
             on=self._at,
             by=self._on or None,
             strategy=self._strategy,

@@ -10,8 +10,9 @@ Running, rows are kept along the innermost coordinate:
   L those that match a key in dR which R had not before. Of the right side only keys are kept, each once.
 - lookup: every left row comes out at its own time, with all right rows known when that time is complete, or with nulls.
   Right rows that come later do not reach it.
-- left and anti, as changes: rows have a sign in a last column, `CHANGE`. Every left row without a match comes out at its own
-  time, with nulls in a left join, and is taken back when its first match comes; pairs come out as those of an inner join.
+- left, right, full and anti, as changes: rows have a sign in a last column, `CHANGE`. Every left row without a match (of a
+  right join every right row, of a full one both) comes out at its own time, with nulls but in an anti join, and is taken back
+  when its first match comes; pairs come out as those of an inner join.
 
 Null keys match nothing; NaN matches NaN. Rows come out in the order of the left input, so that a replay gives the same batch.
 """
@@ -37,7 +38,10 @@ CHANGE = "change"
 
 LEFT, RIGHT = 0, 1
 
-How = Literal["inner", "left", "semi", "anti", "lookup"]
+_TAKING_BACK = (("left", "full", "anti"), ("right", "full"))
+"""The kinds of joins in which rows of the left side, and of the right one, are taken back."""
+
+How = Literal["inner", "left", "right", "full", "semi", "anti", "lookup"]
 
 
 def check_join(how: str, running: bool, changes: bool = False) -> None:
@@ -45,9 +49,9 @@ def check_join(how: str, running: bool, changes: bool = False) -> None:
     if how not in get_args(How):
         kinds = ", ".join(f"how={known!r}" for known in get_args(How))
         raise GraphError(f"{user_site()}: join has {kinds}, not {how!r}")
-    takes_back = how in ("left", "anti") and running
+    takes_back = how in ("left", "right", "full", "anti") and running
     if takes_back and not changes:
-        kind, rows = ("a left", "its nulls") if how == "left" else ("an anti", "rows")
+        kind, rows = ("an anti", "rows") if how == "anti" else (f"a {how}", "its nulls")
         raise GraphError(
             f"{user_site()}: {kind} join that runs on would have to take back {rows} when a match comes later; say "
             "over='time' to join within each time, how='lookup' for every left row with what is known at its time, or "
@@ -55,7 +59,7 @@ def check_join(how: str, running: bool, changes: bool = False) -> None:
         )
     if changes and not takes_back:
         raise GraphError(
-            f"{user_site()}: changes=True is for left and anti joins that run on; others take nothing back"
+            f"{user_site()}: changes=True is for left, right, full and anti joins that run on; others take nothing back"
         )
     if how == "lookup" and not running:
         raise GraphError(f"{user_site()}: how='lookup' looks at all that came so far; within a time it is how='left'")
@@ -69,17 +73,23 @@ class Joining(Operator):
         right: columns and types of the right input. Without them, left rows that come before any right row cannot be given its
             columns, and are an error.
         suffix: appended to right columns whose names the left side has too.
+        left: the same of the left input, for right rows that come out with nulls.
         kept: what is held of each side from time to time; nothing, if each time is joined by itself.
     """
 
     verb = "join"
 
     def __init__(
-        self, on: Sequence[str], right: Mapping[str, Any] | None, suffix: str, kept: Sequence[RowsState]
+        self,
+        on: Sequence[str],
+        right: Mapping[str, Any] | None,
+        suffix: str,
+        kept: Sequence[RowsState],
+        left: Mapping[str, Any] | None = None,
     ) -> None:
         self._on = list(on)
         self._suffix = suffix
-        self._schema = None if right is None else self._plain(pl.DataFrame(schema=dict(right)))
+        self._schemas = [None if of is None else self._plain(pl.DataFrame(schema=dict(of))) for of in (left, right)]
         self._pending = (TimedBatches(), TimedBatches())
         self.state = Parts(*self._pending, *kept)
 
@@ -115,17 +125,23 @@ class Joining(Operator):
         """The rows that come out at `time`."""
         raise NotImplementedError
 
-    def _right(self, known: pl.DataFrame | None) -> pl.DataFrame:
-        """The right side, as far as it is known, or its columns as the user has named them."""
+    def _known(self, side: int, known: pl.DataFrame | None) -> pl.DataFrame:
+        """A side, as far as it is known, or its columns as the user has named them."""
         if known is not None:
-            self._schema = known.clear() if self._schema is None else self._schema
+            if self._schemas[side] is None:
+                self._schemas[side] = known.clear()
             return known
-        if self._schema is None:
+        if (schema := self._schemas[side]) is not None:
+            return schema
+        if side == RIGHT:
             raise OperatorError(
                 "left rows came before any right row, so the right columns are not known; name them: "
                 f'{self.verb}(..., right={{"column": pl.Int64, ...}})'
             )
-        return self._schema
+        raise OperatorError(
+            "right rows came before any left row, so the left columns are not known; use a source that says them "
+            "(Columns.schema), or to_columns(schema)"
+        )
 
     def _beside(self, left: ColumnList, right: ColumnList) -> pl.DataFrame:
         """The pairs: left columns, then right ones without the keys."""
@@ -140,9 +156,9 @@ class ColumnJoin(Joining):
     """Joins input 0 with input 1 on equal keys. Emits Polars frames: left columns, then right ones without the keys.
 
     Args:
-        how: "inner", "semi", "left" or "anti", or "lookup" (running).
+        how: "inner", "semi", "left", "right", "full" or "anti", or "lookup" (running).
         over: "time" or "scope" (running).
-        changes: of "left" and "anti" that run on: `CHANGE` is the last column.
+        changes: of those that take rows back when they run on: `CHANGE` is the last column.
 
     Raises:
         GraphError: for no key, or a `how` that is not supported.
@@ -156,23 +172,24 @@ class ColumnJoin(Joining):
         right: Mapping[str, Any] | None = None,
         suffix: str = "_right",
         changes: bool = False,
+        left: Mapping[str, Any] | None = None,
     ) -> None:
         if not on:
             raise GraphError("join needs at least one key column: join(other, on=...)")
         check_join(how, over == "scope", changes)
         self.how: How = how
         self._kept = (RowsState(on), RowsState(on)) if over == "scope" else None
-        super().__init__(on, right, suffix, self._kept or ())
+        super().__init__(on, right, suffix, self._kept or (), left)
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
         if self._kept is None:
-            return [] if new_left is None else self._join(new_left, new_right)
+            return self._join(new_left, new_right)
         left, right = self._kept
         mine = None if new_left is None else KeyedFrame(new_left, self._on)
         theirs = None if new_right is None else KeyedFrame(new_right, self._on)
         if self.how == "semi":
             return self._meet_once(time, mine, theirs)
-        if self.how in ("left", "anti"):
+        if self.how in ("left", "right", "full", "anti"):
             return self._changes(time, mine, theirs)
         if theirs is not None:
             right.append(time, theirs)
@@ -195,7 +212,7 @@ class ColumnJoin(Joining):
         assert self._kept is not None
         left, right = self._kept
         found: list[pl.DataFrame] = []
-        new_keys = self._new_keys(time, theirs)
+        new_keys = self._new_keys(time, RIGHT, theirs)
         if new_keys is not None:
             waiting = left.rows(time).meet(new_keys, by_row=True)
             found += [] if waiting is None else [pl.DataFrame(waiting.columns)]
@@ -209,70 +226,101 @@ class ColumnJoin(Joining):
                 left.append(time, KeyedFrame(as_polars(others), self._on))
         return found
 
-    def _new_keys(self, time: Time, theirs: KeyedFrame | None) -> KeyedFrame | None:
-        """The keys of new right rows that the right side has not had, each once; None: there are none."""
-        if theirs is None or self._kept is None:
+    def _new_keys(self, time: Time, side: int, rows: KeyedFrame | None) -> KeyedFrame | None:
+        """The keys of new rows that their side has not had, each once; None: there are none."""
+        if rows is None or self._kept is None:
             return None
-        keys = theirs.frame.select(self._on)
-        new = keys.filter(~_marked(self._kept[RIGHT].rows(time).meet(theirs), len(keys)))
+        keys = rows.frame.select(self._on)
+        new = keys.filter(~_marked(self._kept[side].rows(time).meet(rows), len(keys)))
         new = new.drop_nulls().unique(maintain_order=True)
         return KeyedFrame(new, self._on) if len(new) else None
 
     def _changes(self, time: Time, mine: KeyedFrame | None, theirs: KeyedFrame | None) -> list[pl.DataFrame]:
-        """Left rows whose first match comes, taken back; pairs that are new; new left rows without a match."""
+        """Rows whose first match comes, taken back; pairs that are new; new rows without a match."""
         assert self._kept is not None
-        left, right = self._kept
+        new = (mine, theirs)
+        sides = [side for side in (LEFT, RIGHT) if self.how in _TAKING_BACK[side]]
         found: list[pl.DataFrame] = []
-        new_keys = self._new_keys(time, theirs)
-        if new_keys is not None and (waiting := left.rows(time).meet(new_keys, by_row=True)) is not None:
-            found.append(self._alone(waiting.columns, None if theirs is None else theirs.frame, -1))
-        if self.how == "anti":
-            theirs = new_keys  # of the right side each key once
+        for side in sides:
+            keys = self._new_keys(time, 1 - side, new[1 - side])
+            if keys is not None and (waiting := self._kept[side].rows(time).meet(keys, by_row=True)) is not None:
+                found.append(self._alone(time, side, waiting.columns, new[1 - side], -1))
+            if self.how == "anti":
+                theirs = keys  # of the right side each key once
+        left, right = self._kept
+        before = len(right.rows(time))
+        matched = [np.zeros(0 if rows is None else len(rows.frame), bool) for rows in new]
         if theirs is not None:
             right.append(time, theirs)
-            if self.how == "left" and (met := left.rows(time).meet(theirs, by_row=True)) is not None:
+            if self.how != "anti" and (met := left.rows(time).meet(theirs, by_row=True)) is not None:
                 found.append(_signed(self._beside(met.columns, theirs.take(met.places)), 1))
+                matched[RIGHT][met.places] = True
         if mine is not None:
-            met = right.rows(time).meet(mine)
-            if met is not None and self.how == "left":
-                found.append(_signed(self._beside(mine.take(met.places), met.columns), 1))
-            alone = np.flatnonzero(~_marked(met, len(mine.frame)).to_numpy())
-            if len(alone):
-                found.append(self._alone(mine.take(alone), right.rows(time).columns(), 1))
+            if (met := right.rows(time).meet(mine)) is not None:
+                matched[LEFT][met.places] = True
+                if self.how != "anti":
+                    found.append(_signed(self._beside(mine.take(met.places), met.columns), 1))
+                    matched[RIGHT][met.rows[met.rows >= before] - before] = True
             left.append(time, mine)
+        for side in sides:
+            rows = new[side]
+            if rows is not None and not matched[side].all():
+                alone = rows.take(np.flatnonzero(~matched[side]))
+                found.append(self._alone(time, side, alone, new[1 - side], 1))
         return found
 
-    def _alone(self, left: ColumnList, right: pl.DataFrame | None, sign: int) -> pl.DataFrame:
-        """Left rows, with nulls in a left join, and a sign."""
+    def _alone(self, time: Time, side: int, rows: ColumnList, others: KeyedFrame | None, sign: int) -> pl.DataFrame:
+        """Rows of a side, with nulls for the other but in an anti join, and a sign."""
+        assert self._kept is not None
         if self.how == "anti":
-            return _signed(pl.DataFrame(left), sign)
-        return _signed(self._beside(left, self._right(right).clear(len(left[0])).get_columns()), sign)
+            return _signed(pl.DataFrame(rows), sign)
+        there = others.frame if others is not None else self._kept[1 - side].rows(time).columns()
+        holes = self._known(1 - side, there).clear(len(rows[0])).get_columns()
+        return _signed(
+            self._beside(rows, holes) if side == LEFT else self._beside(self._keyed(holes, rows), rows), sign
+        )
+
+    def _keyed(self, holes: ColumnList, rows: ColumnList) -> ColumnList:
+        """Nulls, with the keys of `rows`."""
+        keys = {column.name: column for column in rows if column.name in self._on}
+        return [keys.get(column.name, column) for column in holes]
 
     def _looked_up(self, left: KeyedFrame, met: Met | None, right: KeyedRows) -> pl.DataFrame:
         """All left rows, with what was met, or nulls."""
         count = len(left.frame)
         if met is None:
-            return self._beside(left.frame.get_columns(), self._right(right.columns()).clear(count).get_columns())
+            return self._beside(
+                left.frame.get_columns(), self._known(RIGHT, right.columns()).clear(count).get_columns()
+            )
         alone = np.flatnonzero(~_marked(met, count).to_numpy())
         places = np.concatenate([met.places, alone])
         order = np.argsort(places, kind="stable")
         rows = np.where(order < len(met.rows), order, -1)
         return self._beside(left.take(places[order]), take_or_null(met.columns, rows))
 
-    def _join(self, left: pl.DataFrame, right: pl.DataFrame | None) -> list[pl.DataFrame]:
+    def _join(self, left: pl.DataFrame | None, right: pl.DataFrame | None) -> list[pl.DataFrame]:
         """The rows of one time."""
-        if right is None and self.how != "left":
-            return [left] if self.how == "anti" else []
-        if right is not None and self.how in ("semi", "anti"):
+        if (left is None and self.how not in ("right", "full")) or (
+            right is None and self.how in ("inner", "semi", "right")
+        ):
+            return []
+        if right is None and self.how == "anti":
+            return [] if left is None else [left]
+        left, right = self._known(LEFT, left), self._known(RIGHT, right)
+        if self.how in ("semi", "anti"):
             joined = left.join(right, on=self._on, how=self.how)  # in the order of the left side, as Polars promises
         else:
+            assert self.how != "lookup"
             joined = left.join(
-                self._right(right),
+                right,
                 on=self._on,
-                how="inner" if self.how == "inner" else "left",
+                how=self.how,
                 suffix=self._suffix,
-                maintain_order="left_right",
+                coalesce=True,
+                maintain_order="right" if self.how == "right" else "left_right",
             )
+            if self.how == "right":  # Polars has the keys last
+                joined = joined.select(*left.columns, pl.exclude(left.columns))
         return [joined] if len(joined) else []
 
 

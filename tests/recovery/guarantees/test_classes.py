@@ -91,7 +91,6 @@ COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
         DETERMINISTIC,
         lambda s: s.group_by("a").agg(n=agg.count(), ttl=Epochs(2)),
     ),
-    "distinct with a time to live": (DETERMINISTIC, lambda s: s.distinct("a", ttl=Epochs(2))),
     "split_late": (DETERMINISTIC, lambda s: s.split_late("a", lateness=1)[0]),
     "window": (DETERMINISTIC, lambda s: s.window(Tumbling(5), time="a").agg(n=agg.count())),
     "window of sessions": (DETERMINISTIC, lambda s: s.window(Session(5), time="a").group_by("b").agg(n=agg.count())),

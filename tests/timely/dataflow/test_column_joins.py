@@ -35,7 +35,7 @@ def run(
 ) -> tuple[list[list[Any]], list[dict[str, pl.DataFrame]]]:
     """The rows that come out at each epoch, and what had come in by then. Each row is a batch of its own."""
     flow = Dataflow()
-    sides = [flow.input(name).to_columns() for name in SCHEMA]
+    sides = [flow.input(name).to_columns(schema) for name, schema in SCHEMA.items()]
     out = build(*sides).capture()
     cluster = Cluster(flow, workers, seed)
     came: dict[str, list[Any]] = {name: [] for name in SCHEMA}
@@ -62,7 +62,7 @@ def run(
 
 
 @some
-@given(epochs, st.sampled_from(["left", "anti"]), st.integers(1, 3), st.integers(0, 99))
+@given(epochs, st.sampled_from(["left", "right", "full", "anti"]), st.integers(1, 3), st.integers(0, 99))
 def test_changes_and_their_totals_follow_the_join(fed: list[Any], how: Any, workers: int, seed: int) -> None:
     def joined(left: Columns, right: Columns) -> Columns:
         return left.join(right.select("k", "m"), on="k", how=how, changes=True, right={"k": pl.String, "m": pl.Int64})
@@ -75,13 +75,48 @@ def test_changes_and_their_totals_follow_the_join(fed: list[Any], how: Any, work
     there: Counter[Any] = Counter()
     known: dict[str, Any] = {}
     for at, sides in enumerate(so_far):
-        whole = sides["left"].join(sides["right"].select("k", "m"), on="k", how=how)
+        whole = sides["left"].join(sides["right"].select("k", "m"), on="k", how=how, coalesce=True)
         for *row, sign in changes[at]:
             there[tuple(row)] += sign
         assert +there == Counter(whole.select("k", "n").rows())
         known |= {key: result for key, *result in told[at]}
         wanted = whole.group_by("k").agg(rows=pl.len(), total=pl.col("n").sum(), mean=pl.col("n").mean())
         assert {key: each for key, each in known.items() if each[0]} == {key: each for key, *each in wanted.rows()}
+
+
+@some
+@given(epochs, st.sampled_from(["left", "full"]), st.integers(0, 2), st.integers(1, 3), st.integers(0, 99))
+def test_joins_of_changes_follow_what_they_join(fed: list[Any], how: Any, which: int, workers: int, seed: int) -> None:
+    def joined(left: Columns, right: Columns) -> Columns:
+        changed = left.join(right.select("k", "m"), on="k", how=how, changes=True)
+        plain = right.select("k", r=pl.col("at"))
+        if which == 2:
+            return changed.join(changed.select("k", r=pl.col("m")), on="k").select("k", "n", "m", "r")
+        return (changed.join(plain, on="k") if which else plain.join(changed, on="k")).select("k", "n", "m", "r")
+
+    told, so_far = run(joined, fed, workers, seed)
+    there: Counter[Any] = Counter()
+    for at, sides in enumerate(so_far):
+        changed = sides["left"].join(sides["right"].select("k", "m"), on="k", how=how, coalesce=True)
+        other = changed.select("k", r="m") if which == 2 else sides["right"].select("k", r="at")
+        for *row, sign in told[at]:
+            there[tuple(row)] += sign
+        assert {row: n for row, n in there.items() if n} == Counter(
+            changed.join(other, on="k").select("k", "n", "m", "r").rows()
+        )
+
+
+@some
+@given(epochs, st.sampled_from(["left", "right", "full", "anti", "semi"]), st.integers(1, 3), st.integers(0, 99))
+def test_joins_within_a_time_are_those_of_polars(fed: list[Any], how: Any, workers: int, seed: int) -> None:
+    told, so_far = run(lambda left, right: left.join(right, on="k", how=how, over="time"), fed, workers, seed)
+    before = {name: pl.DataFrame(schema=schema) for name, schema in SCHEMA.items()}
+    for at, sides in enumerate(so_far):
+        new = {name: sides[name].slice(len(before[name])) for name in SCHEMA}
+        before = sides
+        wanted = new["left"].join(new["right"], on="k", how=how, coalesce=True)
+        wanted = wanted.select("k", "at", *(name for name in wanted.columns if name not in ("k", "at")))
+        assert Counter(told[at]) == Counter(wanted.rows())
 
 
 @some

@@ -20,7 +20,7 @@ from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.io import Batches, Csv, Iterable, Parquet
 from timely.operators import agg
-from timely.operators.window_shapes import Sliding, Tumbling
+from timely.operators.window_shapes import Session, Sliding, Tumbling
 
 FRAME = pl.DataFrame(
     {
@@ -71,6 +71,9 @@ FINAL: list[Callable[[Columns, Any, dict[str, agg.Aggregate], Any], Columns]] = 
     lambda s, keys, named, over: s.join(s.select(*keys, other="n", n2="n"), on=keys, over=over),
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="semi", over=over),
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="left", over="time"),
+    lambda s, keys, named, over: s.join(s.select("k", "x", "d"), on="k", how="right", over="time"),
+    lambda s, keys, named, over: s.join(s.select("c", "x").filter(pl.col("x") > 99), on="c", how="full", changes=True),
+    lambda s, keys, named, over: s.window(Session(2), time="n").group_by(*keys).agg(**named),
     lambda s, keys, named, over: s.join(s.select("c", "x").filter(pl.col("x") > 99), on="c", how="lookup"),
     lambda s, keys, named, over: s.join_asof(s.select("n", near="x"), on="n", over=over),
 ]

@@ -186,7 +186,7 @@ def test_no_way_to_say_a_join_gives_another_answer() -> None:
         (lambda: left.join(right, on="k", how="left"), "take back its nulls"),
         (lambda: left.join(right, on="k", how="lookup", over="time"), "within a time it is how='left'"),
         (lambda: left.join(right, on="k", how="anti"), "an anti join that runs on would have to take back rows"),
-        (lambda: left.join(right, on="k", how="full"), "how='lookup', not 'full'"),  # type: ignore[arg-type]
+        (lambda: left.join(right, on="k", how="outer"), "how='lookup', not 'outer'"),  # type: ignore[arg-type]
         (lambda: left.join(right, on=[]), "takes names of columns"),
         (lambda: left.join(right, on="k", changes=True), "others take nothing back"),
         (lambda: left.join(right, on="k", how="left", over="time", changes=True), "others take nothing back"),
