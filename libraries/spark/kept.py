@@ -92,7 +92,7 @@ class KeptJava(Kept):
         self._used = False
         """True once a child was told of it."""
         settings = {name: value.replace(FOLDER, str(folder)) for name, value in orders.settings.items()}
-        own = "SPARK_HOME" not in os.environ and settings["spark.master"].startswith("local")
+        own = "SPARK_HOME" not in os.environ and settings["spark.master"].startswith("local[")  # executors need it
         home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder, installed=own)
         spark = find_spec("pyspark")
         root = os.environ.get("SPARK_HOME") or os.path.dirname((spark and spark.origin) or "")

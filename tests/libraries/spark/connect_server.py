@@ -25,8 +25,9 @@ class ConnectServer:
     `python` is what it starts Python processes with.
     """
 
-    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+    def __init__(self, folder: Path, python: str = sys.executable, master: str = "local[2,4]") -> None:
         self._folder = folder
+        self._master = master
         self._python = python
         self._port = 0
         self._starts = 0
@@ -40,11 +41,13 @@ class ConnectServer:
     def start(self) -> None:
         """Start it, and wait until it listens."""
         java = find_java()
-        variables = environment(SparkOptions(), home_for_spark(java, self._folder, installed=True))
+        variables = environment(
+            SparkOptions(), home_for_spark(java, self._folder, installed=self._master.startswith("local["))
+        )
         variables["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {options_to_use(java)}".strip()
         variables |= {"SPARK_CONNECT_MODE": "0", "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": self._python}
         told = {
-            "spark.master": "local[2,4]",
+            "spark.master": self._master,
             "spark.driver.memory": "1g",
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
@@ -71,9 +74,9 @@ class ConnectServer:
 
 
 @contextmanager
-def connect_server(folder: Path, python: str = sys.executable) -> Iterator[ConnectServer]:
-    """One that runs, and is killed in the end. `python` is what it starts Python processes with."""
-    server = ConnectServer(folder, python)
+def connect_server(folder: Path, **arguments: str) -> Iterator[ConnectServer]:
+    """One that runs, and is killed in the end. The arguments are those of `ConnectServer`."""
+    server = ConnectServer(folder, **arguments)
     try:
         server.start()
         yield server
