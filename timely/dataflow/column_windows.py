@@ -135,7 +135,7 @@ class WindowedColumns:
         rows._connect(node, 0, Exchange(columns=keys, combine=combine.apply))
         columns._of(self._judge, WATERMARKS)._connect(node, 1)
         found = columns._of(node, schema=schema)
-        return found._plan("drop", None, lambda frame: frame.select(pl.all().exclude(ALL))) if ALL in keys else found
+        return found._choose("drop", pl.all().exclude(ALL)) if ALL in keys else found
 
 
 def split_late(columns: Columns, time: str, lateness: Length | None, name: str | None) -> tuple[Columns, Columns]:

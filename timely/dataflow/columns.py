@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from timely.data.batch import Batch, as_polars, divide, is_columns
+from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas
 from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
 from timely.dataflow.interval_joins import interval_join
@@ -50,7 +51,8 @@ class Columns(Wire):
         chosen = _kept(exprs)
         given = [*_flat(chosen), *named.values()]
         fills = not any(map(_keeps_length, given))
-        return self._plan("select", name, lambda frame: frame.select(*chosen, **named), given, fills)
+        few = compiled("select", chosen, named)
+        return self._plan("select", name, lambda frame: frame.select(*chosen, **named), given, few, fills)
 
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `with_columns` on every batch.
@@ -65,7 +67,8 @@ class Columns(Wire):
         """
         chosen = _kept(exprs)
         given = [*_flat(chosen), *named.values()]
-        return self._plan("with_columns", name, lambda frame: frame.with_columns(*chosen, **named), given)
+        few = compiled("with_columns", chosen, named)
+        return self._plan("with_columns", name, lambda frame: frame.with_columns(*chosen, **named), given, few)
 
     def filter(self, *predicates: Any, name: str | None = None, **constraints: Any) -> Columns:
         """Polars' `filter` on every batch.
@@ -80,14 +83,27 @@ class Columns(Wire):
         """
         chosen = _kept(predicates)
         given = _flat(chosen)
-        return self._plan("filter", name, lambda frame: frame.filter(*chosen, **constraints), given)
+        few = compiled("filter", chosen, constraints)
+        return self._plan("filter", name, lambda frame: frame.filter(*chosen, **constraints), given, few)
 
     def _plan(
-        self, kind: str, name: str | None, plan: Callable[[Any], Any], given: Iterable[Any] = (), fills: bool = False
+        self,
+        kind: str,
+        name: str | None,
+        plan: Callable[[Any], Any],
+        given: Iterable[Any] = (),
+        few: Verb | None = None,
+        fills: bool = False,
     ) -> Columns:
         """A stage that is a verb of Polars, which takes frames, lazy or not, and was `given` expressions."""
         schema = schemas.after(kind, plan, self.schema, given)
-        return self._stage(kind, name, lambda batch: plan(as_polars(batch)), schema=schema, plan=plan, fills=fills)
+        return self._stage(
+            kind, name, lambda batch: plan(as_polars(batch)), schema=schema, plan=plan, few=few, fills=fills
+        )
+
+    def _choose(self, kind: str, *exprs: Any) -> Columns:
+        """A stage of our own that selects."""
+        return self._plan(kind, None, lambda frame: frame.select(*exprs), few=compiled("select", exprs, {}))
 
     def inspect(self, function: Callable[[Any], Any], name: str | None = None) -> Columns:
         """Call `function(batch)` for every batch that passes; for looking, not for output.
@@ -201,7 +217,7 @@ class Columns(Wire):
         [[(12,)], [(6,)]]
         """
         totals = GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name)
-        return totals._plan("drop", None, lambda frame: frame.select(pl.all().exclude(ALL)))
+        return totals._choose("drop", pl.all().exclude(ALL))
 
     def distinct(
         self, *columns: str, over: Over = "scope", name: str | None = None, ttl: Epochs | None = None
@@ -224,11 +240,13 @@ class Columns(Wire):
         check_over(over, "distinct")
         once = Aggregate("max", ALL)  # never changes, so a running total tells of new keys alone
         found = GroupBy(self._marked(), columns)._aggregate("distinct", {ALL: once}, over, name, ttl)
-        return found._plan("drop", None, lambda frame: frame.select(columns))
+        return found._choose("drop", *columns)
 
     def _marked(self) -> Columns:
         """With a column that is the same in all rows."""
-        return self._plan("mark", None, lambda frame: frame.with_columns(pl.lit(0, pl.Int8).alias(ALL)))
+        mark = pl.lit(0, pl.Int8).alias(ALL)
+        few = compiled("with_columns", [mark], {})
+        return self._plan("mark", None, lambda frame: frame.with_columns(mark), few=few)
 
     def join(
         self,
@@ -325,7 +343,7 @@ class Columns(Wire):
         if not keys:  # all rows have one key
             columns = None if right is None else {**right, ALL: pl.Int8}
             found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns)
-            return found._plan("drop", None, lambda frame: frame.select(pl.all().exclude(ALL)))
+            return found._choose("drop", pl.all().exclude(ALL))
         node = self.graph.add_node(
             "join_asof",
             self.scope,
@@ -374,9 +392,7 @@ class Columns(Wire):
             )
         if not keys:  # all rows have one key
             found = self._marked().join_interval(other._marked(), on, lower, upper, ALL, lateness, name)
-            pairs, late, late_right = (
-                each._plan("drop", None, lambda f: f.select(pl.all().exclude(ALL))) for each in found
-            )
+            pairs, late, late_right = (each._choose("drop", pl.all().exclude(ALL)) for each in found)
             return pairs, late, late_right
         return interval_join(self, other, on, keys, lower, upper, lateness, name)
 
@@ -532,7 +548,8 @@ class GroupBy:
                     f'another name: (...).alias("{column}_key")'
                 )
             made = self.made
-            columns = columns._plan("group_by", None, lambda frame: frame.with_columns(made), made)
+            few = compiled("with_columns", made, {})
+            columns = columns._plan("group_by", None, lambda frame: frame.with_columns(made), made, few)
         schema = schemas.aggregated("agg", keys, named, columns.schema)
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
         combine = PreAggregate(keys, plain).apply if len(plain) == len(named) else None

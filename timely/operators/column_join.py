@@ -27,6 +27,7 @@ import polars as pl
 
 from timely.data.batch import Batch, as_polars, concat, divide
 from timely.data.kernels.rows import ColumnList, KeyedFrame, KeyedRows, Met, joined, take_or_null
+from timely.data.kernels.series import frame_of, series_of
 from timely.errors import CodecError, GraphError, OperatorError, user_site
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
@@ -96,9 +97,10 @@ class Joining(Operator):
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
             frame = as_polars(batch)
-            missing = [key for key in self._on if key not in frame.columns]
+            columns = frame.columns
+            missing = [key for key in self._on if key not in columns]
             if missing:
-                raise KeyError(f"no key column {missing[0]!r}; this batch has {', '.join(map(repr, frame.columns))}")
+                raise KeyError(f"no key column {missing[0]!r}; this batch has {', '.join(map(repr, columns))}")
         except (TypeError, KeyError) as error:
             raise operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, batch) from error
         self._pending[port].add(time, self._plain(frame))
@@ -106,7 +108,9 @@ class Joining(Operator):
 
     def _plain(self, frame: pl.DataFrame) -> pl.DataFrame:
         """With coded keys as text: each batch may bring a dictionary of its own."""
-        coded = [key for key in self._on if isinstance(frame.schema.get(key), pl.Categorical | pl.Enum)]
+        columns = frame.columns
+        kinds = {key: frame.get_column(key).dtype for key in self._on if key in columns}
+        coded = [key for key, kind in kinds.items() if isinstance(kind, pl.Categorical | pl.Enum)]
         return frame.with_columns(pl.col(coded).cast(pl.String)) if coded else frame
 
     def on_notify(self, ctx: Context, time: Time) -> None:
@@ -147,7 +151,7 @@ class Joining(Operator):
         """The pairs: left columns, then right ones without the keys."""
         taken = {column.name for column in left}
         others = [column for column in right if column.name not in self._on]
-        return pl.DataFrame(
+        return frame_of(
             left + [column.alias(column.name + self._suffix) if column.name in taken else column for column in others]
         )
 
@@ -215,7 +219,7 @@ class ColumnJoin(Joining):
         new_keys = self._new_keys(time, RIGHT, theirs)
         if new_keys is not None:
             waiting = left.rows(time).meet(new_keys, by_row=True)
-            found += [] if waiting is None else [pl.DataFrame(waiting.columns)]
+            found += [] if waiting is None else [frame_of(waiting.columns)]
             right.append(time, new_keys)
         if mine is not None:
             met = right.rows(time).meet(mine)
@@ -273,7 +277,7 @@ class ColumnJoin(Joining):
         """Rows of a side, with nulls for the other but in an anti join, and a sign."""
         assert self._kept is not None
         if self.how == "anti":
-            return _signed(pl.DataFrame(rows), sign)
+            return _signed(frame_of(rows), sign)
         there = others.frame if others is not None else self._kept[1 - side].rows(time).columns()
         holes = self._known(1 - side, there).clear(len(rows[0])).get_columns()
         return _signed(
@@ -325,9 +329,11 @@ class ColumnJoin(Joining):
 
 
 def _stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    if len(frames) == 1:
+        return frames[0]
     if any(frame.columns != frames[0].columns for frame in frames):
         return as_polars(concat(frames))
-    return pl.DataFrame(joined([frame.get_columns() for frame in frames]))
+    return frame_of(joined([frame.get_columns() for frame in frames]))
 
 
 def _signed(frame: pl.DataFrame, sign: int) -> pl.DataFrame:
@@ -341,7 +347,7 @@ def _marked(met: Met | None, count: int) -> pl.Series:
     marks = np.zeros(count, bool)
     if met is not None:
         marks[met.places] = True
-    return pl.Series(marks)
+    return series_of("", marks)
 
 
 def _whole(batches: Sequence[Batch]) -> pl.DataFrame | None:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import Batch, as_polars
+from timely.data.batch import Batch, as_polars, divide
 from timely.data.kernels.columns import Numbers, column_of, numbers, whole
 from timely.data.kernels.totals import Added, combine, combined, grouped
 from timely.operators.agg import Aggregate
@@ -109,7 +109,7 @@ class ColumnOnTime(Lateness):
         timed = _beside(frame, *(made[name]() for name in self._add))
         if watermark is None or not (late := times < watermark).any():
             return timed, []
-        return timed.filter(~late), frame.filter(late)
+        return divide(timed, ~late)[0], divide(frame, late)[0]
 
     def _as_column(self, start: pl.Series, frame: pl.DataFrame) -> pl.Series:
         """Starts of windows in the type in which they come out."""
@@ -150,14 +150,14 @@ class ColumnLateness(ColumnOnTime):
             if holds.all():
                 parts.append(_beside(frame, self._as_column(start, frame)))
             elif holds.any():
-                parts.append(_beside(frame, self._as_column(start, frame)).filter(holds))
+                parts.append(as_polars(divide(_beside(frame, self._as_column(start, frame)), holds)[0]))
         on_time: Batch = pl.concat(parts) if len(parts) > 1 else parts[0] if parts else []
-        return on_time, [] if late is None else frame.filter(late)
+        return on_time, [] if late is None else divide(frame, late)[0]
 
 
 def _beside(frame: pl.DataFrame, *columns: pl.Series) -> pl.DataFrame:
     """A frame with more columns; without a plan, which few rows feel."""
-    return pl.DataFrame([*frame.get_columns(), *columns]) if columns else frame
+    return frame.hstack(list(columns)) if columns else frame
 
 
 class Windowing(Grouping):

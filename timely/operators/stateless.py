@@ -1,7 +1,8 @@
 """Operators without state, fused: a chain of them is one processor that passes each batch through all its stages.
 
-Consecutive verbs of columns become one lazy plan of Polars, collected once a batch: for few rows most of what a verb costs is
-that collecting. A plan that fails is done again verb by verb, so the error names the verb, and shows the rows that it got.
+Consecutive verbs of columns become one. Few rows are for `timely.data.kernels.expressions`, where all verbs are simple enough.
+Others make one lazy plan of Polars, collected once a batch. A plan that fails is done again verb by verb, so the error names
+the verb, and shows the rows that it got.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Batch, as_polars, head
+from timely.data.kernels.expressions import FEW, Verb, apply
 from timely.errors import CodecError, FalkirkError, OperatorError, Site, shown, told
 from timely.operators.base import Context, Operator
 from timely.time import Time, visible
@@ -30,6 +32,8 @@ class Stage:
     each: Callable[[Any], Any] | None = None
     plan: Callable[[Any], Any] | None = None
     """Of a verb of columns: the same over frames, lazy or not."""
+    few: Verb | None = None
+    """The same for few rows, where it is simple enough."""
     fills: bool = False
     """It may make rows of none, as a sum does: so it begins a plan, as a batch without rows goes no further."""
 
@@ -39,7 +43,7 @@ class Stateless(Operator):
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:
         self._steps = tuple(
-            (chain, _Plan(chain).apply if len(chain) > 1 else chain[0].apply) for chain in _chains(stages)
+            (chain, _Plan(chain).apply if chain[0].plan is not None else chain[0].apply) for chain in _chains(stages)
         )
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -84,8 +88,13 @@ class _Plan:
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:
         self._stages = stages
+        self._verbs = [stage.few for stage in stages if stage.few is not None]
 
     def apply(self, batch: Batch) -> Batch:
+        if len(self._verbs) == len(self._stages) and len(batch) <= FEW and not isinstance(batch, list):
+            found = apply(self._verbs, batch)
+            if found is not None:
+                return found
         frame: Any = as_polars(batch).lazy()
         try:
             for stage in self._stages:

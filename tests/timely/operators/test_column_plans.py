@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import re
 from collections.abc import Callable
 from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.timely.operators.fake_context import FakeContext
+from timely.data.kernels import expressions
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, OperatorError
 from timely.operators.stateless import Stage, Stateless
 
-a, b = pl.col("a"), pl.col("b")
+a, b, x, t, y = (pl.col(name) for name in ("a", "b", "x", "t", "y"))
 
 VERBS: dict[str, Callable[[Columns], Columns]] = {
     "double": lambda s: s.with_columns(a=a * 2),
@@ -111,3 +114,94 @@ def test_expressions_of_a_generator_count_for_every_batch() -> None:
     for _ in range(2):
         batch: Any = stage.apply(pl.DataFrame({"a": [1], "b": [2]}))
         assert batch.rows() == [(2, 4)]
+
+
+def _of(parts: tuple[Any, str, Any]) -> Any:
+    left, sign, right = parts
+    return SIGNS[sign](left, right)
+
+
+SIGNS: dict[str, Any] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "/": operator.truediv,
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "&": operator.and_, "|": operator.or_,
+}  # fmt: skip
+
+
+numbers = st.integers(-4, 4) | st.sampled_from([2**62, -(2**63), 2**63 - 1])
+floats = st.sampled_from([0.0, -0.0, 1.5, -2.0, math.inf, -math.inf, math.nan, 1e300])
+KINDS = {
+    "a": (pl.Int64, numbers),
+    "b": (pl.Int64, numbers),
+    "x": (pl.Float64, floats),
+    "t": (pl.String, st.sampled_from("uvwä")),
+}
+constants = st.integers(-3, 5) | st.sampled_from([0.5, -1.25])
+arithmetic = st.recursive(
+    st.sampled_from([a, b, x]),
+    lambda inner: st.tuples(inner, st.sampled_from(["+", "-", "*", "//", "%", "/"]), inner | constants).map(_of),
+    max_leaves=4,
+)
+conditions = st.recursive(
+    st.tuples(arithmetic, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), arithmetic | constants).map(_of)
+    | st.sampled_from(
+        [t == "u", t != "ä", t.is_in(["u", "w"]), a.is_in([1, 2, -3]), a.is_in(range(12)), y, ~y, t > "u"]
+    ),
+    lambda inner: st.tuples(inner, st.sampled_from("&|"), inner).map(_of) | inner.map(operator.invert),
+    max_leaves=3,
+)
+verbs = st.one_of(
+    st.tuples(st.just("filter"), st.lists(conditions, min_size=1, max_size=2), st.sampled_from([{}, {}, {"a": 1}])),
+    st.tuples(
+        st.just("with_columns"),
+        st.lists(arithmetic.map(lambda e: e.alias("a")) | conditions.map(lambda e: e.alias("new")), max_size=1),
+        st.sampled_from([{"b": a}, {"x": x * 2}, {"m": pl.lit(0, pl.Int8)}, {"t": "t", "u": pl.col("t")}]),
+    ),
+    st.tuples(
+        st.just("select"),
+        st.sampled_from([["a", "b", "x", "t", "y"], [pl.col("b", "a"), "t", x], [pl.all()], [pl.all().exclude("b")]]),
+        st.sampled_from([{}, {"sum": a + b}]),
+    ),
+)
+
+
+@settings(max_examples=80)
+@given(
+    st.data(), st.lists(verbs, min_size=1, max_size=4), st.integers(1, 6), st.sampled_from([0, 0, 0, 1]), st.booleans()
+)
+def test_few_rows_give_what_polars_gives(data: Any, chain: list[Any], count: int, holes: int, arrow: bool) -> None:
+    """Whatever the verbs that are compiled do of themselves is what Polars does, types included; the rest is left to it."""
+    frame = pl.DataFrame(
+        {
+            name: pl.Series([data.draw(values | st.none() if holes else values) for _ in range(count)], dtype=kind)
+            for name, (kind, values) in {**KINDS, "y": (pl.Boolean, st.booleans())}.items()
+        }
+    )
+    compiled = [expressions.compiled(kind, exprs, named) for kind, exprs, named in chain]
+    known = [verb for verb in compiled if verb is not None]
+    if len(known) < len(chain):
+        return
+    found = expressions.apply(known, frame.to_arrow() if arrow else frame)
+    event(f"left to Polars: {found is None}")
+    if found is not None:
+        wanted = frame
+        for kind, exprs, named in chain:
+            wanted = getattr(wanted, kind)(*exprs, **named)
+            if not len(wanted):
+                assert not len(found)
+                return
+        assert found.equals(wanted), (found, wanted)
+        assert found.schema == wanted.schema
+
+
+def test_verbs_of_arithmetic_are_not_left_to_polars() -> None:
+    frame = pl.DataFrame({"a": [5, -5, 7], "t": ["u", "v", "u"]})
+    verbs = [
+        expressions.compiled("filter", [t.is_in(["u"]) | (a < 0)], {}),
+        expressions.compiled("with_columns", [(a % 3 * 2).alias("b")], {"c": a // 2}),
+        expressions.compiled("select", ["t", pl.col("b", "c")], {"d": "a"}),
+        expressions.compiled("filter", [b != 0], {"t": "u"}),
+    ]
+    found = expressions.apply([verb for verb in verbs if verb is not None], frame)
+    assert found is not None
+    assert found.rows() == [("u", 4, 2, 5), ("u", 2, 3, 7)]

@@ -18,6 +18,7 @@ import polars as pl
 
 from timely.data.batch import as_polars, concat
 from timely.data.codec.hashing import Hashes, hash_columns
+from timely.data.kernels.series import frame_of, gathered, rows_at, series_of, stacked
 from timely.data.kernels.tables import Ids
 
 ColumnList: TypeAlias = list[pl.Series]
@@ -28,6 +29,9 @@ Moments: TypeAlias = npt.NDArray[Any]
 
 _STEP = 8
 """A piece is at least so many times as long as the next; and a batch that is longer than this part of it reads all of it."""
+
+_UNSETTLED = 64
+"""So many pieces may come until they are merged, though nobody looks into them."""
 
 _SMALL = 1024
 """Shorter pieces are merged in any case."""
@@ -44,7 +48,7 @@ class KeyedFrame:
 
     def __init__(self, frame: pl.DataFrame, keys: Sequence[str]) -> None:
         self.frame = frame
-        columns = [frame[key] for key in keys]
+        columns = [frame.get_column(key) for key in keys]
         holes = [column.is_null().to_numpy() for column in columns if column.null_count()]
         self.hashes: Hashes
         if not keys:  # one key for all
@@ -74,15 +78,15 @@ def _is_plain(kind: pl.DataType) -> bool:
 
 def take(columns: ColumnList, rows: Ids) -> ColumnList:
     """The rows of these numbers. Column by column: work of a frame goes through Polars' threads, which few rows feel."""
-    numbers = pl.Series(rows.astype(np.uint32))
-    return [column[numbers] for column in columns]
+    numbers = rows_at(rows)
+    return [gathered(column, numbers) for column in columns]
 
 
 def take_or_null(columns: ColumnList, rows: Ids) -> ColumnList:
     """The same, and nulls for the numbers below 0."""
-    numbers = pl.Series(rows)
+    numbers = series_of("", rows)
     numbers = numbers.set(numbers < 0, None).cast(pl.UInt32)
-    return [column[numbers] for column in columns]
+    return [gathered(column, numbers) for column in columns]
 
 
 def joined(many: Sequence[ColumnList]) -> ColumnList:
@@ -91,8 +95,8 @@ def joined(many: Sequence[ColumnList]) -> ColumnList:
         return many[0]
     columns = list(zip(*many, strict=True))
     if all(part.dtype == parts[0].dtype for parts in columns for part in parts[1:]):
-        return [pl.concat(parts, rechunk=True) for parts in columns]
-    return as_polars(concat([pl.DataFrame(parts) for parts in many])).rechunk().get_columns()
+        return [stacked(parts) for parts in columns]
+    return as_polars(concat([frame_of(parts) for parts in many])).rechunk().get_columns()
 
 
 @dataclass(slots=True)
@@ -158,19 +162,25 @@ class _Piece:
             self._sorted = self.hashes[self._order]
         return self._sorted, self._order
 
-    def merged(self, newer: _Piece) -> _Piece:
-        hashes = np.concatenate([self.hashes, newer.hashes])
-        at = None if self.at is None or newer.at is None else np.concatenate([self.at, newer.at])
-        whole = self._numbers is None and newer._numbers is None
-        numbers = None if whole else np.concatenate([self.numbers(), newer.numbers()])
-        piece = _Piece(self.start, newer.end, joined([self.columns, newer.columns]), hashes, at, numbers)
-        if self._sorted is not None and at is None:
-            (older_hashes, older), (newer_hashes, later) = self.index(), newer.index()
-            hashes = np.concatenate([older_hashes, newer_hashes])
-            order = np.argsort(hashes, kind="stable")  # a merge, as it notices that both halves are sorted
-            piece._sorted = hashes[order]
-            piece._order = np.concatenate([older, later + len(self)])[order]
-        return piece
+    @classmethod
+    def merged(cls, pieces: Sequence[_Piece]) -> _Piece:
+        """One piece of several that follow each other."""
+        oldest, newest = pieces[0], pieces[-1]
+        hashes = np.concatenate([piece.hashes for piece in pieces])
+        at = None if oldest.at is None else np.concatenate([piece.at for piece in pieces if piece.at is not None])
+        whole = all(piece._numbers is None for piece in pieces)
+        numbers = None if whole else np.concatenate([piece.numbers() for piece in pieces])
+        merged = cls(oldest.start, newest.end, joined([piece.columns for piece in pieces]), hashes, at, numbers)
+        if oldest._sorted is not None and at is None:
+            indexes = [piece.index() for piece in pieces]
+            hashes = np.concatenate([known for known, _ in indexes])
+            order = hashes.argsort(kind="stable")  # a merge, as it notices that the parts are sorted
+            merged._sorted = hashes[order]
+            before = np.cumsum([0, *map(len, pieces[:-1])])
+            merged._order = np.concatenate([rows + count for (_, rows), count in zip(indexes, before, strict=True)])[
+                order
+            ]
+        return merged
 
     def numbers(self, rows: Ids | None = None) -> Ids:
         """The numbers of these rows; None: of all."""
@@ -222,8 +232,8 @@ class _Piece:
         if len(hashes) >= _MANY and len(self) <= _STEP * len(hashes) and self._sorted is None:
             return self._find_all(hashes)
         known, order = self.index()
-        places, at = _spread(*_ranges(known, hashes))
-        return places, order[at]
+        places, at = _equal(known, hashes)
+        return places, order[at] if len(at) else at
 
     def find_within(self, hashes: Hashes, low: Moments, high: Moments) -> tuple[Ids, Ids]:
         """Those of them that are not before `low` and not behind `high`."""
@@ -240,6 +250,22 @@ class _Piece:
         left, right = sides
         pairs = left.join(right, on="hash", maintain_order="left_right")
         return pairs["row"].to_numpy().astype(np.intp), pairs["row_right"].to_numpy().astype(np.intp)
+
+
+def _equal(known: Hashes, hashes: Hashes) -> tuple[Ids, Ids]:
+    """The pairs of places of equal hashes: in `hashes`, and in `known`, which is sorted."""
+    if len(hashes) >= _SORTED_FIRST or not len(known):
+        return _spread(*_ranges(known, hashes))
+    first = known.searchsorted(hashes)
+    hit = (known.take(first, mode="clip") == hashes).nonzero()[0]
+    if not len(hit):
+        return hit, hit
+    first = first[hit]
+    counts = known.searchsorted(hashes[hit], side="right") - first
+    if counts.max() == 1:
+        return hit, first
+    ends = counts.cumsum()
+    return hit.repeat(counts), np.arange(ends[-1]) + (first - ends + counts).repeat(counts)
 
 
 def _spread(first: Ids, last: Ids) -> tuple[Ids, Ids]:
@@ -284,6 +310,8 @@ class KeyedRows:
         self._keys = list(keys)
         self._by = by
         self._pieces: list[_Piece] = []
+        self._unsettled = 0
+        """How many pieces came since they were looked into: they are merged when somebody does."""
         self._empty: pl.DataFrame | None = None
 
     def __len__(self) -> int:
@@ -305,10 +333,25 @@ class KeyedRows:
             self._empty = as_polars(concat([self._empty, frame.clear()]))
             frame = frame.select(self._empty.columns)
         at = None if self._by is None else moments(frame[self._by])
-        newest = _Piece(len(self), len(self) + len(frame), frame.get_columns(), given.hashes, at)
-        while self._pieces and len(self._pieces[-1]) < max(_STEP * len(newest), _SMALL):
-            newest = self._pieces.pop().merged(newest)
-        self._pieces.append(newest)
+        self._pieces.append(_Piece(len(self), len(self) + len(frame), frame.get_columns(), given.hashes, at))
+        self._unsettled += 1
+        if self._unsettled > _UNSETTLED:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Merge pieces, so that each is many times as long as the next."""
+        if not self._unsettled:
+            return
+        groups: list[list[_Piece]] = []
+        lengths: list[int] = []
+        for piece in self._pieces:
+            group, count = [piece], len(piece)
+            while groups and lengths[-1] < max(_STEP * count, _SMALL):
+                group, count = groups.pop() + group, lengths.pop() + count
+            groups.append(group)
+            lengths.append(count)
+        self._pieces = [_Piece.merged(group) if len(group) > 1 else group[0] for group in groups]
+        self._unsettled = 0
 
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` rows."""
@@ -335,19 +378,25 @@ class KeyedRows:
         self._check_types(given)
         if span is not None and given.places is not None:
             span = span[0][given.places], span[1][given.places]
+        self._settle()
         places, rows, many = [], [], []
         for piece in self._pieces:
             at, found = piece.find(hashes) if span is None else piece.find_within(hashes, *span)
             if len(at):
                 if by_row:
-                    order = np.argsort(found, kind="stable")
+                    order = found.argsort(kind="stable")
                     at, found = at[order], found[order]
                 places.append(at)
                 rows.append(piece.numbers(found))
                 many.append(take(piece.columns, found))
         if not many:
             return None
-        met = Met(np.concatenate(places), np.concatenate(rows), joined(many))
+        alone = len(many) == 1
+        met = (
+            Met(places[0], rows[0], many[0])
+            if alone
+            else Met(np.concatenate(places), np.concatenate(rows), joined(many))
+        )
         if len(many) > 1 and not by_row:
             met.choose(np.argsort(met.places, kind="stable"))
         if given.places is not None:
@@ -368,6 +417,7 @@ class KeyedRows:
         wanted = moments(given.frame[self._by])
         wanted = wanted if given.places is None else wanted[given.places]
         hashes = given.chosen()
+        self._settle()
         parts: list[ColumnList] = []
         for piece in self._pieces if len(hashes) else ():
             known, order, at, mixed = piece.ordered(self._keys)
@@ -385,12 +435,12 @@ class KeyedRows:
             rows = np.unique(order[np.concatenate(chosen)])
             if len(rows):
                 parts.append(take(piece.columns, rows))
-        return pl.DataFrame(joined(parts)) if parts else self._empty
+        return frame_of(joined(parts)) if parts else self._empty
 
     def _check_types(self, given: KeyedFrame) -> None:
         assert self._empty is not None
-        for key in [*self._keys, *([] if self._by is None else [self._by])]:
-            here, there = self._empty[key].dtype, given.frame[key].dtype
+        for key in self._keys if self._by is None else [*self._keys, self._by]:
+            here, there = self._empty.get_column(key).dtype, given.frame.get_column(key).dtype
             if here != there:
                 raise TypeError(
                     f"the column {key!r} is {here} on one side and {there} on the other; cast it to one type"
@@ -400,12 +450,14 @@ class KeyedRows:
         """Drop the pairs of which only the hashes are equal."""
         names = self._empty.columns if self._empty is not None else []
         for key in self._keys:
-            theirs = met.columns[names.index(key)]
-            equal = take([given.frame[key]], met.places)[0] == theirs
-            if theirs.null_count():
-                equal = equal.fill_null(False)
-            if not equal.all():
-                met.choose(np.flatnonzero(equal.to_numpy()))
+            theirs, mine = met.columns[names.index(key)], given.frame.get_column(key)
+            if theirs.dtype.is_integer() and not theirs.null_count() and not mine.null_count():
+                same = mine.to_numpy()[met.places] == theirs.to_numpy()
+            else:
+                equal = gathered(mine, rows_at(met.places)) == theirs
+                same = (equal.fill_null(False) if theirs.null_count() else equal).to_numpy()
+            if not same.all():
+                met.choose(np.flatnonzero(same))
 
     def between(self, start: int, end: int) -> Iterator[tuple[pl.DataFrame, Hashes]]:
         """The rows of these numbers in order, with their hashes, some at a time."""
@@ -414,7 +466,7 @@ class KeyedRows:
             stop = min(end, piece.end)
             first, last = piece.places(start, stop)
             if first < last:
-                yield pl.DataFrame([column[first:last] for column in piece.columns]), piece.hashes[first:last]
+                yield frame_of([column[first:last] for column in piece.columns]), piece.hashes[first:last]
             start = stop
 
     def columns(self) -> pl.DataFrame | None:
@@ -426,7 +478,8 @@ class KeyedRows:
         return sum(map(len, self._pieces))
 
     def pieces(self) -> int:
-        """Number of pieces."""
+        """Number of pieces that are looked into."""
+        self._settle()
         return len(self._pieces)
 
     def nbytes(self) -> int:

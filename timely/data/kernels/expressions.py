@@ -1,0 +1,346 @@
+"""Verbs of Polars over few rows, by NumPy: without the plan that Polars makes for each batch.
+
+Collecting a plan costs as much as some thousand rows do. So `select`, `with_columns` and `filter` are compiled once from the
+trees of their expressions, where all that these do is arithmetic on 64-bit numbers, comparing, and choosing columns, and where
+Polars and NumPy agree: no nulls, no division by what may be 0, no comparison with NaN. Anything else is `Unfit`, before or
+at a batch, and left to Polars.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from timely.data.kernels.series import Array, frame_of, series_of
+
+FEW = 8192
+"""Number of rows up to which this is faster than a plan."""
+
+Column: TypeAlias = "pl.Series | Array"
+Formula: TypeAlias = Callable[["FewRows"], Any]
+"""Gives an array, a series of text, or a constant."""
+
+
+class Unfit(Exception):
+    """An expression, or a batch, that is for Polars."""
+
+
+class FewRows:
+    """Columns that verbs are applied to. What a filter drops goes from a column when somebody asks for it."""
+
+    def __init__(self, batch: pl.DataFrame | pa.Table) -> None:
+        self._given = batch
+        names = batch.columns if isinstance(batch, pl.DataFrame) else batch.column_names
+        self.columns: dict[str, tuple[Column | None, int]] = dict.fromkeys(names, (None, 0))
+        """Each with the number of filters that it has been through; None: as it was given."""
+        self._filters: list[tuple[Array, pl.Series]] = []
+        self.count = len(batch)
+
+    def column(self, name: str) -> Column:
+        """The rows that are left of a column."""
+        held, filtered = self.columns[name]
+        if held is not None and filtered == len(self._filters):
+            return held
+        if held is None:
+            given = self._given
+            held = given.get_column(name) if isinstance(given, pl.DataFrame) else pl.Series(name, given.column(name))
+        for mask, as_series in self._filters[filtered:]:
+            held = held.filter(as_series) if isinstance(held, pl.Series) else held[mask]
+        self.columns[name] = held, len(self._filters)
+        return held
+
+    def values(self, name: str) -> Column:
+        """The column as an array, or, of text, as it is."""
+        if name not in self.columns:
+            raise Unfit(name)
+        column = self.column(name)
+        if isinstance(column, pl.Series):
+            kind = column.dtype
+            if type(kind) not in _ARRAYS or column.null_count():
+                raise Unfit(name)
+            if kind != pl.String:
+                column = column.to_numpy()
+        return column
+
+    def filter(self, mask: Array) -> None:
+        """Keep the rows for which `mask` is true."""
+        left = int(np.count_nonzero(mask))
+        if left < self.count:
+            self._filters.append((mask, series_of("", mask)))
+            self.count = left
+
+    def put(self, name: str, values: Any) -> None:
+        """A new column, or another one in the place of one that there is."""
+        if not isinstance(values, np.ndarray | pl.Series):
+            raise Unfit(name)
+        self.columns[name] = values, len(self._filters)
+
+    def frame(self) -> pl.DataFrame:
+        """What is left."""
+        return frame_of([series_of(name, self.column(name)) for name in self.columns])
+
+
+_ARRAYS = frozenset({pl.Int64, pl.Float64, pl.Boolean, pl.String})
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb, compiled: what it makes, by name. A name stands for a column that is chosen as it is."""
+
+    kind: str
+    made: tuple[tuple[str, str | Formula], ...]
+    chosen: Callable[[list[str]], list[str]] | None = None
+    """Of a select that names no columns: those of the columns that there are."""
+
+    def apply(self, rows: FewRows) -> None:
+        """Change `rows`.
+
+        Raises:
+            Unfit: if Polars must do it.
+        """
+        if self.kind == "filter":
+            masks = [_mask(formula(rows)) for _, formula in self.made if callable(formula)]
+            rows.filter(masks[0] if len(masks) == 1 else np.logical_and.reduce(masks))
+            return
+        if self.chosen is not None:
+            rows.columns = {name: rows.columns[name] for name in self.chosen(list(rows.columns))}
+            return
+        found: dict[str, tuple[Column | None, int] | Any] = {}
+        for name, formula in self.made:
+            if not isinstance(formula, str):
+                found[name] = formula(rows)
+            elif name == formula:
+                found[name] = rows.columns[name]
+            else:
+                found[name] = rows.column(formula)
+        if self.kind == "select":
+            rows.columns = {}
+        for name, column in found.items():
+            if isinstance(column, tuple):
+                rows.columns[name] = column
+            else:
+                rows.put(name, column)
+
+
+def apply(verbs: Sequence[Verb], batch: pl.DataFrame | pa.Table) -> pl.DataFrame | None:
+    """The rows that verbs make of a few; None: Polars must do it."""
+    try:
+        rows = FewRows(batch)
+        for verb in verbs:
+            verb.apply(rows)
+            if not rows.count:
+                break
+        return rows.frame()
+    except Exception:  # whatever it is: if it is a mistake in the program, Polars tells of it
+        return None
+
+
+def compiled(kind: str, exprs: Sequence[Any], named: Mapping[str, Any]) -> Verb | None:
+    """The verb `kind` ("select", "with_columns" or "filter") of these arguments; None: it is for Polars."""
+    try:
+        if kind == "filter":
+            given = [*exprs, *(pl.col(name) == value for name, value in named.items())]
+        else:
+            given = [*exprs, *(_as_expr(each, name) for name, each in named.items())]
+        if kind == "select" and len(given) == 1 and (chosen := _choice(given[0])) is not None:
+            return Verb(kind, (), chosen)
+        made = [pair for each in given for pair in _compiled(each)]
+        names = [name for name, _ in made]
+        if not made or (kind != "filter" and len(set(names)) < len(names)):
+            return None
+        if kind == "filter":
+            made = [(name, _reading(each) if isinstance(each, str) else each) for name, each in made]
+        return Verb(kind, tuple(made))
+    except Exception:  # a tree that this does not know, in whatever way
+        return None
+
+
+def _as_expr(given: Any, name: str) -> pl.Expr:
+    expr = pl.col(given) if isinstance(given, str) else given
+    if not isinstance(expr, pl.Expr):
+        raise Unfit(name)
+    return expr.alias(name)
+
+
+def _tree(expr: pl.Expr) -> Any:
+    return json.loads(expr.meta.serialize(format="json"))
+
+
+def _choice(expr: Any) -> Callable[[list[str]], list[str]] | None:
+    """Columns that are chosen without saying which there are: all, or all but some."""
+    if not isinstance(expr, pl.Expr):
+        return None
+    match _tree(expr):
+        case {"Selector": "Wildcard"}:
+            return lambda names: names
+        case {"Selector": {"Difference": ["Wildcard", {"ByName": {"names": [*left_out], "strict": False}}]}}:
+            return lambda names: [name for name in names if name not in left_out]
+    return None
+
+
+def _compiled(given: Any) -> list[tuple[str, str | Formula]]:
+    """The columns of an argument."""
+    if isinstance(given, str):
+        given = pl.col(given)
+    if isinstance(given, list | tuple):
+        return [pair for each in given for pair in _compiled(each)]
+    if not isinstance(given, pl.Expr):
+        raise Unfit(given)
+    tree = _tree(given)
+    match tree:
+        case {"Selector": {"ByName": {"names": [*names], "strict": True}}}:
+            return [(name, name) for name in names]
+        case {"Column": name}:
+            return [(name, _plain(name))]
+        case {"Alias": [{"Column": name}, other]}:
+            return [(other, _plain(name))]
+        case {"Alias": [{"Literal": {"Scalar": {"Int8": int(value)}}}, other]}:
+            return [(other, lambda rows: np.full(rows.count, value, np.int8))]
+    return [(given.meta.output_name(), _formula(tree))]
+
+
+def _plain(name: str) -> str:
+    if name == "*" or name.startswith("^"):
+        raise Unfit(name)
+    return name
+
+
+def _formula(tree: Any) -> Formula:
+    match tree:
+        case {"Column": str(name)}:
+            return _reading(_plain(name))
+        case {"Alias": [inner, _]}:
+            return _formula(inner)
+        case {"Literal": {"Dyn": {"Int": int(value)}}} | {"Literal": {"Dyn": {"Float": float(value)}}}:
+            return lambda _: value
+        case {"Literal": {"Scalar": {"String": str(text)}}}:
+            return lambda _: text
+        case {"BinaryExpr": {"left": left, "op": str(op), "right": right}}:
+            return _binary(op, _formula(left), _formula(right), _constant(right))
+        case {"Function": {"input": [inner], "function": {"Boolean": "Not"}}}:
+            held = _formula(inner)
+            return lambda rows: ~_mask(held(rows))
+        case {"Function": {"input": [inner, values], "function": {"Boolean": {"IsIn": _}}}}:
+            return _is_in(_formula(inner), values)
+    raise Unfit(tree)
+
+
+def _reading(name: str) -> Formula:
+    return lambda rows: rows.values(name)
+
+
+def _constant(tree: Any) -> Any:
+    match tree:
+        case {"Literal": {"Dyn": {"Int": value}}} | {"Literal": {"Dyn": {"Float": value}}}:
+            return value
+    return None
+
+
+def _binary(op: str, left: Formula, right: Formula, divisor: Any) -> Formula:
+    if op in ("And", "Or"):
+        both = np.logical_and if op == "And" else np.logical_or
+        return lambda rows: both(_mask(left(rows)), _mask(right(rows)))
+    if op in _COMPARISONS:
+        compare = _COMPARISONS[op]
+        return lambda rows: _compared(compare, op, left(rows), right(rows))
+    work, only_integers = _ARITHMETIC[op]
+    if op in _DIVISIONS and not (divisor and divisor > 0):
+        raise Unfit(op)
+    return lambda rows: _computed(work, only_integers, left(rows), right(rows))
+
+
+_COMPARISONS = {
+    "Eq": np.equal,
+    "NotEq": np.not_equal,
+    "Lt": np.less,
+    "LtEq": np.less_equal,
+    "Gt": np.greater,
+    "GtEq": np.greater_equal,
+}
+_DIVISIONS = ("FloorDivide", "Modulus", "TrueDivide")
+_ARITHMETIC = {
+    "Plus": (np.add, False),
+    "Minus": (np.subtract, False),
+    "Multiply": (np.multiply, False),
+    "FloorDivide": (np.floor_divide, True),
+    "Modulus": (np.remainder, True),
+    "TrueDivide": (np.true_divide, False),
+}
+
+
+def _kind(value: Any) -> str:
+    """The sort of number: "i", "f" or "b" (truth); "t" for text."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype.kind)
+    if isinstance(value, str | pl.Series):
+        return "t"
+    return "f" if isinstance(value, float) else "i"
+
+
+def _mask(value: Any) -> Array:
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "b":
+        raise Unfit("not a mask")
+    return value
+
+
+def _compared(compare: Any, op: str, left: Any, right: Any) -> Array:
+    kinds = _kind(left), _kind(right)
+    if kinds == ("t", "t") and isinstance(left, pl.Series) and isinstance(right, str) and op in ("Eq", "NotEq"):
+        found: Array = ((left == right) if op == "Eq" else (left != right)).to_numpy()
+        return found
+    if kinds not in (("i", "i"), ("f", "f")) or not any(isinstance(side, np.ndarray) for side in (left, right)):
+        raise Unfit("comparison")
+    if kinds[0] == "f" and any(np.isnan(side).any() for side in (left, right)):
+        raise Unfit("NaN")
+    compared: Array = compare(left, right)
+    return compared
+
+
+def _computed(work: Any, only_integers: bool, left: Any, right: Any) -> Array:
+    kinds = {_kind(left), _kind(right)}
+    if not kinds <= ({"i"} if only_integers else {"i", "f"}):
+        raise Unfit("arithmetic")
+    if not isinstance(left, np.ndarray) and not isinstance(right, np.ndarray):
+        raise Unfit("constants")
+    with np.errstate(all="ignore"):
+        computed: Array = work(left, right)
+    return computed
+
+
+def _is_in(formula: Formula, values: Any) -> Formula:
+    literal = pl.Expr.deserialize(io.StringIO(json.dumps(values)), format="json")
+    wanted = pl.select(literal).to_series()[0]
+    if not isinstance(wanted, pl.Series) or wanted.null_count() or not len(wanted):
+        raise Unfit("is_in")
+    if wanted.dtype == pl.Int64:
+        numbers = wanted.to_list()
+        return lambda rows: _among(formula(rows), numbers)
+    if wanted.dtype != pl.String:
+        raise Unfit("is_in")
+    options = pc.SetLookupOptions(value_set=wanted.to_arrow())
+
+    def texts(rows: FewRows) -> Array:
+        column = formula(rows)
+        if not isinstance(column, pl.Series):
+            raise Unfit("is_in")
+        found: Array = pc.is_in(column.to_arrow(), options=options).to_numpy(zero_copy_only=False)
+        return found
+
+    return texts
+
+
+def _among(column: Any, numbers: list[int]) -> Array:
+    if not isinstance(column, np.ndarray) or column.dtype != np.int64:
+        raise Unfit("is_in")
+    if len(numbers) > 8:
+        return np.isin(column, numbers)
+    found: Array = np.logical_or.reduce([column == number for number in numbers])
+    return found

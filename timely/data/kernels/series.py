@@ -1,0 +1,80 @@
+"""Series of few rows, made from arrays, taken and joined: without what Polars' public functions do first.
+
+Those find out what they were given, or make a plan of a frame: that costs ten times as much as a few rows do. What of Polars'
+own parts is used instead is tried when this is loaded; where a version lacks them the public functions are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+def series_of(name: str, values: pl.Series | Array) -> pl.Series:
+    """A series of these values."""
+    if isinstance(values, pl.Series):
+        return values if values.name == name else values.alias(name)
+    make = _MAKERS.get(values.dtype.char)
+    return pl.Series(name, values) if make is None else pl.Series._from_pyseries(make(name, values, False))
+
+
+def rows_at(rows: npt.NDArray[np.integer[Any]]) -> pl.Series:
+    """Numbers of rows, for `gathered`."""
+    return series_of("", rows.astype(np.uint32))
+
+
+def gathered(column: pl.Series, rows: pl.Series) -> pl.Series:
+    """The values at `rows`; null where that is null."""
+    if _GATHERS:
+        return pl.Series._from_pyseries(column._s.gather_with_series(rows._s))
+    return column[rows]
+
+
+def stacked(parts: Sequence[pl.Series]) -> pl.Series:
+    """The values of series of one type, one after the other, in one piece of memory."""
+    if len(parts) == 1:
+        return parts[0]
+    whole = parts[0].clone()
+    for part in parts[1:]:
+        whole.append(part)
+    return whole.rechunk(in_place=True)
+
+
+def frame_of(columns: Sequence[pl.Series]) -> pl.DataFrame:
+    """A frame of columns of one length and of different names."""
+    return columns[0].to_frame().hstack(list(columns[1:])) if columns else pl.DataFrame()
+
+
+def _makers() -> Mapping[str, Callable[[str, Array, bool], Any]]:
+    names = {"?": "bool", "b": "i8", "i": "i32", "l": "i64", "I": "u32", "L": "u64", "d": "f64"}
+    try:
+        from polars._plr import PySeries
+
+        made = {char: getattr(PySeries, f"new_{name}") for char, name in names.items()}
+        for char, make in made.items():
+            given = np.ones(2, char)
+            found = pl.Series._from_pyseries(make("x", given, False))
+            if not found.equals(pl.Series("x", given), check_dtypes=True):
+                return {}
+        return made
+    except (ImportError, AttributeError, TypeError):
+        return {}
+
+
+def _gathers() -> bool:
+    try:
+        rows = pl.Series([2, None], dtype=pl.UInt32)
+        found = pl.Series._from_pyseries(pl.Series("x", [1, 2, 3])._s.gather_with_series(rows._s))
+        return found.to_list() == [3, None] and found.name == "x"
+    except (AttributeError, TypeError):
+        return False
+
+
+_MAKERS = _makers()
+_GATHERS = _gathers()
