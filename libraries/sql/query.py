@@ -297,9 +297,10 @@ def _aggregate(node: Node, input_of: Any) -> Aggregate:
             )
         return agg.sum(input_of(_there(of)))
     makers = {exp.Sum: agg.sum, exp.Min: agg.min, exp.Max: agg.max, exp.Avg: agg.mean}
+    makers |= {exp.Variance: agg.var, exp.Stddev: agg.std, exp.StddevSamp: agg.std}
     maker = makers.get(type(node))
     if maker is None or isinstance(of, exp.Distinct):
-        _refuse(f"{_text(node)}: aggregates are count, sum, min, max and avg")
+        _refuse(f"{_text(node)}: aggregates are count, sum, min, max, avg, variance and stddev")
     return maker(input_of(of))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from timely.dataflow import schemas
+from timely.dataflow.stream import Stream, view
 from timely.dataflow.windows import add_judge, check_at_root, check_lateness
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
@@ -138,8 +139,10 @@ class WindowedColumns:
         return found._choose("drop", pl.all().exclude(ALL)) if ALL in keys else found
 
 
-def split_late(columns: Columns, time: str, lateness: Length | None, name: str | None) -> tuple[Columns, Columns]:
-    """The rows on time, and the late ones: see `Columns.split_late`."""
+def split_late(
+    columns: Columns, time: str, lateness: Length | None, name: str | None
+) -> tuple[Columns, Columns, Stream]:
+    """The rows on time, the late ones, and the watermarks: see `Columns.split_late`."""
     if not isinstance(time, str):
         raise GraphError(f"{user_site()}: split_late(time) takes the name of a column, not {time!r}")
     check_at_root(columns, "split_late")
@@ -161,7 +164,8 @@ def split_late(columns: Columns, time: str, lateness: Length | None, name: str |
         lambda: ColumnTimes(time, instants),
         lambda: ColumnOnTime(time, instants, allowed),
     )
-    return columns._of(judge, ON_TIME, columns.schema), columns._of(judge, LATE, columns.schema)
+    on_time, late = (columns._of(judge, port, columns.schema) for port in (ON_TIME, LATE))
+    return on_time, late, view(columns._of(judge, WATERMARKS), Stream)
 
 
 def check_time(verb: str, time: str, kind: Any, instants: bool) -> None:

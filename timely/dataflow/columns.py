@@ -416,24 +416,29 @@ class Columns(Wire):
         """
         return WindowedColumns(self, shape, time, lateness, name)
 
-    def split_late(self, time: str, lateness: Length | None = None, name: str | None = None) -> tuple[Columns, Columns]:
-        """Two streams: the rows that are on time, and the late ones. Each row at its own epoch, when that is complete.
+    def split_late(
+        self, time: str, lateness: Length | None = None, name: str | None = None
+    ) -> tuple[Columns, Columns, Stream]:
+        """Three streams: the rows that are on time, the late ones, and the watermark. Each row at its own epoch, when complete.
 
         A row is late if its event time, in the column `time`, is before the watermark: the greatest event time of the epochs
         before, on all workers, minus `lateness`. Event times are integers, with a whole number as lateness, or datetimes and
-        dates, with a timedelta.
+        dates, with a timedelta. The watermark is a record at the epoch that moves it, the same on each worker: an integer, of
+        datetimes in microseconds since 1970. `Keyed.split_late` shows an operator that waits for it.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
         >>> days = [pl.DataFrame({"at": [3, 12], "price": [3, 4]}), pl.DataFrame({"at": [8, 1], "price": [5, 6]})]
         >>> sales = flow.columns("sales", falkirk.Batches(days, per_epoch=1))
-        >>> on_time, late = sales.split_late("at", lateness=5)
-        >>> captures = on_time.capture("on time"), late.capture("late")
+        >>> on_time, late, watermarks = sales.split_late("at", lateness=5)
+        >>> captures = on_time.capture("on time"), late.capture("late"), watermarks.capture("watermarks")
         >>> result = falkirk.run(flow)
         >>> [pl.DataFrame(batch).rows() for _, batch in result.captured("on time")]
         [[(3, 3), (12, 4)], [(8, 5)]]
         >>> [pl.DataFrame(batch).rows() for _, batch in result.captured("late")]
         [[(1, 6)]]
+        >>> result.captured("watermarks")
+        [((0,), [7])]
         """
         return split_late(self, time, lateness, name)
 
@@ -525,7 +530,7 @@ class GroupBy:
             if isinstance(aggregate, pl.Expr) and over == "scope":
                 raise GraphError(
                     f"{user_site()}: agg({key}=...): a running total cannot be kept for a Polars expression; say "
-                    "over='time' for one result a time, or use agg.count/sum/min/max/mean"
+                    "over='time' for one result a time, or use agg.count/sum/min/max/mean/var/std"
                 )
         return self._aggregate("aggregate", named, over, name, ttl)
 

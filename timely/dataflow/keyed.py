@@ -161,6 +161,45 @@ class Keyed(Wire):
 
         return Windowed(self, shape, time, lateness, name)
 
+    def split_late(
+        self, time: Callable[[Any], Any], lateness: Length | None = None, name: str | None = None
+    ) -> tuple[Keyed, Keyed, Stream]:
+        """Three streams: the pairs that are on time, the late ones, and the watermark, for windows and timers of one's own.
+
+        A pair is late if the event time of its value, `time(value)`, is before the watermark: the greatest event time of the
+        epochs before, on all workers, minus `lateness` (a timedelta where event times are datetimes). Pairs come out at the
+        worker of their key, at their own epoch when that is complete; the watermark at the epoch that moves it, the same on
+        each worker. An operator that takes both sees them in either order: it acts when it is notified.
+
+        >>> class Reminders(falkirk.Operator):
+        ...     # Each key once the watermark is ten behind its first event.
+        ...     def __init__(self):
+        ...         self.due = falkirk.KeyedState()
+        ...         self.marks = falkirk.TimedValues()
+        ...         self.state = falkirk.Parts(self.due, self.marks)
+        ...     def on_batch(self, ctx, port, time, batch):
+        ...         if port == 0:
+        ...             new = {key: at + 10 for key, at in batch if key not in self.due.read(time)}
+        ...             self.due.write(time, new)
+        ...         else:
+        ...             self.marks.at(time)["mark"] = batch[-1]
+        ...             ctx.notify_at()
+        ...     def on_notify(self, ctx, time):
+        ...         for mark in self.marks.pop(time).values():
+        ...             fired = [key for key, at in self.due.read(time).items() if at <= mark]
+        ...             self.due.remove(time, fired)
+        ...             ctx.send(sorted(fired))
+        >>> flow = falkirk.Dataflow()
+        >>> clicks = flow.source("clicks", falkirk.Iterable([("ann", 1), ("bob", 4), ("cy", 12)], epoch_every=1)).keyed()
+        >>> on_time, late, watermarks = clicks.split_late(time=lambda at: at)
+        >>> seen = on_time.binary(watermarks, "reminders", Reminders).capture("out")
+        >>> falkirk.run(flow).captured("out")
+        [((2,), ['ann'])]
+        """
+        from timely.dataflow.windows import split_late
+
+        return split_late(self, time, lateness, name)
+
     def map_values(self, function: Callable[[Any], Any], name: str | None = None) -> Keyed:
         """Replace every value by `function(value)`; keys stay.
 

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from timely.data.kernels.totals import compared_kind, sum_kind
+from timely.data.kernels.totals import compared_kind, squared_kind, sum_kind
 from timely.errors import GraphError, user_site
 from timely.io.column_types import polars_schema
 from timely.operators.agg import Aggregate
@@ -95,11 +95,8 @@ def aggregated(
         check_columns(f"{kind}({name}=agg.{aggregate.kind}(...))", [aggregate.column], schema)
         of = arrow.field(aggregate.column).type
         try:
-            found = (
-                compared_kind(of, aggregate.column)
-                if aggregate.kind in ("min", "max")
-                else sum_kind(of, aggregate.column)
-            )
+            kinds = {"min": compared_kind, "max": compared_kind, "var": squared_kind, "std": squared_kind}
+            found = kinds.get(aggregate.kind, sum_kind)(of, aggregate.column)
         except TypeError as error:
             raise GraphError(f"{user_site()}: {kind}({name}=agg.{aggregate.kind}(...)): {error}") from error
         if aggregate.kind == "mean":

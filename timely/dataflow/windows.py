@@ -14,7 +14,7 @@ from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Exchange
 from timely.operators.keyed import Combine, greatest, least, pairs_of
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS, RecordLateness, RecordTimes
-from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window
+from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling, Window, behind
 from timely.operators.windows import (
     EpochWindows,
     EventWindows,
@@ -27,6 +27,7 @@ from timely.operators.windows import (
 
 if TYPE_CHECKING:
     from timely.dataflow.keyed import Keyed
+    from timely.dataflow.stream import Stream
 
 __all__ = ["Epochs", "Session", "Sliding", "Tumbling", "Window", "Windowed"]
 
@@ -69,6 +70,27 @@ def add_judge(
     stream._of(seen, 0)._connect(judge, 0, channel)
     stream._of(seen, 1)._connect(judge, 1, Broadcast())
     return judge
+
+
+def split_late(
+    keyed: Keyed, time: Callable[[Any], Any], lateness: Length | None, name: str | None
+) -> tuple[Keyed, Keyed, Stream]:
+    """The pairs on time, the late ones, and the watermarks: see `Keyed.split_late`."""
+    from timely.dataflow.stream import Stream, view
+
+    check_callable(time, "split_late(time=)")
+    check_at_root(keyed, "split_late")
+    datetimes = isinstance(lateness, dt.timedelta)
+    allowed = check_lateness(lateness, datetimes)
+    judge = add_judge(
+        keyed,
+        name if name is not None else keyed.graph.fresh_name("split_late"),
+        lambda: RecordTimes(time, datetimes),
+        lambda: RecordLateness(behind, allowed),
+        Exchange(),
+    )
+    on_time = keyed._of(judge, ON_TIME)._stage("untimed", None, lambda batch: [(key, value) for key, _, value in batch])
+    return on_time, keyed._of(judge, LATE), view(keyed._of(judge, WATERMARKS), Stream)
 
 
 class Windowed:

@@ -183,10 +183,11 @@ class Session:
 
     def lateness(self) -> LagOf:
         """The test for late records: a session that one would belong to may end right behind it."""
-        return _behind
+        return behind
 
 
-def _behind(at: Any, watermark: Any) -> Lag:
+def behind(at: Any, watermark: Any) -> Lag:
+    """All or nothing: a record is late before the watermark."""
     return 2 if at < watermark else 0
 
 

@@ -57,7 +57,7 @@ def small() -> Dataflow:
         rows.group_by("k").agg(n=agg.count(), low=agg.min("v"), ttl=Epochs(1)).capture("alive")
     windows.late().capture("late")
     with flow.region("history", policy=LogHistory(every=3)):
-        on_time, _ = rows.split_late("at", lateness=9)
+        on_time, _, _ = rows.split_late("at", lateness=9)
         on_time.distinct("k", ttl=Epochs(1)).capture("again")
         even, _ = rows.branch(pl.col("v") % 2 == 0)
         even.select("v").capture("even")

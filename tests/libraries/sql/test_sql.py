@@ -128,7 +128,7 @@ REFUSED = {
     "select * from sales limit 3": "LIMIT 3: streams have no order",
     "select n from sales group by shop": "column 'n' must be in group by",
     "select shop from sales group by shop having count(*) > 1": "a running total that no longer holds",
-    "select stddev(n) from sales": "aggregates are count, sum, min, max and avg",
+    "select median(n) from sales": "aggregates are count, sum, min, max, avg, variance and stddev",
     "select count(distinct n) from sales": "for distinct values count a select distinct around it",
     "select * from sales join shops on sales.n > shops.n": "a join is on equal columns",
     "select * from sales full join shops on shop = id": "joins are inner, left, semi and anti",

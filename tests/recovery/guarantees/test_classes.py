@@ -64,6 +64,7 @@ KEYED: dict[str, tuple[OperatorClass, Verb]] = {
     "fold": (DETERMINISTIC, lambda s: s.fold(list, lambda all, one: [*all, one])),
     "count in a loop": (DETERMINISTIC, lambda s: s.enter(s.graph.add_scope("inner", s.scope)).count()),
     "window": (DETERMINISTIC, lambda s: s.window(Tumbling(5), time=float).count()),
+    "split_late": (DETERMINISTIC, lambda s: s.split_late(float)[1]),
     "window of epochs": (DETERMINISTIC, lambda s: s.window(Epochs(5)).sum()),
 }
 COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {

@@ -44,6 +44,7 @@ NUMBERS = ["i", "n", "f", "x", "d", "u"]
 @st.composite
 def aggregates(draw: Any) -> dict[str, agg.Aggregate]:
     made = [agg.count(), *(of(name) for name in NUMBERS for of in (agg.sum, agg.mean))]
+    made += [of(name) for name in NUMBERS if name != "d" for of in (agg.var, agg.std)]
     made += [of(name) for name in (*NUMBERS, "k", "b", "day", "at", "c") for of in (agg.min, agg.max)]
     chosen = draw(st.lists(st.sampled_from(made), min_size=1, max_size=4))
     return {f"a{number}": each for number, each in enumerate(chosen)}

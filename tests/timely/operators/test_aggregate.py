@@ -112,6 +112,40 @@ def inputs(draw: Any, keys: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("over", ["time", "scope"])
+@settings(max_examples=settings.default.max_examples // 5)
+@given(data=st.data(), ddof=st.integers(0, 2), far=st.sampled_from([0, 10**9]))
+def test_variances_are_those_of_polars(over: Any, data: Any, ddof: int, far: int) -> None:
+    batches = data.draw(inputs(["text"]))[:2]
+    batches = [[as_polars(b).with_columns(pl.col("v").cast(pl.Float64) + far) for b in each] for each in batches]
+    aggregates = {"var": agg.var("v", ddof), "std": agg.std("v", ddof)}
+    operator = ColumnAggregate(["text"], aggregates, over=over, combined=True)
+    combine = PreAggregate(["text"], aggregates)
+    for t, given_ in enumerate(batches):
+        sent = feed(operator, [(0, (t,), combine.apply(batch)) for batch in given_], workers=2)
+        if not given_:
+            assert sent == []
+            continue
+        of = given_ if over == "time" else [batch for each in batches[: t + 1] for batch in each]
+        frame = pl.concat(of)
+        wanted = {
+            k: rest for k, *rest in frame.group_by("text").agg(pl.col("v").var(ddof), s=pl.col("v").std(ddof)).rows()
+        }
+        scale = max((abs(v) for v in frame["v"] if v is not None), default=0.0)
+        for k, *found in as_polars(sent[0][1]).rows() if sent else []:
+            for a, b, tiny in zip(found, wanted[k], (scale**2 * 1e-15, scale * 1e-7), strict=True):
+                assert (a is None) == (b is None)
+                assert a is None or a == pytest.approx(b, rel=1e-6, abs=tiny)
+
+
+def test_a_variance_far_from_zero_is_not_lost_in_rounding() -> None:
+    rows = pl.DataFrame({"k": ["a"] * 2000, "v": [1e9 + n % 2 for n in range(2000)]})
+    for size in (7, 600):
+        operator = ColumnAggregate(["k"], {"var": agg.var("v", 0)}, over="scope")
+        sent = feed(operator, [(0, (t,), rows[at : at + size]) for t, at in enumerate(range(0, 2000, size))])
+        assert as_polars(sent[-1][1])["var"][0] == pytest.approx(0.25, rel=1e-6)
+
+
+@pytest.mark.parametrize("over", ["time", "scope"])
 @pytest.mark.parametrize("keys", [[k] for k in KEYS] + [["text", "whole"], ["day", "coded", "truth"]], ids="-".join)
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())

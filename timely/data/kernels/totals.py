@@ -1,7 +1,8 @@
 """Aggregates in two steps: batches become *partial* tables, and partial tables are added up.
 
 A *part* is what must be kept of a column so that partial results can be combined in any order and grouping: the
-number of rows or of values, a sum, a minimum, a maximum. A partial table holds key columns, then a column a part.
+number of rows or of values, a sum, a minimum, a maximum, the squares of distances from the mean. A partial table holds key
+columns, then a column a part.
 NaN loses against any number in a minimum or maximum, as in Polars.
 
 Integer sums are exact. They are 64-bit integers while they fit, and Python's own integers (arrays of objects, and columns of
@@ -37,7 +38,7 @@ from timely.data.kernels.columns import (
 from timely.data.kernels.index import KeyIndex
 from timely.data.kernels.tables import Ids, IntTable, compiled_loops, read_only
 
-Kind = Literal["rows", "values", "sum", "min", "max"]
+Kind = Literal["rows", "values", "sum", "min", "max", "squares"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ EXACT = pa.decimal256(76, 0)
 
 _LIMIT = 1 << 63
 
-_ADDS = ("rows", "values", "sum")
+_ADDS = ("rows", "values", "sum", "squares")
 
 _SPARSE = 8
 """Integers whose range is less than so many times their number are group numbers as they are, with gaps."""
@@ -106,6 +107,13 @@ def _reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
     result = np.full(count, _identity(kind, values.dtype), values.dtype)
     _ufunc(kind, values.dtype).at(result, groups, values)
     return result
+
+
+def _squares(groups: Ids, count: int, values: Numbers) -> Numbers:
+    """The sum of the squares of the distances from the mean, of each group."""
+    values = values.astype(np.float64, copy=False)
+    means = np.bincount(groups, values, count) / np.maximum(np.bincount(groups, minlength=count), 1)
+    return np.bincount(groups, (values - means[groups]) ** 2, count).astype(np.float64, copy=False)
 
 
 def _compiled_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers | None:
@@ -180,6 +188,10 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
         if part.kind == "values":
             columns.append(rows_column if filled is None else pa.array(filled))
             continue
+        if part.kind == "squares":
+            result = _squares(of.groups, count, of.to_add())
+            columns.append(pa.array(result if full else result[present]))
+            continue
         result = _reduce(part.kind, of.groups, count, of.to_add() if part.kind == "sum" else of.to_compare())
         if not full:
             result = pooled_take(result, present) if result.dtype.kind != "O" else result[present]
@@ -204,6 +216,18 @@ def sum_kind(kind: pa.DataType, name: str) -> pa.DataType:
             f"column {name!r} of type {kind} cannot be added up: agg.sum and agg.mean take numbers and decimals"
         )
     return pa.float64() if pa.types.is_floating(kind) else pa.int64()
+
+
+def squared_kind(kind: pa.DataType, name: str) -> pa.DataType:
+    """The type of the variance of a column `name` of type `kind`.
+
+    Raises:
+        TypeError: if it has none.
+    """
+    types = pa.types
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_null(kind)):
+        raise TypeError(f"column {name!r} of type {kind} has no variance: agg.var and agg.std take numbers; cast it")
+    return pa.float64()
 
 
 def compared_kind(kind: pa.DataType, name: str) -> pa.DataType:
@@ -337,7 +361,7 @@ class RowReader:
                 values.append(ones if mask is None else mask.astype(np.int64))
                 valid.append(None)
             else:
-                values.append(plain[of])
+                values.append(np.zeros(len(plain[of])) if kind == "squares" else plain[of])
                 valid.append(mask)
         return Added([whole(table.column(key)) for key in self._keys], self._kinds, values, valid)
 
@@ -370,6 +394,8 @@ def _kind_of(part: Part, schema: pa.Schema) -> pa.DataType:
     if part.column is None or part.kind == "values":
         return pa.int64()
     kind = whole_type(schema.field(part.column).type)
+    if part.kind == "squares":
+        return squared_kind(kind, part.column)
     return sum_kind(kind, part.column) if part.kind == "sum" else compared_kind(kind, part.column)
 
 
@@ -514,7 +540,12 @@ class Totals:
 
     def add(self, ids: Ids, added: Added, unique: bool) -> None:
         """Add rows that have `ids`; `unique` if none occurs twice."""
+        for i, part in enumerate(self.parts):
+            if part.kind == "squares":
+                self._add_squares(i, ids, added)
         for i, (part, values, valid) in enumerate(zip(self.parts, added.values, added.valid, strict=True)):
+            if part.kind == "squares":
+                continue
             of = ids if valid is None else ids[valid]
             if part.kind == "sum" and self._arrays[i].dtype.kind == "i":
                 self._make_room(i, values, 1 if unique else len(values))
@@ -527,6 +558,27 @@ class Totals:
                 array[of] = ufunc(array[of], values.astype(array.dtype, copy=False))
             else:
                 ufunc.at(array, of, values.astype(array.dtype, copy=False))
+
+    def _add_squares(self, i: int, ids: Ids, added: Added) -> None:
+        """Add squares of distances from means, which move: before the numbers and sums that the means are made of.
+
+        What the parts have of each other is their numbers times the squares of the distances of their means (Chan, Golub and
+        LeVeque, *Updating Formulae*, 1979).
+        """
+        column = self.parts[i].column
+        n_at, sum_at = self.parts.index(Part("values", column)), self.parts.index(Part("sum", column))
+        some = added.values[n_at] > 0
+        if (valid := added.valid[i]) is not None:
+            some &= valid
+        chosen = some if valid is None else some[valid]
+        touched, at = np.unique(ids[some], return_inverse=True)
+        numbers, sums = added.values[n_at][some].astype(np.float64), added.values[sum_at][chosen].astype(np.float64)
+        there, of = self._arrays[n_at][touched].astype(np.float64), self._arrays[sum_at][touched].astype(np.float64)
+        count = len(touched)
+        means = (of + np.bincount(at, sums, count)) / (there + np.bincount(at, numbers, count))
+        far = added.values[i][chosen] + numbers * (sums / numbers - means[at]) ** 2
+        moved = there * (of / np.maximum(there, 1) - means) ** 2
+        self._arrays[i][touched] += np.bincount(at, far, count) + moved
 
     def _make_room(self, i: int, values: Numbers, times: int) -> None:
         """Go on in Python's integers where `values`, of which so many may come to one key, could leave 64 bits."""
@@ -667,7 +719,7 @@ def combined(
 def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> dict[str, pa.Array] | None:
     """The same for many rows with one integer key and no nulls, without an index; None where that does not apply."""
     first = many[0]
-    if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type):
+    if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type) or any(part.kind == "squares" for part in parts):
         return None
     for added in many:
         alike = added.keys[0].type.equals(first.keys[0].type) and added.kinds == first.kinds
