@@ -7,11 +7,15 @@ from typing import Any, NoReturn
 
 import polars as pl
 
-from timely.dataflow.columns import Columns, GroupBy
+from timely.dataflow import schemas
+from timely.dataflow.column_windows import ALL
+from timely.dataflow.columns import Columns, GroupBy, check_made, columns_of
 from timely.dataflow.keyed import Over
 from timely.dataflow.stream import view
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, sum
+from timely.operators.changed_aggregate import ChangedAggregate
+from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, How
 from timely.operators.window_shapes import Epochs
 
@@ -43,7 +47,8 @@ class Changes(Columns):
         return super().select(*exprs, name=name, **named, **{CHANGE: pl.col(CHANGE)})
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
-        """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum` and `mean`.
+        """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `min`
+        and `max`.
 
         A key of which all rows have been taken back has a count of 0.
         """
@@ -55,7 +60,7 @@ class Changes(Columns):
     ) -> Columns:
         """Running totals of all rows that there are. See `group_by`."""
         totals = _Totals(exprs, over, aggregates)
-        return totals.finish(totals.begin(self.rows()).agg(over="scope", name=name, **totals.sums), ())
+        return totals.finish(totals.all(self.rows(), None, (), name), ())
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise GraphError(
@@ -115,8 +120,7 @@ class ChangedGroups(GroupBy):
                 f"{user_site()}: totals of changes have no ttl: a row that is forgotten is still taken back"
             )
         totals = _Totals(exprs, over, aggregates)
-        grouped = GroupBy(totals.begin(self.columns), self.keys, self.made)
-        return totals.finish(grouped._computed((), totals.sums, "scope", name), self.keys)
+        return totals.finish(totals.all(self.columns, self.keys, self.made, name), self.keys)
 
 
 class _Totals:
@@ -128,15 +132,20 @@ class _Totals:
                 f"{user_site()}: totals of changes run on, over='scope': the changes of one time have none"
             )
         self._weighed: dict[str, pl.Expr] = {}
+        self.extremes: dict[str, Aggregate] = {}
         self._results: dict[str, pl.Expr] = {}
         self.sums: dict[str, Aggregate] = {}
         sign = pl.col(CHANGE).cast(pl.Int64)
         for name, aggregate in (*((None, expr) for expr in exprs), *aggregates.items()):
-            if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind not in ("count", "sum", "mean"):
+            if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind in ("var", "std"):
                 raise GraphError(
-                    f"{user_site()}: agg of changes takes name=agg.count(), agg.sum(column) and agg.mean(column), out of "
+                    f"{user_site()}: agg of changes takes name=agg.count(), agg.sum, mean, min and max of a column, out of "
                     f"which rows can be taken, not {aggregate!r}"
                 )
+            if aggregate.kind in ("min", "max"):
+                self.extremes[name] = aggregate
+                self._results[name] = pl.col(name)
+                continue
             total, values = f"total({name})", f"values({name})"
             if aggregate.column is None:
                 self._add(total, sign)
@@ -154,9 +163,28 @@ class _Totals:
         self._weighed[name] = weighed
         self.sums[name] = sum(name)
 
-    def begin(self, rows: Columns) -> Columns:
-        """The rows with what is summed."""
-        return rows.with_columns(*(expr.alias(name) for name, expr in self._weighed.items()))
+    def all(self, rows: Columns, keys: tuple[str, ...] | None, made: tuple[pl.Expr, ...], name: str | None) -> Columns:
+        """The sums and the extremes of each key; `keys` is None for all rows."""
+        if not self.extremes:
+            rows = rows.with_columns(*(expr.alias(name) for name, expr in self._weighed.items()))
+            grouped = GroupBy(rows._marked(), (ALL,)) if keys is None else GroupBy(rows, keys, made)
+            return grouped._computed((), self.sums, "scope", name)
+        check_made(made, self.extremes.values())
+        if not self.sums:  # something changes whenever a row comes
+            self._add("rows()", pl.col(CHANGE).cast(pl.Int64))
+        rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._weighed.items()))
+        rows, keys = (rows._marked(), (ALL,)) if keys is None else (rows, keys)
+        sums, extremes = self.sums, self.extremes
+        schema = schemas.aggregated("agg", keys, {**sums, **extremes}, rows.schema)
+        node = rows._attach(
+            "aggregate",
+            name,
+            Exchange(columns=keys, prepare=columns_of),
+            factory=lambda: ChangedAggregate(keys, sums, extremes, CHANGE),
+            notifies=True,
+            stateful=True,
+        )
+        return rows._of(node, schema=schema)
 
     def finish(self, totals: Columns, keys: tuple[str, ...]) -> Columns:
         """The keys and the results."""

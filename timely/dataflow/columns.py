@@ -545,13 +545,7 @@ class GroupBy:
         epochs = None if ttl is None else ttl.n
         check_aggregate(keys, named)
         if self.made:
-            replaced = {expr.meta.output_name() for expr in self.made} & _read_by(named.values())
-            if replaced:
-                column = min(replaced)
-                raise GraphError(
-                    f"{user_site()}: group_by makes a key {column!r}, and agg reads the column of that name; give the key "
-                    f'another name: (...).alias("{column}_key")'
-                )
+            check_made(self.made, named.values())
             made = self.made
             few = compiled("with_columns", made, {})
             columns = columns._plan("group_by", None, lambda frame: frame.with_columns(made), made, few)
@@ -567,6 +561,17 @@ class GroupBy:
             stateful=True,
         )
         return columns._of(node, schema=schema)
+
+
+def check_made(made: Iterable[pl.Expr], aggregates: Iterable[Aggregate | pl.Expr]) -> None:
+    """Refuse keys in the place of columns that aggregates read."""
+    replaced = {expr.meta.output_name() for expr in made} & _read_by(aggregates)
+    if replaced:
+        column = min(replaced)
+        raise GraphError(
+            f"{user_site()}: group_by makes a key {column!r}, and agg reads the column of that name; give the key "
+            f'another name: (...).alias("{column}_key")'
+        )
 
 
 def _read_by(aggregates: Iterable[Aggregate | pl.Expr]) -> set[str]:

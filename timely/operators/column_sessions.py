@@ -98,8 +98,6 @@ class ColumnSessions(Windowing):
         combined: whether rows come from `PreSessions` where there are several workers.
     """
 
-    transient = ("_of_key",)
-
     def __init__(
         self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], gap: int, combined: bool = False
     ) -> None:
@@ -107,18 +105,17 @@ class ColumnSessions(Windowing):
         self._gap = gap
         self._finishing = {part for aggregate in self._aggregates.values() for part in aggregate.finishing()}
         self._open = ExpiringTotals(self._keys, self._parts, AT)
-        self._of_key: _SessionsOfKeys | None = None
         self.state = Parts(self._pending, self._watermarks, self._open)
 
     def _partial(self, table: pa.Table) -> pa.Table:
         return _partial(table, self._keys[:-1], self._parts, self._gap)
 
     def _keep(self, time: Time, rows: list[Added]) -> None:
-        open_, of_key = self._open, self._sessions_of_keys()
+        open_ = self._open
         totals = open_.totals
         owners = [totals.index.leading(added.keys[:-1]) for added in rows]
         keys = np.unique(np.concatenate(owners))
-        held, owners_held = of_key.of(keys)
+        held, owners_held = open_.alike(keys)
         first, last = [], []
         for added in rows:
             values = dict(zip(self._parts, added.values, strict=True))
@@ -141,12 +138,7 @@ class ColumnSessions(Windowing):
             joined.append(_starting(grouped(totals.table(moved), self._keys, self._parts), start[end:][moves]))
             open_.remove(time, moved)
         changed = open_.add(time, joined)
-        of_key.put(keys, union([held[~moves], changed.ids], len(totals)))
-
-    def _sessions_of_keys(self) -> _SessionsOfKeys:
-        if self._of_key is None or self._of_key.numbering != self._open.numbering:
-            self._of_key = _SessionsOfKeys(self._open)
-        return self._of_key
+        open_.relate(keys, union([held[~moves], changed.ids], len(totals)))
 
     def _close(self, time: Time, watermark: int | None) -> tuple[Mapping[str, pa.Array], Numbers] | None:
         closed = self._open.expire(time, None if watermark is None else watermark - self._gap)
@@ -159,57 +151,3 @@ class ColumnSessions(Windowing):
 def _starting(added: Added, start: Numbers) -> Added:
     """The same in sessions that start there."""
     return replace(added, keys=[*added.keys[:-1], column_of(start, added.keys[-1].type)])
-
-
-class _SessionsOfKeys:
-    """The open sessions of a key, each with the next: a cache of the state.
-
-    A key is known by the number of its columns but for the start. Sessions that have closed stay until their key comes again.
-    """
-
-    def __init__(self, open_: ExpiringTotals) -> None:
-        self._open = open_
-        self.numbering = open_.numbering
-        self._first = np.full(0, -1, np.intp)
-        self._next = np.full(0, -1, np.intp)
-        self.put(np.zeros(0, np.intp), open_.all())
-
-    def of(self, keys: Ids) -> tuple[Ids, Ids]:
-        """The open sessions of these keys, all different, and whose each is."""
-        self._first = _reaching(self._first, int(keys.max()) + 1 if len(keys) else 0)
-        found, owners = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
-        at = self._first[keys]
-        while len(at):
-            there = at >= 0
-            keys, at = keys[there], at[there]
-            found.append(at)
-            owners.append(keys)
-            at = self._next[at]
-        sessions, of = np.concatenate(found), np.concatenate(owners)
-        there = self._open.there(sessions)
-        return sessions[there], of[there]
-
-    def put(self, keys: Ids, sessions: Ids) -> None:
-        """These keys have these sessions, all different."""
-        if len(keys):
-            self._first[keys] = -1
-        if not len(sessions):
-            return
-        owners = self._open.totals.index.leading_of(sessions)
-        self._first = _reaching(self._first, int(owners.max()) + 1)
-        self._next = _reaching(self._next, int(sessions.max()) + 1)
-        order = np.argsort(owners, kind="stable")
-        sessions, owners = sessions[order], owners[order]
-        last = np.append(owners[1:] != owners[:-1], True)
-        self._next[sessions] = np.where(last, -1, np.append(sessions[1:], -1))
-        begins = np.insert(owners[1:] != owners[:-1], 0, True)
-        self._first[owners[begins]] = sessions[begins]
-
-
-def _reaching(array: Ids, count: int) -> Ids:
-    """At least so long."""
-    if count <= len(array):
-        return array
-    larger = np.full(max(64, 2 * count), -1, np.intp)
-    larger[: len(array)] = array
-    return larger

@@ -35,8 +35,7 @@ class ExpiringTotals(TotalsState):
         self._due: _Due | None = None
         self._given_up = 0
         self._walk: ref[Scan] | None = None
-        self.numbering = 0
-        """Changes when ids do, or when the state does otherwise than by the methods of this class."""
+        self._alike: _Alike | None = None
 
     @property
     def totals(self) -> Totals:
@@ -83,6 +82,20 @@ class ExpiringTotals(TotalsState):
         if self._due is not None:
             self._due.add(ids)
 
+    def alike(self, leading: Ids) -> tuple[Ids, Ids]:
+        """The keys that have these numbers, all different, for all but their last column, and which of these each has.
+
+        See `KeyIndex.leading`. It knows what it was told by `relate`, and what was there when it was first asked.
+        """
+        if self._alike is None:
+            self._alike = _Alike(self)
+        return self._alike.of(leading)
+
+    def relate(self, leading: Ids, ids: Ids) -> None:
+        """Say that these are now all the keys with such numbers."""
+        assert self._alike is not None
+        self._alike.put(leading, ids)
+
     def moments(self, ids: Ids) -> Numbers:
         """The moments of these keys."""
         found: Numbers = self.totals.of(self._moment)[ids]
@@ -105,9 +118,8 @@ class ExpiringTotals(TotalsState):
         self._began_anew()
 
     def _began_anew(self) -> None:
-        self._due = None
+        self._due = self._alike = None
         self._given_up = len(self.totals) - len(self.all())
-        self.numbering += 1
 
     def compact(self, frontier: Frontier) -> None:
         """Forget how to go back within `frontier`, and the keys that were given up there."""
@@ -136,8 +148,7 @@ class ExpiringTotals(TotalsState):
         for number, (time, (known, touched, values)) in enumerate(scope.log):
             scope.log[number] = (time, (int(before[known]), before[touched], values))
         scope.totals = new
-        self._due = None
-        self.numbering += 1
+        self._due = self._alike = None
 
 
 class _Due:
@@ -176,3 +187,56 @@ class _Due:
             return np.zeros(0, np.intp)
         ids = union(found, len(self._state.totals))
         return ids[self._state.there(ids) & (self._state.moments(ids) <= bound)]
+
+
+class _Alike:
+    """The keys that are alike but for their last column, each with the next: a cache of the state.
+
+    They are known by the number of these columns (`KeyIndex.leading`). Those that are gone stay until others like them come.
+    """
+
+    def __init__(self, state: ExpiringTotals) -> None:
+        self._state = state
+        self._first = np.full(0, -1, np.intp)
+        self._next = np.full(0, -1, np.intp)
+        self.put(np.zeros(0, np.intp), state.all())
+
+    def of(self, leading: Ids) -> tuple[Ids, Ids]:
+        """The keys that begin with each of these, all different, and with which each does."""
+        self._first = _reaching(self._first, int(leading.max()) + 1 if len(leading) else 0)
+        found, owners = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
+        at = self._first[leading]
+        while len(at):
+            there = at >= 0
+            leading, at = leading[there], at[there]
+            found.append(at)
+            owners.append(leading)
+            at = self._next[at]
+        ids, of = np.concatenate(found), np.concatenate(owners)
+        there = self._state.there(ids)
+        return ids[there], of[there]
+
+    def put(self, leading: Ids, ids: Ids) -> None:
+        """Keys that begin with these are now `ids`, all different."""
+        if len(leading):
+            self._first[leading] = -1
+        if not len(ids):
+            return
+        owners = self._state.totals.index.leading_of(ids)
+        self._first = _reaching(self._first, int(owners.max()) + 1)
+        self._next = _reaching(self._next, int(ids.max()) + 1)
+        order = np.argsort(owners, kind="stable")
+        ids, owners = ids[order], owners[order]
+        last = np.append(owners[1:] != owners[:-1], True)
+        self._next[ids] = np.where(last, -1, np.append(ids[1:], -1))
+        begins = np.insert(owners[1:] != owners[:-1], 0, True)
+        self._first[owners[begins]] = ids[begins]
+
+
+def _reaching(array: Ids, count: int) -> Ids:
+    """At least so long."""
+    if count <= len(array):
+        return array
+    larger = np.full(max(64, 2 * count), -1, np.intp)
+    larger[: len(array)] = array
+    return larger

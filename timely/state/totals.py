@@ -44,6 +44,8 @@ class Changed:
     totals: Totals
     ids: Ids
     values: list[Numbers]
+    known: int = 0
+    """Keys from this id on are new."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -258,7 +260,7 @@ class TotalsState(Scopes[_Totals]):
             chosen |= touched >= known
             if not chosen.all():
                 touched, after = touched[chosen], [array[chosen] for array in after]
-        return Changed(scope.totals, touched, after)
+        return Changed(scope.totals, touched, after, known)
 
     def _touched(self, ids: Ids) -> None:
         """Called with the keys to which rows were added."""

@@ -55,6 +55,10 @@ def small() -> Dataflow:
         windows = rows.window(Session(5), time="at", lateness=4)
         windows.group_by("k").agg(n=agg.count(), total=agg.sum("v")).capture("sessions")
         rows.group_by("k").agg(n=agg.count(), low=agg.min("v"), ttl=Epochs(1)).capture("alive")
+        other = flow.columns("other", Batches(frames(4, 6, "r"), per_epoch=1))
+        joined = rows.join(other.select("k", "r"), on="k", how="full", changes=True)
+        joined.group_by("k").agg(low=agg.min("r"), top=agg.max("v"), n=agg.count()).capture("extremes")
+        rows.group_by("k").agg(spread=agg.var("v")).capture("spread")
     windows.late().capture("late")
     with flow.region("history", policy=LogHistory(every=3)):
         on_time, _, _ = rows.split_late("at", lateness=9)

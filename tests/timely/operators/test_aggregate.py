@@ -20,6 +20,7 @@ from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.operators import agg
 from timely.operators.aggregate import ColumnAggregate, PreAggregate, column_aggregate
+from timely.operators.changed_aggregate import ChangedAggregate
 from timely.time import Frontier
 
 ALL = {
@@ -339,3 +340,67 @@ def test_one_default_for_all_verbs_totals_run_on() -> None:
         session.run()
         columns = [(time, as_polars(batch).rows()) for time, batch in session.captured(by_column)]
         assert columns == session.captured(by_record) == [((t,), [("a", 2 * t + 2)]) for t in range(3)]
+
+
+SIGNED: dict[str, Any] = {
+    "text": (pl.String, st.none() | st.sampled_from(["", "a", "b", "é"])),
+    "float": (pl.Float64, st.none() | st.sampled_from([0.0, 1.5, -2.0, float("nan"), float("inf")])),
+    "byte": (pl.Int8, st.none() | st.integers(-3, 3)),
+    "day": (pl.Date, st.none() | st.dates(dt.date(2024, 1, 1), dt.date(2024, 1, 3))),
+}
+
+
+@pytest.mark.parametrize("kind", SIGNED)
+@settings(max_examples=settings.default.max_examples // 25)
+@given(data=st.data())
+def test_extremes_of_changes_are_those_of_the_rows_that_are_left(kind: str, data: Any) -> None:
+    dtype, value = SIGNED[kind]
+    there: list[Any] = []
+    events: list[Any] = []
+    wanted: list[Any] = []
+    aggregates = {"low": agg.min("v"), "high": agg.max("v"), "n": agg.sum("change")}
+    told: dict[Any, Any] = {}
+    for epoch in range(5):
+        gone = data.draw(st.lists(st.sampled_from(range(len(there))), unique=True) if there else st.just([]))
+        rows = [(*there[n], -1) for n in gone]
+        there = [row for n, row in enumerate(there) if n not in gone]
+        new = data.draw(st.lists(st.tuples(st.sampled_from("ab"), value), max_size=4))
+        there += new
+        rows += [(*row, 1) for row in new]
+        for batch in (rows[::2], rows[1::2]):
+            if batch:
+                signed = {"k": pl.String, "v": dtype, "change": pl.Int8}
+                events.append((0, (epoch,), pl.DataFrame(batch, signed, orient="row")))
+        left = pl.DataFrame(there, {"k": pl.String, "v": dtype}, orient="row").with_columns(change=pl.lit(1))
+        found = left.group_by("k").agg(a.expression().alias(name) for name, a in aggregates.items())
+        now = {k: str((low, high, int(n))) for k, low, high, n in found.rows()}
+        changed = {k: now.get(k, str((None, None, 0))) for k, _, _ in rows}
+        changed = {k: each for k, each in changed.items() if told.get(k) != each}
+        told |= changed
+        wanted.append(changed)
+
+    def make() -> ChangedAggregate:
+        extremes = {name: aggregates[name] for name in ("low", "high")}
+        operator = ChangedAggregate(["k"], {"n": agg.sum("change")}, extremes, "change")
+        operator._values["v"].few = 1
+        return operator
+
+    def results(sent: list[Any]) -> dict[int, Any]:
+        return {
+            time[0]: {k: str((low, high, n)) for k, low, high, n in as_polars(b).select("k", "low", "high", "n").rows()}
+            for time, b in sent
+        }
+
+    expected = {epoch: each for epoch, each in enumerate(wanted) if each}
+    assert results(feed(make(), events)) == expected
+    cut = data.draw(st.integers(0, 4))
+    frontier = Frontier.before([(cut,)])
+    first, second = make(), make()
+    feed(first, events, compact=False)
+    assert first.state is not None
+    assert second.state is not None
+    second.state.restore(first.state.snapshot(frontier, Frontier.empty(1)))
+    first.state.keep(frontier)
+    for operator in (first, second):
+        again = feed(operator, [event for event in events if event[1] not in frontier])
+        assert results(again) == {epoch: each for epoch, each in expected.items() if epoch >= cut}

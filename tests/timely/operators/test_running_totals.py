@@ -110,7 +110,7 @@ def test_changes_do_not_depend_on_the_size_of_batches(size: int, workers: int) -
 
 
 @given(st.lists(pairs, min_size=2, max_size=9), st.integers(1, 3), workers_)
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_keys_without_a_row_for_a_while_begin_anew(epochs: list[Rows], ttl: int, workers: int) -> None:
     flow = Dataflow()
     rows = flow.input("in").to_columns({"k": pl.Int64, "v": pl.Int64})
