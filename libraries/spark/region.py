@@ -37,6 +37,7 @@ def batch(
     *,
     every: Every = 1,
     over: Over = "new",
+    combine: Callable[..., DataFrame] | str | None = None,
     tables: Mapping[str, Any] | None = None,
     schemas: Mapping[str, pa.Schema] | None = None,
     options: SparkOptions | None = None,
@@ -59,6 +60,9 @@ def batch(
             complete earlier after the last run is left to a later one, and to a last one when all input has ended.
         over: the rows that a run sees: "new" for those since the last run, "all" for everything so far, n for the last n
             epochs. With a period "new" is not possible. There is no run where nothing has come since the last.
+        combine: for `over="all"`, where results for parts of the rows can be combined to that for all, as sums can to a sum: a
+            function of, or SQL over, a DataFrame `input` with such results. Then `what` runs over what is new only, and
+            `combine` over the results of all these runs.
         tables: DataFrames that are there already, by name: a path of Parquet files, a function from a SparkSession to a
             DataFrame, or a small table: of Polars, pandas or Arrow, or a Spark DataFrame of the caller's own, which is copied.
             Of a path, each run has its own list of files, made when its epoch is complete; each attempt at the run reads those.
@@ -75,6 +79,20 @@ def batch(
     options = options or SparkOptions()
     first = _checked(streams, what, tables or {})
     name = name or first.graph.fresh_name("spark")
+    if combine is not None:
+        if over != "all" or runner is not None:
+            raise GraphError(f'{user_site()}: combine= is for over="all", and for Spark')
+        parts = batch(
+            inputs,
+            what,
+            every=every if interval(every).seconds is None else 1,
+            tables=tables,
+            schemas=schemas,
+            options=options,
+            checkpoint=checkpoint,
+            name=f"{name}-parts",
+        )
+        return batch(parts, combine, every=every, over="all", options=options, checkpoint=checkpoint, name=name)
     period, calendar = _calendar(every, over)
     paths, others = _tables(tables or {})
     declared = {}

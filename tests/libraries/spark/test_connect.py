@@ -26,6 +26,7 @@ from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.connect_server import ConnectServer, connect_server
+from tests.libraries.spark.test_lost_executor import executors
 from tests.support.beside import run_beside
 from tests.support.processes import parent, wait_for
 from timely.data.batch import as_polars
@@ -305,6 +306,59 @@ def test_setting_that_a_server_does_not_take_is_an_error_that_names_it(server: C
         run(region([frame(0)], totals, options))
 
 
+@pytest.mark.soak
+def test_python_process_of_the_server_that_dies_costs_a_task_and_not_the_run(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    died = str(tmp_path / "died")
+
+    def dies_once(batches: Any) -> Any:
+        if not os.path.exists(died):
+            open(died, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    def what(df: Any, attempt: int) -> Any:
+        assert not attempt
+        return totals(df.mapInArrow(dies_once, df.schema))
+
+    found = frames_of(run(region([frame(0)], what, options_for(server))))
+    assert os.path.exists(died)
+    assert found[0].sort("k").equals(right(frame(0)))
+
+
+@pytest.mark.soak
+def test_run_that_hangs_on_the_server_is_given_up_at_its_limit_and_ends_there(
+    server: ConnectServer, tmp_path: Path
+) -> None:
+    options = spark.SparkOptions(connect=server.address, nice=0, retries=1, limit=20)
+    found = frames_of(run(region([frame(0)], endless_at_first(str(tmp_path)), options)))
+    assert found[0].sort("k").equals(right(frame(0)))
+    wait_for(lambda: ends(tmp_path), 30)
+
+
+@pytest.mark.soak
+def test_executor_of_the_server_that_is_killed_costs_its_tasks_and_not_the_run(tmp_path: Path) -> None:
+    def what(df: Any, attempt: int) -> Any:
+        def slowly(batches: Any) -> Any:
+            (tmp_path / "begun").touch()
+            time.sleep(0.5)
+            yield from batches
+
+        assert not attempt
+        return totals(df.repartition(8).mapInArrow(slowly, df.schema))
+
+    def kill() -> None:
+        wait_for(lambda: (tmp_path / "begun").exists())
+        assert server.process is not None
+        os.kill(executors(server.process.pid)[0], signal.SIGKILL)
+
+    with connect_server(tmp_path, master="local-cluster[2,1,1024]") as server:
+        options = spark.SparkOptions(connect=server.address, nice=0)
+        found = frames_of(run_beside(lambda: run(region([frame(0)], what, options)), kill))
+    assert found[0].sort("k").equals(right(frame(0)))
+
+
 # Streams
 
 
@@ -358,7 +412,7 @@ exec {sys.executable} "$@"
 """)
     late.chmod(0o755)
     said: list[str] = []
-    with connect_server(tmp_path, str(late)) as server:
+    with connect_server(tmp_path, python=str(late)) as server:
         options = spark.SparkOptions(connect=server.address, shared=True, nice=0, retries=0)
         flow = stream(tmp_path / "in", options, available_now=True)
         found = frames_of(Job(Program(flow=flow), 1, tmp_path / "store", on_note=said.append).run())

@@ -160,7 +160,7 @@ class Repeated(Halting):
     repeats = True
 
 
-def halting(folder: str) -> Dataflow:
+def halting(folder: str, connect: str | None = None) -> Dataflow:
     def sums(rows: Any, epoch: int) -> Any:
         with open(f"{folder}/ran", "a") as file:
             file.write(f"{epoch}\n")
@@ -169,15 +169,29 @@ def halting(folder: str) -> Dataflow:
     flow = Dataflow("halting")
     with flow.region("all", policy=Lazy(every=100)):  # nothing is saved before the end
         rows = flow.source("numbers", Repeated(f"{folder}/go")).map(lambda n: {"k": n % 7, "v": n}).to_columns()
-        found = spark.batch(rows, sums, name="sums", options=OPTIONS, checkpoint=100)
+        options = OPTIONS if connect is None else spark.SparkOptions(connect=connect, nice=0)
+        found = spark.batch(rows, sums, name="sums", options=options, checkpoint=100)
         found.to_records().map(lambda row: (0, row["s"])).keyed().sum(name="sum").records().capture("out")
     return flow
 
 
-def test_who_lives_keeps_what_is_behind_a_region_as_it_was_predicted_and_no_run_is_done_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("connect", [False, True])
+def test_who_lives_keeps_what_is_behind_a_region_as_it_was_predicted_and_no_run_is_done_again(
+    connect: bool, tmp_path: Path
+) -> None:
+    arguments = {"folder": str(tmp_path)}
+    if connect:
+        (tmp_path / "server").mkdir()
+        with connect_server(tmp_path / "server") as server:
+            kill_while_it_halts(tmp_path, arguments | {"connect": server.address})
+    else:
+        kill_while_it_halts(tmp_path, arguments)
+
+
+def kill_while_it_halts(tmp_path: Path, arguments: dict[str, str]) -> None:
     decisions: list[dict[str, Any]] = []
     job = Job(
-        Program(flow=halting, args={"folder": str(tmp_path)}),
+        Program(flow=halting, args=arguments),
         2,
         tmp_path / "store",
         on_event=lambda kind, at, data: decisions.append(data) if kind == "decided" else None,

@@ -241,6 +241,40 @@ def test_what_spark_reads_and_writes_by_itself_is_a_source_and_a_sink(tmp_path: 
         spark.sink(cells, "no")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("every", "count"), [(1, 4), *(pytest.param(every, 6, marks=pytest.mark.soak) for every in (1, 2))]
+)
+def test_partial_results_combine_to_what_a_run_over_all_rows_gives(every: int, count: int) -> None:
+    """Spark itself, over all rows, is the oracle. An epoch has no row, another one no row that the query takes."""
+    parts = """select k % 7 as k, sum(v) as total, count(v) as n, min(v) as least, max(v) as most
+        from input where v <> 3 group by 1"""
+    both = (
+        """select k, sum(total) as total, sum(n) as n, min(least) as least, max(most) as most from input group by k"""
+    )
+    rng = np.random.default_rng(7)
+    frames = [pl.DataFrame({"k": rng.integers(0, 50, n), "v": rng.integers(-99, 99, n)}) for n in (40, 0, 7, 300, 20)]
+    frames = [frames[0], pl.DataFrame({"k": [1], "v": [3]}), *frames[1:]][:count]
+    flow = Dataflow("combined")
+    cells = flow.columns("in", Batches(frames))
+    more: dict[str, Any] = {"every": every, "over": "all", "options": OPTIONS}
+    spark.batch(cells, parts, name="all", **more).capture("plain")
+    spark.batch(cells, parts, combine=both, name="sums", **more).capture("combined")
+    result = run(flow)
+    found: dict[str, dict[Any, list[pl.DataFrame]]] = {"plain": {}, "combined": {}}
+    for name, times in found.items():
+        for time_, batch in result.captured(name):
+            times.setdefault(time_, []).append(as_polars(batch))
+    plain, combined = ({at: pl.concat(all_).sort("k") for at, all_ in times.items()} for times in found.values())
+    assert len(combined) >= count // every - 2
+    assert all(each.equals(plain[at]) for at, each in combined.items())
+    assert max(combined) == max(plain)
+
+
+def test_what_cannot_be_combined_is_an_error_at_its_line() -> None:
+    with pytest.raises(GraphError, match=r'test_spark.py:\d+: combine= is for over="all"'):
+        spark.batch(Dataflow("d").columns("in", Batches([])), "select 1", combine="select 1")
+
+
 # Dying
 
 

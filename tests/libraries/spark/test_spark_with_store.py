@@ -21,6 +21,7 @@ from recovery.policies import Batch, Lazy
 from runtime.processes.worker import FILES
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
+from tests.libraries.spark.connect_server import connect_server
 from tests.support.beside import run_beside
 from tests.support.processes import gone, parent, wait_for
 from timely.dataflow.dataflow import Dataflow
@@ -36,7 +37,7 @@ def epoch(number: int) -> list[pl.DataFrame]:
     return [pl.DataFrame({"k": range(half, ROWS, 2)}).with_columns(v=pl.col("k") + number) for half in range(2)]
 
 
-def build(folder: str) -> Dataflow:
+def build(folder: str, connect: str | None = None) -> Dataflow:
     def totals(df: Any) -> Any:
         count = df.count()
         with open(f"{folder}/runs", "a") as file:
@@ -46,7 +47,9 @@ def build(folder: str) -> Dataflow:
     flow = Dataflow("history")
     cells = flow.columns("in", Batches([batch for number in range(EPOCHS) for batch in epoch(number)], per_epoch=2))
     with flow.region("history", policy=Batch(log_outputs=True)):
-        options = spark.SparkOptions(memory="1g", nice=0, config=(("spark.sql.shuffle.partitions", "2"),))
+        memory = "1g" if connect is None else None
+        config = (("spark.sql.shuffle.partitions", "2"),)
+        options = spark.SparkOptions(memory=memory, nice=0, config=config, connect=connect)
         found = spark.batch(cells, totals, over="all", options=options, name="history", checkpoint=0.1)
     found.to_records().to(FileSink(Path(folder) / "files"), name="files")
     grand = found.to_records().map(lambda row: (0, row["s"])).keyed().sum(name="grand").policy(Lazy(every=0.1))
@@ -73,7 +76,18 @@ def expected() -> dict[int, dict[int, int]]:
 
 
 def test_worker_that_has_spark_is_killed_and_no_epoch_that_was_safe_runs_again(tmp_path: Path) -> None:
-    job = Job(Program(flow=build, args={"folder": str(tmp_path)}), 2, tmp_path / "store")
+    kill_the_worker_that_has_spark(tmp_path, {"folder": str(tmp_path)})
+
+
+@pytest.mark.soak
+def test_the_same_on_a_spark_connect_server(tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    with connect_server(tmp_path / "server") as server:
+        kill_the_worker_that_has_spark(tmp_path, {"folder": str(tmp_path), "connect": server.address})
+
+
+def kill_the_worker_that_has_spark(tmp_path: Path, arguments: dict[str, str]) -> None:
+    job = Job(Program(flow=build, args=arguments), 2, tmp_path / "store")
     safe: set[int] = set()
 
     def strike() -> None:
