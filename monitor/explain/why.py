@@ -17,7 +17,7 @@ from typing import Any
 
 from monitor.coordination.options import Options
 from monitor.coordination.topology import Topology
-from recovery.metadata import NEVER, Bound, after, at_cut, at_epoch, cut_within, inverse, project
+from recovery.metadata import NEVER, Bound, after, at_cut, at_epoch, cut_within, inverse
 from recovery.protocol import Closely, Observed, ObservedHold
 from recovery.recorder import image
 from timely.time import INF, Summary, Time
@@ -63,7 +63,7 @@ class RollbackCauses:
         """As the page gets it."""
         first = self.culprits[0] if self.culprits else None
         path = first.path() if first is not None else []
-        binding = path[1] if len(path) > 1 else first
+        binding = next(iter(path[1:] or path), None)
         return {
             "low": plain_bound(self.low),
             "next": None if self.next is None else plain_bound(self.next),
@@ -104,7 +104,9 @@ def why_rollback(options: Options, flat: int) -> RollbackCauses:
             culprits[p] = Need(p, bound, need.constraint, need.asker)  # again if more is asked of it; in its old place
         for index, _ in topology.incoming[p]:
             edge = topology.edges[index]
-            asked = least_source(edge.summary, bound)
+            asked = inverse(
+                edge.summary, bound
+            )  # the least whose projection holds it: φ⁻¹ and φ are a Galois connection
             if options.low(edge.source) < asked:
                 todo.append(Need(edge.source, asked, SENDER, need))
         for index in topology.leaving[p]:
@@ -122,16 +124,6 @@ def why_rollback(options: Options, flat: int) -> RollbackCauses:
     return RollbackCauses(flat, low, first, found, _in_words(options, flat, first, found, not todo), not todo)
 
 
-def least_source(summary: Summary, bound: Bound) -> Bound:
-    """The least bound of a sender whose projection holds `bound`.
-
-    >>> least_source(Summary.egress(2), (3,)), least_source(Summary.ingress(1), (3, 1))
-    ((3, 0), (4,))
-    """
-    least = inverse(summary, bound)
-    return least if project(summary, least) >= bound else at_epoch(least[0] + 1, len(least))
-
-
 def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
     """The least bound of a receiver that holds all that a sender at `bound` has sent: ↓σ. `cuts`: the depth of its group.
 
@@ -142,8 +134,8 @@ def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
     >>> least_target(Summary.ingress(2), (3, 7), cuts=2), least_target(Summary.feedback(3), (3, 7, 0), cuts=2)
     ((3, 7, 0), (3, 7, 0))
     """
-    if len(bound) < cuts and summary.append and any(bound):  # the last of it came to the loop's first iteration
-        return after((*bound[:-1], bound[-1] - 1, *summary.append))
+    if len(bound) == 1 < cuts and bound[0]:  # the last of it came to the loop's first iteration
+        return after(summary((bound[0] - 1,)))
     # The end of what is cut as a whole, if that is enough: step by step, what goes round a loop would never come to an end.
     whole = at_cut(cut_within(bound, cuts), summary.result_depth)
     return whole if inverse(summary, whole) >= bound else image(summary, bound)
@@ -156,15 +148,14 @@ def _next(options: Options, flat: int, low: Bound) -> Bound:
         at = bisect_right(chain, low, key=lambda option: option[0])
         if at < len(chain):
             return chain[at][0]
-    return at_epoch(min(low[0] + 1, NEVER), len(low))
+    return at_epoch(low[0] + 1, len(low))
 
 
 def _option(options: Options, flat: int, bound: Bound) -> tuple[Bound, tuple[Bound, ...] | None] | None:
     """The first option of a processor that is at least `bound`, with D̄ where it was reported."""
-    low = options.low(flat)
     if options.topology.info(flat).chain:
         chain = options.chains[flat]
-        at = bisect_left(chain, max(bound, low), key=lambda option: option[0])
+        at = bisect_left(chain, bound, key=lambda option: option[0])
         return chain[at] if at < len(chain) else None
     return (bound, None) if bound <= options.completed(flat) else None
 
