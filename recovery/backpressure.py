@@ -58,9 +58,7 @@ class Backpressure:
     def bytes(self) -> int:
         """Bytes that wait."""
         operators = [runtime.operator for runtime in self._agent.worker.runtimes]
-        staged = sum(
-            end.state.size().bytes for end in operators if isinstance(end, StagedEnd) and end.state is not None
-        )
+        staged = sum(end.state.size().bytes for end in operators if isinstance(end, StagedEnd))
         return staged + sum(_size(entry) for entries in self._agent.recorder.logs.values() for entry in entries)
 
 

@@ -25,7 +25,7 @@ def _late_cut(**values: Any) -> tuple[SimpleNamespace, Backpressure]:
 
 def test_sources_wait_for_a_large_cut_once_it_takes_longer_than_the_interval() -> None:
     agent, backpressure = _late_cut()
-    assert [backpressure.is_late(now) for now in (1.0, 1.4, 1.6, 9.0)] == [False, False, True, True]
+    assert [backpressure.is_late(now) for now in (1.0, 1.4, 1.5, 1.6, 9.0)] == [False, False, False, True, True]
     agent.cutting = False
     assert not backpressure.is_late(9.1)
     agent.cutting = True
@@ -33,9 +33,10 @@ def test_sources_wait_for_a_large_cut_once_it_takes_longer_than_the_interval() -
 
 
 def test_they_do_not_wait_for_a_small_cut_however_slow_the_store_is() -> None:
-    agent, backpressure = _late_cut()
-    agent.unwritten = 1 << 20
-    assert not any(backpressure.is_late(float(now)) for now in range(100))
+    for size in (1 << 20, LARGE_CUT):
+        agent, backpressure = _late_cut()
+        agent.unwritten = size
+        assert not any(backpressure.is_late(float(now)) for now in range(100))
 
 
 def test_where_no_seconds_were_asked_for_they_wait_after_one() -> None:
@@ -52,12 +53,14 @@ class _Counts(Operator):
         self.state.add((0,), [b"x" * 5000])
 
 
-def _waiting(*operators: Operator, logs: dict[tuple[int, int], list[LogEntry]] | None = None) -> Backpressure:
+def _waiting(
+    *operators: Operator, logs: dict[tuple[int, int], list[LogEntry]] | None = None, most: int = 1000
+) -> Backpressure:
     runtimes = [SimpleNamespace(operator=operator) for operator in operators]
     agent = SimpleNamespace(
         worker=SimpleNamespace(runtimes=runtimes), recorder=SimpleNamespace(logs=logs or {}), cutting=False
     )
-    return Backpressure(cast(Agent, agent), 1000, 10.0, 0.0)
+    return Backpressure(cast(Agent, agent), most, 10.0, 0.0)
 
 
 def _staged(*texts: bytes) -> StagedEnd:
@@ -90,4 +93,6 @@ def test_sources_wait_once_nothing_is_heard_of_the_monitor_and_too_much_waits() 
 
 
 def test_what_is_within_the_limit_stops_nobody() -> None:
-    assert not any(_waiting(_staged(b"a" * 100)).is_full(now) for now in (10.0, 100.0, 1000.0))
+    held = _waiting(_staged(b"a" * 100)).bytes()
+    for most, full in ((1000, False), (held, False), (held - 1, True)):
+        assert _waiting(_staged(b"a" * 100), most=most).is_full(10.0) == full

@@ -73,18 +73,19 @@ class StagedEnd(Operator):
     it (Isard and Abadi, *Falkirk Wheel*, section 4.3); after a failure they may go out again, as one and the same.
     """
 
+    state: Staged
+
     def __init__(self, node: int, capture: bool, effects: list[Effect]) -> None:
         self._node = node
         self._capture = capture
         self._effects = effects
-        self._staged = Staged()
-        self.state = self._staged
+        self.state = Staged()
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
-        self._staged.add(time, batch)
+        self.state.add(time, batch)
 
     def on_watermark(self, frontier: Frontier) -> None:
-        for time, batch in self._staged.take(frontier):
+        for time, batch in self.state.take(frontier):
             if self._capture:
                 self._effects.append(Captured(self._node, time, batch))
             else:
