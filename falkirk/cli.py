@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -159,16 +159,25 @@ def run(
         str | None,
         typer.Option(
             metavar="MASTER",
-            help="With --store, run the workers on this Spark cluster: spark://host:port (see docs/spark_cluster.md).",
+            help="With --store, run the workers on this Spark cluster: spark://host:port (see docs/spark_cluster.md). With "
+            "--engine spark, the Spark to run on.",
             show_default=False,
         ),
     ] = None,
     spark_conf: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KEY=VALUE", help="With --on, a setting of Spark. May be given several times.", show_default=False
+            metavar="KEY=VALUE",
+            help="With --on or --engine spark, a setting of Spark. May be given several times.",
+            show_default=False,
         ),
     ] = None,
+    engine: Annotated[
+        Literal["falkirk", "spark"],
+        typer.Option(
+            help="What runs the program: Falkirk's workers, or Spark alone, where that can (see docs/spark_engine.md)."
+        ),
+    ] = "falkirk",
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as JSON, an object a line.")] = False,
     every: Annotated[
@@ -203,9 +212,14 @@ def run(
         raise typer.BadParameter("--events goes with --store: without a store nothing is watched")
     if monitor is not None and store is None:
         raise typer.BadParameter("--monitor goes with --store: without a store there is nothing to monitor")
-    if on is not None and (store is None or hosts is not None or monitor is not None):
+    alone = engine == "spark"
+    if alone and (workers != 1 or ui or any(each is not None for each in (store, hosts, monitor, events))):
+        raise typer.BadParameter(
+            "--engine spark runs without workers of Falkirk: leave -w, --store, --hosts, --monitor, --ui and --events away"
+        )
+    if not alone and on is not None and (store is None or hosts is not None or monitor is not None):
         raise typer.BadParameter("--on goes with --store, and without --hosts and --monitor")
-    if spark_conf and on is None:
+    if spark_conf and on is None and not alone:
         raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
     if workers > 1 or store is not None or ui:
@@ -239,7 +253,8 @@ def run(
             monitor=monitor,
             ui=page,
             events=events,
-            on=None if on is None else spark_options(on, spark_conf or []),
+            on=None if on is None and not spark_conf else spark_options(on or "local[*]", spark_conf or []),
+            engine=engine,
         )
 
     title = os.path.basename(app_program.path or "program") + (f":{app_program.name}" if app_program.name else "")

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from typing import Any
+from typing import Any, Literal
 
 from falkirk.event_log import EventLog
 from runtime.host_limits import check_workers
@@ -36,6 +36,7 @@ def run(
     ui: bool | str = False,
     events: str | os.PathLike[str] | None = None,
     on: Any = None,
+    engine: Literal["falkirk", "spark"] = "falkirk",
 ) -> Result:
     """Run `program` until all its sources have ended.
 
@@ -59,6 +60,9 @@ def run(
         events: with a store, a file to which what happens to the job is added, a JSON object a line (`falkirk.event_log`).
         on: with a store, a Spark cluster that the workers are to run on, as the tasks of one stage: a SparkSession, or the
             address of a master, such as "spark://host:7077" (or `libraries.spark.SparkOptions`). See docs/spark_cluster.md.
+            With engine="spark": the Spark that the program is to run on.
+        engine: "spark" to have Spark alone run the program, without workers of Falkirk: docs/spark_engine.md says which
+            programs that can be.
 
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
@@ -68,6 +72,16 @@ def run(
     >>> falkirk.run(flow).captured("counts")
     [((0,), [('a', 2), ('b', 1)])]
     """
+    if engine == "spark":
+        if workers != 1 or ui or any(each is not None for each in (store, drive, monitor, events)):
+            raise FalkirkError(
+                at_line(
+                    'engine="spark" runs without workers of Falkirk: leave workers, store, drive, monitor, ui and events away'
+                )
+            )
+        from libraries.spark.engine.run import run_on_spark
+
+        return run_on_spark(program if isinstance(program, Program) else Program(flow=program), on)
     note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
     if on is not None and (store is None or monitor is not None):
         raise FalkirkError(

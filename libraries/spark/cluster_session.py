@@ -54,7 +54,7 @@ class SparkCluster:
         self._resources = ExitStack()
         try:
             options = SparkOptions(master=on) if isinstance(on, str) else on
-            self.session = self._open(options) if isinstance(options, SparkOptions) else options
+            self.session = _open(options, self._resources, _BARRIER) if isinstance(options, SparkOptions) else options
             self.context = _context_of(self.session)
             _ship(self.context)
         except BaseException:
@@ -85,25 +85,43 @@ class SparkCluster:
         """End what was started."""
         self._resources.close()
 
-    def _open(self, options: SparkOptions) -> SparkSession:
-        from pyspark.sql import SparkSession
 
-        if SparkSession.getActiveSession() is not None:
-            raise SparkError("this process has a Spark session already: give that (on=session), or stop it first")
-        check_master(options.master)
-        folder = self._resources.enter_context(closing(Scratch("spark"))).path
-        made = _BARRIER | settings(options, folder)
-        java = find_java()
-        variables = environment(options, home_for_spark(java, folder), java_options=options_to_use(java))
-        variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", variables["PYSPARK_PYTHON"])
-        if _on_this_machine(options.master):
-            made = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | made
-            variables["SPARK_LOCAL_IP"] = "127.0.0.1"
-        with _variables(variables):
-            session = _opened(options, made)
-        self._resources.callback(session.stop)
-        session.sparkContext.setLogLevel("OFF")  # whoever runs the job says what is lost
-        return session
+def driver(on: On | None, resources: ExitStack) -> SparkSession:
+    """The session of a program that runs on Spark alone: what is given, what this process has already, or a new one.
+
+    What is made here ends with `resources`.
+    """
+    from pyspark.sql import SparkSession
+
+    if on is None and (found := SparkSession.getActiveSession()) is not None:
+        return found
+    options = SparkOptions() if on is None else SparkOptions(master=on) if isinstance(on, str) else on
+    session = _open(options, resources, {}) if isinstance(options, SparkOptions) else options
+    if not str(session.conf.get("spark.master", "")).startswith("local"):
+        _ship(session.sparkContext)
+    return session
+
+
+def _open(options: SparkOptions, resources: ExitStack, more: dict[str, str]) -> SparkSession:
+    """A new session in this process, which is stopped in the end."""
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is not None:
+        raise SparkError("this process has a Spark session already: give that (on=session), or stop it first")
+    check_master(options.master)
+    folder = resources.enter_context(closing(Scratch("spark"))).path
+    made = more | settings(options, folder)
+    java = find_java()
+    variables = environment(options, home_for_spark(java, folder), java_options=options_to_use(java))
+    variables["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", variables["PYSPARK_PYTHON"])
+    if _on_this_machine(options.master):
+        made = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} | made
+        variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    with _variables(variables):
+        session = _opened(options, made)
+    resources.callback(session.stop)
+    session.sparkContext.setLogLevel("OFF")  # whoever runs the job says what is lost
+    return session
 
 
 def _opened(options: SparkOptions, made: dict[str, str]) -> SparkSession:
@@ -179,8 +197,9 @@ def _ship(context: SparkContext) -> None:
 
 def _on_this_machine(master: str) -> bool:
     """True if all masters that the address names are here, so that nothing has to listen to other machines."""
-    hosts = [urlsplit(f"spark://{each}").hostname for each in master.removeprefix("spark://").split(",")]
-    return master.startswith("spark://") and set(hosts) <= _LOOPBACK
+    if not master.startswith("spark://"):
+        return False
+    return {urlsplit(f"spark://{each}").hostname for each in master.removeprefix("spark://").split(",")} <= _LOOPBACK
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -80,12 +80,13 @@ class SparkRunner:
         return self.host.run(task, context.report, lambda: context.stopped, context.note)
 
 
-def pack(what: Any, called: str) -> bytes:
+def pack(what: Any, called: str, functions: Iterable[Any] = ()) -> bytes:
     """A pickle that Spark's processes can read, wherever they run: with the program's own functions in it, not their names.
 
-    Raises SparkError for what cannot be pickled.
+    `functions` are those within `what`, where that is neither a function nor a dict of them. Raises SparkError for what cannot
+    be pickled.
     """
-    modules = {module for each in _functions(what) if (module := _own_module(each)) is not None}
+    modules = {module for each in (*_functions(what), *functions) if (module := _own_module(each)) is not None}
     with _packing:
         for module in modules:
             cloudpickle.register_pickle_by_value(module)

@@ -52,6 +52,7 @@ def blocks_of(page: Path) -> list[tuple[str, str | None]]:
             "README.md",
         ),
         pytest.param("docs/spark.md", marks=pytest.mark.spark),
+        pytest.param("docs/spark_engine.md", marks=[pytest.mark.spark, pytest.mark.soak]),
     ],
 )
 def test_code_blocks_run_and_print_what_the_page_says(page: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from timely.dataflow import schemas
+from timely.dataflow import schemas, verbs
 from timely.dataflow.stream import Stream, view
 from timely.dataflow.windows import add_judge, check_at_root, check_lateness
 from timely.errors import GraphError, user_site
@@ -89,6 +89,7 @@ class WindowedColumns:
             self._name,
             lambda: ColumnTimes(time, instants),
             judge,
+            verbs=(verbs.Times(time), None if self._sessions else verbs.Windows(time, length, every, allowed)),
         )
 
     def late(self) -> Columns:
@@ -132,6 +133,7 @@ class WindowedColumns:
             inputs=2,
             notifies=True,
             stateful=True,
+            verb=None if self._sessions else verbs.WindowTotals(self._keys, aggregates, self._length),
         )
         rows._connect(node, 0, Exchange(columns=keys, combine=combine.apply))
         columns._of(self._judge, WATERMARKS)._connect(node, 1)

@@ -13,7 +13,7 @@ import polars as pl
 
 from timely.data.batch import Batch, as_polars, divide, is_columns
 from timely.data.kernels.expressions import Verb, compiled
-from timely.dataflow import schemas
+from timely.dataflow import schemas, verbs
 from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
 from timely.dataflow.interval_joins import interval_join
 from timely.dataflow.keyed import Keyed, Over, check_over
@@ -157,7 +157,8 @@ class Columns(Wire):
                 )
             return divide(batch, mask)
 
-        node = self._attach("branch", name, factory=lambda: Branch(split, by_record=False), outputs=2)
+        verb = verbs.Split(predicate)
+        node = self._attach("branch", name, factory=lambda: Branch(split, by_record=False), outputs=2, verb=verb)
         return self._of(node, 0, self.schema), self._of(node, 1, self.schema)
 
     def exchange(self, *by: str, name: str | None = None) -> Columns:
@@ -301,6 +302,7 @@ class Columns(Wire):
             inputs=2,
             notifies=True,
             stateful=True,
+            verb=verbs.Join(keys, how, over, changes),
         )
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
@@ -559,6 +561,7 @@ class GroupBy:
             factory=lambda: column_aggregate(keys, named, over, combined=combine is not None, ttl=epochs),
             notifies=True,
             stateful=True,
+            verb=verbs.Totals(keys, named, over) if ttl is None else None,
         )
         return columns._of(node, schema=schema)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from timely.dataflow.verbs import Verb
 from timely.errors import GraphError, Site, user_site
 from timely.io.interface import Sink, Source
 from timely.operators.base import Operator
@@ -103,6 +104,8 @@ class Node:
     """Nodes whose state this one reads, beside what they send it: the operators of one worker (`Operator.read`)."""
     require: str | None = None
     """The least grade that this sink must promise under failures, as the program demands; None: any."""
+    verb: Verb | None = None
+    """Of a verb of columns with state: what was asked for."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} ({self.site})"

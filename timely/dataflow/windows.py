@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from timely.dataflow.graph import Node
+from timely.dataflow.verbs import Verb
 from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
@@ -46,6 +47,7 @@ def add_judge(
     times: Callable[[], Operator],
     lateness: Callable[[], Operator],
     channel: Channel = PIPELINE,
+    verbs: tuple[Verb | None, Verb | None] = (None, None),
 ) -> Node:
     """The operator that holds rows against the watermark, behind the one that tells their event times to all workers.
 
@@ -55,8 +57,12 @@ def add_judge(
         times: makes the operator whose outputs are the rows, and the greatest event times.
         lateness: makes the one that gives what is on time, what is late, and the watermarks.
         channel: the way of the rows between the two.
+        verbs: what was asked for, of either, where these are windows of columns.
     """
-    seen = stream._attach("event_times", f"{name}-times", factory=times, outputs=2, notifies=True, stateful=True)
+    of_times, of_lateness = verbs
+    seen = stream._attach(
+        "event_times", f"{name}-times", factory=times, outputs=2, notifies=True, stateful=True, verb=of_times
+    )
     judge = stream.graph.add_node(
         "lateness",
         stream.scope,
@@ -66,6 +72,7 @@ def add_judge(
         outputs=3,
         notifies=True,
         stateful=True,
+        verb=of_lateness,
     )
     stream._of(seen, 0)._connect(judge, 0, channel)
     stream._of(seen, 1)._connect(judge, 1, Broadcast())

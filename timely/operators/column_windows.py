@@ -40,7 +40,7 @@ HIDDEN = (FIRST, LAST)
 """Aggregates that do not come out."""
 
 _DAY = 86_400_000_000
-_FAR = 1 << 61
+FAR = 1 << 61
 _ROOT: Time = (0,)
 _MARK = "watermark"
 
@@ -62,7 +62,7 @@ def event_times(frame: pl.DataFrame, column: str, instants: bool) -> pl.Series:
     times = found if kind == pl.Int64 else found.to_physical().cast(pl.Int64)
     unit = kind.time_unit if isinstance(kind, pl.Datetime) else "us"
     factor = _DAY if isinstance(kind, pl.Date) else 1000 if unit == "ms" else 1
-    if len(times) and max(-times.min(), times.max()) > _FAR // factor:  # type: ignore[operator, type-var]
+    if len(times) and max(-times.min(), times.max()) > FAR // factor:  # type: ignore[operator, type-var]
         raise ValueError(f"an event time in {column!r} is too far from 0")
     return times // 1000 if unit == "ns" else times * factor if factor > 1 else times
 

@@ -1,0 +1,317 @@
+"""The compiler: the graph of a dataflow as views of SQL, before there is any Spark.
+
+Rows are known in one of three forms: as a view; as a source of which nothing but functions of whole batches came yet, which run
+in the tasks that read it; and as a view with such functions behind it, which run in the tasks that hand its rows over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TypeAlias
+
+import polars as pl
+
+from libraries.spark.engine import joins, totals, windows
+from libraries.spark.engine.piped import Piped
+from libraries.spark.engine.queries import mask_of, query_of
+from libraries.spark.engine.refused import Refused
+from libraries.spark.engine.types import EPOCH, listed, quoted, spark_type
+from timely.dataflow import schemas
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.graph import Graph, Node, Output
+from timely.dataflow.verbs import Join, Split, Times, Totals, Windows, WindowTotals
+from timely.errors import GraphError
+from timely.io.interface import source_repeats
+from timely.operators.agg import Aggregate
+from timely.operators.column_join import LEFT, RIGHT
+from timely.operators.column_windows import START
+from timely.operators.stateless import Stage
+from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
+
+_STAY = ("exchange", "gather", "broadcast")
+"""Verbs that bring rows to other workers, of which there is one here."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Rows with a name in SQL: their epoch, and these columns."""
+
+    name: str
+    schema: pl.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Batches of a source (where `of` is a node) or of a view, behind some stages."""
+
+    of: Node | View
+    stages: tuple[Stage, ...] = ()
+
+
+Rows: TypeAlias = View | Batches
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A view that is a query over those before it."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A view of what functions in Spark's tasks make, of a source's batches or of those of the view `of`."""
+
+    name: str
+    piped: Piped
+    of: str | None
+    schema: pl.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """Batches that go to a capture or a sink."""
+
+    node: Node
+    piped: Piped
+    of: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program for Spark: views, each over those before it, and what goes out."""
+
+    views: tuple[Query | Read, ...]
+    handed: tuple[Handed, ...]
+    shared: frozenset[str]
+    """The views that would be read several times, and had better be kept."""
+
+
+def compile_for_spark(flow: Dataflow) -> Compiled:
+    """The views of a program.
+
+    Raises:
+        GraphError: for the first thing that Spark cannot do so that the answer is the same, with its name and the user's line.
+    """
+    return _Compiler(flow.graph).compiled()
+
+
+class _Compiler:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._incoming = graph.incoming()
+        self._names = (f"rows_{number}" for number in count(1))
+        self._rows: dict[Output, Rows] = {}
+        self._seen: dict[Output, View] = {}
+        self._views: list[Query | Read] = []
+        self._handed: list[Handed] = []
+
+    def compiled(self) -> Compiled:
+        for node in self._graph.nodes:
+            try:
+                self._add(node)
+            except Refused as why:
+                raise GraphError(f'{node.site}: {_named(node)}: the engine "spark" does not have {why}') from why
+            except pl.exceptions.PolarsError as error:
+                raise GraphError(f"{node.site}: {_named(node)}: {schemas.told(error)}") from error
+            except GraphError as error:  # of columns that were not known when the program was built
+                raise GraphError(f"{node.site}: {_named(node)}: {str(error).partition(': ')[2]}") from error
+        return Compiled(tuple(self._views), tuple(self._handed), _read_often(self._views, self._handed))
+
+    def _add(self, node: Node) -> None:
+        if node.require is not None:
+            raise Refused(f"a promise under failures: require={node.require!r} needs Falkirk's workers, and a store")
+        if node.kind == "source":
+            assert node.source is not None
+            if not source_repeats(node.source):
+                raise Refused(
+                    f"sources that can be read only once, as {type(node.source).__name__} is: Spark may read again"
+                )
+            self._rows[Output(node.index)] = Batches(node)
+        elif node.stages:
+            (stage,) = node.stages
+            self._rows[Output(node.index)] = self._staged(node, stage)
+        elif node.kind in ("capture", "sink"):
+            self._handed.append(self._out(node, self._input(node)))
+        elif node.kind == "gate":
+            self._rows[Output(node.index)] = self._input(node)
+        elif node.verb is not None:
+            self._verb(node)
+        elif node.kind != "probe":
+            raise Refused(f"{_WHAT.get(node.kind, node.kind)}: it runs on Falkirk's workers, without --engine")
+
+    # ------------------------------------------------------------------------------------------ forms of rows
+
+    def _input(self, node: Node, port: int = 0) -> Rows:
+        """What reaches a port: of several streams, all rows."""
+        outputs = [edge.source for edge in self._incoming[node.index] if edge.target.port == port]
+        if len(outputs) == 1:
+            return self._rows[outputs[0]]
+        views = [self._view(output) for output in outputs]
+        columns = listed(*map(quoted, (EPOCH, *views[0].schema)))
+        for view in views:
+            if dict(view.schema) != dict(views[0].schema):
+                raise Refused(f"concat of different columns: {dict(views[0].schema)} and {dict(view.schema)}")
+        return self._query(" union all ".join(f"select {columns} from {view.name}" for view in views), views[0].schema)
+
+    def _view(self, output: Output) -> View:
+        """The rows of an output as a view, which is made once."""
+        if output not in self._seen:
+            self._seen[output] = self._as_view(self._rows[output], self._graph.schemas.get(output))
+        return self._seen[output]
+
+    def _view_of(self, node: Node, port: int = 0) -> View:
+        outputs = [edge.source for edge in self._incoming[node.index] if edge.target.port == port]
+        if len(outputs) == 1:
+            return self._view(outputs[0])
+        rows = self._input(node, port)
+        assert isinstance(rows, View)
+        return rows
+
+    def _as_view(self, rows: Rows, schema: pl.Schema | None) -> View:
+        if isinstance(rows, View):
+            return rows
+        piped, of = _piped(rows), rows.of
+        if schema is None and isinstance(of, Node):
+            schema = piped.schema()
+        if schema is None:
+            what = rows.stages[-1] if rows.stages else of
+            assert not isinstance(what, View)
+            raise Refused(
+                f"verbs of columns behind {_named(what)} ({what.site}), whose columns are not known: say to_columns(schema)"
+            )
+        if EPOCH in schema:
+            raise Refused(f"a column of the name {EPOCH!r}")
+        for name, kind in schema.items():
+            _check_type(name, kind)
+        view = View(next(self._names), schema)
+        self._views.append(Read(view.name, piped, of.name if isinstance(of, View) else None, schema))
+        return view
+
+    def _query(self, sql: str, schema: pl.Schema) -> View:
+        view = View(next(self._names), schema)
+        self._views.append(Query(view.name, sql))
+        return view
+
+    def _out(self, node: Node, rows: Rows) -> Handed:
+        batches = Batches(rows) if isinstance(rows, View) else rows
+        of = batches.of
+        return Handed(node, _piped(batches), of.name if isinstance(of, View) else None)
+
+    # ------------------------------------------------------------------------------------------ verbs
+
+    def _staged(self, node: Node, stage: Stage) -> Rows:
+        if stage.plan is not None:
+            of = self._view_of(node)
+            return self._query(*query_of(stage.plan, of.name, of.schema))
+        rows = self._input(node)
+        if isinstance(rows, Batches):
+            return replace(rows, stages=(*rows.stages, stage))
+        return rows if stage.kind in _STAY else Batches(rows, (stage,))
+
+    def _verb(self, node: Node) -> None:
+        where = f"{_named(node)} ({node.site})"
+        match node.verb:
+            case Totals(keys, aggregates, over):
+                of = self._view_of(node)
+                given = _given(aggregates)
+                sql = totals.totals(of.name, of.schema, keys, given, over == "scope", where)
+                self._put(node, sql, _checked(schemas.aggregated("agg", keys, given, of.schema), node))
+            case Split(predicate):
+                of = self._view_of(node)
+                mask = f"coalesce({mask_of(predicate, of.schema)}, false)"
+                self._put(node, f"select * from {of.name} where {mask}", of.schema)
+                self._put(node, f"select * from {of.name} where not {mask}", of.schema, 1)
+            case Join(on, how, over, changes):
+                self._join(node, on, how, over == "scope", changes)
+            case Times(column):
+                of = self._view_of(node)
+                self._rows[Output(node.index)] = of
+                self._put(node, windows.greatest(of.name, column, of.schema, where), pl.Schema(), 1)
+            case Windows(column, length, every, allowed):
+                of, marks = self._view_of(node), self._view_of(node, 1)
+                marks = self._put(node, windows.watermarks(marks.name, allowed), pl.Schema(), WATERMARKS)
+                judged = windows.Judged(of.name, marks.name, of.schema, column, length, every, where)
+                kind = windows.window_type(of.schema[column])
+                self._put(node, judged.on_time(kind), pl.Schema({**of.schema, START: kind}), ON_TIME)
+                self._put(node, judged.late(), of.schema, LATE)
+            case WindowTotals(keys, aggregates, length):
+                of, marks = self._view_of(node), self._view_of(node, 1)
+                sql = windows.windows(of.name, marks.name, of.schema, keys, aggregates, length, where)
+                made = _checked(schemas.aggregated("agg", [START, *keys], aggregates, of.schema), node)
+                types = {key: made[key] for key in keys} | {"start": of.schema[START], "end": of.schema[START]}
+                self._put(node, sql, pl.Schema(types | {name: made[name] for name in aggregates}))
+
+    def _join(self, node: Node, on: Sequence[str], how: str, running: bool, changes: bool) -> None:
+        if changes:
+            raise Refused("joins that take rows back (changes=True)")
+        left, right = self._view_of(node, LEFT), self._view_of(node, RIGHT)
+        made = _checked(schemas.joined(how, on, left.schema, right.schema), node)
+        self._put(node, joins.join(left.name, right.name, (left.schema, right.schema), on, how, running), made)
+
+    def _put(self, node: Node, sql: str, schema: pl.Schema, port: int = 0) -> View:
+        view = self._rows[Output(node.index, port)] = self._query(sql, schema)
+        return view
+
+
+_WHAT = {
+    "feedback": "loops",
+    "enter": "scopes",
+    "leave": "scopes",
+    "input": "inputs that are fed by hand",
+    "unary": "operators of your own, and regions on Spark",
+    "binary": "operators of your own",
+    "join_asof": "joins on the nearest row",
+    "join_interval": "joins on intervals",
+}
+"""Names of kinds of nodes, for users."""
+
+
+def _read_often(views: Sequence[Query | Read], handed: Sequence[Handed]) -> frozenset[str]:
+    """The names of the views whose batches come from Python, and are wanted more than once."""
+    wanted = Counter(each.of for each in handed if each.of is not None)
+    for view in reversed(views):
+        below = re.findall(r"\brows_\d+\b", view.sql) if isinstance(view, Query) else filter(None, [view.of])
+        for name in below:
+            wanted[name] += wanted[view.name]
+    return frozenset(view.name for view in views if isinstance(view, Read) and wanted[view.name] > 1)
+
+
+def _piped(rows: Batches) -> Piped:
+    if isinstance(rows.of, View):
+        return Piped.behind(rows.of.schema, rows.stages)
+    assert rows.of.source is not None
+    return Piped.of_source(rows.of.source, str(rows.of), rows.stages)
+
+
+def _named(node: Node | Stage) -> str:
+    return f"{node.kind} {node.name!r}"
+
+
+def _given(aggregates: Mapping[str, Aggregate | pl.Expr]) -> dict[str, Aggregate]:
+    given: dict[str, Aggregate] = {}
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise Refused(f"agg({name}={aggregate}): say agg.count(), sum, min, max or mean")
+        given[name] = aggregate
+    return given
+
+
+def _checked(schema: pl.Schema | None, node: Node) -> pl.Schema:
+    if schema is None:
+        raise Refused(f"the types of the columns of {_named(node)}")
+    for name, kind in schema.items():
+        _check_type(name, kind)
+    return schema
+
+
+def _check_type(name: str, kind: pl.DataType) -> None:
+    try:
+        spark_type(kind)
+    except Refused as why:
+        raise Refused(f"{why}, of column {name!r}") from why

@@ -1,0 +1,371 @@
+"""The engine "spark": what programs give on Spark alone, epoch by epoch, is what they give on Falkirk's workers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import falkirk
+from examples import tolls
+from falkirk import agg
+from libraries.spark.cluster_session import driver
+from libraries.spark.engine.queries import query_of
+from libraries.spark.engine.refused import Refused
+from libraries.spark.engine.run import private
+from libraries.spark.engine.types import EPOCH, arrow_schema
+from libraries.spark.session import SparkOptions
+from timely.data.batch import as_arrow
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with ExitStack() as resources:
+        yield driver(SparkOptions(master="local[2]", config=(("spark.sql.shuffle.partitions", "1"),)), resources)
+
+
+def answers(result: falkirk.Result, names: Any) -> dict[tuple[str, Any], Counter[str]]:
+    """The rows of each capture at each time."""
+    found: dict[tuple[str, Any], Counter[str]] = {}
+    for name in names:
+        for time, batch in result.captured(name):
+            rows = batch if isinstance(batch, list) else pl.DataFrame(batch).to_dicts()
+            found.setdefault((name, str(time)), Counter()).update(map(repr, rows))
+    return found
+
+
+def same(build: Callable[[], falkirk.Dataflow], spark: Any) -> dict[tuple[str, Any], Counter[str]]:
+    """Run a program both ways; the answers, which are the same."""
+    names = [node.name for node in build().graph.of_kind("capture")]
+    alone = answers(falkirk.run(build, engine="spark", on=spark), names)
+    assert alone == answers(falkirk.run(build), names)
+    return alone
+
+
+def test_an_example_gives_the_same_both_ways(spark: Any) -> None:
+    found = same(lambda: tolls.build(days=3, ships=200), spark)
+    assert {name for name, _ in found} == {"totals", "windows", "late"}
+
+
+# ------------------------------------------------------------------------------------------ expressions
+
+EDGES: dict[str, tuple[Any, list[Any]]] = {
+    "i": (pl.Int64, [-(1 << 63), (1 << 63) - 1, -7, -1, 0, 1, 2, 5, None]),
+    "j": (pl.Int64, [-(1 << 63), (1 << 63) - 1, -3, -1, 0, 1, 3, None]),
+    "b": (pl.Int8, [-128, 127, -1, 0, 1, None]),
+    "c": (pl.Int8, [-128, 127, -1, 0, 3, None]),
+    "u": (pl.UInt32, [0, 1, (1 << 32) - 1, None]),
+    "f": (pl.Float64, [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.5, -2.25, 1e308, 5e-324, None]),
+    "g": (pl.Float64, [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 0.1, -3.0, 1e-308, None]),
+    "s": (pl.String, ["", "a", "ab", "ß", "é€😀", "it's \\n ${x} `q`", "\n\0", "Z", None]),
+    "t": (pl.String, ["", "a", "b", "😀", "\\", None]),
+    "p": (pl.Boolean, [True, False, None]),
+    "q": (pl.Boolean, [True, False, None]),
+    "d": (pl.Date, [dt.date(1970, 1, 1), dt.date(1900, 2, 28), dt.date(2024, 12, 31), dt.date(1582, 10, 10), None]),
+    "m": (
+        pl.Datetime("us"),
+        [
+            dt.datetime(1969, 12, 31, 23, 59, 59, 999999),
+            dt.datetime(2024, 2, 29, 1, 2, 3, 4),
+            dt.datetime(1, 1, 1),
+            None,
+        ],
+    ),
+}
+WHOLE, FLOATING, TEXTS, TRUTHS = ("i", "j"), ("f", "g"), ("s", "t"), ("p", "q")
+
+
+def expression(chance: random.Random, kind: str, depth: int) -> pl.Expr:
+    """A random expression of whole numbers, floats, texts or truths."""
+    inner = lambda of: expression(chance, of, depth - 1)  # noqa: E731
+    if depth == 0:
+        return pl.col(chance.choice({"int": WHOLE, "float": FLOATING, "text": TEXTS, "truth": TRUTHS}[kind]))
+    choices: dict[str, list[Callable[[], pl.Expr]]] = {
+        "int": [
+            lambda: inner("int") + inner("int"),
+            lambda: inner("int") - inner("int"),
+            lambda: inner("int") * inner("int"),
+            lambda: inner("int") // inner("int"),
+            lambda: inner("int") % inner("int"),
+            lambda: -inner("int"),
+            lambda: inner("int").abs(),
+            lambda: inner("int").fill_null(chance.randint(-5, 5)),
+            lambda: pl.when(inner("truth")).then(inner("int")).otherwise(inner("int")),
+            lambda: pl.coalesce(inner("int"), inner("int")),
+            lambda: inner("truth").cast(pl.Int64),
+            lambda: pl.col("b").cast(pl.Int64) * inner("int"),
+            lambda: pl.col("u").cast(pl.Int64),
+            lambda: inner("text").str.len_chars().cast(pl.Int64),
+            lambda: pl.col("d").dt.year().cast(pl.Int64) + pl.col("m").dt.second().cast(pl.Int64),
+        ],
+        "float": [
+            lambda: inner("float") + inner("float"),
+            lambda: inner("float") - inner("float"),
+            lambda: inner("float") * inner("float"),
+            lambda: inner("float") / inner("float"),
+            lambda: inner("int") / inner("int"),
+            lambda: inner("float") + inner("int"),
+            lambda: inner("float").fill_nan(1.0),
+            lambda: inner("float").fill_null(-0.0),
+            lambda: -inner("float"),
+            lambda: inner("float").abs().sqrt(),
+            lambda: pl.when(inner("truth")).then(inner("float")).otherwise(None),
+        ],
+        "text": [
+            lambda: inner("text") + inner("text"),
+            lambda: inner("int").cast(pl.String),
+            lambda: pl.concat_str(inner("text"), inner("text"), separator="'"),
+            lambda: inner("text").fill_null("é\\"),
+            lambda: pl.when(inner("truth")).then(inner("text")).otherwise(pl.lit("x")),
+        ],
+        "truth": [
+            *(lambda kind=kind: inner(kind) > inner(kind) for kind in ("int", "float", "text")),  # type: ignore[misc]
+            *(lambda kind=kind: inner(kind) == inner(kind) for kind in ("int", "float", "text", "truth")),  # type: ignore[misc]
+            *(lambda kind=kind: inner(kind).ne_missing(inner(kind)) for kind in ("int", "float", "text")),  # type: ignore[misc]
+            *(lambda kind=kind: inner(kind).is_null() for kind in ("int", "float", "text", "truth")),  # type: ignore[misc]
+            lambda: inner("truth") & inner("truth"),
+            lambda: inner("truth") | inner("truth"),
+            lambda: inner("truth") ^ inner("truth"),
+            lambda: ~inner("truth"),
+            lambda: inner("float").is_nan(),
+            lambda: inner("float").is_finite(),
+            lambda: inner("int").is_between(-1, 3, closed="left"),
+            lambda: inner("int").is_in([1, None, -7]),
+            lambda: inner("text").is_in([]),
+            lambda: inner("text").str.starts_with("a"),
+            lambda: inner("text").str.contains("'", literal=True),
+            lambda: inner("text").str.ends_with(pl.col("t")),
+            lambda: pl.col("d") < dt.date(1970, 1, 2),
+            lambda: pl.col("m") >= dt.datetime(1, 1, 1),
+            lambda: pl.col("d").dt.weekday() == 7,
+            lambda: pl.col("u") > 5,
+        ],
+    }
+    return chance.choice(choices[kind])()
+
+
+def hold(spark: Any, frame: pl.DataFrame, exprs: list[pl.Expr]) -> None:
+    """Compare what both make of expressions over a frame."""
+    named = {f"x{number}": expr for number, expr in enumerate(exprs)}
+    session = private(spark)
+    rows = as_arrow(frame).select(frame.columns).cast(arrow_schema(frame.schema))
+    numbered = rows.append_column(EPOCH, [list(range(len(frame)))])
+    session.createDataFrame(numbered).createOrReplaceTempView("edges")
+    sql, made = query_of(lambda lazy: lazy.select(**named), "edges", frame.schema)
+    found = pl.DataFrame(session.sql(sql).toArrow()).sort(EPOCH).drop(EPOCH).cast(made)  # type: ignore[arg-type]
+    for name, expr in named.items():
+        mine, theirs = found[name].to_list(), frame.select(expr.alias(name))[name].to_list()
+        wrong = [row for row in range(len(frame)) if repr(mine[row]) != repr(theirs[row])]
+        assert not wrong, (
+            f"{expr}: {mine[wrong[0]]!r} is not {theirs[wrong[0]]!r} for {frame.row(wrong[0], named=True)}"
+        )
+
+
+def edges(chance: random.Random, rows: int) -> pl.DataFrame:
+    return pl.DataFrame(
+        {name: [chance.choice(values) for _ in range(rows)] for name, (_, values) in EDGES.items()},
+        schema={name: kind for name, (kind, _) in EDGES.items()},
+    )
+
+
+ALL = [
+    *(pl.col("i") // pl.col("j"), pl.col("i") % pl.col("j"), pl.col("b") // pl.col("c"), pl.col("b") % pl.col("c")),
+    *(pl.col("b") + pl.col("c"), pl.col("b") * pl.col("c"), -pl.col("b"), pl.col("b").abs(), pl.col("b") - 100),
+    *(pl.col("f") / pl.col("g"), pl.col("i") / pl.col("j"), pl.col("f") * pl.col("g"), pl.col("f").sqrt()),
+    *(pl.col("f") > pl.col("g"), pl.col("f") == pl.col("g"), pl.col("s") < pl.col("t"), pl.col("p") > pl.col("q")),
+    *(getattr(pl.col("m").dt, part)() for part in ("year", "month", "day", "hour", "minute", "second", "quarter")),
+    *(getattr(pl.col("d").dt, part)() for part in ("year", "month", "day", "weekday", "ordinal_day")),
+    *(
+        pl.col("s").str.len_bytes(),
+        pl.col("d").cast(pl.Datetime("us")),
+        pl.lit(dt.datetime(1, 1, 1)).is_null() & pl.col("p"),
+    ),
+    *(pl.col("s") + pl.col("t"), pl.col("i").is_in([1, None]), pl.col("s").is_in(["a", "\n\0"]), pl.col("u") > 300),
+    *(pl.col("p") & pl.col("q"), pl.col("p") | pl.col("q"), pl.col("i").cast(pl.Float64), pl.col("u").cast(pl.String)),
+]
+
+
+def test_expressions_give_the_same_for_nulls_and_what_does_not_fit(spark: Any) -> None:
+    chance = random.Random(5)
+    kinds = ["int", "float", "text", "truth"]
+    hold(spark, edges(chance, 120), [*ALL, *(expression(chance, kinds[n % 4], 1 + n % 2) for n in range(24))])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(12))
+def test_random_expressions_give_the_same(seed: int, spark: Any) -> None:
+    chance = random.Random(seed)
+    exprs = [expression(chance, kind, 1 + n % 3) for n in range(12) for kind in ("int", "float", "text", "truth")]
+    hold(spark, edges(chance, 400), exprs)
+
+
+# ------------------------------------------------------------------------------------------ verbs
+
+KEYS = ["a", "b", "c", None]
+
+
+def random_batches(chance: random.Random) -> list[pl.DataFrame]:
+    schema = {"k": pl.String, "n": pl.Int64, "x": pl.Float64, "at": pl.Int64, "w": pl.Datetime("us")}
+    days = dt.datetime(2024, 2, 28)
+    return [
+        pl.DataFrame(
+            [
+                (
+                    chance.choice(KEYS),
+                    chance.choice([None, -(1 << 40), chance.randint(-9, 9), 1 << 61]),
+                    chance.choice([None, float("nan"), -0.0, 1.5, 64.0, float("inf")]),
+                    10 * day + chance.randint(-25, 9),
+                    days + dt.timedelta(hours=10 * day + chance.randint(-25, 9), microseconds=chance.randint(-1, 1)),
+                )
+                for _ in range(chance.choice([0, 1, 6]))
+            ],
+            schema=schema,
+            orient="row",
+        )
+        for day in range(chance.randint(1, 7))
+    ]
+
+
+def every_verb(left: list[pl.DataFrame], right: list[pl.DataFrame]) -> falkirk.Dataflow:
+    flow = falkirk.Dataflow("verbs")
+    rows, others = (
+        flow.columns("left", falkirk.Batches(left)),
+        flow.columns("right", falkirk.Batches(right, per_epoch=2)),
+    )
+    least = {f"{kind}_{of}": getattr(agg, kind)(of) for of in "nx" for kind in ("min", "max")} | {"first": agg.min("k")}
+    rows.group_by("k").agg(**least).capture("changes")
+    rows.group_by("k", odd=pl.col("n") % 2 == 1).agg(sum=agg.sum("n"), mean=agg.mean("n"), last=agg.max("w")).capture(
+        "sums"
+    )
+    rows.group_by("k").agg(rows=agg.count(), mean=agg.mean("n"), over="time", **least).capture("times")
+    rows.agg(sum=agg.sum("n")).capture("all")
+    rows.distinct("k").group_by("k").agg(n=agg.count()).capture("distinct")
+    for how in ("inner", "semi", "lookup"):
+        rows.join(others, on="k", how=how).capture(how)  # type: ignore[arg-type]
+    for how in ("inner", "semi", "left", "anti"):
+        rows.join(others, on=["k", "n"], how=how, over="time").capture(f"{how} in a time")  # type: ignore[arg-type]
+    by_number = rows.window(falkirk.Sliding(10, every=4), time="at", lateness=3)
+    by_number.group_by("k").agg(n=agg.count(), least=agg.min("x")).capture("sliding")
+    by_number.late().capture("late")
+    by_day = rows.window(falkirk.Tumbling(dt.timedelta(hours=7)), time="w")
+    by_day.agg(n=agg.count(), sum=agg.sum("at")).filter(pl.col("n") > 1).capture("tumbling")
+    odd, even = rows.branch(pl.col("n") % 2 == 1)
+    odd.concat(even, others).select("k", pl.col("n").cast(pl.Float64)).capture("concat")
+    found = (
+        rows.to_records().map(lambda row: {"k": row["k"], "n": len(row["k"] or "")}).to_columns({"k": str, "n": int})
+    )
+    found.filter(pl.col("n") > 0).agg(n=agg.sum("n")).to_records().capture("records")
+    return flow
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(6))
+def test_every_verb_gives_the_same(seed: int, spark: Any) -> None:
+    chance = random.Random(seed)
+    left, right = random_batches(chance), random_batches(chance)
+    assert len(same(lambda: every_verb(left, right), spark)) > 0
+
+
+@pytest.mark.soak
+def test_files_and_sinks(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(3):
+        rows = "".join(f"{number * 10 + n},{'abc'[n % 3]}\n" for n in range(5))
+        (tmp_path / f"{number}.csv").write_text("n,k\n" + rows)
+        pl.DataFrame({"k": ["a", "b"], "m": [number, 5]}).write_parquet(tmp_path / f"{number}.parquet")
+
+    def build(out: Path) -> falkirk.Dataflow:
+        flow = falkirk.Dataflow("files")
+        numbers = flow.columns("numbers", falkirk.Csv(tmp_path / "*.csv", epoch=2))
+        others = flow.columns("others", falkirk.Parquet(tmp_path / "*.parquet", epoch="file"))
+        totals = numbers.join(others, on="k", how="inner").group_by("k").agg(sum=agg.sum("m"), n=agg.max("n"))
+        totals.to(falkirk.FileSink(out, "csv"))
+        totals.to(falkirk.Console("totals "))
+        return flow
+
+    printed, files = [], []
+    for engine in ("spark", "falkirk"):
+        out = tmp_path / engine
+        falkirk.run(build(out), engine=engine, on=spark if engine == "spark" else None)  # type: ignore[arg-type]
+        printed.append(sorted(capsys.readouterr().out.splitlines()))
+        files.append(
+            {path.name: sorted(path.read_text().splitlines()) for path in out.iterdir() if path.suffix == ".csv"}
+        )
+    assert files[0] == files[1]
+    assert len(files[0]) > 1
+    assert printed[0] == printed[1]
+
+
+@pytest.mark.soak
+def test_errors_name_the_users_line_and_leave_nothing(spark: Any, tmp_path: Path) -> None:
+    flow = falkirk.Dataflow("large")
+    rows = flow.columns("rows", falkirk.Batches([pl.DataFrame({"k": [1, 1], "n": [1 << 62, 1 << 62]})]))
+    rows.group_by("k").agg(sum=agg.sum("n")).to(falkirk.FileSink(tmp_path / "out"))
+    with pytest.raises(
+        falkirk.FalkirkError, match=r"test_engine.py:\d+\) failed: the sum of column 'n' is beyond 64-bit"
+    ):
+        falkirk.run(flow, engine="spark", on=spark)
+    assert not [path for path in (tmp_path / "out").iterdir() if path.suffix == ".jsonl"]
+    flow = falkirk.Dataflow("wrong")
+    flow.source("items", falkirk.Iterable([1, 0])).map(lambda n: 1 // n).capture("out")
+    with pytest.raises(falkirk.FalkirkError, match=r"map 'map-1' \(.*test_engine.py:\d+\) failed.*ZeroDivisionError"):
+        falkirk.run(flow, engine="spark", on=spark)
+
+
+@pytest.mark.soak
+def test_the_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "falkirk", "run", str(Path(tolls.__file__)), "--engine", "spark", "--quiet"]
+    done = subprocess.run([*command, "--arg", "ships=50"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+# ------------------------------------------------------------------------------------------ without Spark
+
+
+def refusals() -> Iterator[tuple[str, Callable[[falkirk.Dataflow, Any], Any]]]:
+    yield "Uppercase of String", lambda flow, rows: rows.select(pl.col("k").str.to_uppercase())
+    yield "cast from Int64 to Int32", lambda flow, rows: rows.select(pl.col("n").cast(pl.Int32))
+    yield "cast from Float64 to Int64", lambda flow, rows: rows.filter(pl.col("x").cast(pl.Int64) > 0)
+    yield "a Python function", lambda flow, rows: rows.with_columns(y=pl.col("n").map_elements(abs, pl.Int64))
+    yield "sum, which looks at several rows", lambda flow, rows: rows.with_columns(y=pl.col("n").sum())
+    yield "select without any column", lambda flow, rows: rows.select(pl.lit(1))
+    yield "a key of type Float64", lambda flow, rows: rows.group_by("x").agg(n=agg.count())
+    yield "say agg.count", lambda flow, rows: rows.group_by("k").agg(pl.col("n").median(), over="time")
+    yield "changes=True", lambda flow, rows: rows.join(rows, on="k", how="anti", changes=True)
+    yield "joins on the nearest row", lambda flow, rows: rows.join_asof(rows, on="n")
+    yield "loops", lambda flow, rows: rows.to_records().iterate(lambda s: s.filter(bool))
+    yield "operators of your own", lambda flow, rows: rows.unary("own", falkirk.Operator)
+    yield "inputs that are fed by hand", lambda flow, rows: flow.input("hand")
+    yield "count", lambda flow, rows: rows.key_by("k").count()
+    yield "columns are not known", lambda flow, rows: rows.filter(k="a").map_batches(abs).filter(pl.col("n") > 0)
+    yield "type Duration", lambda flow, rows: rows.select(y=pl.duration(days=1) + pl.duration(days=pl.col("n")))
+    yield "require='precise'", lambda flow, rows: rows.to(falkirk.Console(), require="precise")
+    yield "can be read only once", lambda flow, rows: flow.source("wire", falkirk.Socket("127.0.0.1", 1, epoch_lines=1))
+
+
+@pytest.mark.parametrize(("name", "add"), list(refusals()), ids=lambda each: each if isinstance(each, str) else "")
+def test_what_spark_cannot_do_is_refused_by_name_and_line(name: str, add: Callable[[Any, Any], Any]) -> None:
+    from libraries.spark.engine.compiler import compile_for_spark
+
+    flow = falkirk.Dataflow("refused")
+    batch = pl.DataFrame({"k": ["a"], "n": [1], "x": [0.5]})
+    add(flow, flow.columns("rows", falkirk.Batches([batch])))
+    with pytest.raises(falkirk.FalkirkError, match=r"test_engine.py:[0-9]+: ") as raised:
+        compile_for_spark(flow)
+    assert name in str(raised.value)
+
+
+def test_types_that_spark_lacks_are_refused() -> None:
+    for kind in (pl.UInt64(), pl.Categorical(), pl.List(pl.Int64), pl.Time(), pl.Datetime("ns")):
+        with pytest.raises(Refused, match="type"):
+            query_of(lambda frame: frame.filter(pl.col("a").is_null()), "v", pl.Schema({"a": kind}))
