@@ -20,7 +20,7 @@ import msgspec
 from libraries.spark.errors import SparkError
 from timely.data.codec.typed import shown
 from timely.state import TimedBatches
-from timely.time import FINITE, Frontier
+from timely.time import FINITE, INF, Frontier
 
 Over: TypeAlias = int | Literal["new", "all"]
 
@@ -66,7 +66,10 @@ that is a folder the files."""
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """A run every `every` epochs, over what came since the last one ("new"), over everything, or over the last n epochs."""
+    """A run every `every` epochs, over what came since the last one ("new"), over everything, or over the last n epochs.
+
+    With `every` INF there is one, when all input has ended.
+    """
 
     every: int = 1
     over: Over = "new"
@@ -74,9 +77,11 @@ class Calendar:
     def due(self, epoch: int) -> int:
         """The first due epoch from `epoch` on.
 
-        >>> Calendar(every=4).due(0), Calendar(every=4).due(3), Calendar(every=4).due(4)
-        (3, 3, 7)
+        >>> Calendar(every=4).due(0), Calendar(every=4).due(3), Calendar(every=4).due(4), Calendar(every=INF).due(0) == INF
+        (3, 3, 7, True)
         """
+        if self.every == INF:
+            return INF
         if epoch > FINITE - self.every:
             return epoch
         return epoch - epoch % self.every + self.every - 1

@@ -24,6 +24,7 @@ from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Input, Output
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
+from timely.time import INF
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,7 +58,8 @@ def batch(
         what: a function from Spark DataFrames (the streams in their order, then `tables` by keyword) to a DataFrame; or SQL,
             in which streams and tables have their names. A function with parameters `epoch` or `attempt` is given these, too.
         every: an int n is every n-th epoch, and a duration (`10.0`, `"5m"`, a timedelta) a period: then an epoch that is
-            complete earlier after the last run is left to a later one, and to a last one when all input has ended.
+            complete earlier after the last run is left to a later one, and to a last one when all input has ended. "end" is one
+            run over everything, when all input has ended.
         over: the rows that a run sees: "new" for those since the last run, "all" for everything so far, n for the last n
             epochs. With a period "new" is not possible. There is no run where nothing has come since the last.
         combine: for `over="all"`, where results for parts of the rows can be combined to that for all, as sums can to a sum: a
@@ -168,6 +170,10 @@ def _calendar(every: Every, over: Over) -> tuple[float | None, Calendar]:
     site = user_site()
     if over not in ("new", "all") and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
         raise GraphError(f'{site}: over={over!r}: must be "new", "all", or a number of epochs from 1 up')
+    if every == "end":
+        if isinstance(over, int):
+            raise GraphError(f'{site}: every="end" is one run over everything: leave over={over!r} away')
+        return None, Calendar(INF, "all")
     chosen = interval(every)
     if chosen.seconds is not None:
         if over == "new":

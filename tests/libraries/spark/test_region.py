@@ -65,8 +65,12 @@ def program(batches: list[Rows], runner: LocalRunner, **arguments: Any) -> Dataf
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
-def expected(batches: list[Rows], every: int = 1, over: int | str = "new") -> dict[int, Rows]:
+def expected(batches: list[Rows], every: int | str = 1, over: int | str = "new") -> dict[int, Rows]:
     """By the words of the documentation."""
+    if every == "end":
+        all_rows = expected([[row for rows in batches for row in rows], []])
+        return {INF: all_rows[0]} if all_rows else {}
+    assert isinstance(every, int)
     epochs = [functools.reduce(operator.iadd, batches[at : at + 2], []) for at in range(0, len(batches), 2)]
     found = {}
     for due in range(every - 1, len(epochs) + every, every):
@@ -92,7 +96,7 @@ def given_by(world: World) -> dict[int, Rows]:
 
 BATCHES = st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), max_size=4), max_size=12)
 CALENDARS = st.one_of(
-    st.tuples(st.integers(1, 4), st.sampled_from(["new", "all"])),
+    st.tuples(st.sampled_from([1, 2, 3, 4, "end"]), st.sampled_from(["new", "all"])),
     st.integers(1, 3).flatmap(lambda every: st.tuples(st.just(every), st.integers(every, 6))),
 )
 
@@ -100,7 +104,7 @@ CALENDARS = st.one_of(
 @settings(max_examples=25)
 @given(batches=BATCHES, calendar=CALENDARS, workers=st.integers(1, 3), seed=st.integers(0, 99))
 def test_region_runs_at_the_epochs_that_are_due_over_the_rows_that_it_is_told_to(
-    batches: list[Rows], calendar: tuple[int, Any], workers: int, seed: int
+    batches: list[Rows], calendar: tuple[Any, Any], workers: int, seed: int
 ) -> None:
     every, over = calendar
     runner = LocalRunner(totals)
@@ -113,7 +117,11 @@ def test_region_runs_at_the_epochs_that_are_due_over_the_rows_that_it_is_told_to
 SOME = [[(i % 3, i + j) for j in range(3)] for i in range(24)]
 
 
-@pytest.mark.parametrize("arguments", [{"over": "all"}, {"every": 2}, {"over": 3}], ids=str)
+@pytest.mark.parametrize(
+    "arguments",
+    [{"over": "all"}, {"every": 2}, {"over": 3}, pytest.param({"every": "end"}, marks=pytest.mark.soak)],
+    ids=str,
+)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_region_gives_the_same_whatever_fails(arguments: dict[str, Any], workers: int) -> None:
     runner = LocalRunner(totals)
@@ -502,6 +510,7 @@ def test_records_and_streams_inside_a_loop_are_refused_at_the_users_line() -> No
         ({"over": 0}, "must be"),
         ({"every": 0}, "every=0"),
         ({"every": 5, "over": 2}, "leaves out epochs"),
+        ({"every": "end", "over": 2}, "one run over everything"),
         ({"every": "5s"}, "is a period"),
         ({"tables": {"input": "x"}}, "an input and of a table"),
         ({"tables": {"dim": 3}}, "'dim' is int"),
