@@ -56,7 +56,9 @@ def same(build: Callable[[], falkirk.Dataflow], spark: Any) -> dict[tuple[str, A
 def test_totals_and_a_join_give_the_same_both_ways(spark: Any) -> None:
     def build() -> falkirk.Dataflow:
         flow = falkirk.Dataflow("small")
-        sales = flow.columns("sales", falkirk.Batches([pl.DataFrame({"k": ["a", "b"], "n": [n, 3]}) for n in (3, 5, 1)]))
+        sales = flow.columns(
+            "sales", falkirk.Batches([pl.DataFrame({"k": ["a", "b"], "n": [n, 3]}) for n in (3, 5, 1)])
+        )
         names = flow.columns("names", falkirk.Batches([pl.DataFrame({"k": ["a"], "name": ["A"]})]))
         totals = sales.filter(pl.col("n") > 1).group_by("k").agg(sum=agg.sum("n"), most=agg.max("n"))
         totals.join(names, on="k", how="lookup").capture("totals")
