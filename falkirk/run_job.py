@@ -72,6 +72,7 @@ def run(
     >>> falkirk.run(flow).captured("counts")
     [((0,), [('a', 2), ('b', 1)])]
     """
+    note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
     if engine == "spark":
         if workers != 1 or ui or any(each is not None for each in (store, drive, monitor, events)):
             raise FalkirkError(
@@ -81,8 +82,7 @@ def run(
             )
         from libraries.spark.engine.run import run_on_spark
 
-        return run_on_spark(program if isinstance(program, Program) else Program(flow=program), on)
-    note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
+        return run_on_spark(program if isinstance(program, Program) else Program(flow=program), on, note)
     if on is not None and (store is None or monitor is not None):
         raise FalkirkError(
             at_line(

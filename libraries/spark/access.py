@@ -23,6 +23,8 @@ class Access(Protocol):
     version: str
     jvm: int | None
     """The process of its Java on this machine."""
+    page: str | None
+    """The address of Spark's own page, if it has one."""
 
     def new_session(self) -> SparkSession:
         """A session of its own: views and settings are not shared."""

@@ -98,7 +98,7 @@ class SparkChild:
             return False
         self._tasks = Tasks(access)
         self._queries = Queries(access, lambda number, batches: self.tell(RunProgress(number, batches, 0)))
-        self.tell(Ready(access.jvm, access.version))
+        self.tell(Ready(access.jvm, access.version, access.page))
         return True
 
     def _opened(self, up: JavaUp | ServerUp) -> Access:

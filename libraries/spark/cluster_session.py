@@ -38,6 +38,9 @@ _BARRIER = {
     # Tasks that are not wanted any more end at once: the next attempt needs their place.
     "spark.python.task.killTimeout": "1s",
 }
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""The environment variable that a program of `spark-submit` has: its Java is there, with the settings that the user gave."""
+
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 _shipped: weakref.WeakKeyDictionary[SparkContext, Path] = weakref.WeakKeyDictionary()
@@ -93,8 +96,8 @@ def driver(on: On | None, resources: ExitStack) -> SparkSession:
     """
     from pyspark.sql import SparkSession
 
-    if on is None and (found := SparkSession.getActiveSession()) is not None:
-        return found
+    if on is None and ((found := SparkSession.getActiveSession()) is not None or _SUBMITTED in os.environ):
+        on = found or SparkSession.builder.getOrCreate()
     options = SparkOptions() if on is None else SparkOptions(master=on) if isinstance(on, str) else on
     session = _open(options, resources, {}) if isinstance(options, SparkOptions) else options
     if not str(session.conf.get("spark.master", "")).startswith("local"):

@@ -83,6 +83,7 @@ class ConnectAccess:
         self._waits = waits
         self.version = self._first()
         self.jvm: int | None = None
+        self.page: str | None = None
 
     def new_session(self) -> SparkSession:
         self._opens()

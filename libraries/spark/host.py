@@ -93,6 +93,8 @@ class SparkHost:
         self._numbers = itertools.count()
         self._note: Callable[[str], None] = lambda text: None
         """Takes what Spark prints: that of the last who wanted something."""
+        self._page: str | None = None
+        """The address of Spark's page, of which it was told."""
         self.starts = 0
         """Number of processes that were started so far."""
 
@@ -278,6 +280,9 @@ class SparkHost:
             if time.monotonic() > deadline:
                 process.kill("it did not start in time")
                 raise SparkLost(f"Spark did not start within {limit:g} s{process.last_words()}")
+        if process.ready is not None and process.ready.page not in (None, self._page):
+            self._page = process.ready.page
+            self._note(f"Spark's own page is at {self._page}")
         return process
 
 

@@ -32,6 +32,7 @@ class JavaAccess:
         self._spark = attach(up, _ATTACH_SECONDS)
         self.version = self._spark.version
         self.jvm: int | None = up.pid
+        self.page: str | None = self._spark.sparkContext.uiWebUrl
 
     def warm(self) -> None:
         """Have Spark run something, so that the next time is quicker."""

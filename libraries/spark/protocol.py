@@ -93,10 +93,11 @@ class Cancel(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
-    """From the child: Spark runs, in the process `jvm` of this machine, or (None) elsewhere."""
+    """From the child: Spark runs, in the process `jvm` of this machine, or (None) elsewhere. `page`: where its own page is."""
 
     jvm: int | None
     version: str
+    page: str | None = None
 
 
 class Waits(msgspec.Struct, tag=True, frozen=True):

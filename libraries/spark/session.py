@@ -44,6 +44,17 @@ _SERVER = re.compile(r"sc://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(?::\d{1,5})?(?
 _PUBLIC = ("use_ssl", "user_id", "session_id", "user_agent")
 """Parameters of a server's address that are not secret."""
 
+_NOT_DEFAULTS = (
+    *(
+        "spark.master",
+        "spark.app.name",
+        "spark.submit.",
+        "spark.sql.",
+        "spark.hadoop.mapreduce.",
+        "spark.scheduler.mode",
+    ),
+    *("spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"),
+)
 _TRIES_OF_A_TASK = 4
 _CONNECT_SECONDS = 3.0
 
@@ -149,11 +160,32 @@ def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[s
             # From this many files on Spark has a job of many tasks look at them: here it is quicker to look at them oneself.
             "spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 20),
         }
-    wanted = dict(options.config)
-    for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
-        if name in wanted:  # Java lets the last one of two options win
-            wanted[name] = f"{made[name]} {wanted[name]}"
-    return made | wanted
+    for wanted in (_defaults(), dict(options.config)):
+        for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+            if name in wanted:  # Java lets the last one of two options win
+                wanted[name] = f"{made[name]} {wanted[name]}"
+        made |= wanted
+    if options.memory is not None:
+        made["spark.driver.memory"] = options.memory
+    return made
+
+
+def _defaults(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The settings in `spark-defaults.conf` of the user's own Spark, but for where it runs, and what answers rest on."""
+    folder = _conf_folder(environ)
+    try:
+        lines = [] if folder is None else (Path(folder) / "spark-defaults.conf").read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = [re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in lines if line.strip().startswith("spark.")]
+    return {
+        name: value for name, value in (pair for pair in pairs if len(pair) == 2) if not name.startswith(_NOT_DEFAULTS)
+    }
+
+
+def _conf_folder(environ: Mapping[str, str]) -> str | None:
+    home = environ.get("SPARK_HOME")
+    return environ.get("SPARK_CONF_DIR") or (home and str(Path(home) / "conf"))
 
 
 def secrets(url: str) -> tuple[str, ...]:
@@ -200,6 +232,8 @@ def environment(
         for name in [name for name in made if name.startswith(_OF_EXECUTORS)]:
             del made[name]
     else:
+        if (folder := _conf_folder(made)) is not None:
+            made["SPARK_CONF_DIR"] = folder  # its settings do, and how it logs
         made.pop("SPARK_HOME", None)  # another Spark than the one that pyspark brings does not fit it
     made["JAVA_HOME"] = str(java_home)
     made["PYSPARK_PYTHON"] = made["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -81,6 +81,7 @@ NO_NEED: dict[str, str] = {
     "falkirk.what_if_view:_call": "the answer of the page that the user named",
     "libraries.spark.deliveries:hand_over": _OWN_FILES,
     "timely.data.kernels.expressions:_tree": "what Polars tells of an expression of the user's program",
+    "libraries.spark.engine.piped:Piped._unpacked": _PROGRAM,
     "libraries.spark.files:gathered": _OWN_FILES,
     "libraries.spark.files:read_output": _OWN_FILES,
     "libraries.spark.queries:Queries._run_in": _PROGRAM,

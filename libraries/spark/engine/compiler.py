@@ -268,6 +268,10 @@ _WHAT = {
     "binary": "operators of your own",
     "join_asof": "joins on the nearest row",
     "join_interval": "joins on intervals",
+    "lateness": "sessions, split_late and interval joins",
+    "aggregate": "a time to live (ttl=)",
+    "distinct": "distinct of records, or with a time to live (ttl=)",
+    "event_times": "windows of pairs",
 }
 """Names of kinds of nodes, for users."""
 

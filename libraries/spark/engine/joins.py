@@ -11,11 +11,8 @@ from libraries.spark.engine.totals import check_keys
 from libraries.spark.engine.types import EPOCH, listed, quoted
 
 _KINDS = {
-    "inner": "join",
-    "left": "left join",
-    "lookup": "left join",
-    "semi": "left semi join",
-    "anti": "left anti join",
+    **{"inner": "join", "left": "left join", "right": "right join", "full": "full join", "lookup": "left join"},
+    **{"semi": "left semi join", "anti": "left anti join"},
 }
 
 
@@ -40,7 +37,14 @@ def join(
     epoch = quoted(EPOCH)
     keys = [f"a.{quoted(key)} = b.{quoted(key)}" for key in on]
     mine = [f"a.{quoted(name)}" for name in schemas[0]]
-    if not running:
+    if how in ("right", "full"):  # what there is on either side
+        mine = [
+            f"coalesce(a.{quoted(name)}, b.{quoted(name)}) as {quoted(name)}" if name in on else f"a.{quoted(name)}"
+            for name in schemas[0]
+        ]
+        keys.append(f"a.{epoch} = b.{epoch}")
+        columns = listed(f"coalesce(a.{epoch}, b.{epoch}) as {epoch}", *mine)
+    elif not running:
         keys.append(f"a.{epoch} = b.{epoch}")
         columns = listed(f"a.{epoch}", *mine)
     elif how == "lookup":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -37,11 +37,12 @@ _SETTINGS = {
 }
 
 
-def run_on_spark(program: Program, on: On | None) -> Result:
+def run_on_spark(program: Program, on: On | None, note: Callable[[str], None]) -> Result:
     """Run a program to its end, on Spark alone.
 
     Args:
         on: a session, a master, or options; None: the session that this process has, or one for this machine.
+        note: told where Spark's page is, if there is one.
 
     Raises:
         GraphError: for what Spark cannot do, before it starts.
@@ -51,6 +52,8 @@ def run_on_spark(program: Program, on: On | None) -> Result:
     compiled = compile_for_spark(program.build())
     with ExitStack() as resources:
         session = driver(on, resources)
+        if (page := session.sparkContext.uiWebUrl) is not None:
+            note(f"Spark's own page is at {page}")
         writers = _Writers(compiled)
         resources.callback(writers.abort)
         for number, epoch, batch in _batches(compiled, session, resources):

@@ -2,7 +2,7 @@
 
 import { ask } from "./live.js";
 import { choose, state } from "./state.js";
-import { bound, bytes, clock, count, html, moment, seconds, some } from "./words.js";
+import { bound, bytes, clock, count, html, linked, moment, seconds, some } from "./words.js";
 
 const BAD = new Set(["failure", "failed", "error"]);
 const KINDS = {
@@ -159,7 +159,7 @@ export class Panel {
   }
 
   list(events) {
-    return html("ul", { class: "events" }, [...events].reverse().map((event) => html("li", { class: isBad(event) ? "bad" : "" }, html("span", { class: "soft" }, clock(event.at)), html("span", {}, describe(event)))));
+    return html("ul", { class: "events" }, [...events].reverse().map((event) => html("li", { class: isBad(event) ? "bad" : "" }, html("span", { class: "soft" }, clock(event.at)), html("span", {}, ...linked(describe(event))))));
   }
 
   group(node) {

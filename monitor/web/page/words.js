@@ -112,3 +112,9 @@ function fill(element, attributes, children) {
   element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
 }
+
+/** A text, in which addresses of pages are links. */
+export function linked(text) {
+  const parts = text.split(/(https?:\/\/[^\s,;)]+)/);
+  return parts.map((part, at) => (at % 2 ? html("a", { href: part, target: "_blank", rel: "noreferrer" }, part) : part));
+}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyspark
 import pytest
 
 import falkirk
@@ -23,8 +24,11 @@ from libraries.spark.engine.queries import query_of
 from libraries.spark.engine.refused import Refused
 from libraries.spark.engine.run import private
 from libraries.spark.engine.types import EPOCH, arrow_schema
-from libraries.spark.session import SparkOptions
+from libraries.spark.java import find_java, home_for_spark
+from libraries.spark.session import SparkOptions, environment
+from tests.libraries.spark.standalone import standalone_cluster
 from timely.data.batch import as_arrow
+from timely.operators.window_shapes import Session as Gap
 
 pytestmark = pytest.mark.spark
 
@@ -268,7 +272,7 @@ def every_verb(left: list[pl.DataFrame], right: list[pl.DataFrame]) -> falkirk.D
     rows.distinct("k").group_by("k").agg(n=agg.count()).capture("distinct")
     for how in ("inner", "semi", "lookup"):
         rows.join(others, on="k", how=how).capture(how)  # type: ignore[arg-type]
-    for how in ("inner", "semi", "left", "anti"):
+    for how in ("inner", "semi", "left", "right", "full", "anti"):
         rows.join(others, on=["k", "n"], how=how, over="time").capture(f"{how} in a time")  # type: ignore[arg-type]
     by_number = rows.window(falkirk.Sliding(10, every=4), time="at", lateness=3)
     by_number.group_by("k").agg(n=agg.count(), least=agg.min("x")).capture("sliding")
@@ -344,6 +348,41 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+SUBMITTED = """
+import beside
+import falkirk
+import polars as pl
+
+flow = falkirk.Dataflow("submitted")
+rows = flow.source("items", falkirk.Iterable([1, 2, 3])).map(beside.doubled).to_columns({"n": int})
+rows.filter(pl.col("n") > 2).capture("out")
+print("found", *(sorted(pl.DataFrame(batch)["n"]) for _, batch in falkirk.run(flow, engine="spark").captured("out")))
+
+from pyspark.sql import SparkSession
+session = SparkSession.active()
+print("on", session.sparkContext.master, session.conf.get("spark.mine"), session.conf.get("spark.sql.ansi.enabled"))
+"""
+
+
+@pytest.mark.soak
+def test_a_submitted_program_runs_on_the_spark_it_was_submitted_to(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("def doubled(n):\n    return {'n': 2 * n}\n")
+    (tmp_path / "app.py").write_text(SUBMITTED)
+    java = find_java()
+    variables = environment(SparkOptions(), home_for_spark(java, tmp_path))
+    with standalone_cluster(tmp_path, 1, cores=2) as master:
+        command = [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+            "--master",
+            master,
+            "--conf",
+            "spark.mine=1",
+        ]
+        command += ["--conf", "spark.executor.memory=500m", "--py-files", "beside.py", "app.py"]
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == ["found [4, 6]", f"on {master} 1 true"], done.stderr[-3000:]
+
+
 # ------------------------------------------------------------------------------------------ without Spark
 
 
@@ -358,6 +397,8 @@ def refusals() -> Iterator[tuple[str, Callable[[falkirk.Dataflow, Any], Any]]]:
     yield "say agg.count", lambda flow, rows: rows.group_by("k").agg(pl.col("n").median(), over="time")
     yield "changes=True", lambda flow, rows: rows.join(rows, on="k", how="anti", changes=True)
     yield "joins on the nearest row", lambda flow, rows: rows.join_asof(rows, on="n")
+    yield "sessions", lambda flow, rows: rows.window(Gap(3), time="n").agg(n=agg.count())
+    yield "a time to live", lambda flow, rows: rows.group_by("k").agg(n=agg.count(), ttl=falkirk.Epochs(2))
     yield "loops", lambda flow, rows: rows.to_records().iterate(lambda s: s.filter(bool))
     yield "operators of your own", lambda flow, rows: rows.unary("own", falkirk.Operator)
     yield "inputs that are fed by hand", lambda flow, rows: flow.input("hand")

@@ -117,3 +117,24 @@ def test_java_options_of_the_users_are_added_and_nothing_goes_to_the_systems_tem
     assert f'"-Djava.io.tmpdir={tmp_path}"' in driver
     assert driver.endswith(" -Dmine=1")
     assert executor == "-XX:+ExitOnOutOfMemoryError -Dmine=2"
+
+
+def test_settings_of_the_users_own_spark_hold_but_for_where_it_runs_and_what_answers_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(
+        "# ours\nspark.master spark://other:7077\nspark.driver.memory=3g\nspark.eventLog.enabled\ttrue\n"
+        "spark.sql.session.timeZone Asia/Tokyo\nspark.executor.extraJavaOptions -Da=1 -Db=2\nspark.empty\n"
+    )
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    made = settings(SparkOptions(config=(("spark.eventLog.enabled", "false"),)), tmp_path)
+    assert (made["spark.master"], made["spark.sql.session.timeZone"]) == ("local[*]", "UTC")
+    assert (made["spark.driver.memory"], made["spark.eventLog.enabled"]) == ("3g", "false")
+    assert made["spark.executor.extraJavaOptions"] == "-XX:+ExitOnOutOfMemoryError -Da=1 -Db=2"
+    assert settings(SparkOptions(memory="1g"), tmp_path)["spark.driver.memory"] == "1g"
+    here = environment(SparkOptions(), tmp_path, {"SPARK_HOME": str(tmp_path)})
+    assert here["SPARK_CONF_DIR"] == str(tmp_path / "conf")  # and with it the settings of log4j
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "none"))
+    assert settings(SparkOptions(), tmp_path)["spark.driver.memory"] != "3g"

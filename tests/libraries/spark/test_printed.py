@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import falkirk
+from libraries import spark
 from libraries.spark.printed import LINES_AT_ONCE, Printed
 
 
@@ -26,3 +34,19 @@ def test_however_much_is_printed_little_is_shown_and_kept() -> None:
     assert len(printed.take()) < 10_000
     assert len(printed.kept) < 100_000
     assert "99999" in printed.kept
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_address_of_sparks_page_is_told_once(tmp_path: Path) -> None:
+    notes: list[str] = []
+    options = spark.SparkOptions(config={"spark.ui.enabled": "true", "spark.ui.port": "0"})  # type: ignore[arg-type]
+
+    def build() -> falkirk.Dataflow:
+        flow = falkirk.Dataflow("pages")
+        rows = flow.columns("rows", falkirk.Batches([pl.DataFrame({"n": [1]})] * 3))
+        spark.batch(rows, "select * from input", options=options).capture("out")
+        return flow
+
+    falkirk.run(build, store=tmp_path / "store", on_note=notes.append)
+    assert len([note for note in notes if re.search(r"Spark's own page is at http://127\.0\.0\.1:\d+", note)]) == 1
