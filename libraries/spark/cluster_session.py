@@ -99,6 +99,10 @@ def driver(on: On | None, resources: ExitStack) -> SparkSession:
     if on is None and ((found := SparkSession.getActiveSession()) is not None or _SUBMITTED in os.environ):
         on = found or SparkSession.builder.getOrCreate()
     options = SparkOptions() if on is None else SparkOptions(master=on) if isinstance(on, str) else on
+    if getattr(options, "connect", None) is not None or type(options).__module__.startswith("pyspark.sql.connect"):
+        raise SparkError(
+            "a program runs on Spark alone by the address of a master, on='spark://host:port', not over Spark Connect"
+        )
     session = _open(options, resources, {}) if isinstance(options, SparkOptions) else options
     if not str(session.conf.get("spark.master", "")).startswith("local"):
         _ship(session.sparkContext)

@@ -421,6 +421,11 @@ def test_what_spark_cannot_do_is_refused_by_name_and_line(name: str, add: Callab
     assert name in str(raised.value)
 
 
+def test_spark_connect_is_refused() -> None:
+    with pytest.raises(falkirk.FalkirkError, match="runs not over Spark Connect"), ExitStack() as resources:
+        driver(SparkOptions(connect="sc://127.0.0.1:15002"), resources)
+
+
 def test_types_that_spark_lacks_are_refused() -> None:
     for kind in (pl.UInt64(), pl.Categorical(), pl.List(pl.Int64), pl.Time(), pl.Datetime("ns")):
         with pytest.raises(Refused, match="type"):
