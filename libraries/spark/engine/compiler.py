@@ -241,9 +241,9 @@ class _Compiler:
                 self._put(node, judged.on_time(kind), pl.Schema({**of.schema, START: kind}), ON_TIME)
                 self._put(node, judged.late(), of.schema, LATE)
             case WindowTotals(keys, aggregates, length):
-                of, marks = self._view_of(node), self._view_of(node, 1)
-                sql = windows.windows(of.name, marks.name, of.schema, keys, aggregates, length, where)
-                made = _checked(schemas.aggregated("agg", [START, *keys], aggregates, of.schema), node)
+                of, marks, given = self._view_of(node), self._view_of(node, 1), _given(aggregates)
+                sql = windows.windows(of.name, marks.name, of.schema, keys, given, length, where)
+                made = _checked(schemas.aggregated("agg", [START, *keys], given, of.schema), node)
                 types = {key: made[key] for key in keys} | {"start": of.schema[START], "end": of.schema[START]}
                 self._put(node, sql, pl.Schema(types | {name: made[name] for name in aggregates}))
 
@@ -300,7 +300,7 @@ def _named(node: Node | Stage) -> str:
 def _given(aggregates: Mapping[str, Aggregate | pl.Expr]) -> dict[str, Aggregate]:
     given: dict[str, Aggregate] = {}
     for name, aggregate in aggregates.items():
-        if not isinstance(aggregate, Aggregate):
+        if not isinstance(aggregate, Aggregate) or aggregate.kind not in ("count", "sum", "min", "max", "mean"):
             raise Refused(f"agg({name}={aggregate}): say agg.count(), sum, min, max or mean")
         given[name] = aggregate
     return given

@@ -395,6 +395,7 @@ def refusals() -> Iterator[tuple[str, Callable[[falkirk.Dataflow, Any], Any]]]:
     yield "select without any column", lambda flow, rows: rows.select(pl.lit(1))
     yield "a key of type Float64", lambda flow, rows: rows.group_by("x").agg(n=agg.count())
     yield "say agg.count", lambda flow, rows: rows.group_by("k").agg(pl.col("n").median(), over="time")
+    yield "say agg.count", lambda flow, rows: rows.group_by("k").agg(v=agg.var("n"))
     yield "changes=True", lambda flow, rows: rows.join(rows, on="k", how="anti", changes=True)
     yield "joins on the nearest row", lambda flow, rows: rows.join_asof(rows, on="n")
     yield "sessions", lambda flow, rows: rows.window(Gap(3), time="n").agg(n=agg.count())
