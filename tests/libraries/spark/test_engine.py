@@ -423,7 +423,7 @@ def test_what_spark_cannot_do_is_refused_by_name_and_line(name: str, add: Callab
 
 
 def test_spark_connect_is_refused() -> None:
-    with pytest.raises(falkirk.FalkirkError, match="runs not over Spark Connect"), ExitStack() as resources:
+    with pytest.raises(falkirk.FalkirkError, match="not over Spark Connect"), ExitStack() as resources:
         driver(SparkOptions(connect="sc://127.0.0.1:15002"), resources)
 
 
