@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from recovery.metadata import Bound, after, nothing
+from recovery.metadata import Bound, after, holds, nothing, union, within
 from timely.time import Time
 
 M = TypeVar("M")
@@ -57,7 +57,7 @@ class KeptMessages(Generic[M]):
     def keep(self, channel: Channel, event: Time, time: Time, size: int, message: M) -> None:
         """Keep a message, in the order of sending. If it is too old to be covered, it is not kept."""
         coverage = self._coverage.get(channel)
-        if coverage is not None and time < coverage:
+        if coverage is not None and holds(coverage, time):
             return
         self._messages.setdefault(channel, []).append(Kept(event, time, size, message))
         self.size += size
@@ -87,19 +87,20 @@ class KeptMessages(Generic[M]):
 
     def forget(self, channel: Channel, before: Bound) -> None:
         """Keep nothing before a bound: the receiver will never go below it, or what came before is not known here."""
-        if before > self.coverage(channel):
-            self._coverage[channel] = before
-            self._retain(channel, [each for each in self._messages.get(channel, ()) if each.time >= before])
+        covered = self.coverage(channel)
+        if not within(before, covered):
+            self._coverage[channel] = before = union(before, covered)
+            self._retain(channel, [each for each in self._messages.get(channel, ()) if not holds(before, each.time)])
 
     def undo(self, edge: int, bound: Bound) -> None:
         """The sender went back to `bound`: what later events sent on an edge is sent anew."""
         for channel, messages in self._messages.items():
             if channel[0] == edge:
-                self._retain(channel, [each for each in messages if each.event < bound])
+                self._retain(channel, [each for each in messages if holds(bound, each.event)])
 
     def wanted(self, channel: Channel, target: Bound) -> Iterator[Kept[M]]:
         """The messages that a receiver lacks which comes back at `target`, in the order of sending."""
-        return (each for each in self._messages.get(channel, ()) if each.time >= target)
+        return (each for each in self._messages.get(channel, ()) if not holds(target, each.time))
 
     def _retain(self, channel: Channel, messages: list[Kept[M]]) -> None:
         self.size += sum(each.size for each in messages) - sum(each.size for each in self._messages.get(channel, ()))
@@ -123,4 +124,4 @@ class Suppression:
 
     def has(self, worker: int, processor: int, time: Time) -> bool:
         """True if a processor has all messages at a time: nothing is sent to it there."""
-        return time < self.bounds[worker][processor]
+        return holds(self.bounds[worker][processor], time)

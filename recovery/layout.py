@@ -204,11 +204,14 @@ def lay_out(plan: Plan) -> Layout:
         replace(edge, ahead=True) if edge.feedback and edge.depth == depths[group_of[edge.source]] else edge
         for edge in edges
     )
-    logging = {edge.source for edge in edges if edge.resends}
+    saved = {edge.source for edge in edges if edge.resends}
+    # Cuts of a loop can be any sets, each of which holds the one before. All in it is kept at one of them, also what keeps
+    # nothing: then no two sets that matter are such that neither holds the other.
+    saved |= {p for p, each in enumerate(plan.processors) if min(each.node.shift.depth, depths[group_of[p]]) >= WITHIN}
     operators = [build_operator(each, []) if each.node.factory is not None else None for each in plan.processors]
     repeats = _repeating(plan, edges, operators)
     processors = tuple(
-        _info(processor, operators[p], policies[p], group_of[p], p in logging, p in repeats)
+        _info(processor, operators[p], policies[p], group_of[p], p in saved, p in repeats)
         for p, processor in enumerate(plan.processors)
     )
     anew = sending_anew(policies, [info.chain for info in processors], edges)
@@ -309,7 +312,7 @@ def _logged(graph: Graph, edge: Edge, policy: Policy, behind: Policy) -> bool:
 
 
 def _info(
-    processor: Processor, operator: Operator | None, policy: Policy, group: int, logs: bool, repeats: bool
+    processor: Processor, operator: Operator | None, policy: Policy, group: int, saved: bool, repeats: bool
 ) -> ProcessorInfo:
     node = processor.node
     role = _role(node)
@@ -338,7 +341,7 @@ def _info(
         region=node.region.name if node.region else None,
         policy=type(policy).__name__,
         depth=node.shift.depth,
-        chain=role in ("source", "sink", "capture") or keeps or logs or history or ahead or isinstance(policy, Eager),
+        chain=role in ("source", "sink", "capture") or keeps or saved or history or ahead or isinstance(policy, Eager),
         group=group,
         role=role,
         history=history,

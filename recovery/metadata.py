@@ -1,14 +1,17 @@
 """Rollback frontiers as bounds, and Ξ: what a processor reports of what it has persisted.
 
-A rollback frontier here is a *lexicographic prefix*: all times before a bound, compared as tuples (Isard and Abadi,
-*Falkirk Wheel*, section 4.1). Such frontiers are totally ordered, so those that a processor can be restored to form a
-chain, and tuple comparison is set inclusion. The general frontiers of `timely.time` are what the literal fixed point
-works on; `to_frontier` leads from here to there.
+Most are *lexicographic prefixes*: all times before a bound, compared as tuples (Isard and Abadi, *Falkirk Wheel*, section
+4.1). Where several epochs go round a loop at once, a bound has a *step* for each of them: how far that epoch is kept, no
+further than the one before it (section 3.5 asks only for downward-closed sets). A prefix is a bound of one step.
+
+Inclusion is `within`. The order of tuples extends it: of two bounds one of which holds the other, the larger tuple is the
+larger set. So what a processor has persisted, each cut within the next, is sorted as tuples are. The general frontiers of
+`timely.time` are what the literal fixed point works on; `to_frontier` leads from here to there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -16,7 +19,13 @@ import msgspec
 from timely.time import FINITE, INF, Frontier, Summary, Time, minimal
 
 Bound: TypeAlias = tuple[int, ...]
-"""The frontier of all times that come before it, as tuples. Has as many coordinates as the times."""
+"""A downward-closed set of times: its steps, with `MORE` between two. A prefix has as many coordinates as the times."""
+
+MORE = -1
+"""What follows in a bound is how far the next epoch is kept, without the epoch."""
+
+MOST_STEPS = 64
+"""Epochs that a bound tells apart at most where it is made from what is complete."""
 
 NEVER = INF + 1
 """An epoch after all others, those of the end of input (INF) included."""
@@ -49,15 +58,143 @@ def at_epoch(epoch: int, depth: int) -> Bound:
     return (epoch,) + (0,) * (depth - 1)
 
 
+def steps(bound: Bound) -> list[Bound]:
+    """The prefix up to which each epoch is kept that is not kept whole, in the order of epochs.
+
+    >>> steps((3, 7, MORE, 5)), steps((3, 7))
+    ([(3, 7), (4, 5)], [(3, 7)])
+    """
+    if MORE not in bound:
+        return [bound]
+    depth = bound.index(MORE)
+    return [(bound[0] + at // depth, *bound[at + 1 : at + depth]) for at in range(0, len(bound), depth)]
+
+
+def of_steps(made: Sequence[Bound]) -> Bound:
+    """The bound of these steps: of one epoch after the other, none further than the one before."""
+    bound = made[0]
+    for step in made[1:]:
+        if not any(step[1:]):
+            break
+        bound += (MORE, *step[1:])
+    return bound
+
+
+def depth_of(bound: Bound) -> int:
+    """The coordinates of its times."""
+    return bound.index(MORE) if MORE in bound else len(bound)
+
+
+def holds(bound: Bound, time: Time) -> bool:
+    """True if `time` is in the set.
+
+    >>> holds((3, 7, MORE, 5), (4, 4)), holds((3, 7, MORE, 5), (4, 5)), holds((3, 7), (4, 0))
+    (True, False, False)
+    """
+    depth = len(time)
+    if len(bound) == depth:
+        return time < bound
+    later = time[0] - bound[0]
+    if later <= 0:
+        return time < bound[:depth]
+    return bound[later * depth + 1 : (later + 1) * depth] > time[1:]
+
+
+def within(inner: Bound, outer: Bound) -> bool:
+    """True if the first set is part of the second.
+
+    >>> within((3, 7), (3, 7, MORE, 5)), within((3, 7, MORE, 5), (4, 0)), within((3, 7, MORE, 5), (4, 6))
+    (True, False, True)
+    """
+    if inner > outer or MORE not in inner:
+        return inner <= outer
+    known = {step[0]: step for step in steps(outer)}
+    return all(step[0] < outer[0] or step <= known.get(step[0], ()) for step in steps(inner))
+
+
+def meet(one: Bound, other: Bound) -> Bound:
+    """The times in both.
+
+    >>> meet((3, 7, MORE, 5), (4, 2)), meet((3, 7, MORE, 2), (3, 5, MORE, 4)), meet((3, 7), (2, 9))
+    ((3, 7, -1, 2), (3, 5, -1, 2), (2, 9))
+    """
+    if within(one, other):
+        return one
+    if within(other, one):
+        return other
+    first, second = ({step[0]: step for step in steps(each)} for each in (one, other))
+    epoch, made = min(one[0], other[0]), []
+    while epoch in first or epoch in second:
+        here = [known.get(epoch) for known, at in ((first, one[0]), (second, other[0])) if epoch >= at]
+        if None in here:
+            break
+        made.append(min(step for step in here if step is not None))
+        epoch += 1
+    return of_steps(made)
+
+
+def union(one: Bound, other: Bound) -> Bound:
+    """The times in either.
+
+    >>> union((3, 7, MORE, 5), (4, 2)), union((3, 7, MORE, 2), (3, 5, MORE, 4)), union((3, 7, MORE, 5), (5, 0))
+    ((4, 5), (3, 7, -1, 4), (5, 0))
+    """
+    if within(one, other):
+        return other
+    if within(other, one):
+        return one
+    begin = max(one[0], other[0])
+    largest: dict[int, Bound] = {}
+    for step in (*steps(one), *steps(other)):
+        if step[0] >= begin:
+            largest[step[0]] = max(step, largest.get(step[0], step))
+    return of_steps([largest[epoch] for epoch in sorted(largest)])
+
+
+def prefix(bound: Bound) -> Bound:
+    """The largest prefix within it.
+
+    >>> prefix((3, 7, MORE, 5)), prefix((3, 7))
+    ((3, 7), (3, 7))
+    """
+    return bound[: bound.index(MORE)] if MORE in bound else bound
+
+
+def leaving_out(times: Iterable[Time], depth: int) -> Bound:
+    """A large set without these times and whatever they may lead to: the largest, but for epochs after all of them.
+
+    >>> leaving_out([(3, 7), (4, 5), (6, 0)], 2), leaving_out([], 1) == everything(1)
+    ((3, 7, -1, 5, -1, 5), True)
+    """
+    left = sorted(times)
+    if not left:
+        return everything(depth)
+    if depth == 1:
+        return left[0]
+    made = [left[0]]
+    for epoch in range(left[0][0] + 1, min(left[-1][0], left[0][0] + MOST_STEPS) + 1):
+        inner = min((time[1:] for time in left if time[0] == epoch), default=made[-1][1:])
+        made.append((epoch, *min(inner, made[-1][1:])))
+    return of_steps(made)
+
+
+def for_each(change: Callable[[Bound], Bound], bound: Bound) -> Bound:
+    """A bound with each step changed, within its epoch; where that makes epochs whole, the one after them is the first."""
+    changed = [(change(step), step[0]) for step in steps(bound)]
+    return of_steps([step for step, epoch in changed if step[0] == epoch] or [changed[-1][0]])
+
+
 def at_cut(cut: Bound, depth: int) -> Bound:
     """The bound of a processor of `depth` coordinates at a cut of its group: see `GroupInfo.depth`.
 
     >>> at_cut((3,), 2), at_cut((3, 7), 2), at_cut((3, 7), 3), at_cut((3, 7), 1), at_cut((3, 0), 1)
     ((3, 0), (3, 7), (3, 7, 0), (4,), (3,))
+    >>> at_cut((3, 7, MORE, 5), 1), at_cut((3, 7, MORE, 5), 3)
+    ((5,), (3, 7, 0, -1, 5, 0))
     """
-    if depth < len(cut):  # what enters a loop has entered it, where the loop is in the midst of an epoch
-        return at_epoch(cut[0] + any(cut[1:]), depth)
-    return _filled(cut, depth)
+    if depth < depth_of(cut):  # what enters a loop has entered it, where the loop is in the midst of an epoch
+        return at_epoch(cut[0] + (len(steps(cut)) if any(cut[1:]) else 0), depth)
+    return _filled(cut, depth) if MORE not in cut else for_each(lambda step: _filled(step, depth), cut)
 
 
 def cut_within(bound: Bound, depth: int) -> Bound:
@@ -66,7 +203,9 @@ def cut_within(bound: Bound, depth: int) -> Bound:
     >>> cut_within((3, 7), 1), cut_within((3, 7), 2), cut_within((4,), 2)
     ((3,), (3, 7), (4, 0))
     """
-    return _filled(bound[:depth], depth)
+    if MORE not in bound:
+        return _filled(bound[:depth], depth)
+    return for_each(lambda step: _filled(step[:depth], depth), bound) if depth > 1 else (bound[0],)
 
 
 def after(time: Time) -> Bound:
@@ -84,12 +223,14 @@ def after(time: Time) -> Bound:
 def project(summary: Summary, bound: Bound) -> Bound:
     """φ of an edge with this summary: the largest bound at its end that nothing outside `bound` can still reach.
 
+    Of epochs of which `bound` keeps nothing it has nothing either: φ may be less than it could be.
+
     >>> project(Summary.egress(2), (3, 7)), project(Summary.feedback(2), (3, 7)), project(Summary.ingress(1), (3,))
     ((3,), (3, 8), (3, 0))
     """
     if bound[0] == NEVER:
         return everything(summary.result_depth)
-    return summary(bound)
+    return for_each(summary, bound) if summary.result_depth > 1 and summary.add[:1] == (0,) else summary(prefix(bound))
 
 
 def inverse(summary: Summary, bound: Bound) -> Bound:
@@ -101,6 +242,15 @@ def inverse(summary: Summary, bound: Bound) -> Bound:
     depth = summary.depth
     if bound[0] == NEVER:
         return everything(depth)
+    if MORE not in bound or summary.add[:1] != (0,):
+        return _inverse(summary, prefix(bound))
+    if depth == 1:
+        return max(_inverse(summary, step) for step in steps(bound))
+    return for_each(lambda step: _inverse(summary, step), bound)
+
+
+def _inverse(summary: Summary, bound: Bound) -> Bound:
+    depth = summary.depth
     least: list[int] = []
     for at, by in zip(bound, summary.add):
         if at < by:  # every number reaches it, and passes it: what follows may be anything
@@ -122,13 +272,15 @@ def to_frontier(bound: Bound) -> Frontier:
     >>> to_frontier((3, 7))
     Frontier.before([(3, 7), (4, 0)])
     """
-    depth = len(bound)
+    depth = depth_of(bound)
     if bound[0] == NEVER:
         return Frontier.top(depth)
-    left_out = [bound]
-    for last in range(depth - 1):
-        if bound[last] < INF:
-            left_out.append((*bound[:last], bound[last] + 1, *(0,) * (depth - last - 1)))
+    left_out = []
+    for step in (each := steps(bound)):
+        left_out.append(step)
+        for last in range(step is not each[-1], depth - 1):  # the first coordinate: of the epochs after the last step
+            if step[last] < INF:
+                left_out.append((*step[:last], step[last] + 1, *(0,) * (depth - last - 1)))
     return Frontier(minimal(left_out), depth)
 
 

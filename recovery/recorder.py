@@ -14,7 +14,22 @@ from typing import Any
 
 from recovery.kept import KeptMessages
 from recovery.layout import Layout
-from recovery.metadata import Bound, after, everything, inverse, nothing, project
+from recovery.metadata import (
+    MORE,
+    Bound,
+    after,
+    cut_within,
+    everything,
+    for_each,
+    holds,
+    inverse,
+    meet,
+    nothing,
+    project,
+    steps,
+    union,
+    within,
+)
 from timely.data.batch import Batch
 from timely.data.codec import check_columns, decode_batch
 from timely.data.messages import Message
@@ -117,7 +132,7 @@ class WorkerRecorder:
         self.handled: list[dict[Time, int]] = [{} for _ in layout.processors]
         """Records that each processor has handled, by the times between which it is cut; only of those that may have to be
         done again."""
-        self._whole = [layout.groups[info.group].depth for info in layout.processors]
+        self._whole = [min(layout.groups[info.group].depth, info.depth) for info in layout.processors]
         self.records = 0
         """Records that all have handled, ever."""
         self.order = 0
@@ -255,7 +270,7 @@ class WorkerRecorder:
         edge = self._edges[message.edge]
         if not edge.logs(message.event, message.time):
             return True
-        if message.time < self._received[edge.target]:
+        if holds(self._received[edge.target], message.time):
             return False
         known = self._taken.setdefault((message.edge, sender), {})
         if message.number in known:
@@ -281,12 +296,12 @@ class WorkerRecorder:
 
     def acted(self, processor: int, bound: Bound) -> None:
         """The processor was taken to be complete up to `bound`, as for a checkpoint."""
-        self._acted[processor] = max(bound, self._acted[processor])
+        self._acted[processor] = union(bound, self._acted[processor])
 
     def notified_bound(self, processor: int) -> Bound:
         """N̄(p, ⊤): all that the processor has acted on as complete."""
         notified, acted = self._notified[processor], self._acted[processor]
-        return max(after(notified), acted) if notified else acted
+        return union(after(notified), acted) if notified else acted
 
     def only_state(self, processor: int, bound: Bound) -> bool:
         """True if events before `bound` have left nothing in an operator with a history but its `state`.
@@ -295,11 +310,11 @@ class WorkerRecorder:
         taken away what was there, nothing may have been there from then on.
         """
         events = self.histories[processor]
-        within = [event.time < bound for event in events]
-        if True not in within:
+        inside = [holds(bound, event.time) for event in events]
+        if True not in inside:
             return True
-        last = len(within) - 1 - within[::-1].index(True)
-        pure = within.index(False) if False in within else len(within)
+        last = len(inside) - 1 - inside[::-1].index(True)
+        pure = inside.index(False) if False in inside else len(inside)
         return not any(event.beside for event in events[max(pure - 1, 0) : last + 1])
 
     def delivered_bounds(self, processor: int) -> tuple[Bound, ...]:
@@ -327,19 +342,23 @@ class WorkerRecorder:
         for edge, greatest in self._sent(processor):
             least = nothing(edge.summary.result_depth)
             if not edge.logged and greatest:
-                least = min(image(edge.discarding, bound), after(greatest))
+                least = meet(image(edge.discarding, bound), after(greatest))
             result.append(least)
         return tuple(result)
 
     def requests(self, processor: int, bound: Bound) -> tuple[tuple[Time, Time], ...]:
         """The requests in S(p, f): asked for within f = `bound`, due outside it."""
-        return tuple(each for each in self._of[processor].requests if each[0] < bound <= each[1])
+        return tuple(
+            (event, time)
+            for event, time in self._of[processor].requests
+            if holds(bound, event) and not holds(bound, time)
+        )
 
     def held_at(self, processor: int, bound: Bound) -> tuple[tuple[Time, int], ...]:
         """The capabilities in S(p, f): kept within f = `bound` and not given back there, for times outside it."""
         counts: Counter[Time] = Counter()
         for event, time, diff in self._of[processor].holds:
-            if event < bound <= time:
+            if (not event or holds(bound, event)) and not holds(bound, time):
                 counts[time] += diff
         return tuple(sorted((time, count) for time, count in counts.items() if count > 0))
 
@@ -352,9 +371,10 @@ class WorkerRecorder:
     ) -> None:
         """The processor was rolled back to `bound`; `requests` and `held` came from storage, None: they are known here."""
         memory = self._of[processor]
-        self.handled[processor] = {at: n for at, n in self.handled[processor].items() if at < bound[: len(at)]}
-        self.since[processor] = bound if requests is not None else min(bound, self.since[processor])
-        self._received[processor] = bound if requests is not None else min(bound, self._received[processor])
+        whole = cut_within(bound, self._whole[processor])
+        self.handled[processor] = {at: n for at, n in self.handled[processor].items() if holds(whole, at)}
+        self.since[processor] = bound if requests is not None else meet(bound, self.since[processor])
+        self._received[processor] = bound if requests is not None else meet(bound, self._received[processor])
         self._notified[processor], self._acted[processor] = (), bound  # its frontier is complete, and no more than that
         last = _last(bound) or ()
         memory.delivered = [min(time, last) if requests is None else last for time in memory.delivered]
@@ -364,14 +384,14 @@ class WorkerRecorder:
             # What was sent before is not known here: what a checkpoint says of it is at most what it may have been.
             memory.sent = [last_of(edge, bound) for edge in self._ports(processor)]
         else:
-            memory.requests = [each for each in memory.requests if each[0] < bound]
-            memory.holds = [each for each in memory.holds if each[0] < bound]
+            memory.requests = [each for each in memory.requests if holds(bound, each[0])]
+            memory.holds = [each for each in memory.holds if not each[0] or holds(bound, each[0])]
             memory.sent = [min(time, last_of(edge, bound)) for time, edge in zip(memory.sent, self._ports(processor))]
         for e in self._outgoing[processor]:
             edge = self._layout.edges[e]
             for (index, receiver), entries in self.logs.items():
                 if index == edge.edge:
-                    self.logs[index, receiver] = [entry for entry in entries if entry.event < bound]
+                    self.logs[index, receiver] = [entry for entry in entries if holds(bound, entry.event)]
             if edge.kept:
                 self.shipments.undo(edge.edge, bound)
                 for receiver in range(self._layout.workers) if requests is not None else ():
@@ -380,26 +400,27 @@ class WorkerRecorder:
             edge = self._layout.edges[e]
             for (index, _), known in self._taken.items():
                 if index == edge.edge:
-                    for number in [number for number, time in known.items() if time >= bound]:
+                    for number in [number for number, time in known.items() if not holds(bound, time)]:
                         del known[number]
         if processor in self.histories:
-            self.histories[processor] = [event for event in self.histories[processor] if event.time < bound]
+            self.histories[processor] = [event for event in self.histories[processor] if holds(bound, event.time)]
 
     def collect(self, processor: int, bound: Bound) -> None:
         """The processor will never go below `bound`: forget what only that would need."""
         memory = self._of[processor]
-        self.handled[processor] = {at: n for at, n in self.handled[processor].items() if at >= bound[: len(at)]}
-        self._received[processor] = max(bound, self._received[processor])
+        whole = cut_within(bound, self._whole[processor])
+        self.handled[processor] = {at: n for at, n in self.handled[processor].items() if not holds(whole, at)}
+        self._received[processor] = union(bound, self._received[processor])
         if memory.requests:
-            memory.requests = [each for each in memory.requests if each[1] >= bound]
+            memory.requests = [each for each in memory.requests if not holds(bound, each[1])]
         if memory.holds:
-            memory.holds = [each for each in memory.holds if each[1] >= bound]
+            memory.holds = [each for each in memory.holds if not holds(bound, each[1])]
         for e in self._incoming[processor]:
             edge = self._layout.edges[e]
             if edge.edge in self.logged:
                 for (index, _), known in self._taken.items():
                     if index == edge.edge:
-                        for number in [number for number, time in known.items() if time < bound]:
+                        for number in [number for number, time in known.items() if holds(bound, time)]:
                             del known[number]
 
     def _ports(self, processor: int) -> list[Summary]:
@@ -417,13 +438,27 @@ def image(summary: Summary, bound: Bound) -> Bound:
 
     >>> image(Summary.egress(2), (3, 1)), image(Summary.egress(2), (3, 0)), image(Summary.identity(1), (3,))
     ((4,), (3,), (3,))
+    >>> image(Summary.feedback(3), (3, 7, 0)), image(Summary.feedback(3), (3, 7, 1))
+    ((3, 7, 0), (3, 7, 2))
     """
+    if MORE in bound:
+        each = for_each(lambda step: image(summary, step), bound)
+        return each if summary.result_depth > 1 else image(summary, steps(bound)[-1])
     if not any(bound):
         return nothing(summary.result_depth)
     if bound[0] > INF:
         return everything(summary.result_depth)
+    whole = _whole(summary, bound)
+    if whole is not None and within(bound, inverse(summary, whole)):
+        return whole
     least = project(summary, bound)
-    return least if inverse(summary, least) >= bound else after(least)
+    return least if within(bound, inverse(summary, least)) else after(least)
+
+
+def _whole(summary: Summary, bound: Bound) -> Bound | None:
+    """The same end at the end of a path: of scopes, if the last ones are kept as a whole or not at all."""
+    ends = next(at for at in range(len(bound), 0, -1) if bound[at - 1])
+    return (*bound[:ends], *(0,) * (summary.result_depth - ends)) if ends <= summary.result_depth else None
 
 
 def last_of(summary: Summary, bound: Bound) -> Time:
@@ -432,7 +467,8 @@ def last_of(summary: Summary, bound: Bound) -> Time:
 
 
 def _last(bound: Bound) -> Time | None:
-    """The last time, as tuples, before `bound`; None if there is none."""
+    """The last time, as tuples, in `bound`; None if there is none."""
+    bound = steps(bound)[-1]
     for last in range(len(bound) - 1, -1, -1):
         if bound[last] > 0:
             return (*bound[:last], bound[last] - 1, *(INF,) * (len(bound) - last - 1))

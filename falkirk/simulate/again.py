@@ -9,7 +9,7 @@ import networkx as nx
 from falkirk.simulate.judging import order_of, shown
 from falkirk.simulate.outside import Violation
 from recovery.layout import Layout
-from recovery.metadata import Bound
+from recovery.metadata import Bound, holds
 from timely.data.batch import Batch
 from timely.io.memory import rows_of
 from timely.time import Time
@@ -43,16 +43,16 @@ class Sends:
 
     def taken_back(self, processor: int, bound: Bound, complete: Bound) -> None:
         """A processor goes back to `bound`; what came before `complete` was complete there."""
-        for key in [key for key in self._now if key[0] == processor and key[2] >= bound]:
+        for key in [key for key in self._now if key[0] == processor and not holds(bound, key[2])]:
             batches = self._now.pop(key)
-            if key[2] < complete:
+            if holds(complete, key[2]):
                 self._before.setdefault(key, batches)
-        for key in [key for key in self._before if key[0] == processor and key[2] < bound]:
+        for key in [key for key in self._before if key[0] == processor and holds(bound, key[2])]:
             del self._before[key]  # it is not done again
 
     def complete(self, processor: int, upto: Bound) -> None:
         """Everything before `upto` is complete at a processor: compare. Raises Violation."""
-        for key in [key for key in self._before if key[0] == processor and key[2] < upto]:
+        for key in [key for key in self._before if key[0] == processor and holds(upto, key[2])]:
             before, now = _rows(self._before.pop(key)), _rows(self._now.get(key, []))
             if list(map(order_of, before)) != list(map(order_of, now)):
                 info = self._layout.processors[processor]

@@ -13,7 +13,7 @@ from monitor.coordination.records import KeptDecision, KeptFinished, KeptWaterma
 from recovery.agent.agent import Agent
 from recovery.epoch_ends import KnownEnds
 from recovery.layout import Layout
-from recovery.metadata import Bound, at_cut
+from recovery.metadata import Bound, at_cut, holds, union, within
 from recovery.protocol import LIVE, Completed, Cut, Decision, Drain, Drained, InMemory, ToMonitor, ToWorker, Watermarks
 from recovery.store.interface import Buffer
 from runtime.recovery_driver import RecoveryDriver
@@ -30,7 +30,7 @@ _FENCE = 1024
 
 def _is_durable(agent: Agent, processor: int, time: Time) -> bool:
     """True if a checkpoint that is in the store holds what a processor did at `time`."""
-    return any(xi.processor == processor and time < xi.bound for xi in agent.checkpoints.durable())
+    return any(xi.processor == processor and holds(xi.bound, time) for xi in agent.checkpoints.durable())
 
 
 class Closed:
@@ -87,7 +87,7 @@ class Closed:
                 self._say(p, held.upto)
 
     def _say(self, processor: int, bound: Bound) -> None:
-        self._said[processor] = max(bound, self._said[processor])
+        self._said[processor] = union(bound, self._said[processor])
         if self._sends is not None:
             self._sends.complete(processor, self._said[processor])
 
@@ -105,7 +105,7 @@ class Closed:
 
     def said(self, processor: int, time: Time) -> bool:
         """True if the process has said that `time` is complete."""
-        return time < self._said[processor]
+        return holds(self._said[processor], time)
 
     def upto(self, processor: int) -> Bound:
         """The times that the process has said to be complete."""
@@ -185,7 +185,7 @@ class Checks:
                 case KeptWatermarks():
                     for w, bounds in enumerate(record.bounds):
                         for p, bound in enumerate(bounds):
-                            if bound < self._durable_low.get((w, p), bound):
+                            if not within(self._durable_low.get((w, p), bound), bound):
                                 raise Violation(
                                     f"the low-watermark of processor {p} of worker {w} falls in the journal"
                                 )
@@ -267,9 +267,9 @@ class Checks:
 
     def _announced(self, w: int, p: int, bound: Bound) -> None:
         here = f"the low-watermark of processor {p} of worker {w}"
-        if any(bound) and bound > self._durable_low.get((w, p), ()):
+        if any(bound) and not within(bound, self._durable_low.get((w, p), ())):
             raise Violation(f"{here} is announced as {bound} before that is durable")
-        if bound < self.low.get((w, p), bound):
+        if not within(self.low.get((w, p), bound), bound):
             raise Violation(f"{here} was {self.low[w, p]}, and falls to {bound}")
         self.low[w, p] = bound
 
@@ -286,7 +286,7 @@ class Checks:
             raise Violation(f"decision {number} comes after {max(self.decisions)}")
         for (w, p), low in self.low.items():
             bound = bounds[w][p]
-            if bound is not None and bound < low:
+            if bound is not None and not within(low, bound):
                 raise Violation(f"decision {number} takes processor {p} of worker {w} to {bound}, below {low}")
         for w, marks in enumerate(decision.watermarks):
             for p, mark in enumerate(marks):
@@ -331,7 +331,12 @@ class Checks:
                 if number <= known.generation:
                     raise Violation(f"{who} hears decision {number} after {known.generation}")
                 for p, bound in enumerate(bounds[process.worker]):
-                    if known.generation and closed is not None and bound is not None and bound > closed.upto(p):
+                    if (
+                        known.generation
+                        and closed is not None
+                        and bound is not None
+                        and not within(bound, closed.upto(p))
+                    ):
                         raise Violation(f"decision {number} takes processor {p} of {who} forward to {bound}")
                 known.generation = number
             case Cut(generation, group, at) if closed is not None and process.recovery is not None:
@@ -339,7 +344,7 @@ class Checks:
                 layout = process.recovery.agent.layout
                 members = [p for p, info in enumerate(layout.processors) if info.group == group]
                 for p in members if generation == process.recovery.agent.worker.generation else ():
-                    if at_cut(at, layout.processors[p].depth) > closed.upto(p):
+                    if not within(at_cut(at, layout.processors[p].depth), closed.upto(p)):
                         raise Violation(f"{who} is to cut processor {p} at {at}, which it has not said to be complete")
 
     def connected_anew(self, process: Process) -> None:
@@ -400,7 +405,7 @@ class Checks:
 
     def _handled(self, worker: int, generation: int, processor: int, time: Time, what: str) -> None:
         bound = self.decisions[generation][worker][processor]
-        if bound is not None and time < bound:
+        if bound is not None and holds(bound, time):
             raise Violation(
                 f"processor {processor} of worker {worker} handles {what} at {time} in generation {generation}, which "
                 f"began with all times before {bound} done"

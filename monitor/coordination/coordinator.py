@@ -477,7 +477,7 @@ class Coordinator:
         for status in self.workers:
             status.heard = self._now
         self._behind = last = self.options.last_cuts()
-        self.cuts = Cuts(self.layout.groups, last, self._now)
+        self.cuts = Cuts(self.layout.groups, last, self._now, self.options.saved_cuts())
         self._intervals = Intervals(self.layout)
         self._raise_watermarks()
         self._close()

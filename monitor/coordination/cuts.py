@@ -2,17 +2,18 @@
 
 One cut a group is outstanding: a worker that is slow to persist holds the next one back, and the interval stretches.
 After a failure behind local edges, workers may have got differently far; those that have a checkpoint at a later epoch
-already are left out of a cut.
+already are left out of a cut. Each cut holds what any processor has persisted, or lies within: one that cannot waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from monitor.coordination.records import Value
 from recovery.layout import GroupInfo
-from recovery.metadata import NEVER, Bound, at_epoch, nothing
+from recovery.metadata import MORE, NEVER, Bound, at_epoch, meet, nothing, steps, union, within
 from timely.time import FINITE
 
 
@@ -27,6 +28,10 @@ class _Group:
     """The outstanding one."""
     missing: set[int]
     """The workers that have not persisted it yet."""
+    upto: Bound
+    """All that was complete everywhere when it was announced."""
+    saved: list[Bound]
+    """The last cuts that processors in its loop have: one may have stayed as it is where another went back."""
 
 
 class Cuts:
@@ -36,28 +41,46 @@ class Cuts:
         groups: how often.
         last: `last[group][worker]`, the last cut of the group that is persisted there.
         now: the time in seconds.
+        saved: `saved[group]`, the last cuts that any of its processors has persisted; none beyond `last` without.
     """
 
-    def __init__(self, groups: Sequence[GroupInfo], last: Sequence[Sequence[Bound]], now: float) -> None:
-        self._groups = [_Group(info, list(there), now, nothing(info.depth), set()) for info, there in zip(groups, last)]
+    def __init__(
+        self,
+        groups: Sequence[GroupInfo],
+        last: Sequence[Sequence[Bound]],
+        now: float,
+        saved: Sequence[Sequence[Bound]] = (),
+    ) -> None:
+        self._groups = [
+            _Group(info, list(there), now, nothing(info.depth), set(), nothing(info.depth), list(more))
+            for info, there, more in zip(groups, last, saved or [()] * len(groups))
+        ]
 
     def due(self, minimum: Sequence[Bound], now: float) -> list[tuple[int, Bound, list[int]]]:
         """(group, cut, workers) of the cuts to announce now. `minimum[group]`: complete before it on every worker."""
         found = []
         for number, (group, upto) in enumerate(zip(self._groups, minimum)):
-            last = min(group.last)
-            if group.missing or upto <= last:
+            last = reduce(meet, group.last)
+            if group.missing or within(upto, last):
                 continue
             info = group.info
-            # What a loop holds is gone when its epoch is over, so if one has just ended, it is cut there.
-            cut = upto if upto[0] == last[0] else at_epoch(upto[0], info.depth)
+            # What a loop holds is gone when its epoch is over. So a cut is at the end of the last one that is over, unless
+            # some of what it would leave out had been done an interval ago.
+            over = at_epoch(upto[0], info.depth)
+            chosen = [over, upto] if over != last and within(union(group.upto, last), over) else [upto]
+            cut = next(
+                (cut for cut in chosen if all(within(x, cut) or within(cut, x) for x in [*group.last, *group.saved])),
+                None,
+            )
+            if cut is None:
+                continue
             if (
                 upto[0] == NEVER
                 or (info.seconds is not None and now - group.at >= info.seconds)
                 or (info.epochs is not None and upto[0] - last[0] >= info.epochs)
             ):
-                workers = [worker for worker, there in enumerate(group.last) if there < cut]
-                group.cut, group.at, group.missing = cut, now, set(workers)
+                workers = [worker for worker, there in enumerate(group.last) if there != cut and within(there, cut)]
+                group.cut, group.at, group.missing, group.upto = cut, now, set(workers), upto
                 found.append((number, cut, workers))
         return found
 
@@ -69,7 +92,7 @@ class Cuts:
     def durable(self, number: int, worker: int, cut: Bound) -> float | None:
         """This worker has persisted the cut. When it was announced, if now all have; otherwise None."""
         group = self._groups[number]
-        group.last[worker] = max(group.last[worker], cut)
+        group.last[worker] = union(group.last[worker], cut)
         if cut != group.cut or worker not in group.missing:
             return None
         group.missing.discard(worker)
@@ -77,6 +100,10 @@ class Cuts:
 
 
 def cut_event(group: int, cut: Bound) -> dict[str, Value]:
-    """A cut as the timeline has it: `epoch` -1 at the end of all input, `iteration` only where it lies within the epoch."""
+    """A cut as the timeline has it: `epoch` -1 at the end of all input, `iteration` only where it lies within the epoch.
+
+    `iterations` has those of the epochs from this one on, where several are kept in part.
+    """
     epoch = -1 if cut[0] >= FINITE else cut[0]
-    return {"group": group, "epoch": epoch, **({"iteration": cut[1]} if any(cut[1:]) else {})}
+    ahead: dict[str, Value] = {"iterations": [step[1] for step in steps(cut)]} if MORE in cut else {}
+    return {"group": group, "epoch": epoch, **({"iteration": cut[1]} if any(cut[1:]) else {}), **ahead}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recovery.layout import Layout
-from recovery.metadata import Bound, at_cut
+from recovery.metadata import Bound, at_cut, within
 
 MISSED = 2.0
 """An interval is missed by a cut that takes more than so many times as long,"""
@@ -73,11 +73,11 @@ class Intervals:
             return True
         processors = self._layout.processors
         worker, p = self._behind[group]
-        if p in members and low[worker][p] < at_cut(at, processors[p].depth):
+        if p in members and not within(at_cut(at, processors[p].depth), low[worker][p]):
             return False  # the one that was behind is so still: nobody else needs to be looked at
         for worker, bounds in enumerate(low):
             for p in members:
-                if bounds[p] < at_cut(at, processors[p].depth):
+                if not within(at_cut(at, processors[p].depth), bounds[p]):
                     self._behind[group] = worker, p
                     return False
         return True

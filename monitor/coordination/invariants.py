@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from monitor.coordination.records import KeptDecision, KeptWatermarks
 from monitor.coordination.workers import JobPhase, Presence
-from recovery.metadata import Bound, inverse, project
+from recovery.metadata import Bound, inverse, project, within
 from recovery.protocol import LIVE
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def decisions_keep_what_was_promised(job: Coordinator) -> str | None:
         for w, bounds in enumerate(decision.bounds):
             for p, bound in enumerate(bounds):
                 low = job.options.low(job.options.topology.flat(p, w))
-                if bound is not None and bound < low:
+                if bound is not None and not within(low, bound):
                     return f"decision {decision.generation} takes processor {p} of worker {w} to {bound}, below {low}"
     return None
 
@@ -78,7 +78,7 @@ def watermarks_can_be_restored(job: Coordinator) -> str | None:
         info, low = job.options.topology.info(flat), job.options.low(flat)
         if info.chain and low > info.nothing and all(bound != low for bound, _ in chain):
             return f"{job.options.topology.name(flat)} has no checkpoint at {low}"
-        if not info.chain and job.options.completed(flat) < low:
+        if not info.chain and not within(low, job.options.completed(flat)):
             return f"{job.options.topology.name(flat)} has completed {job.options.completed(flat)}, less than {low}"
     return None
 
@@ -92,8 +92,8 @@ def watermarks_are_consistent(job: Coordinator) -> str | None:
         source, target = options.low(edge.source), options.low(edge.target)
         lost = next((discards[edge.port] for bound, discards in options.chains[edge.source] if bound == source), None)
         # What keeps nothing has discarded all that it sent: ↓σ(f) ⊆ f(dst), which is f ⊆ σ⁻¹(f(dst)).
-        needs_more = source > inverse(edge.backwards, target) if lost is None else lost > target
-        if needs_more or target > project(edge.summary, source):
+        room = inverse(edge.backwards, target) if lost is None else target
+        if not within(source if lost is None else lost, room) or not within(target, project(edge.summary, source)):
             names = options.topology.name(edge.source), options.topology.name(edge.target)
             return f"{names[0]} at {source}, with D̄ {lost}, and {names[1]} at {target}"
     return None
@@ -105,7 +105,7 @@ def options_ascend(job: Coordinator) -> str | None:
         for (earlier, less), (later, more) in pairwise(
             chain[-3:]
         ):  # those before were looked at when they were the last
-            if not earlier < later or any(one > other for one, other in zip(less, more)):
+            if earlier == later or not within(earlier, later) or not all(map(within, less, more)):
                 return f"{job.options.topology.name(flat)}: {earlier} with {less}, then {later} with {more}"
     return None
 
@@ -116,7 +116,7 @@ def cuts_are_at_what_is_complete(job: Coordinator) -> str | None:
         return None
     minimum = job.options.minimum()
     for group, cut in job.cuts.outstanding:
-        if cut > minimum[group]:
+        if not within(cut, minimum[group]):
             return f"group {group} is to be cut at {cut}, and is complete up to {minimum[group]}"
     return None
 
@@ -168,7 +168,9 @@ def _decisions(job: Coordinator) -> list[KeptDecision]:
 
 
 def _rises(before: tuple[tuple[Bound, ...], ...], after: tuple[tuple[Bound, ...], ...]) -> bool:
-    return before != after and all(old <= new for olds, news in zip(before, after) for old, new in zip(olds, news))
+    return before != after and all(
+        within(old, new) for olds, news in zip(before, after) for old, new in zip(olds, news)
+    )
 
 
 INVARIANTS = (

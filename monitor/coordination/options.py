@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
+from itertools import pairwise
 
 from monitor.coordination.topology import Topology
 from recovery.epoch_ends import EpochEnds, KnownEnds
@@ -20,7 +22,22 @@ from recovery.fixed_point.incremental import Report, WatermarkSolver
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable, solve
 from recovery.kept import Suppression
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, cut_within, everything, nothing
+from recovery.metadata import (
+    MORE,
+    NEVER,
+    Bound,
+    Xi,
+    at_cut,
+    cut_within,
+    everything,
+    meet,
+    nothing,
+    of_steps,
+    prefix,
+    steps,
+    union,
+    within,
+)
 from recovery.protocol import InMemory
 from recovery.recorder import image
 from timely.time import FINITE
@@ -85,12 +102,12 @@ class Options:
             flat = self.topology.flat(xi.processor, worker)
             option = self._option(flat, xi)
             chain = found.setdefault(flat, [])
-            if chain and (chain[-1][0] == xi.bound or not _covers(option[1], chain[-1][1])):
+            if chain and not _follows(option, chain[-1]):
                 raise ReportError(
-                    f"{self.topology.name(flat)}: what it has discarded at {xi.bound} is less than at an earlier "
-                    "checkpoint, or is told twice"
+                    f"{self.topology.name(flat)}: its checkpoint at {xi.bound} does not hold an earlier one, has discarded "
+                    "less than at that, or is told twice"
                 )
-            if xi.bound > nothing(len(xi.bound)):
+            if any(xi.bound):
                 chain.append(option)
         return found
 
@@ -125,7 +142,7 @@ class Options:
         groups = self.layout.groups
         before = self.upto[worker] or tuple(nothing(group.depth) for group in groups)
         if len(upto) != len(before) or not all(
-            len(new) == len(old) and old <= new <= everything(len(old)) for old, new in zip(before, upto)
+            _is_bound(new, group.depth) and within(old, new) for old, new, group in zip(before, upto, groups)
         ):
             raise ReportError(f"completed {upto}, after {before}")
         self.upto[worker] = upto
@@ -137,15 +154,13 @@ class Options:
     def durable(self, worker: int, group: int, at: Bound, xis: Iterable[Xi]) -> None:
         """One worker has persisted a cut."""
         groups = self.layout.groups
-        if not (
-            0 <= group < len(groups) and len(at) == groups[group].depth and nothing(len(at)) < at <= everything(len(at))
-        ):
+        if not (0 <= group < len(groups) and _is_bound(at, groups[group].depth) and any(at)):
             raise ReportError(f"a cut of group {group} at {at}, which cannot be")
         found = self._read(worker, xis)
         members = self.layout.members(group)
         chains = {self.topology.flat(p, worker) for p in members if self.layout.processors[p].chain}
         wanted = {flat: at_cut(at, self.topology.info(flat).depth) for flat in chains}
-        ahead = {flat for flat in chains if self.chains[flat] and self.chains[flat][-1][0] >= wanted[flat]}
+        ahead = {flat for flat in chains if self.chains[flat] and within(wanted[flat], self.chains[flat][-1][0])}
         if not chains - ahead <= found.keys() <= chains:
             wrong = ", ".join(self.topology.name(flat) for flat in sorted(found.keys() ^ chains))
             raise ReportError(f"a cut with a checkpoint too many or too few: {wrong}")
@@ -154,7 +169,7 @@ class Options:
                 raise ReportError(f"{self.topology.name(flat)}: a cut at {at} with another bound: {options}")
             chain = self.chains[flat]
             last = chain[-1] if chain else None
-            if last is None or (last[0] < options[0][0] and _covers(options[0][1], last[1])):
+            if last is None or _follows(options[0], last):
                 chain += options
                 self._new_options.append((flat, *options[0]))
             elif options[0] not in chain:
@@ -166,6 +181,7 @@ class Options:
                 self._complete(flat, at_cut(at, info.depth))
 
     def _complete(self, flat: int, bound: Bound) -> None:
+        bound = prefix(bound)  # what keeps nothing can be restored to prefixes only
         if bound > self._completed[flat]:
             self._completed[flat] = bound
             self._new_completed[flat] = None
@@ -198,7 +214,7 @@ class Options:
             for edge, bounds in zip(edges, held.kept):
                 for bound in bounds:
                     _check_bound(self.topology.name(flat), bound, edge.summary.result_depth)
-            if held.upto < self._low[flat]:
+            if not within(self._low[flat], held.upto):
                 raise ReportError(
                     f"{self.topology.name(flat)}: it has completed {held.upto}, less than it has persisted"
                 )
@@ -220,7 +236,7 @@ class Options:
                 raise ReportError(f"{name}: it says that it discarded what it has to log")
             # A live processor that drops to the same bound offers ↓σ(bound) here. What it has persisted must not offer
             # more, or W could rest on something that a round cannot choose. Over-estimates of D̄ are safe.
-            discards.append(lost if edge.logged else max(lost, image(edge.discarding, xi.bound)))
+            discards.append(lost if edge.logged else union(lost, image(edge.discarding, xi.bound)))
         return xi.bound, tuple(discards)
 
     # ------------------------------------------------------------------------------------------ answers
@@ -230,7 +246,7 @@ class Options:
         known = [upto for upto in self.upto if upto is not None]
         if len(known) < self.layout.workers:
             return [nothing(group.depth) for group in self.layout.groups]
-        return [min(each) for each in zip(*known)]
+        return [reduce(meet, each) for each in zip(*known)]
 
     @property
     def ended(self) -> bool:
@@ -247,8 +263,17 @@ class Options:
             if info.chain:
                 bound = chain[-1][0] if chain else self._low[flat]
                 of, worker = last[info.group], flat % self.layout.workers
-                of[worker] = min(of[worker], cut_within(bound, groups[info.group].depth))
+                of[worker] = meet(of[worker], cut_within(bound, groups[info.group].depth))
         return last
+
+    def saved_cuts(self) -> list[list[Bound]]:
+        """For each group, the last checkpoints of the processors in its loop, as cuts."""
+        found: list[set[Bound]] = [set() for _ in self.layout.groups]
+        for flat, chain in enumerate(self.chains):
+            info = self.topology.info(flat)
+            if chain and min(info.depth, depth := self.layout.groups[info.group].depth) > 1:
+                found[info.group].add(cut_within(chain[-1][0], depth))
+        return [sorted(each) for each in found]
 
     def reached(self, cuts: Sequence[Sequence[Bound]]) -> bool:
         """True if every worker has completed, in this generation, at least `cuts[group][worker]`.
@@ -259,7 +284,7 @@ class Options:
         for worker, upto in enumerate(self.upto):
             furthest = max((at_cut(cuts[group][worker], 1) for group in keep), default=nothing(1))
             if upto is None or not all(
-                done >= (cuts[group][worker] if group in keep else furthest) for group, done in enumerate(upto)
+                within(cuts[group][worker] if group in keep else furthest, done) for group, done in enumerate(upto)
             ):
                 return False
         return True
@@ -276,7 +301,9 @@ class Options:
             reports: list[Report] = []
             for flat, info in enumerate(infos):
                 if info.chain:
-                    reports += [(flat, *option) for option in self.chains[flat] if option[0] > self._low[flat]]
+                    reports += [
+                        (flat, *option) for option in self.chains[flat] if not within(option[0], self._low[flat])
+                    ]
                 else:
                     reports.append((flat, self._completed[flat], ()))
         else:
@@ -359,7 +386,7 @@ class Options:
         return (
             self.topology.info(flat).chain
             and any(bound)
-            and bound < memory[worker][processor].since
+            and not within(memory[worker][processor].since, bound)
             and all(option[0] != bound for option in self._options(flat))
         )
 
@@ -387,7 +414,7 @@ class Options:
 
     def _options(self, flat: int) -> list[Option]:
         """Below W, checkpoints may have been collected in part."""
-        return [option for option in self.chains[flat] if option[0] >= self._low[flat]]
+        return [option for option in self.chains[flat] if within(self._low[flat], option[0])]
 
     # ------------------------------------------------------------------------------------------ generations
 
@@ -396,7 +423,7 @@ class Options:
         for flat in range(self.topology.count):
             bound = decided[flat % self.layout.workers][flat // self.layout.workers]
             if bound is not None:
-                self.chains[flat] = [option for option in self.chains[flat] if option[0] <= bound]
+                self.chains[flat] = [option for option in self.chains[flat] if within(option[0], bound)]
         self.upto = [None] * self.layout.workers
         self._cut_completed(decided)
         self._solver = None
@@ -406,24 +433,34 @@ class Options:
         for processor, bound in enumerate(decided):
             flat = self.topology.flat(processor, worker)
             if bound is not None:
-                self.chains[flat] = [option for option in self.chains[flat] if option[0] <= bound]
+                self.chains[flat] = [option for option in self.chains[flat] if within(option[0], bound)]
 
     def _cut_completed(self, decided: Sequence[Sequence[Bound | None]]) -> None:
         """Take what was just restored as complete. Processors that stayed as they were have to report again."""
         for flat, low in enumerate(self._low):
             bound = decided[flat % self.layout.workers][flat // self.layout.workers]
-            self._completed[flat] = low if bound is None else max(low, bound)
+            self._completed[flat] = low if bound is None else max(low, prefix(bound))
 
 
 def _check_bound(name: str, bound: Bound, depth: int) -> None:
-    if len(bound) != depth or any(at < 0 for at in bound) or bound > at_epoch(NEVER, depth):
+    if not _is_bound(bound, depth):
         raise ReportError(f"{name}: {bound} is no bound of times with {depth} coordinate(s)")
 
 
+def _is_bound(bound: Bound, depth: int) -> bool:
+    if len(bound) < depth or MORE in bound[:depth] or bound > everything(depth):
+        return False
+    each = steps(bound)
+    fits = all(len(step) == depth and min(step) >= 0 for step in each) and of_steps(each) == bound
+    return fits and all(step[1:] <= before[1:] for before, step in pairwise(each))
+
+
 def _first_after(bound: Bound) -> int:
-    """The first epoch of which nothing is before `bound`."""
-    return bound[0] + any(bound[1:])
+    """The first epoch of which `bound` has nothing."""
+    return at_cut(bound, 1)[0]
 
 
-def _covers(larger: Iterable[Bound], smaller: Iterable[Bound]) -> bool:
-    return all(x >= y for x, y in zip(larger, smaller))
+def _follows(later: Option, earlier: Option) -> bool:
+    """True if there is more in an option than in another, and no less was discarded."""
+    (bound, discards), (before, less) = later, earlier
+    return bound != before and within(before, bound) and all(map(within, less, discards))

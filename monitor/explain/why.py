@@ -17,7 +17,19 @@ from typing import Any
 
 from monitor.coordination.options import Options
 from monitor.coordination.topology import Topology
-from recovery.metadata import NEVER, Bound, after, at_cut, at_epoch, cut_within, inverse
+from recovery.metadata import (
+    MORE,
+    NEVER,
+    Bound,
+    after,
+    at_cut,
+    at_epoch,
+    cut_within,
+    depth_of,
+    inverse,
+    steps,
+    within,
+)
 from recovery.protocol import Closely, Observed, ObservedHold
 from recovery.recorder import image
 from timely.time import INF, Summary, Time
@@ -97,7 +109,7 @@ def why_rollback(options: Options, flat: int) -> RollbackCauses:
         p = need.flat
         option = _option(options, p, need.bound)
         bound, discards = option if option is not None else (need.bound, None)
-        if p in seen and seen[p] >= bound:
+        if p in seen and within(bound, seen[p]):
             continue
         seen[p] = bound
         if option is None:
@@ -107,7 +119,7 @@ def why_rollback(options: Options, flat: int) -> RollbackCauses:
             asked = inverse(
                 edge.summary, bound
             )  # the least whose projection holds it: φ⁻¹ and φ are a Galois connection
-            if options.low(edge.source) < asked:
+            if not within(asked, options.low(edge.source)):
                 todo.append(Need(edge.source, asked, SENDER, need))
         for index in topology.leaving[p]:
             edge = topology.edges[index]
@@ -117,7 +129,7 @@ def why_rollback(options: Options, flat: int) -> RollbackCauses:
                 continue
             else:
                 asked = least_target(edge.backwards, bound, options.layout.groups[topology.info(p).group].depth)
-            if options.low(edge.target) < asked:
+            if not within(asked, options.low(edge.target)):
                 todo.append(Need(edge.target, asked, RECEIVER, need))
         looked += len(topology.incoming[p]) + len(topology.leaving[p])
     found = tuple(culprits.values())
@@ -138,7 +150,7 @@ def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
         return after(summary((bound[0] - 1,)))
     # The end of what is cut as a whole, if that is enough: step by step, what goes round a loop would never come to an end.
     whole = at_cut(cut_within(bound, cuts), summary.result_depth)
-    return whole if inverse(summary, whole) >= bound else image(summary, bound)
+    return whole if within(bound, inverse(summary, whole)) else image(summary, bound)
 
 
 def _next(options: Options, flat: int, low: Bound) -> Bound:
@@ -148,7 +160,7 @@ def _next(options: Options, flat: int, low: Bound) -> Bound:
         at = bisect_right(chain, low, key=lambda option: option[0])
         if at < len(chain):
             return chain[at][0]
-    return at_epoch(low[0] + 1, len(low))
+    return at_epoch(low[0] + 1, depth_of(low))
 
 
 def _option(options: Options, flat: int, bound: Bound) -> tuple[Bound, tuple[Bound, ...] | None] | None:
@@ -156,8 +168,8 @@ def _option(options: Options, flat: int, bound: Bound) -> tuple[Bound, tuple[Bou
     if options.topology.info(flat).chain:
         chain = options.chains[flat]
         at = bisect_left(chain, bound, key=lambda option: option[0])
-        return chain[at] if at < len(chain) else None
-    return (bound, None) if bound <= options.completed(flat) else None
+        return next((option for option in chain[at:] if within(bound, option[0])), None)
+    return (bound, None) if within(bound, options.completed(flat)) else None
 
 
 def _in_words(options: Options, flat: int, first: Bound, culprits: tuple[Need, ...], whole: bool) -> str:
@@ -172,7 +184,7 @@ def _in_words(options: Options, flat: int, first: Bound, culprits: tuple[Need, .
     info = topology.info(nearest.flat)
     worker = nearest.flat % topology.workers
     upto = options.upto[worker]
-    complete = upto is not None and at_cut(upto[info.group], info.depth) >= nearest.bound
+    complete = upto is not None and within(nearest.bound, at_cut(upto[info.group], info.depth))
     if not info.chain:
         done = options.completed(nearest.flat)
         text = f"{who} keeps nothing, and has completed only {epoch_text(done)}"
@@ -276,11 +288,16 @@ def epoch_text(bound: Bound) -> str:
 
     >>> epoch_text((3,)), epoch_text((3, 2)), epoch_text((0, 0))
     ('all before epoch 3', 'all before (3, 2)', 'nothing')
+    >>> epoch_text((3, 7, MORE, 5))
+    'all before (3, 7), and of epochs after that all before (4, 5)'
     """
     if not any(bound):
         return "nothing"
     if bound[0] >= NEVER:
         return "everything"
+    if MORE in bound:
+        first, *later = map(time_text, steps(bound))
+        return f"all before {first}, and of epochs after that all before {', '.join(later)}"
     return f"all before {time_text(bound if any(bound[1:]) else bound[:1])}"
 
 

@@ -45,7 +45,7 @@ from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.checkpoint.records import key_of, record_of
 from recovery.epoch_ends import EpochEnds, KnownEnds, decode_ends, encode_ends
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, to_frontier
+from recovery.metadata import NEVER, Bound, to_frontier, union, within
 from recovery.protocol import (
     AskCost,
     AskMemory,
@@ -364,7 +364,7 @@ class Agent:
 
     def _raise(self, changed: tuple[tuple[int, int, Bound], ...]) -> None:
         for p, worker, bound in changed:
-            if bound <= self.low[worker][p]:
+            if within(bound, self.low[worker][p]):
                 continue
             self.low[worker][p] = bound
             self.known_ends.collect((worker, p), bound[0])
@@ -474,7 +474,7 @@ class Agent:
 
     def _acted_on(self, p: int, upto: Bound) -> Bound:
         """N̄(p, ⊤): all that was taken for complete at a processor of this worker. Work that waits here does not lower it."""
-        return max(upto, self.recorder.notified_bound(p))
+        return union(upto, self.recorder.notified_bound(p))
 
     def _decide(self, decision: Decision) -> None:
         mine = decision.bounds[self.index]

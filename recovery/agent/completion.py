@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, at_cut, at_epoch, cut_within, nothing
+from recovery.metadata import Bound, at_cut, cut_within, leaving_out, nothing, prefix, union
 from timely.dataflow.plan import Plan
 from timely.progress.tracker import frontier_at
 from timely.time import Summary, Time
@@ -77,20 +77,14 @@ class Completion:
             for place, summaries in self._plan.arrivals[runtime.processor.nodes[0].index].items()
             for summary in summaries
         )
-        times = list(frontier_at(tracker, reach))
+        times = [*frontier_at(tracker, reach), *runtime.ctx.pending]
         if runtime.processor.place is not None:
             times += tracker.leaving(runtime.processor.place)
-        least = at_epoch(NEVER, depth)
-        for time in times:
-            least = min(least, time)
-        for op, time in local:
-            within = min(near.get(op, 1), depth)
-            least = min(least, at_cut(cut_within(time, within), depth))
-        for event in runtime.ctx.pending:
-            least = min(least, event)
-        least = max(least, self.before[p])
+        times += [at_cut(cut_within(time, min(near.get(op, 1), depth)), depth) for op, time in local]
+        upto = leaving_out(times, depth)
+        upto = union(upto if near else prefix(upto), self.before[p])
         # Work that waits here lowers all alike, and may lead nowhere near: what was said to be complete is, all the same.
-        return least if self.reported is None else max(least, at_cut(self.reported[info.group], depth))
+        return upto if self.reported is None else union(upto, at_cut(self.reported[info.group], depth))
 
     def of_groups(self, busy: bool) -> tuple[Bound, ...]:
         """The completed cut of each group. `busy`: work waits here; groups cut between epochs then stay as reported."""
@@ -99,16 +93,17 @@ class Completion:
             self.of_group(group, local) if not busy or group.depth > 1 else nothing(group.depth)
             for group in self._groups
         )
-        return upto if self.reported is None else tuple(map(max, upto, self.reported))
+        return upto if self.reported is None else tuple(map(union, upto, self.reported))
 
     def of_group(self, group: GroupInputs, local: list[tuple[int, Time]]) -> Bound:
-        """The last cut of a group before everything that can still come to it; `local` is work that waits here."""
-        leaving = self._worker.tracker.leaving
-        least = at_epoch(NEVER, group.depth)
-        for place, summary in group.places:
-            for time in leaving(place):
-                least = min(least, cut_within(time if summary is None else summary(time), group.depth))
+        """The last cut of a group without anything that can still come to it; `local` is work that waits here."""
+        leaving, depth = self._worker.tracker.leaving, group.depth
+        times = [
+            cut_within(time if summary is None else summary(time), depth)
+            for place, summary in group.places
+            for time in leaving(place)
+        ]
         for op, time in local:
             if (near := group.near.get(op)) is not None:
-                least = min(least, at_cut(cut_within(time, near), group.depth))
-        return least
+                times.append(at_cut(cut_within(time, near), depth))
+        return leaving_out(times, depth)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recovery.metadata import NEVER
+from recovery.metadata import NEVER, holds, within
 from recovery.protocol import Durable, Join, Restored
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def cuts_fall_while_it_runs(agent: Agent) -> str | None:
 def cuts_are_at_what_is_complete(agent: Agent) -> str | None:
     """Nothing may be restored to f while a message in f is still to come (section 3.5, the first constraint)."""
     for cut in agent.due:
-        if agent.completion.reported is None or cut.at > agent.completion.reported[cut.group]:
+        if agent.completion.reported is None or not within(cut.at, agent.completion.reported[cut.group]):
             return f"group {cut.group} is to be cut at {cut.at}, and is complete up to {agent.completion.reported}"
     return None
 
@@ -89,7 +89,7 @@ def early_frames_are_of_a_generation_to_come(agent: Agent) -> str | None:
 def what_came_back_is_complete(agent: Agent) -> str | None:
     """A processor was complete, before this generation, at least up to the bound at which it came back from its store."""
     for p, (since, before) in enumerate(zip(agent.recorder.since, agent.completion.before)):
-        if since > before:
+        if not within(since, before):
             return f"{agent.layout.processors[p].name} came back at {since}, and was complete up to {before}"
     return None
 
@@ -109,7 +109,7 @@ def logs_are_collected(agent: Agent) -> str | None:
     targets = {edge.edge: edge.target for edge in agent.layout.edges}
     for (edge, receiver), entries in agent.recorder.logs.items():
         low = agent.low[receiver][targets[edge]]
-        if entries and entries[0].time < low:
+        if entries and holds(low, entries[0].time):
             return (
                 f"edge {edge} keeps a message at {entries[0].time} for worker {receiver}, which never goes below {low}"
             )
@@ -124,7 +124,7 @@ def kept_messages_are_collected(agent: Agent) -> str | None:
     for edge in agent.layout.edges if agent.alive else ():
         for receiver in range(agent.layout.workers) if edge.kept else ():
             low, coverage = agent.low[receiver][edge.target], shipments.coverage((edge.edge, receiver))
-            if receiver != agent.index and coverage < low:
+            if receiver != agent.index and not within(low, coverage):
                 return (
                     f"it keeps what it sent on edge {edge.edge} to worker {receiver} from {coverage} on, and W is {low}"
                 )

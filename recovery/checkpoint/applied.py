@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from recovery.checkpoint.processor_checkpoints import Key
 from recovery.checkpoint.records import Applied, key_of, section
-from recovery.metadata import Bound
+from recovery.metadata import Bound, holds, within
 from recovery.store.journal import Journal
 from timely.time import Time
 
@@ -51,11 +51,11 @@ class AppliedDecisions:
 
     def holds(self, p: int, generation: int, bound: Bound) -> bool:
         """True if no decision after `generation` has left `bound` of processor `p` out."""
-        return all(limit is None or bound <= limit for limit in self._limits(p, generation))
+        return all(limit is None or within(bound, limit) for limit in self._limits(p, generation))
 
     def keeps(self, p: int, generation: int, event: Time) -> bool:
         """The same of an event."""
-        return all(limit is None or event < limit for limit in self._limits(p, generation))
+        return all(limit is None or holds(limit, event) for limit in self._limits(p, generation))
 
     def _limits(self, p: int, generation: int) -> list[Bound | None]:
         return [applied.bounds[p] for number, applied in self._records.items() if number > generation]

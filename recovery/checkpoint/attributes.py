@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from recovery.layout import Layout
-from recovery.metadata import Bound, at_cut
+from recovery.metadata import Bound, at_cut, within
 from recovery.recorder import WorkerRecorder
 from timely.dataflow.graph import Node
 from timely.errors import OperatorError
@@ -85,7 +85,7 @@ class Attributes:
         return (
             not self._worker.runtimes[p].ctx.pending
             and not any(op == p for op, _ in self._worker.held)
-            and all(delivered <= bound for delivered in self._recorder.delivered_bounds(p))
+            and all(within(delivered, bound) for delivered in self._recorder.delivered_bounds(p))
         )
 
 

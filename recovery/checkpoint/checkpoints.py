@@ -37,7 +37,7 @@ from recovery.checkpoint.records import (
 )
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.layout import Layout
-from recovery.metadata import Bound, Xi, at_cut, everything, nothing
+from recovery.metadata import Bound, Xi, at_cut, everything, holds, nothing, within
 from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.segments import Section
@@ -176,7 +176,7 @@ class Checkpoints:
 
     def _replaces_history(self, p: int, bound: Bound) -> bool:
         base = self.base(p, bound)
-        events = sum(event.time >= base for event in self._recorder.histories[p])
+        events = sum(not holds(base, event.time) for event in self._recorder.histories[p])
         return events > self.most_events and self._recorder.only_state(p, bound)
 
     def advance(self, draft: Draft) -> bool:
@@ -323,7 +323,7 @@ class Checkpoints:
     def within(self, p: int, bound: Bound) -> Bound:
         """The newest bound up to `bound` at which processor `p` was saved; ∅ for none."""
         none = self._layout.processors[p].nothing
-        return next((saved.bound for saved in reversed(self._of[p].saved) if saved.bound <= bound), none)
+        return next((saved.bound for saved in reversed(self._of[p].saved) if within(saved.bound, bound)), none)
 
     def runs(self, p: int, bound: Bound) -> list[Run]:
         """S(p, `bound`), from what was read of the store."""
@@ -344,10 +344,10 @@ class Checkpoints:
     def collect(self, p: int, low: Bound) -> None:
         """Processor `p` of this worker never goes below `low`: only what a later rollback may need stays."""
         history, info = self._of[p], self._layout.processors[p]
-        if history.since is not None and low >= history.since:
+        if history.since is not None and within(history.since, low):
             history.since = None
             history.forget_payloads()
-        inside = [at for at, saved in enumerate(history.saved) if saved.bound <= low]
+        inside = [at for at, saved in enumerate(history.saved) if within(saved.bound, low)]
         if inside:
             first = inside[-1]
             if info.history:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from recovery.checkpoint.records import Checkpoint, Piece
-from recovery.metadata import Bound, to_frontier
+from recovery.metadata import Bound, to_frontier, within
 from recovery.store.segments import Section
 from timely.data.batch import slice_
 from timely.data.codec import decode_batch
@@ -66,8 +66,8 @@ class ProcessorCheckpoints:
     # Reading
 
     def lacks(self, bound: Bound) -> bool:
-        """True if the newest checkpoint is below `bound`, or there is none."""
-        return not self.saved or self.saved[-1].bound < bound
+        """True if the newest checkpoint is below `bound`, and part of it, or there is none."""
+        return not self.saved or (self.saved[-1].bound != bound and within(self.saved[-1].bound, bound))
 
     def at(self, bound: Bound) -> SavedCheckpoint | None:
         """The checkpoint at `bound`."""
@@ -75,14 +75,14 @@ class ProcessorCheckpoints:
 
     def base(self, bound: Bound) -> Bound | None:
         """The newest bound up to `bound` at which all of the state was saved."""
-        return next((s.bound for s in reversed(self.saved) if s.checkpoint.whole and s.bound <= bound), None)
+        return next((s.bound for s in reversed(self.saved) if s.checkpoint.whole and within(s.bound, bound)), None)
 
     def runs(self, bound: Bound) -> Iterator[Run]:
         """S(p, `bound`), from what was read of the store."""
         found = self.at(bound)
         since = bound if found is None else found.checkpoint.since
         for saved in self.saved:
-            if since <= saved.bound <= bound:
+            if within(since, saved.bound) and within(saved.bound, bound):
                 for piece, payload in saved.runs:
                     yield from _runs_of(piece, payload)
 
@@ -138,7 +138,7 @@ class ProcessorCheckpoints:
 
     def cut_to(self, bound: Bound) -> list[SavedCheckpoint]:
         """Drop the checkpoints above `bound`; they are returned."""
-        kept = [saved for saved in self.saved if saved.bound <= bound]
+        kept = [saved for saved in self.saved if within(saved.bound, bound)]
         gone, self.saved = self.saved[len(kept) :], kept
         self.scan = None  # it may have gone past what is kept
         return gone

@@ -8,7 +8,7 @@ and would publish it again: rightly, for nobody could tell, but many epochs of i
 from __future__ import annotations
 
 from recovery.checkpoint.records import PUBLISHED, Published, section
-from recovery.metadata import Bound
+from recovery.metadata import Bound, holds, union
 from recovery.store.journal import Journal
 from timely.time import Time
 
@@ -23,11 +23,11 @@ class PublishedBounds:
 
     def rise(self, p: int, bound: Bound) -> None:
         """Processor `p` has handed over everything before `bound`. It must be outside before the next segment is sealed."""
-        self._bounds[p] = max(bound, self._bounds.get(p, bound))
+        self._bounds[p] = union(bound, self._bounds.get(p, bound))
 
     def holds(self, p: int, time: Time) -> bool:
         """True if `time` was published."""
-        return p in self._bounds and time < self._bounds[p]
+        return p in self._bounds and holds(self._bounds[p], time)
 
     def load(self, record: Published) -> None:
         """Take over what an earlier incarnation wrote."""

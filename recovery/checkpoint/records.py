@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from recovery.layout import Layout
-from recovery.metadata import Bound, Xi
+from recovery.metadata import Bound, Xi, depth_of
 from recovery.store.segments import Section
 from timely.data.batch import Batch
 from timely.data.codec import encode_batch
@@ -154,7 +154,7 @@ def _fits(record: Record, layout: Layout, senders: Mapping[int, int]) -> bool:
     depths = [info.depth for info in layout.processors]
 
     def known(p: int, *times: Time | None) -> bool:
-        return 0 <= p < len(depths) and all(time is None or len(time) == depths[p] for time in times)
+        return 0 <= p < len(depths) and all(time is None or depth_of(time) == depths[p] for time in times)
 
     match record:
         case Opening():

@@ -11,7 +11,7 @@ from typing import Any
 from recovery.checkpoint.processor_checkpoints import Key
 from recovery.checkpoint.records import HistoryRecord, Logged, key_of, save_batch, section
 from recovery.layout import Layout
-from recovery.metadata import Bound
+from recovery.metadata import Bound, holds
 from recovery.recorder import NOTIFICATION, HistoryEvent, LogEntry, WorkerRecorder
 from recovery.store.journal import Journal
 from timely.data.codec import decode, decode_batch, encode
@@ -46,16 +46,16 @@ class SavedEvents:
             edge = self._edges[index]
             if edge.source != p:
                 continue
-            fresh = [entry for entry in entries if not entry.durable and entry.event < bound]
+            fresh = [entry for entry in entries if not entry.durable and holds(bound, entry.event)]
             if not edge.logged:  # the receiver never goes below `bound` then
-                fresh = [entry for entry in fresh if entry.time >= bound]
+                fresh = [entry for entry in fresh if not holds(bound, entry.time)]
             if fresh:
                 key = ("log", index, receiver, bound, generation)
                 self._logs[key] = fresh
                 self._write_log(key)
 
     def _save_history(self, p: int, bound: Bound, generation: int) -> None:
-        fresh = [event for event in self._recorder.histories[p] if not event.durable and event.time < bound]
+        fresh = [event for event in self._recorder.histories[p] if not event.durable and holds(bound, event.time)]
         if fresh:
             key = ("events", p, bound, generation)
             self._histories[key] = fresh
@@ -125,24 +125,24 @@ class SavedEvents:
     def cut_to(self, p: int, bound: Bound) -> None:
         """A decision has made void what processor `p` logged and handled from `bound` on."""
         for key in [key for key in self._logs if self._edges[key[1]].source == p]:
-            self._narrow(self._logs, key, [entry for entry in self._logs[key] if entry.event < bound])
+            self._narrow(self._logs, key, [entry for entry in self._logs[key] if holds(bound, entry.event)])
         for key in [key for key in self._histories if key[1] == p]:
-            self._narrow(self._histories, key, [event for event in self._histories[key] if event.time < bound])
+            self._narrow(self._histories, key, [event for event in self._histories[key] if holds(bound, event.time)])
 
     def collect_history(self, p: int, base: Bound) -> None:
         """Drop the events whose effects the state that was saved at `base` holds."""
-        self._recorder.histories[p] = [event for event in self._recorder.histories[p] if event.time >= base]
+        self._recorder.histories[p] = [event for event in self._recorder.histories[p] if not holds(base, event.time)]
         for key in [key for key in self._histories if key[1] == p]:
-            self._narrow(self._histories, key, [event for event in self._histories[key] if event.time >= base])
+            self._narrow(self._histories, key, [event for event in self._histories[key] if not holds(base, event.time)])
 
     def collect_log(self, edge: int, receiver: int, low: Bound) -> None:
         """The processor behind a logged edge never goes below `low` on worker `receiver`."""
         entries = self._recorder.logs.get((edge, receiver))
-        if not entries or not any(entry.time < low for entry in entries):
+        if not entries or not any(holds(low, entry.time) for entry in entries):
             return
-        self._recorder.logs[edge, receiver] = [entry for entry in entries if entry.time >= low]
+        self._recorder.logs[edge, receiver] = [entry for entry in entries if not holds(low, entry.time)]
         for key in [key for key in self._logs if key[1:3] == (edge, receiver)]:
-            self._narrow(self._logs, key, [entry for entry in self._logs[key] if entry.time >= low])
+            self._narrow(self._logs, key, [entry for entry in self._logs[key] if not holds(low, entry.time)])
 
     def _narrow(self, keys: dict[Key, list[Any]], key: Key, left: list[Any]) -> None:
         """Only `left` of what was saved under `key` is of use."""

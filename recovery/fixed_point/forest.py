@@ -23,8 +23,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from recovery.fixed_point.descent import Step, beneath
-from recovery.fixed_point.solve import PhysicalEdge
-from recovery.metadata import Bound, inverse, project
+from recovery.fixed_point.solve import PhysicalEdge, last_within
+from recovery.metadata import Bound, inverse, meet, prefix, project, within
 from timely.time import Summary
 
 
@@ -72,11 +72,11 @@ class Forest:
             self._incoming[edge.target].append(index)
         self._identity = [edge.summary == Summary.identity(edge.summary.depth) for edge in edges]
         self._chains = chains
-        self._value = list(start)
+        self._value = [bound if chain else prefix(bound) for bound, chain in zip(start, chains)]
         # Of chains: the options from the low-watermark up.
         self._bounds: list[list[Bound]] = [[bound] if chain else [] for bound, chain in zip(start, chains)]
         self._discards: list[list[tuple[Bound, ...]]] = [[()] if chain else [] for chain in chains]
-        self._ceilings = [[_Ceiling(p, bound, None, None)] for p, bound in enumerate(start)]
+        self._ceilings = [[_Ceiling(p, bound, None, None)] for p, bound in enumerate(self._value)]
         # During one update: what the processors had that may rise, and how often each was lowered.
         self._risen: dict[int, Bound] = {}
         self._lowered: dict[int, int] = {}
@@ -105,7 +105,11 @@ class Forest:
         With `few`, each looks for another witness first; for many at once that would take longer than starting anew.
         """
         for p, bound, discards in reports:
-            if self._chains[p]:
+            if not self._chains[p]:
+                bound = prefix(bound)
+                if bound == self.limit(p):
+                    continue
+            else:
                 self._bounds[p].append(bound)
                 self._discards[p].append(discards)
             self._lift(p, bound, few)
@@ -208,7 +212,7 @@ class Forest:
     def _limit_by(self, p: int, index: int, neighbour: int, out: bool, queue: deque[int]) -> None:
         """Lower p to what the edge to a neighbour admits."""
         # Again and again only where the neighbour is p itself: what it keeps limits what it may have discarded.
-        while (most := self._fit(p, index, neighbour, out, self._value[p])) < self._value[p]:
+        while (most := self._fit(p, index, neighbour, out, self._value[p])) != self._value[p]:
             edge = self._edges[index]
             step = None if self._chains[p] else Step(neighbour, edge.backwards if out else edge.summary, backwards=out)
             self._lower(p, most, self._ceilings[neighbour][0], step)
@@ -220,14 +224,14 @@ class Forest:
         at = self._value[neighbour]
         if not self._chains[p]:
             if self._identity[index]:
-                return min(at, most)
-            return min(inverse(edge.backwards, at) if out else project(edge.summary, at), most)
+                return min(prefix(at), most)
+            return min(prefix(inverse(edge.backwards, at) if out else project(edge.summary, at)), most)
         bounds, discards = self._bounds[p], self._discards[p]
         if not out:
             fixed = at if self._identity[index] else project(edge.summary, at)
-            return bounds[bisect_right(bounds, min(fixed, most)) - 1]
+            return bounds[last_within(bounds, meet(fixed, most))]
         option = bisect_right(bounds, most) - 1
-        while option > 0 and at < discards[option][edge.port]:
+        while option > 0 and not within(discards[option][edge.port], at):
             option -= 1
         return bounds[option]
 

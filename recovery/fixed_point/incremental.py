@@ -14,7 +14,7 @@ from recovery.errors import ReportError
 from recovery.fixed_point.epochs import EpochForest
 from recovery.fixed_point.forest import Forest
 from recovery.fixed_point.solve import PhysicalEdge
-from recovery.metadata import Bound, nothing
+from recovery.metadata import Bound, depth_of, nothing, within
 from timely.time import Summary
 
 Report: TypeAlias = tuple[int, Bound, tuple[Bound, ...]]
@@ -124,12 +124,12 @@ class WatermarkSolver:
         if not 0 <= p < len(self._kinds):
             raise ReportError(f"processor {p} is not one of the {len(self._kinds)} of this dataflow")
         depth, chain = self._kinds[p]
-        if len(bound) != depth:
+        if depth_of(bound) != depth:
             raise ReportError(f"processor {p} reported {bound}, where its times have {depth} coordinate(s)")
         none = self._nothing[p]
         # Ports without an edge discard nothing that anyone could miss.
         discards = (discards or none)[: len(none)] if chain else ()
-        if chain and list(map(len, discards)) != list(map(len, none)):
+        if chain and list(map(depth_of, discards)) != list(map(depth_of, none)):
             raise ReportError(
                 f"processor {p} reported {discards} as discarded, where its outputs lead into time domains like {none}"
             )
@@ -137,14 +137,14 @@ class WatermarkSolver:
             _, last, last_discards = earlier[-1]
         else:
             last, last_discards = self._forest.limit(p), self._forest.last_discards(p)[: len(none)]
-        if bound > last:
-            if any(now < before for now, before in zip(discards, last_discards)):
+        if bound > last and within(last, bound):
+            if not all(map(within, last_discards, discards)):
                 raise ReportError(
                     f"processor {p} reported that it discarded less up to {bound}, {discards}, than up to {last}, "
                     f"{last_discards}: what is discarded can only grow"
                 )
             return p, bound, discards
-        if bound <= self._forest.value(p) or (bound == last and discards == last_discards):
+        if within(bound, self._forest.value(p)) or (bound == last and discards == last_discards):
             return None
         if chain:
             known = self._forest.known(p, bound)

@@ -1,15 +1,16 @@
 """The decision of a round of rollback: the largest consistent bound of every processor, from scratch.
 
-Figure 6 of *Falkirk Wheel* over bounds (lexicographic prefixes, section 4.1). All that can be restored except ⊤ has
-N̄(p, g) = M̄(d, g) = g, because it was saved when g was complete, and then the notification frontier f_n(p) can only be g.
-So there is one bound a processor, which is f_n, and a mark on those that stay at ⊤ (*live*):
+Figure 6 of *Falkirk Wheel* over bounds (`recovery.metadata`). All that can be restored except ⊤ has N̄(p, g) = M̄(d, g) = g,
+because it was saved when g was complete, and then the notification frontier f_n(p) can only be g. So there is one bound a
+processor, which is f_n, and a mark on those that stay at ⊤ (*live*):
 
 - f_n(q) ⊆ φ(d)(f_n(src)) on every edge. This implies M̄(d, f(q)) ⊆ φ(d)(f(src)) for all that are not live.
 - A live processor keeps ⊤ while N̄(p, ⊤) ⊆ f_n(p), M̄(d, ⊤) ⊆ φ(d)(f(src)) and D̄(e, ⊤) ⊆ f(dst).
 - D̄(e, f(p)) ⊆ f(dst): a processor that discards all that it sends can keep σ⁻¹(f(dst)) at most. If the sender has failed
   and the receiver is live, what the receiver surely holds, C(d), stands for its ⊤: the rest was lost on the way.
 
-All these push downwards only, so lowering what violates one, until nothing does, ends in the greatest solution.
+All these push downwards only, so lowering what violates one, until nothing does, ends in the greatest solution. Bounds need
+not be prefixes: what a chain has persisted ascends, whatever its shape, and what is alive can keep any set.
 
 Where survivors keep what they have, two constraints are weaker. A living sender discards only what it no longer holds in
 memory (`Live.kept`). And f(q) may be ahead of φ(d)(f(src)) on an edge that is `suppressed`, as far as what src does again is
@@ -29,7 +30,19 @@ from typing import TypeAlias
 
 from recovery.errors import NoSolutionError
 from recovery.fixed_point.descent import Step, beneath
-from recovery.metadata import Bound, everything, inverse, nothing, project
+from recovery.metadata import (
+    MORE,
+    Bound,
+    depth_of,
+    everything,
+    inverse,
+    meet,
+    nothing,
+    prefix,
+    project,
+    union,
+    within,
+)
 from timely.time import Summary
 
 LIVE = None
@@ -60,9 +73,11 @@ class PhysicalEdge:
 
 @dataclass(frozen=True, slots=True)
 class AnyFrontier:
-    """It failed, and can be restored to every g ⊆ `upto`; it logs nothing, so D̄(e, g) = ↓σ(g)."""
+    """It failed, and can be restored to every prefix g ⊆ `upto`; it logs nothing, so D̄(e, g) = ↓σ(g)."""
 
     upto: Bound
+    sets: bool = False
+    """It can be restored to any other set within `upto` too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +153,9 @@ def solution(
     for p, (bound, processor) in enumerate(zip(frontiers, processors)):
         if bound is None:
             continue
-        if isinstance(processor, Live) and processor.floor is not None and bound < processor.floor:
+        if isinstance(processor, Live) and processor.floor is not None and not within(processor.floor, bound):
             raise _too_low(p, bound, "memory", processor.floor)
-        if low_watermarks is not None and bound < low_watermarks[p]:
+        if low_watermarks is not None and not within(low_watermarks[p], bound):
             raise _too_low(p, bound, "low-watermark", low_watermarks[p])
     return Solution(frontiers, descent.notifications())
 
@@ -152,9 +167,17 @@ def _too_low(p: int, bound: Bound, what: str, least: Bound) -> NoSolutionError:
     )
 
 
+def last_within(options: Sequence[Bound], most: Bound) -> int:
+    """The place of the last of ascending bounds that lies within `most`, which holds the first."""
+    at = bisect_right(options, most) - 1  # those behind are no part of it
+    while not within(options[at], most):
+        at -= 1
+    return at
+
+
 def _remembers(sender: Restorable, index: int, held: Bound) -> bool:
     """True if a living sender has in memory all that the target of one of its edges, who has `held`, may lack."""
-    return isinstance(sender, Live) and index in sender.kept and sender.kept[index] <= held
+    return isinstance(sender, Live) and index in sender.kept and within(sender.kept[index], held)
 
 
 class _Descent:
@@ -180,9 +203,9 @@ class _Descent:
         for p, processor in enumerate(processors):
             self.live.append(isinstance(processor, Live))
             if isinstance(processor, Live):
-                self.bound.append(everything(len(processor.upto)))
+                self.bound.append(everything(depth_of(processor.upto)))
             elif isinstance(processor, AnyFrontier):
-                self.bound.append(processor.upto)
+                self.bound.append(processor.upto if processor.sets else prefix(processor.upto))
             else:
                 bottom = nothing(_depth(p, processor, depths[p]))
                 self._options[p] = [bottom, *(bound for bound, _ in processor.options)]
@@ -228,9 +251,9 @@ class _Descent:
             fixed = bound if self._identity[index] else project(edge.summary, bound)
             if not live and self.live[q]:
                 delivered = processors[q].delivered.get(index)  # type: ignore[union-attr]  # only Live is live
-                if delivered is not None and fixed < delivered:
+                if delivered is not None and not within(delivered, fixed):
                     self._fall(q)
-            if fixed < self.bound[q] and not self._is_ahead(index, q):
+            if not within(self.bound[q], fixed) and not self._is_ahead(index, q):
                 self._lower(q, fixed, Step(p, edge.summary, backwards=False))
         for index in self._incoming[p]:
             edge = self._edges[index]
@@ -244,13 +267,13 @@ class _Descent:
                 held = bound
             if self.live[r]:
                 assert isinstance(sender, Live)
-                if held < sender.discards[edge.port] and not _remembers(sender, index, held):
+                if not within(sender.discards[edge.port], held) and not _remembers(sender, index, held):
                     self._fall(r)
             elif isinstance(sender, CheckpointChain):
                 self._drop_discarded(r, edge.port, held)
             elif isinstance(sender, AnyFrontier) or not sender.logs[edge.port]:
                 keep = held if self._identity[index] else inverse(edge.backwards, held)
-                if keep < self.bound[r] and not _remembers(sender, index, held):
+                if not within(self.bound[r], keep) and not _remembers(sender, index, held):
                     self._lower(r, keep, None if live else Step(p, edge.backwards, backwards=True))
 
     def _fall(self, p: int) -> None:
@@ -258,8 +281,8 @@ class _Descent:
         processor = self._processors[p]
         assert isinstance(processor, Live)
         self.live[p] = False
-        if processor.upto < self.bound[p]:
-            self.bound[p] = processor.upto
+        if not within(self.bound[p], processor.upto):
+            self.bound[p] = meet(processor.upto, self.bound[p])
             self._cause[p] = None
         # What it discards at its new bound is another matter than at ⊤, so its receivers have their say again.
         for index in self._outgoing[p]:
@@ -267,17 +290,18 @@ class _Descent:
         self._wake(p)
 
     def _lower(self, p: int, most: Bound, cause: Step | None) -> None:
-        """Lower p to the largest that it can be restored to within `most`, which is less than its bound."""
+        """Lower p to the largest that it can be restored to within `most`, which does not hold its bound."""
         processor = self._processors[p]
         if isinstance(processor, CheckpointChain):
-            options = self._options[p]
-            self.bound[p] = options[bisect_right(options, most) - 1]
+            self.bound[p] = self._options[p][last_within(self._options[p], meet(most, self.bound[p]))]
         else:
-            self.bound[p] = most
-            self._cause[p] = cause
+            if isinstance(processor, AnyFrontier) and not processor.sets:
+                most = prefix(most)
+            self.bound[p] = meet(most, self.bound[p])
+            self._cause[p] = cause if self.bound[p] == most else None
             if self.live[p]:
                 assert isinstance(processor, Live)
-                if most < processor.notified:
+                if not within(processor.notified, self.bound[p]):
                     self._fall(p)
             self._lowered[p] += 1
             count = self._lowered[p]
@@ -288,15 +312,18 @@ class _Descent:
     def _drop_discarded(self, p: int, port: int, held: Bound) -> None:
         """Lower a chain until what it has discarded on `port` lies within what the receiver keeps."""
         options, discards = self._options[p], self._discards[p]
-        at = start = bisect_right(options, self.bound[p]) - 1
-        while (lost := discards[at]) is not None and held < lost[port]:
+        at = start = last_within(options, self.bound[p])
+        while (lost := discards[at]) is not None and not within(lost[port], held):
             at -= 1
         if at < start:
             self.bound[p] = options[at]
             self._wake(p)
 
     def _jump(self, p: int) -> None:
-        """If p goes down round and round a cycle, an iteration each time, take it to where that ends."""
+        """If p goes down round and round a cycle, an iteration each time, take it to where that ends.
+
+        Only if it has come to a prefix: another set has gone down within some cut, which logs what goes round.
+        """
         path: list[int] = []
         seen: dict[int, int] = {}
         at = p
@@ -308,6 +335,8 @@ class _Descent:
             path.append(at)
             at = cause.source
         steps = [step for each in reversed(path[seen[at] :]) if (step := self._cause[each]) is not None]
+        if MORE in self.bound[at]:
+            return
         lowest = beneath(steps, self.bound[at])
         if lowest < self.bound[at]:
             self.bound[at] = lowest
@@ -326,11 +355,11 @@ class _RepeatingDescent(_Descent):
     ) -> None:
         self._count = count = len(processors)
         self._repeats = repeats
-        nodes = [AnyFrontier(everything(len(bound))) for bound in repeats]
+        nodes = [AnyFrontier(everything(depth_of(bound)), sets=True) for bound in repeats]
         between = [
             replace(edge, source=count + edge.source, target=count + edge.target, suppressed=False) for edge in edges
         ]
-        down = [PhysicalEdge(count + p, p, Summary.identity(len(bound))) for p, bound in enumerate(repeats)]
+        down = [PhysicalEdge(count + p, p, Summary.identity(depth_of(bound))) for p, bound in enumerate(repeats)]
         super().__init__([*edges, *between, *down], [*processors, *nodes])
         self._real = real = len(edges)
         self._incoming = [[index for index in into if index < real] for into in self._incoming]
@@ -345,9 +374,9 @@ class _RepeatingDescent(_Descent):
     def _spread(self, p: int) -> None:
         _Descent._spread(self, p)
         if p < self._count and not self.live[p]:
-            node, most = self._count + p, max(self.bound[p], self._repeats[p])
-            if most < self.bound[node]:
-                same = Step(p, Summary.identity(len(most)), backwards=False)
+            node, most = self._count + p, union(self.bound[p], self._repeats[p])
+            if not within(self.bound[node], most):
+                same = Step(p, Summary.identity(depth_of(most)), backwards=False)
                 self._lower(node, most, same if most == self.bound[p] else None)
 
     def _fall(self, p: int) -> None:
@@ -358,7 +387,7 @@ class _RepeatingDescent(_Descent):
 
 def _depth(p: int, chain: CheckpointChain, by_edge: int | None) -> int:
     if chain.options:
-        return len(chain.options[0][0])
+        return depth_of(chain.options[0][0])
     depth = chain.depth if by_edge is None else by_edge
     if depth is None:
         raise ValueError(f"processor {p} has neither an edge nor an option that tells its time domain: give its depth")

@@ -17,7 +17,7 @@ from recovery.checkpoint.records import SourcePosition
 from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.kept import Suppression
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, to_frontier
+from recovery.metadata import NEVER, Bound, holds, to_frontier, within
 from recovery.protocol import Decision
 from recovery.recorder import HistoryEvent, WorkerRecorder
 from recovery.rollback.queues import as_sent, stays, wanted
@@ -124,7 +124,7 @@ class RollbackPlanner:
                     inputs[node.index] = self._worker.input_time(node.index)
                 else:
                     checkpoint = self._checkpoints.at(p, bound)
-                    known = remembers and bound >= self._recorder.since[p]
+                    known = remembers and within(self._recorder.since[p], bound)
                     positions = None if known else (checkpoint.positions if checkpoint is not None else ())
                     epoch = bound[0] if bound[0] < NEVER else None
                     least = max(bound[0], decision.current if info.anew else 0)
@@ -145,7 +145,7 @@ class RollbackPlanner:
         )
 
     def _restore(self, p: int, bound: Bound, remembers: bool) -> ProcessorOrder:
-        if remembers and bound < self._recorder.since[p]:
+        if remembers and not within(self._recorder.since[p], bound):
             remembers = self._between(p, bound)
         if remembers:
             requests, held = self._recorder.requests(p, bound), self._recorder.held_at(p, bound)
@@ -167,7 +167,8 @@ class RollbackPlanner:
         if runs is None and state is not None:
             runs = tuple(state.snapshot(to_frontier(base), Frontier.empty(self._layout.processors[p].depth)))
         whole = self._checkpoints.at(p, base)
-        events = [event for event in self._recorder.histories[p] if base <= event.time < bound]
+        history = self._recorder.histories[p]
+        events = [event for event in history if holds(bound, event.time) and not holds(base, event.time)]
         return Replay(runs or (), whole.held if whole is not None else (), events)
 
     def _between(self, p: int, bound: Bound) -> bool:

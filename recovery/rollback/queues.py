@@ -17,7 +17,7 @@ from heapq import merge
 from msgspec.structs import replace
 
 from recovery.layout import EdgeInfo, Layout
-from recovery.metadata import Bound
+from recovery.metadata import Bound, cut_within, holds
 from recovery.protocol import AskCost, Cost, Redone, Resent
 from recovery.recorder import LogEntry, WorkerRecorder
 from timely.data.batch import nbytes
@@ -31,7 +31,7 @@ def as_sent(edge: EdgeInfo, sender: int, receiver: int, lives: bool) -> EdgeInfo
 
 def owed(source: Bound | None, target: Bound | None, event: Time, time: Time) -> bool:
     """True if a message was sent for good, and its receiver must have it, unless it had it and stays as it is."""
-    return (source is None or event < source) and (target is None or time >= target)
+    return (source is None or holds(source, event)) and (target is None or not holds(target, time))
 
 
 def from_log(edge: EdgeInfo, target: Bound | None, lives: bool, event: Time, time: Time) -> bool:
@@ -48,7 +48,7 @@ def goes_again(
     edge: EdgeInfo, source: Bound | None, target: Bound | None, lives: bool, event: Time, time: Time
 ) -> bool:
     """True if a message in the log of its sender is sent again. A receiver that stays as it is refuses what it had."""
-    if not edge.logged and source is not None and time < source:
+    if not edge.logged and source is not None and holds(source, time):
         return False  # nothing else at such times was logged: a receiver that needed any of it could not be where it is
     return from_log(edge, target, lives, event, time) and owed(source, target, event, time)
 
@@ -102,7 +102,8 @@ def cost(
     for processor, bound in enumerate(question.bounds[index]):
         if bound is None:
             continue
-        handled = {at: count for at, count in recorder.handled[processor].items() if at >= bound[: len(at)]}
+        done = recorder.handled[processor].items()
+        handled = {at: count for at, count in done if not holds(cut_within(bound, len(at)), at)}
         if handled:
             records, epochs = sum(handled.values()), len({at[0] for at in handled})
             redone.append(Redone(processor, records, epochs, records * each))

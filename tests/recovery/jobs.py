@@ -14,6 +14,7 @@ from recovery.agent.effects import Effect, Report
 from recovery.agent.events import Event
 from recovery.policies import Batch, Eager, Ephemeral, Lazy, LogHistory
 from recovery.protocol import ToMonitor
+from runtime.inputs import Limits
 from runtime.memory import Cluster
 from tests.falkirk.simulate.programs import (
     Gathering,
@@ -22,6 +23,7 @@ from tests.falkirk.simulate.programs import (
     fed_loop,
     long_loop,
     order_ahead,
+    pipelined_loop,
     two_loops,
     unsteady_key,
 )
@@ -41,6 +43,8 @@ class Faults:
 
     rates: Rates
     write_seconds: float = 0.005
+    in_flight: int | None = None
+    """Epochs that sources read ahead; None: the world chooses."""
 
 
 def quiet(program: str, workers: int, seed: int = 1) -> World:
@@ -68,6 +72,8 @@ def simulated(program: str, workers: int, seed: int, faults: Faults) -> str | No
     right = expected(program)
     world = quiet(program, workers, seed)
     world.injector.rates = faults.rates
+    if faults.in_flight is not None:
+        world._limits = Limits(epochs=faults.in_flight)
     world.disk.faults = replace(world.disk.faults, delay=(faults.write_seconds / 5, faults.write_seconds * 2))
     try:
         world.run(STEPS)
@@ -287,6 +293,7 @@ RULE_PROGRAMS = {
         long_loop,
         fed_loop,
         two_loops,
+        pipelined_loop,
         order_ahead,
         eagerly,
         entered,

@@ -81,17 +81,15 @@ def holdings() -> Any:
 
 
 for _name, _change in {
-    "held outside": Change(WorkerRecorder, "held_at", "event < bound <= time", "bound <= time"),
-    "held no more": Change(WorkerRecorder, "held_at", "event < bound <= time", "event < bound"),
+    "held outside": Change(WorkerRecorder, "held_at", "not event or holds(bound, event)", "True"),
+    "held no more": Change(WorkerRecorder, "held_at", "not holds(bound, time)", "True"),
     "given back": Change(WorkerRecorder, "held_at", "counts[time] += diff", "counts[time] += max(diff, 0)"),
 }.items():
     rule(_name, "S(p, f) holds the capabilities kept within f for times outside it", holdings, (((3,), 1),), _change)
 REQUESTS = "S(p, f) holds the requests made within f and not yet delivered within f, each with its event's time"
 for _name, _change in {
-    "requests made within f": Change(WorkerRecorder, "requests", "each[0] < bound <= each[1]", "bound <= each[1]"),
-    "requests not delivered within f": Change(
-        WorkerRecorder, "requests", "each[0] < bound <= each[1]", "each[0] < bound"
-    ),
+    "requests made within f": Change(WorkerRecorder, "requests", "holds(bound, event)", "True"),
+    "requests not delivered within f": Change(WorkerRecorder, "requests", "not holds(bound, time)", "True"),
     "time of the event that asked": Change(WorkerRecorder, "requested", "(event, time)", "(time, time)"),
 }.items():
     rule(_name, REQUESTS, requests, (((1,), (3,)),), _change)

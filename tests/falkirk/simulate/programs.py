@@ -132,6 +132,27 @@ def two_loops() -> Dataflow:
     return flow
 
 
+def pipelined_loop() -> Dataflow:
+    """Small epochs go round a long loop at once, on workers that exchange in each iteration: what is complete is no prefix.
+
+    There is state that runs on over iterations, a history, and messages that skip iterations.
+    """
+    flow = Dataflow("pipelined loop")
+    numbers = [(i * 37) % 59 for i in range(24)]
+
+    def rounds(inner: Stream) -> Stream:
+        less = inner.map(lambda n: n - 3).filter(lambda n: n > 0).exchange(by=lambda n: n)
+        skip = less.unary("skip", _Delay, notifies=False).distinct(name="once")
+        most = skip.key_by(lambda n: n % 3).max(name="most").policy(LogHistory(every=0.05, log_outputs=True)).records()
+        return skip.concat(most.map(lambda pair: pair[1] - 1).filter(lambda n: n > 0))
+
+    with flow.region("loop", policy=Lazy(every=0.05, log_outputs=True)):
+        source = flow.source("in", Iterable(partitioned=[numbers, numbers[::-1]], batch=3, epoch_every=3))
+        found = source.iterate(rounds, name="down")
+    found.key_by(lambda n: n % 9).count(name="count").records().capture("out")
+    return flow
+
+
 def mixed() -> Dataflow:
     """An ephemeral front, a logged batch region, a lazily saved one, a full history, and outputs of each."""
     flow = Dataflow("mixed")

@@ -78,11 +78,11 @@ FRONTIERS = {
     ),
     "inverse projection": rule(
         "the largest any-frontier: g ⊆ σ⁻¹(f(dst))",
-        Change(_Descent, "_spread", "keep < self.bound[r]", "False"),
+        Change(_Descent, "_spread", "not within(self.bound[r], keep)", "False"),
     ),
     "projection": rule(
         "the largest any-frontier: g ⊆ φ(d)(f_n(src))",
-        Change(_Descent, "_spread", "fixed < self.bound[q]", "False"),
+        Change(_Descent, "_spread", "not within(self.bound[q], fixed)", "False"),
     ),
     "projection too large": rule(
         "over-estimating φ is not safe",
@@ -117,7 +117,7 @@ FRONTIERS = {
         Change(
             Options,
             "_cut_completed",
-            "low if bound is None else max(low, bound)",
+            "low if bound is None else max(low, prefix(bound))",
             "self.topology.info(flat).nothing if bound is None else bound",
         ),
     ),
@@ -136,7 +136,7 @@ FRONTIERS = {
     ),
     "capabilities": rule(
         "S(p, f) holds the capabilities that were kept within f",
-        Change(WorkerRecorder, "held_at", "event < bound <= time", "False"),
+        Change(WorkerRecorder, "held_at", "not holds(bound, time)", "False"),
     ),
     "capabilities in the store": rule(
         "S(p, f) holds the capabilities that were kept within f, durably",
@@ -171,7 +171,7 @@ ROUNDS = {
         Change(
             ProcessorCheckpoints,
             "cut_to",
-            "saved.bound <= bound",
+            "within(saved.bound, bound)",
             "True",
         ),
     ),
@@ -186,7 +186,7 @@ ROUNDS = {
     "resent within the source": rule(
         "a logged message is resent if τ ∈ f(src)",
         Instead(recovery.rollback.queues, "goes_again", lambda edge, source, *rest: goes_again(edge, None, *rest)),
-        Change(WorkerRecorder, "restored", "[entry for entry in entries if entry.event < bound]", "entries"),
+        Change(WorkerRecorder, "restored", "[entry for entry in entries if holds(bound, entry.event)]", "entries"),
     ),
     "resent outside the target": rule(
         "a logged message is resent if t ∉ f(dst)",
@@ -219,11 +219,21 @@ ROUNDS = {
     ),
     "increments": rule(
         "runs are shared: a checkpoint rests on those before it",
-        Change(ProcessorCheckpoints, "runs", "since <= saved.bound <= bound", "saved.bound == bound"),
+        Change(
+            ProcessorCheckpoints,
+            "runs",
+            "within(since, saved.bound) and within(saved.bound, bound)",
+            "saved.bound == bound",
+        ),
     ),
     "nothing later": rule(
         "restore state: none of later times",
-        Change(ProcessorCheckpoints, "runs", "since <= saved.bound <= bound", "since <= saved.bound"),
+        Change(
+            ProcessorCheckpoints,
+            "runs",
+            "within(since, saved.bound) and within(saved.bound, bound)",
+            "since <= saved.bound",
+        ),
     ),
     "memory": rule(
         "restore state: a living processor drops what lies outside",
@@ -238,10 +248,15 @@ ROUNDS = {
         Change(
             WorkerRecorder,
             "restored",
-            "event.time < bound",
+            "holds(bound, event.time)",
             GONE,
         ),
-        Change(RollbackPlanner, "_replay", "base <= event.time < bound", "base <= event.time"),
+        Change(
+            RollbackPlanner,
+            "_replay",
+            "holds(bound, event.time) and (not holds(base, event.time))",
+            "base <= event.time",
+        ),
     ),
     "history in order": rule(
         "`LogHistory` records batches as delivered",
@@ -292,11 +307,11 @@ ROUNDS = {
 GARBAGE = {
     "above W": rule(
         "collect S(p, f') for f' ⊂ W(p) only",
-        Change(Checkpoints, "collect", "saved.bound <= low", "True"),
+        Change(Checkpoints, "collect", "within(saved.bound, low)", "True"),
     ),
     "log above W": rule(
         "L(e, ·) goes within W(dst(e)) only",
-        Change(SavedEvents, "collect_log", "[entry for entry in entries if entry.time >= low]", "[]"),
+        Change(SavedEvents, "collect_log", "[entry for entry in entries if not holds(low, entry.time)]", "[]"),
     ),
     "positions one epoch late": rule(
         "a source reports t only after t's end position is durable",
@@ -337,7 +352,7 @@ SURVIVORS = {
     ),
     "suppressed": rule(
         "what is done again is sent only where it is lacking",
-        Change(Suppression, "has", "time < self.bounds[worker][processor]", "False"),
+        Change(Suppression, "has", "holds(self.bounds[worker][processor], time)", "False"),
     ),
     "suppressed is kept": rule(
         "what is done again is kept in any case",

@@ -206,7 +206,7 @@ for _name, _change in {
         "self.options.cut_worker(...)",
         GONE,
     ),
-    "of one who is behind, outside": Change(Options, "cut_worker", "option[0] <= bound", GONE),
+    "of one who is behind, outside": Change(Options, "cut_worker", "within(option[0], bound)", GONE),
 }.items():
     rule(_name, CUT, behind_a_decision, [[3], [3]], _change)
 

@@ -49,9 +49,9 @@ rule(
     ["ReportError"] * 2,
     Change(
         monitor.coordination.options,
-        "_covers",
-        "all((x >= y for x, y in zip(larger, smaller)))",
-        "True or all((x >= y for x, y in zip(larger, smaller)))",
+        "_follows",
+        "all(map(within, less, discards))",
+        "True",
     ),
 )
 
@@ -109,8 +109,8 @@ rule(
     Change(
         Options,
         "_cut_completed",
-        "low if bound is None else max(low, bound)",
-        "self.topology.info(flat).everything if bound is None else max(low, bound)",
+        "low if bound is None else max(low, prefix(bound))",
+        "self.topology.info(flat).everything if bound is None else max(low, prefix(bound))",
     ),
 )
 
@@ -230,7 +230,7 @@ def after_a_decision() -> Any:
 
 CUT = "after a decision F*' = {f' ⊆ f(p)}: what lies outside belongs to a history that is no more"
 for _name, _change in {
-    "checkpoints outside a decision": Change(Options, "cut", "option[0] <= bound", GONE),
+    "checkpoints outside a decision": Change(Options, "cut", "within(option[0], bound)", GONE),
     "checkpoints of what stayed": Change(Options, "cut", "bound is not None", "(bound := (bound or (3,)))"),
     "epochs of an old generation": Change(Options, "cut", "self.upto = [None] * self.layout.workers", GONE),
     "completed in an old history": Change(Options, "cut", "self._cut_completed(...)", GONE),
@@ -282,7 +282,7 @@ rule(
     "Ξ(p, f) is one: reject a report that is not",
     told_twice,
     "refused",
-    Change(Options, "_read", "chain[-1][0] == xi.bound", GONE),
+    Change(monitor.coordination.options, "_follows", "bound != before", GONE),
 )
 
 

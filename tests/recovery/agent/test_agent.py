@@ -172,11 +172,11 @@ for _name, _says, _change in (
         COMPLETE,
         Change(Completion, "at", "runtime.ctx.pending", "()"),
     ),
-    ("queues are outstanding", COMPLETE, Change(Completion, "at", "for (op, time) in local: ...", "()")),
+    ("queues are outstanding", COMPLETE, Change(Completion, "at", "restoring.look(self._worker)", "()")),
     (
         "complete before",
         "frontiers may regress; N̄ makes that safe",
-        Change(Completion, "at", "least = max(least, self.before[p])", GONE),
+        Change(Completion, "at", "union(upto if near else prefix(upto), self.before[p])", "upto"),
     ),
 ):
     rule(_name, _says, complete_here, (True, True, True, (9,)), _change)
@@ -235,7 +235,9 @@ def collected() -> Any:
 
 LOGS = "L(e, ·) is collected within W(dst(e))"
 for _name, _change in {
-    "log collected": Change(SavedEvents, "collect_log", "[entry for entry in entries if entry.time >= low]", "entries"),
+    "log collected": Change(
+        SavedEvents, "collect_log", "[entry for entry in entries if not holds(low, entry.time)]", "entries"
+    ),
     "log by the receiver's W": Change(Agent, "_raise", "edge.target", "edge.source"),
     "log by the receiver's worker": Change(
         Agent,

@@ -97,7 +97,11 @@ for _name, _says, _change in (
         SNAPSHOTS,
         Change(Checkpoints, "load", "self._applied.holds(...)", "True"),
     ),
-    ("a checkpoint at the decision", SNAPSHOTS, Change(AppliedDecisions, "holds", "bound <= limit", "bound < limit")),
+    (
+        "a checkpoint at the decision",
+        SNAPSHOTS,
+        Change(AppliedDecisions, "holds", "within(bound, limit)", "bound < limit"),
+    ),
     (
         "void log entries",
         EVENTS,
@@ -113,7 +117,7 @@ for _name, _says, _change in (
         EVENTS,
         Change(Checkpoints, "load", "self._applied.keeps(record.processor, ...)", "True"),
     ),
-    ("an event at the decision", EVENTS, Change(AppliedDecisions, "keeps", "event < limit", "event <= limit")),
+    ("an event at the decision", EVENTS, Change(AppliedDecisions, "keeps", "holds(limit, event)", "event <= limit")),
     (
         "every later decision",
         "not only the last one",

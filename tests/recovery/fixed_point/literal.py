@@ -14,7 +14,7 @@ That needs a second life like the first: f_n(p) is no longer within f(p), but wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -87,6 +87,8 @@ class System:
 
     processors: Sequence[Processor]
     edges: Sequence[Edge]
+    fixed: Callable[[Summary, Frontier], Frontier] = projection
+    """φ of a summary: this, or less."""
 
     def incoming(self, p: int) -> Iterator[tuple[int, Edge]]:
         """In_e(p)."""
@@ -108,7 +110,7 @@ class System:
             if x is None:
                 return self.processors[edge.target].everything
             assert isinstance(x, Frontier)
-            return projection(edge.summary, x)
+            return self.fixed(edge.summary, x)
         found: TimeSet | None = None
         for option in self.processors[edge.source].options:
             # Nothing that a processor at ⊤ sent, or will send, is taken back.

@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Live, PhysicalEdge, Restorable
-from recovery.metadata import Bound, everything, nothing, to_frontier
+from recovery.metadata import (
+    Bound,
+    depth_of,
+    everything,
+    leaving_out,
+    nothing,
+    of_steps,
+    project,
+    to_frontier,
+    union,
+    within,
+)
 from tests.recovery.fixed_point import literal, times
 from timely.time import INF, Frontier, Summary
 
@@ -25,9 +36,12 @@ class Graph:
     edges: list[PhysicalEdge]
 
 
-def graph(random: Random, processors: int, epochs_only: bool = False) -> Graph:
-    """Edges anywhere, so there are cycles of every kind: with and without feedback, and through other scopes."""
-    depths = [1 if epochs_only else random.choice([1, 2, 2]) for _ in range(processors)]
+def graph(random: Random, processors: int, epochs_only: bool = False, inner: bool = False) -> Graph:
+    """Edges anywhere, so there are cycles of every kind: with and without feedback, and through other scopes.
+
+    `inner`: most of it is in a loop.
+    """
+    depths = [1 if epochs_only else random.choice([1, 2, 2, *[2] * 9 * inner]) for _ in range(processors)]
     port_depths: dict[tuple[int, int], int] = {}
     edges = []
     for _ in range(random.randrange(2 * processors + 1)):
@@ -121,12 +135,17 @@ def sending_anew(random: Random, g: Graph) -> Graph:
     return Graph(g.depths, [replace(e, anew=e.source in anew and e.source != e.target) for e in g.edges])
 
 
-def keeping(random: Random, g: Graph, p: int, processor: Restorable) -> Restorable:
-    """The same; if it is alive, it keeps on some edges all that it sent, or all but what it sent up to some bound."""
+def keeping(random: Random, g: Graph, p: int, processor: Restorable, whole: bool = False) -> Restorable:
+    """The same; if it is alive, it keeps on some edges all that it sent, or, unless `whole`, all but what it sent up to some
+    bound.
+    """
     if not isinstance(processor, Live):
         return processor
     kept = {
-        e: image(edge.summary, random.choice([nothing, lambda depth: bound(random, depth)])(g.depths[p]))
+        e: image(
+            edge.summary,
+            random.choice([nothing, nothing if whole else lambda depth: bound(random, depth)])(g.depths[p]),
+        )
         for e, edge in enumerate(g.edges)
         if edge.source == p and edge.suppressed and random.random() < 0.8
     }
@@ -149,10 +168,85 @@ def every_bound(depth: int) -> list[Bound]:
     ]
 
 
+def random_set(random: Random, depth: int, largest: int) -> Bound:
+    """Any set, often not a prefix: up to three epochs, none further than the one before."""
+    if depth == 1 or random.random() < 0.3:
+        return tuple(largest if at == INF else at for at in bound(random, depth, largest))
+    first = random.randrange(largest)
+    iterations = sorted((random.randrange(largest + 1) for _ in range(random.randrange(1, 4))), reverse=True)
+    return of_steps([(first + at, iteration) for at, iteration in enumerate(iterations)])
+
+
+def growing(random: Random, depth: int, count: int, largest: int) -> list[Bound]:
+    """Sets, each of which holds the one before."""
+    return list(itertools.accumulate((random_set(random, depth, largest) for _ in range(count)), union))
+
+
+def with_sets(random: Random, g: Graph, live: bool) -> list[Restorable]:
+    """Processors of which chains have persisted any sets, and what is alive has completed any."""
+    return [_with_sets(random, g, p, live) for p in range(len(g.depths))]
+
+
+def _with_sets(random: Random, g: Graph, p: int, live: bool) -> Restorable:
+    depth = g.depths[p]
+    kind = random.randrange(4 if live else 3)
+    if kind == 0:
+        return AnyFrontier(bound(random, depth, 2))
+    if kind < 3:
+        bounds = [each for each in dict.fromkeys(growing(random, depth, random.randrange(4), 2)) if any(each)]
+        ports = [
+            [nothing(at)] * len(bounds) if random.random() < 0.5 else growing(random, at, len(bounds), 2)
+            for at in port_depths(g, p)
+        ]
+        return CheckpointChain(list(zip(bounds, zip(*ports))), depth)
+    upto = random_set(random, depth, 2)
+    incoming = [d for d, edge in enumerate(g.edges) if edge.target == p]
+    logs = tuple(random.random() < 0.4 for _ in range(PORTS))
+    discards = [random_set(random, at, 2) for at in port_depths(g, p)]
+    for edge in g.edges:
+        if edge.source == p:
+            discards[edge.port] = union(discards[edge.port], image(edge.summary, upto))
+    return Live(
+        upto,
+        {d: union(random_set(random, depth, 2), upto) for d in incoming if random.random() < 0.8},
+        union(random_set(random, depth, 2), upto),
+        tuple(nothing(depth_of(each)) if log else each for each, log in zip(discards, logs)),
+        logs,
+    )
+
+
+def every_set(depth: int) -> list[Bound]:
+    """Every set that can come up where coordinates are 2 at most, in the order of tuples, which extends inclusion."""
+    if depth == 1:
+        return every_bound(1)
+    columns = [
+        sizes
+        for count in range(1, 5)
+        for sizes in itertools.combinations_with_replacement(range(_HIGHEST, -1, -1), count)
+        if count == 1 or sizes[-1]
+    ]
+    found = (
+        of_steps([(first + at, size) for at, size in enumerate(sizes)])
+        for first in range(5)
+        for sizes in columns
+        if first + len(sizes) <= 4 or len(sizes) == 1
+    )
+    return sorted({*found, *((first, INF) for first in range(5)), everything(2)})
+
+
+_HIGHEST = 8
+
+
+def of_frontier(f: Frontier) -> Bound:
+    """The bound of a set that one can say."""
+    assert f.depth is not None
+    return leaving_out(f.antichain, f.depth)
+
+
 def literal_system(
-    g: Graph, processors: Sequence[Restorable], repeats: Sequence[Bound] | None = None
+    g: Graph, processors: Sequence[Restorable], repeats: Sequence[Bound] | None = None, sets: bool = False
 ) -> literal.System:
-    """The same with every option written out."""
+    """The same with every option written out. With `sets`, bounds need not be prefixes, and φ is that of the solver."""
     made = []
     for p, processor in enumerate(processors):
         depth = g.depths[p]
@@ -171,8 +265,8 @@ def literal_system(
                 found.append(option(at, {e: to_frontier(discards[edge.port]) for e, edge in outgoing}))
         else:
             logs = processor.logs if isinstance(processor, Live) else (False,) * PORTS
-            for at in every_bound(depth):
-                if at <= processor.upto:
+            for at in every_set(depth) if sets and isinstance(processor, Live) else every_bound(depth):
+                if within(at, processor.upto):
                     f = to_frontier(at)
                     lost: dict[int, literal.Met] = {
                         e: times.image(edge.summary, f) for e, edge in outgoing if not logs[edge.port]
@@ -195,7 +289,10 @@ def literal_system(
         again = None if repeats is None else to_frontier(repeats[p])
         failed = not isinstance(processor, Live)
         made.append(literal.Processor(found, Frontier.top(depth), failed, held, gone, again))
-    return literal.System(made, [literal.Edge(e.source, e.target, e.summary, e.suppressed, e.anew) for e in g.edges])
+    edges = [literal.Edge(e.source, e.target, e.summary, e.suppressed, e.anew) for e in g.edges]
+    if not sets:
+        return literal.System(made, edges)
+    return literal.System(made, edges, lambda summary, f: to_frontier(project(summary, of_frontier(f))))
 
 
 def lexicographic(f: Frontier) -> Bound:

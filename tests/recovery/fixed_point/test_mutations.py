@@ -186,7 +186,7 @@ rule(
     "a living sender stays where a receiver goes back, and a receiver where a sender does",
     lambda: dead_worker(9, 0),
     [(2,), (5,), (5,)],
-    Change(solving, "_remembers", "sender.kept[index] <= held", "False"),
+    Change(solving, "_remembers", "within(sender.kept[index], held)", "False"),
 )
 rule(
     "ahead",
@@ -200,14 +200,14 @@ rule(
     "what is not kept any more takes its sender back with the receiver",
     lambda: dead_worker(9, 3),
     [(2,), (5,), (2,)],
-    Change(solving, "_remembers", "sender.kept[index] <= held", "True"),
+    Change(solving, "_remembers", "within(sender.kept[index], held)", "True"),
 )
 rule(
     "not the same again",
     "behind what is not repeated nobody is ahead, however far behind",
     lambda: dead_worker(3, 0),
     [(2,), (3,), (3,)],
-    Change(solving._RepeatingDescent, "_spread", "max(self.bound[p], self._repeats[p])", "everything(1)"),
+    Change(solving._RepeatingDescent, "_spread", "union(self.bound[p], self._repeats[p])", "everything(1)"),
 )
 
 

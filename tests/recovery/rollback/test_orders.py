@@ -84,7 +84,9 @@ rule(
     "a survivor that has gone back once still remembers what lies before that",
     lower_again,
     (True, True, (0,)),
-    Change(WorkerRecorder, "restored", "bound if requests is not None else min(bound, self.since[processor])", "bound"),
+    Change(
+        WorkerRecorder, "restored", "bound if requests is not None else meet(bound, self.since[processor])", "bound"
+    ),
 )
 TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]
 

@@ -48,7 +48,7 @@ rule(
     "what is done again is not sent to who has it",
     "later",
     1,
-    Change(Suppression, "has", "time < self.bounds[worker][processor]", "False"),
+    Change(Suppression, "has", "holds(self.bounds[worker][processor], time)", "False"),
 )
 rule(
     "kept",
@@ -76,7 +76,7 @@ rule(
     "who goes back forgets what it sent later",
     "dice",
     1,
-    Change(KeptMessages, "undo", "each.event < bound", "True"),
+    Change(KeptMessages, "undo", "holds(bound, each.event)", "True"),
 )
 rule(
     "rebuilt queues",
