@@ -7,7 +7,7 @@ order, a limit, a row that would have to be taken back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias, cast
 
 import polars as pl
@@ -71,13 +71,15 @@ class _Rows:
 
     stream: Columns
     tables: Mapping[str, Mapping[str, str] | None]
+    merged: frozenset[tuple[str, str]] = frozenset()
+    """The columns, by table, that `using` has made one with those of the tables before."""
 
     def column(self, node: Node) -> str:
         """The column of the stream that is meant."""
         name, table = node.name, node.table
         if table and table not in self.tables:
             _refuse(f"no table {table!r}; there are {_listed(self.tables)}")
-        of = [self.tables[table]] if table else list(self.tables.values())
+        of = [self.tables[table]] if table else [self.alone(each) for each in self.tables]
         found = {name if names is None else names[name] for names in of if names is None or name in names}
         if not found:
             columns = [each for names in of for each in names or ()]
@@ -85,6 +87,11 @@ class _Rows:
         if len(found) > 1:
             _refuse(f"column {name!r} is in several tables; say which: {next(iter(self.tables))}.{name}")
         return found.pop()
+
+    def alone(self, table: str) -> Mapping[str, str] | None:
+        """The columns of a table that are not one with others."""
+        names = self.tables[table]
+        return names and {name: column for name, column in names.items() if (table, name) not in self.merged}
 
 
 class _Compiler:
@@ -127,7 +134,7 @@ class _Compiler:
         if (where := node.args.get("where")) is not None:
             if list(where.find_all(exp.AggFunc)):
                 _refuse(f"{_text(where)}: an aggregate belongs into having, or into a query around this one")
-            rows = _Rows(rows.stream.filter(_polars(where.this, rows)), rows.tables)
+            rows = replace(rows, stream=rows.stream.filter(_polars(where.this, rows)))
         group = node.args.get("group")
         if group is not None and any(given for clause, given in group.args.items() if clause != "expressions"):
             _refuse(f"{_text(group)}: group by takes columns and expressions")
@@ -182,12 +189,19 @@ class _Compiler:
         clash = [mine for mine, theirs in pairs.items() if mine != theirs and mine in names and mine not in given]
         if clash:
             _refuse(f"{_text(join)}: both have a column {clash[0]!r}; rename one in a subquery")
-        right = other.stream.select(*(pl.col(each).alias(given.get(each, each)) for each in names))
+        # Where there is no match, a key of the right side is null and that of the left side is not: they are two columns.
+        apart = {theirs: f"{theirs}:{name}" for theirs in given} if how == "left" else {}
+        right = other.stream.select(
+            *(pl.col(each).alias(given.get(each, each)) for each in names),
+            *(pl.col(each).alias(copy) for each, copy in apart.items()),
+        )
         joined = rows.stream.join(right, on=list(pairs), how=how, over=self._over)  # type: ignore[arg-type]
         mine = set(rows.stream.schema)
-        there = {each: given.get(each, f"{each}_right" if each in mine else each) for each in names}
-        tables = dict(rows.tables) | ({} if how in ("semi", "anti") else {name: there})
-        return _Rows(joined, tables)
+        if how in ("semi", "anti"):
+            return replace(rows, stream=joined)
+        there = {each: given.get(each, f"{each}_right" if each in mine else each) for each in names} | apart
+        merged = {(name, each.name) for each in join.args.get("using") or ()}
+        return _Rows(joined, {**rows.tables, name: there}, rows.merged | merged)
 
     def _equal(self, join: Node, left: _Rows, right: _Rows) -> Iterator[tuple[str, str]]:
         """The pairs of columns, left and right, that a join is on."""
@@ -334,9 +348,21 @@ def _items(items: list[Node], rows: _Rows) -> Iterator[pl.Expr]:
         if isinstance(item, exp.Star):
             if item.args.get("except_") or item.args.get("replace") or item.args.get("rename"):
                 _refuse(f"{_text(item)}: name the columns")
-            yield pl.all()
+            yield from _all(rows)
         else:
             yield _polars(item.unalias(), rows).alias(_name(item))
+
+
+def _all(rows: _Rows) -> Iterator[pl.Expr]:
+    """The columns of all tables, in order. One whose name has come before is `name:table`, as in Polars."""
+    if len(rows.tables) == 1:
+        yield pl.all()
+        return
+    given = set[str]()
+    for table in rows.tables:
+        for name, column in (rows.alone(table) or {}).items():
+            yield pl.col(column).alias(f"{name}:{table}" if name in given else name)
+            given.add(name)
 
 
 def _polars(node: Node, rows: _Rows) -> pl.Expr:

@@ -33,6 +33,8 @@ ROWS = [
     "select loud from (select lower(shop) as loud, n from sales) as t where t.n in (1, 2)",
     "select shop, town, sales.n, shops.n as size from sales join shops on sales.shop = shops.id",
     "select s.shop, t.town from sales s join (select id as shop, town from shops) t using (shop) where t.town = 'x'",
+    "select * from sales join shops on shop = id",
+    "select * from sales join shops on sales.n = shops.n",
 ]
 """Queries that give rows: at their time, or when there is a match."""
 
@@ -48,6 +50,15 @@ TOTALS = [
     "select distinct town, n from shops where n > 0",
 ]
 """Queries whose results run on."""
+
+LEFT = [
+    "select * from sales left join shops on shop = id",
+    "select * from sales left join shops on sales.n = shops.n and shop = id",
+    "select sales.n, shops.n as size, town from sales left join shops on sales.n = shops.n",
+    "select shop, id is null as lone from sales left join shops on shop = id",
+    "select t.shop, price from sales s left join (select id as shop, town from shops) t using (shop)",
+]
+"""Queries that also give rows without a match: those of a time."""
 
 OF_A_TIME = [*TOTALS, "select shop, count(*) as rows from sales group by shop having count(*) > 1 and sum(n) > 0"]
 
@@ -101,6 +112,27 @@ def test_rows_are_those_of_polars(query: str, epochs: list[dict[str, pl.DataFram
     found = [row for rows in results(query, "scope", epochs, workers) for row in rows]
     whole = {name: pl.concat([tables[name] for tables in epochs]) for name in epochs[0]}
     assert sorted(found, key=str) == answer(query, whole)
+
+
+@pytest.mark.parametrize("query", LEFT)
+@some
+@given(inputs, st.integers(1, 2))
+def test_rows_without_a_match_are_those_of_polars(
+    query: str, epochs: list[dict[str, pl.DataFrame]], workers: int
+) -> None:
+    for found, tables in zip(results(query, "time", epochs, workers), epochs, strict=True):
+        assert found == answer(query, tables)
+
+
+def test_a_column_that_using_made_one_is_there_once() -> None:
+    tables = {"sales": pl.DataFrame({"k": [1, 2], "n": [3, 4]}), "shops": pl.DataFrame({"k": [2], "n": [5]})}
+    for query, right in (
+        ("select * from sales left join shops using (k)", [(1, 3, None), (2, 4, 5)]),
+        ("select * from sales join shops using (k)", [(2, 4, 5)]),
+        ("select k, shops.n from sales left join shops using (k)", [(1, None), (2, 5)]),
+        ("select shops.k, sales.k as mine from sales left join shops using (k)", [(2, 2), (None, 1)]),
+    ):
+        assert sorted(results(query, "time", [tables], 1)[0], key=str) == right
 
 
 @pytest.mark.parametrize("query", TOTALS)
