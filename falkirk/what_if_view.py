@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from rich.console import Console
 
 from falkirk.tables import print_table
-from recovery.metadata import steps
+from recovery.metadata import MORE, Bound, steps
 from runtime.page.address import PAGE_FILE, UNIX
 from timely.errors import FalkirkError
 
@@ -145,7 +145,7 @@ def show(predicted: Predicted, failed: Sequence[str], console: Console) -> None:
 def _places(bounds: dict[int, Any]) -> str:
     """Equal for all workers, or each with its own.
 
-    >>> _places({0: (3,), 1: (3,)}), _places({0: None, 1: (3, 1)}), _places({0: (-1,)}), _places({0: (3, 7, -1, 5)})
+    >>> _places({0: (3,), 1: (3,)}), _places({0: None, 1: (3, 1)}), _places({0: (-1,)}), _places({0: (3, 7, -2, 5)})
     ('epoch 3', 'worker 0: keeps all; worker 1: (3, 1)', 'its end', '(3, 7) and (4, 5)')
     """
     named = {worker: _place(bound) for worker, bound in sorted(bounds.items())}
@@ -174,7 +174,12 @@ def _place(bound: tuple[int, ...] | None) -> str:
         return "its end"
     if not any(bound):
         return "the beginning"
-    return f"epoch {bound[0]}" if not any(bound[1:]) else " and ".join(map(str, steps(bound)))
+    return f"epoch {bound[0]}" if not any(bound[1:]) else " and ".join(map(str, steps(_set(bound))))
+
+
+def _set(bound: tuple[int, ...]) -> Bound:
+    """As `plain_bound` was told it."""
+    return tuple(MORE if at == -2 else at for at in bound)
 
 
 def what_if_command(target: str, failed: Sequence[str], as_json: bool) -> int:

@@ -27,6 +27,8 @@ from recovery.metadata import (
     cut_within,
     depth_of,
     inverse,
+    of_steps,
+    project,
     steps,
     within,
 )
@@ -116,9 +118,7 @@ def why_rollback(options: Options, flat: int) -> RollbackCauses:
             culprits[p] = Need(p, bound, need.constraint, need.asker)  # again if more is asked of it; in its old place
         for index, _ in topology.incoming[p]:
             edge = topology.edges[index]
-            asked = inverse(
-                edge.summary, bound
-            )  # the least whose projection holds it: φ⁻¹ and φ are a Galois connection
+            asked = least_source(edge.summary, bound)
             if not within(asked, options.low(edge.source)):
                 todo.append(Need(edge.source, asked, SENDER, need))
         for index in topology.leaving[p]:
@@ -134,6 +134,21 @@ def why_rollback(options: Options, flat: int) -> RollbackCauses:
         looked += len(topology.incoming[p]) + len(topology.leaving[p])
     found = tuple(culprits.values())
     return RollbackCauses(flat, low, first, found, _in_words(options, flat, first, found, not todo), not todo)
+
+
+def least_source(summary: Summary, bound: Bound) -> Bound:
+    """A bound of a sender whose projection holds `bound`: none within it does.
+
+    >>> least_source(Summary.egress(2), (3,)), least_source(Summary.ingress(1), (3, 1))
+    ((3, 0), (4,))
+    >>> least_source(Summary.feedback(2), (3, 8, MORE, 6)), least_source(Summary.feedback(2), (3, 8, MORE, 1))
+    ((3, 7, -1, 5), (3, 7, -1, 1))
+    """
+    least = inverse(summary, bound)
+    if within(bound, project(summary, least)):
+        return least
+    # φ of a feedback has nothing of epochs that a sender's bound does not name: it is asked to name all that `bound` does.
+    return of_steps([max(inverse(summary, step), after(at_epoch(step[0], summary.depth))) for step in steps(bound)])
 
 
 def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
@@ -279,8 +294,12 @@ def plain(coordinate: int) -> int:
 
 
 def plain_bound(bound: Bound) -> list[int]:
-    """A bound for JSON: [-1] is everything."""
-    return [-1] if bound[0] >= NEVER else [plain(at) for at in bound]
+    """A bound for JSON: [-1] is everything; after -2 comes how far the next epoch is kept.
+
+    >>> plain_bound((3, 7, MORE, 5))
+    [3, 7, -2, 5]
+    """
+    return [-1] if bound[0] >= NEVER else [-2 if at == MORE else plain(at) for at in bound]
 
 
 def epoch_text(bound: Bound) -> str:

@@ -65,11 +65,11 @@ SAMPLE: dict[tuple[str, str], Callable[[], Any]] = {
     ): test_options.test_a_store_with_checkpoints_above_what_w_needs_only_is_named,
     (
         "monitor/coordination/options.py",
-        "Options._option: union(lost, image(edge.discarding, xi.bound)) -> lost",
+        "Options._option: lost if edge.logged else union(lost, image(edge.discarding, xi.bound)) -> lost",
     ): test_options.test_a_checkpoint_that_says_it_discarded_less_than_its_frontier_is_taken_to_have_discarded_that,
     (
         "recovery/recorder.py",
-        "WorkerRecorder.collect: holds(bound, time) -> True",
+        "WorkerRecorder.collect: for number, time in known.items() if holds(bound, time) -> for number, time in known.items()",
     ): test_received_before.test_what_lies_before_a_restored_or_collected_bound_is_not_taken_again,
     (
         "timely/worker/restoring.py",

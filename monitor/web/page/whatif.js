@@ -152,6 +152,6 @@ export class WhatIf {
 function less(a, b) {
   if (a[0] === -1) return false;
   if (b[0] === -1) return true;
-  for (let at = 0; at < a.length; at += 1) if (a[at] !== b[at]) return a[at] < b[at];
-  return false;
+  for (let at = 0; at < Math.min(a.length, b.length); at += 1) if (a[at] !== b[at]) return a[at] < b[at];
+  return a.length < b.length;
 }

@@ -51,17 +51,27 @@ export function epoch(value, inner = 0) {
 /** Where a checkpoint is: before an epoch, or before an iteration in it. */
 export function moment(event) {
   if (event.epoch < 0) return "the end";
-  return `epoch ${count(event.epoch)}${event.iteration ? `, iteration ${count(event.iteration)}` : ""}`;
+  const ahead = event.iterations ? `, and ${some(event.iterations.length - 1, "epoch")} after it in part` : "";
+  return `epoch ${count(event.epoch)}${event.iteration ? `, iteration ${count(event.iteration)}` : ""}${ahead}`;
 }
 
-/** A bound or a time, as the interface gives it: [3], [3, 2], [-1]. */
+/** A bound or a time, as the interface gives it: [3], [3, 2], [-1]; [3, 7, -2, 5] is epoch 3 up to 7, and epoch 4 up to 5. */
 export function bound(value) {
   if (!value) return "–";
   if (value[0] === -1) return "all";
+  if (value.includes(-2)) return steps(value).map(bound).join(" and ");
   if (value.every((at) => at === 0)) return value.length > 1 || value[0] === 0 ? "∅" : "0";
   const shown = value.map((at) => (at === -1 ? "∞" : at.toLocaleString("en")));
   while (shown.length > 1 && shown[shown.length - 1] === "0") shown.pop();
   return shown.length === 1 ? shown[0] : `(${shown.join(", ")})`;
+}
+
+/** The bound of each epoch that is kept in part. */
+function steps(value) {
+  const depth = value.indexOf(-2);
+  const found = [];
+  for (let at = 0; at < value.length; at += depth) found.push([value[0] + at / depth, ...value.slice(at + 1, at + depth)]);
+  return found;
 }
 
 /** How far `epoch` is behind `newest`, in epochs. */

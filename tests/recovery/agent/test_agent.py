@@ -268,8 +268,8 @@ for _name, _change in {
     "staged": Change(
         StagedEnd,
         "on_batch",
-        "self._staged.add(time, batch)",
-        "self._staged.add(time, batch); self.on_watermark(Frontier.top(1))",
+        "self.state.add(time, batch)",
+        "self.state.add(time, batch); self.on_watermark(Frontier.top(1))",
     ),
     "released at all": Change(Agent, "_let_go", "operator.on_watermark(...)", GONE),
 }.items():
