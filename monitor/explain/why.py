@@ -24,7 +24,6 @@ from recovery.metadata import (
     after,
     at_cut,
     at_epoch,
-    cut_within,
     depth_of,
     inverse,
     of_steps,
@@ -163,9 +162,7 @@ def least_target(summary: Summary, bound: Bound, cuts: int = 1) -> Bound:
     """
     if len(bound) == 1 < cuts and bound[0]:  # the last of it came to the loop's first iteration
         return after(summary((bound[0] - 1,)))
-    # The end of what is cut as a whole, if that is enough: step by step, what goes round a loop would never come to an end.
-    whole = at_cut(cut_within(bound, cuts), summary.result_depth)
-    return whole if within(bound, inverse(summary, whole)) else image(summary, bound)
+    return image(summary, bound)
 
 
 def _next(options: Options, flat: int, low: Bound) -> Bound:

@@ -148,7 +148,7 @@ class _Compiler:
     # ------------------------------------------------------------------------------------------ forms of rows
 
     def _input(self, node: Node, port: int = 0) -> Rows:
-        """What reaches a port: of several streams, all rows."""
+        """The stream that reaches a port: of several, all their rows."""
         outputs = [edge.source for edge in self._incoming[node.index] if edge.target.port == port]
         if len(outputs) == 1:
             return self._rows[outputs[0]]

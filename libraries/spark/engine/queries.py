@@ -13,7 +13,7 @@ from libraries.spark.engine.types import EPOCH, listed, quoted, spark_type
 
 
 def query_of(plan: Callable[[Any], Any], view: str, schema: pl.Schema) -> tuple[str, pl.Schema]:
-    """What a verb makes of the rows of a view, as a query, and the columns of that.
+    """The query of a verb over the rows of a view, and its columns.
 
     Raises:
         Refused: naming what Spark does not have.

@@ -247,6 +247,11 @@ def test_a_step_round_a_loop_is_asked_of_the_step_before() -> None:
     assert why_rollback(options, 0).culprits == ()
     options.chains[0] = [((0, 2), ())]
     assert [(need.flat, need.bound) for need in why_rollback(options, 0).culprits] == [(1, (0, 1))]
+    # What the other has at (3, 8) is more than (3, 7), and nothing of epoch 4.
+    options.chains = [[((3, 8, MORE, 6), ())], [((3, 8), ((0, 0),))]]
+    assert [(need.flat, need.bound) for need in why_rollback(options, 0).culprits] == [(1, (3, 7, MORE, 5))]
+    options.chains[1].append(((4, 6), ((0, 0),)))
+    assert why_rollback(options, 0).culprits == ()
 
 
 def _culprits(options: Options, flat: int) -> dict[str, int]:
@@ -380,7 +385,7 @@ def test_whose_it_is_may_not_be_known() -> None:
 
 
 def test_batches_and_own_notifications_are_of_the_worker_that_was_asked() -> None:
-    """What waits for an operator waits on its own worker; others have batches and notifications of their own."""
+    """An operator's own batches wait on its own worker; others have batches and notifications of their own."""
     for what, processor, here, workers in (
         ("batch", 1, True, [0]),
         ("notification", 1, True, [0]),

@@ -84,7 +84,7 @@ class FewRows:
         self.columns[name] = values, len(self._filters)
 
     def frame(self) -> pl.DataFrame:
-        """What is left."""
+        """The rows that are left."""
         return frame_of([series_of(name, self.column(name)) for name in self.columns])
 
 
