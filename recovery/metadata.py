@@ -22,7 +22,7 @@ Bound: TypeAlias = tuple[int, ...]
 """A downward-closed set of times: its steps, with `MORE` between two. A prefix has as many coordinates as the times."""
 
 MORE = -1
-"""What follows in a bound is how far the next epoch is kept, without the epoch."""
+"""The mark between two steps of a bound: after it comes how far the next epoch is kept, without the epoch."""
 
 MOST_STEPS = 64
 """Epochs that a bound tells apart at most where it is made from what is complete."""

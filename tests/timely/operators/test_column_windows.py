@@ -51,6 +51,18 @@ def moments(numbers: pl.Series, dtype: Any) -> pl.Series:
     return (numbers * 1_000_000).cast(pl.Datetime("us")).cast(dtype) + dt.timedelta(milliseconds=1)
 
 
+def totals(rows: list[Any], start: Any, end: Any, keys: list[str]) -> list[Any]:
+    """The rows of a window, as Polars has them for each key."""
+    held = frame(rows).with_columns(start=start, end=end)
+    return held.group_by([*keys, "start", "end"]).agg(a.expression().alias(name) for name, a in TOTALS.items()).rows()
+
+
+def risen(watermark: Any, data: list[Any], lateness: int) -> Any:
+    """The watermark after an epoch: as far as its last row but `lateness`, and never back."""
+    reached = max(row[1] for row in data) - lateness
+    return reached if watermark is None else max(watermark, reached)
+
+
 def expected(fed: list[Any], shape: Tumbling | Sliding, lateness: int, keys: list[str]) -> tuple[Any, Any]:
     """By time: what comes out, and what is late."""
     every = shape.every if isinstance(shape, Sliding) else shape.length
@@ -61,9 +73,7 @@ def expected(fed: list[Any], shape: Tumbling | Sliding, lateness: int, keys: lis
 
     def close(time: Any, upto: Any) -> None:
         for start in sorted(start for start in open_ if upto is None or start + shape.length <= upto):
-            held = frame(open_.pop(start)).with_columns(start=start, end=start + shape.length)
-            aggregates = [a.expression().alias(name) for name, a in TOTALS.items()]
-            out.setdefault(time, []).extend(held.group_by([*keys, "start", "end"]).agg(aggregates).rows())
+            out.setdefault(time, []).extend(totals(open_.pop(start), start, start + shape.length, keys))
 
     for epoch, data in enumerate(fed):
         for row in data:
@@ -76,8 +86,7 @@ def expected(fed: list[Any], shape: Tumbling | Sliding, lateness: int, keys: lis
             for start in {*starts} - {*closed}:
                 open_.setdefault(start, []).append(row)
         if data:
-            reached = max(row[1] for row in data) - lateness
-            watermark = reached if watermark is None else max(watermark, reached)
+            watermark = risen(watermark, data, lateness)
             close((epoch,), watermark)
     close(END, None)
     return out, late
@@ -100,9 +109,7 @@ def expected_sessions(fed: list[Any], gap: int, lateness: int, keys: list[str]) 
                 if upto is None or end <= upto:
                     for row in session:
                         there.remove(row)
-                    held = frame(session).with_columns(start=start, end=end)
-                    aggregates = [a.expression().alias(name) for name, a in TOTALS.items()]
-                    out.setdefault(time, []).extend(held.group_by([*keys, "start", "end"]).agg(aggregates).rows())
+                    out.setdefault(time, []).extend(totals(session, start, end, keys))
 
     for epoch, data in enumerate(fed):
         on_time = [row for row in data if watermark is None or row[1] >= watermark]
@@ -110,8 +117,7 @@ def expected_sessions(fed: list[Any], gap: int, lateness: int, keys: list[str]) 
         if len(on_time) < len(data):
             late[(epoch,)] = [row for row in data if row[1] < watermark]
         if data:
-            reached = max(row[1] for row in data) - lateness
-            watermark = reached if watermark is None else max(watermark, reached)
+            watermark = risen(watermark, data, lateness)
             close((epoch,), watermark)
     close(END, None)
     return out, late

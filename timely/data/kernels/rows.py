@@ -31,7 +31,7 @@ _STEP = 8
 """A piece is at least so many times as long as the next; and a batch that is longer than this part of it reads all of it."""
 
 _UNSETTLED = 64
-"""So many pieces may come until they are merged, though nobody looks into them."""
+"""Pieces that may come until they are merged, though nobody looks into them."""
 
 _SMALL = 1024
 """Shorter pieces are merged in any case."""
@@ -311,7 +311,7 @@ class KeyedRows:
         self._by = by
         self._pieces: list[_Piece] = []
         self._unsettled = 0
-        """How many pieces came since they were looked into: they are merged when somebody does."""
+        """The number of pieces that came since they were looked into: they are merged when somebody does."""
         self._empty: pl.DataFrame | None = None
 
     def __len__(self) -> int:
