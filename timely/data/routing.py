@@ -14,10 +14,11 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from timely.data.batch import Batch, Columns
 from timely.data.codec.hashing import Hashes, hash_column, hash_columns, stable_hash
+from timely.data.kernels.columns import pooled_empty, take_rows
+from timely.data.kernels.tables import Ids, compiled_loops, read_only
 from timely.errors import CodecError
 
 __all__ = [
@@ -157,6 +158,22 @@ def _workers_of(hashes: Hashes, workers: int) -> npt.NDArray[Any]:
     return shards.astype(np.uint8 if workers <= 256 else np.uint16)
 
 
+def _by_owner(owners: npt.NDArray[Any], workers: int) -> tuple[Ids, Ids]:
+    """The numbers of the rows, those of the first worker first, and the ends of each worker's."""
+    if len(owners) < _MANY or workers > _FEW:
+        return np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners, minlength=workers))
+    order, ends = pooled_empty(len(owners) + 1, np.intp), np.empty(workers, np.intp)
+    compiled_loops().order_by_owner(read_only(owners), order, ends)
+    return order[:-1], ends
+
+
+_MANY = 8192
+"""From here on a compiled loop pays: the first one loads Numba."""
+
+_FEW = 8
+"""Up to so many workers a pass over the rows for each is quicker than sorting."""
+
+
 def partition_columns(columns: Columns, keys: Sequence[str], workers: int) -> list[Columns | None]:
     """Split columns among `workers` by key, keeping their order: one table or frame for each worker, None if
     empty.
@@ -176,15 +193,14 @@ def partition_columns(columns: Columns, keys: Sequence[str], workers: int) -> li
     if missing:
         raise CodecError(f"there is no key column {missing[0]!r}; the columns are {list(names)}")
     owners = _workers_of(hash_columns([columns[key] for key in keys]), workers)
-    counts = np.bincount(owners, minlength=workers)
+    order, ends = _by_owner(owners, workers)
+    counts = np.diff(ends, prepend=0)
     parts: list[Columns | None] = [None] * workers
     busy = np.flatnonzero(counts)
     if len(busy) == 1:
         parts[int(busy[0])] = columns
         return parts
-    order = np.argsort(owners, kind="stable")
-    gathered: Columns = columns[order] if isinstance(columns, pl.DataFrame) else columns.take(pa.array(order))
-    ends = np.cumsum(counts)
+    gathered: Columns = columns[order] if isinstance(columns, pl.DataFrame) else take_rows(columns, order)
     for worker in busy.tolist():
         parts[worker] = gathered.slice(int(ends[worker] - counts[worker]), int(counts[worker]))
     return parts

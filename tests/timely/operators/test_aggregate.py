@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.memory import Cluster
 from runtime.session import Session
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
@@ -404,3 +405,50 @@ def test_extremes_of_changes_are_those_of_the_rows_that_are_left(kind: str, data
     for operator in (first, second):
         again = feed(operator, [event for event in events if event[1] not in frontier])
         assert results(again) == {epoch: each for epoch, each in expected.items() if epoch >= cut}
+
+
+# Many rows on several workers
+
+
+def _keys(kind: str, numbers: Any) -> pa.Array:
+    if kind == "whole":
+        return pa.array(numbers)
+    text = pa.array([f"key {number}" for number in numbers.tolist()])
+    return text.dictionary_encode() if kind == "coded" else text
+
+
+@pytest.mark.parametrize("kind", ["whole", "text", "coded"])
+@pytest.mark.parametrize("over", ["time", "scope"])
+def test_many_rows_are_divided_among_workers_and_give_what_polars_gives(kind: str, over: Any) -> None:
+    random = np.random.default_rng(3)
+    many, few = 100_000, 900
+    spreads = [many, few, many, many]
+
+    def batch(spread: int, count: int) -> pa.Table:
+        keys = random.integers(0, spread, count)
+        return pa.table({"k": _keys(kind, keys), "v": random.integers(-9, 9, count)})
+
+    epochs = [[batch(spread, 9_000), batch(spread, 300), batch(spread, 9_000)] for spread in spreads]
+
+    flow = Dataflow()
+    out = flow.input("in").to_columns().group_by("k").agg(over=over, **ALL).capture()
+    cluster = Cluster(flow, 3, seed=1)
+    for epoch, batches in enumerate(epochs):
+        for session, each in zip(cluster.sessions, batches, strict=True):
+            session.input("in").send(each)
+            session.input("in").advance_to(epoch + 1)
+        cluster.step()
+    for session in cluster.sessions:
+        session.input("in").close()
+    cluster.run()
+
+    before = set[str]()
+    for epoch, batches in enumerate(epochs):
+        so_far = batches if over == "time" else [each for known in epochs[: epoch + 1] for each in known]
+        answer = expected(so_far, ["k"])
+        found = [plain(part) for time, part in cluster.captured(out) if time == (epoch,)]
+        if over == "time":
+            assert rows(pl.concat(found)) == answer
+        else:
+            assert rows(pl.concat(found)) == answer - before
+            before = answer

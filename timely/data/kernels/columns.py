@@ -193,3 +193,15 @@ def pooled_full(count: int, value: Any, dtype: npt.DTypeLike) -> Numbers:
 def pooled_take(array: Numbers, ids: npt.NDArray[np.intp]) -> Numbers:
     """`array[ids]` in Arrow's memory pool; ids must be valid."""
     return np.take(array, ids, out=pooled_empty(len(ids), array.dtype), mode="clip")
+
+
+def take_rows(table: pa.Table, rows: npt.NDArray[np.intp]) -> pa.Table:
+    """The rows of these numbers, which must be valid, in that order. Plain columns are taken in Arrow's memory pool."""
+    columns = [_taken(whole(column), rows) for column in table.columns]
+    return pa.Table.from_arrays(columns, table.column_names)
+
+
+def _taken(column: pa.Array, rows: npt.NDArray[np.intp]) -> pa.Array:
+    if column.type.id not in _PLAIN or column.null_count:
+        return column.take(pa.array(rows))
+    return column_of(pooled_take(numbers(column), rows), column.type)

@@ -188,6 +188,7 @@ def warm_tables() -> None:
     groups = read_only(np.zeros(8, np.intp))
     loops = compiled_loops()
     loops.count_rows(groups, np.zeros(1, np.int64), np.zeros(1, np.intp))
+    loops.order_by_owner(read_only(np.zeros(8, np.uint8)), np.zeros(9, np.intp), np.zeros(1, np.intp))
     for values in (read_only(np.zeros(8)), read_only(np.zeros(8, np.int64))):
         sums = loops.sum_groups if values.dtype.kind == "f" else loops.sum_integers
         for loop in (sums, loops.min_groups, loops.max_groups):
