@@ -6,6 +6,9 @@ VENV := .venv/bin
 PYTEST := $(VENV)/python -m pytest -n 3 --dist loadgroup
 SOURCES := $(wildcard timely recovery monitor runtime libraries falkirk tests examples bench)
 
+# Tests and demo start hundreds of processes: each would compile anew all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test soak coverage mutation bench docs format lock clean distclean
 .DEFAULT_GOAL := help
 
