@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pyarrow as pa
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import DataFrame
 from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -32,7 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from libraries.spark.desk import Desk
 from libraries.spark.errors import SparkError, SparkLost
-from libraries.spark.files import carried_schema, gathered
+from libraries.spark.files import carried_schema, gathered, write_output
 from libraries.spark.java_access import read_files, read_table_files, write_files
 from libraries.spark.manifest import PinnedFile
 from libraries.spark.protocol import Frames, Release, RunTask, ServerOrders, ServerUp, session_id
@@ -58,7 +57,6 @@ _AGAIN_SECONDS = 0.2
 _BUSY_SECONDS = 2.0
 _MOST_BUSY_SECONDS = 60.0
 _LATE = "Python worker failed to connect back"
-_FILE_BYTES = 64 << 20
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
 
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
@@ -167,11 +165,8 @@ class ConnectAccess:
         if self._shared:
             write_files(frame, output, rows)
             return
-        folder = Path(output)
-        folder.mkdir()
         schema = to_arrow_schema(frame.schema, timezone="UTC")
-        for number, table in enumerate(_pieces(_tables(frame, schema), rows)):
-            pq.write_table(table, folder / f"part-{number:05}.parquet", compression="lz4")
+        write_output(Path(output), _tables(frame, schema), rows)
 
     @contextmanager
     def publishing(
@@ -299,21 +294,3 @@ def _tables(frame: DataFrame, schema: pa.Schema) -> Iterator[pa.Table]:
     for each in client.to_table_as_iterator(remote._plan.to_proto(client), remote._plan.observations):
         if isinstance(each, pa.Table):
             yield each.cast(schema)
-
-
-def _pieces(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """The same rows in tables that are worth a file each: of at most `rows` rows, or (0) of any number."""
-    waiting: list[pa.Table] = []
-    count = size = 0
-    for table in tables:
-        while rows and count + len(table) >= rows:
-            yield pa.concat_tables([*waiting, table.slice(0, rows - count)])
-            table = table.slice(rows - count)
-            waiting, count, size = [], 0, 0
-        waiting.append(table)
-        count, size = count + len(table), size + table.nbytes
-        if size >= _FILE_BYTES:
-            yield pa.concat_tables(waiting)
-            waiting, count, size = [], 0, 0
-    if count:
-        yield pa.concat_tables(waiting)

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from libraries.spark import files
 from libraries.spark.manifest import ManifestEntry
+from libraries.spark.mentioned import Mentioned
 from libraries.spark.published import digest_of_file
 from libraries.spark.schemas import write_schema
 from recovery.policies import Batch
@@ -32,12 +33,13 @@ from timely.operators.base import JobContext, Operator
 @dataclass(frozen=True, slots=True)
 class Consumer:
     """A region, whose `input` the files are, or a table. They go into the folder of `region`, or into `folder`, in which they
-    outlive the job. `warm` begins to start Spark."""
+    outlive the job. `warm` begins to start Spark. What its `query` cannot read need not be in them; None: all may be read."""
 
     region: str
     input: str
     warm: Callable[[], None] | None = None
     folder: Path | None = None
+    query: Mentioned | None = None
 
     def place(self, context: JobContext) -> Path:
         """The folder for its files."""
@@ -128,9 +130,13 @@ def write_for(
 ) -> list[list[ManifestEntry]]:
     """Tables of one schema as a file for each of `consumers`, written once: of each its entries.
 
-    The file is the worker's `piece`-th of the epoch: two may have the same rows.
+    The file is the worker's `piece`-th of the epoch: two may have the same rows. Columns that no consumer reads are not in it.
     """
     first, *others = consumers
+    schema = write_schema(tables[0].schema)
+    left_out = _left_out(consumers, tables[0].column_names)
+    if left_out:
+        tables = [table.drop_columns(left_out) for table in tables]
     digest = files.digest_of(tables)
     which = f"{piece}-{digest:016x}"
     stem = files.input_stem(first.input, epoch, worker, which)
@@ -138,9 +144,8 @@ def write_for(
     rows = sum(len(table) for table in tables)
     with open(path, "rb") as file:  # while it is open it can be copied, even if the first one's rules have removed it
         size = file.seek(0, 2)
-        schema = write_schema(tables[0].schema)
-        entries = [[ManifestEntry(first.input, path, rows, size, schema, digest=digest)]]
-        there = [_OpenFile(file, which, rows, digest)]
+        entries = [[ManifestEntry(first.input, path, rows, size, schema, digest=digest, left_out=left_out)]]
+        there = [_OpenFile(file, which, rows, digest, left_out)]
         entries += [_handed(context, each, epoch, worker, there, schema) for each in others]
     return entries
 
@@ -168,12 +173,20 @@ def hand_over(
 
 
 class _OpenFile(NamedTuple):
-    """A file that is open, what distinguishes its name, and what is in it."""
+    """A file that is open, what distinguishes its name, and what is in it, and is not."""
 
     file: BinaryIO
     which: str
     rows: int
     digest: int
+    left_out: tuple[str, ...] = ()
+
+
+def _left_out(consumers: Sequence[Consumer], columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that none of `consumers` reads."""
+    queries = [consumer.query for consumer in consumers]
+    each = [set() if query is None else set(query.left_out(columns)) for query in queries]
+    return tuple(name for name in columns if all(name in others for others in each))
 
 
 def _handed(
@@ -181,9 +194,10 @@ def _handed(
 ) -> list[ManifestEntry]:
     folder, durable = consumer.place(context), consumer.durable(context)
     entries = []
-    for file, which, rows, digest in written:
+    for file, which, rows, digest, left_out in written:
         path = files.link_input(file, folder, files.input_stem(consumer.input, epoch, worker, which), durable)
-        entries.append(ManifestEntry(consumer.input, path, rows, os.stat(path).st_size, schema, digest=digest))
+        size = os.stat(path).st_size
+        entries.append(ManifestEntry(consumer.input, path, rows, size, schema, digest=digest, left_out=left_out))
     if durable:
         files.sync_folder(folder)
     return entries

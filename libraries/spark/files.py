@@ -38,6 +38,9 @@ FILE_ROWS = 1 << 16
 _GROUP_BYTES = 16 << 20
 """Merged files have row groups of at least so much, but for the last: each is held in memory when it is written."""
 
+_FILE_BYTES = 64 << 20
+"""Files that are written here, for want of Spark, have no more rows than give so much."""
+
 _DIGITS = 20  # of an epoch, the one after all others too
 _PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
     *(pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64),
@@ -214,7 +217,16 @@ def gathered(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _as(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([pa.Table.from_batches([batch]).cast(schema) for batch in batches])
+    """The batches as one table. Columns that are not in one of them, because nobody reads them, are null there."""
+    return pa.concat_tables([pa.Table.from_arrays(_arrays(batch, schema), schema=schema) for batch in batches])
+
+
+def _arrays(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    there = set(batch.schema.names)
+    return [
+        batch.column(each.name).cast(each.type) if each.name in there else pa.nulls(len(batch), each.type)
+        for each in schema
+    ]
 
 
 def write_once(path: Path, content: bytes, durable: bool) -> bytes:
@@ -271,6 +283,35 @@ def read_output(path: str) -> pa.Table:
     """A file that Spark has written, as columns; what Spark says about itself is left out."""
     table: pa.Table = pq.read_table(path, partitioning=None)
     return table.replace_schema_metadata(None)
+
+
+def write_output(folder: Path, tables: Iterable[pa.Table], rows: int) -> tuple[tuple[str, int], ...]:
+    """Write files as Spark does, of at most `rows` rows, or (0) of any number, into the new folder; each with its rows."""
+    folder.mkdir()
+    written = []
+    for number, table in enumerate(_pieces(tables, rows)):
+        path = folder / f"part-{number:05}.parquet"
+        pq.write_table(table, path, compression="lz4")
+        written.append((str(path), len(table)))
+    return tuple(written)
+
+
+def _pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """The same rows in tables that are worth a file each: of at most `rows` rows, or (0) of any number."""
+    waiting: list[pa.Table] = []
+    count = size = 0
+    for table in tables:
+        while rows and count + len(table) >= rows:
+            yield pa.concat_tables([*waiting, table.slice(0, rows - count)])
+            table = table.slice(rows - count)
+            waiting, count, size = [], 0, 0
+        waiting.append(table)
+        count, size = count + len(table), size + table.nbytes
+        if size >= _FILE_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, count, size = [], 0, 0
+    if count:
+        yield pa.concat_tables(waiting)
 
 
 def output_name(epoch: int) -> str:

@@ -42,6 +42,7 @@ from libraries.spark.protocol import (
     encode,
 )
 from libraries.spark.session import SparkOptions, check_master
+from libraries.spark.small import Written
 from runtime.control import receive_bytes, send_bytes
 
 _LOOK_SECONDS = 0.1
@@ -60,9 +61,6 @@ _NOISE = re.compile(r"WARN|[Pp]y4[Jj]|ERROR:root|During handling|ConnectionReset
 _MOST_ATTEMPTS = 20
 """Attempts at a run, those counted that ended because another run had Spark killed."""
 
-Files = tuple[tuple[str, int], ...]
-"""The files that a run wrote, each with its rows."""
-
 
 class Given(SparkError):
     """Nobody waits for the run any more."""
@@ -75,7 +73,7 @@ class _Waiting:
     over: threading.Event = field(default_factory=threading.Event)
     done: int = 0
     total: int = 0
-    files: Files | None = None
+    written: Written | None = None
     failure: RunFailed | None = None
 
 
@@ -114,7 +112,7 @@ class SparkHost:
         report: Callable[[str, int, int], None] = lambda what, done, total: None,
         stopped: Callable[[], bool] = lambda: False,
         note: Callable[[str], None] = lambda text: None,
-    ) -> Files:
+    ) -> Written:
         """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
 
         Args:
@@ -242,7 +240,7 @@ class SparkHost:
 
     def _attempt(
         self, task: RunTask, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
-    ) -> Files:
+    ) -> Written:
         again = f", attempt {failed + 1}" if failed else ""
         process = self._ready(report, stopped, failed)
         task = msgspec.structs.replace(task, number=next(self._numbers))
@@ -326,10 +324,10 @@ class _SparkProcess:
             self._waiting[task.number] = waiting
         self.tell(task)
 
-    def outcome(self, waiting: _Waiting) -> Files:
+    def outcome(self, waiting: _Waiting) -> Written:
         """The result of a task that is over. Raises the error with which it failed."""
-        if waiting.files is not None:
-            return waiting.files
+        if waiting.written is not None:
+            return waiting.written
         assert waiting.failure is not None
         if not waiting.failure.again:
             raise SparkError(waiting.failure.text)
@@ -380,8 +378,8 @@ class _SparkProcess:
                     self._printed.append(text)
                     if self.ready is not None:  # what it says while it starts counts if it fails to
                         self._show(text)
-                case Done(number, files):
-                    self._over(number, files, None)
+                case Done(number, written):
+                    self._over(number, written, None)
                 case RunFailed(number) if number >= 0:
                     self._over(number, None, message)
                 case RunFailed():
@@ -397,11 +395,11 @@ class _SparkProcess:
         if self.ready is None:
             self._ask(END)
 
-    def _over(self, number: int, files: Files | None, failure: RunFailed | None) -> None:
+    def _over(self, number: int, written: Written | None, failure: RunFailed | None) -> None:
         with self._lock:
             waiting = self._waiting.pop(number, None)
         if waiting is not None:
-            waiting.files, waiting.failure = files, failure
+            waiting.written, waiting.failure = written, failure
             waiting.over.set()
 
     def _end(self, failure: RunFailed) -> None:

@@ -45,6 +45,8 @@ class ManifestEntry(NamedTuple):
     """The files whose rows are in this one."""
     digest: int = 0
     """A number for its rows, whoever wrote them in whatever order: see `libraries.spark.files.digest_of`."""
+    left_out: tuple[str, ...] = ()
+    """The columns of the schema that are not in it, because no query reads them: see `libraries.spark.mentioned`."""
 
 
 class PinnedFile(NamedTuple):

@@ -31,12 +31,15 @@ from libraries.spark.deliveries import Consumer, hand_over, write_for
 from libraries.spark.errors import SparkError
 from libraries.spark.left_out import LeftOut
 from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, PinnedFile, entries_of
+from libraries.spark.mentioned import Mentioned
 from libraries.spark.pinned import pin_once
 from libraries.spark.placement import home, keys_of
 from libraries.spark.published import Outcome, name_of, published
 from libraries.spark.schemas import read_schema
+from libraries.spark.small import Written
 from libraries.spark.sweeping import Named, Sweep, last_epoch, named
 from timely.data.batch import Batch, is_columns, nbytes
+from timely.data.codec.tables import read_table
 from timely.operators.base import Capability, Context, JobContext, Operator
 from timely.state import TimedBatches
 from timely.time import INF, Frontier, Time
@@ -58,10 +61,11 @@ class Runner(Protocol):
         tables: Mapping[str, Sequence[PinnedFile]],
         output: str,
         rows: int,
-    ) -> tuple[tuple[str, int], ...]:
+    ) -> Written:
         """Run it over `inputs` (schema and files by name) and `tables` (files by name).
 
-        Returns the files that it wrote under `output`, each with its rows: at most `rows`, or (0) any number.
+        Returns the files that it wrote under `output`, each with its rows: at most `rows`, or (0) any number. If there may
+        not be any number, they may also be the rows themselves.
 
         Raises SparkError if it cannot be done.
         """
@@ -141,9 +145,11 @@ class Gather(Operator):
         names: Iterable[str],
         schemas: Mapping[str, bytes],
         tables: Mapping[str, str],
+        query: Mentioned | None,
     ) -> None:
         self._region = region
         self._calendar = calendar
+        self._query = query
         self._names = list(names)
         self._tables = dict(tables)
         self._declared = {name: (-1, schema) for name, schema in schemas.items()}
@@ -223,8 +229,21 @@ class Gather(Operator):
             )
         schemas = [(name, known[name][1]) for name in self._names]
         entries = [entry._replace(replaced=()) for entry in self._manifest.entries(first, time[0])]
+        for entry in entries:
+            if entry.left_out:
+                self._check_columns(ctx, time, entry)
         run: Manifested = (first, entries, schemas, pinned)
         ctx.send([run])
+
+    def _check_columns(self, ctx: Context, time: Time, entry: ManifestEntry) -> None:
+        """Raise SparkError if the query is another than the one for which the file was written, and reads more columns."""
+        unread = self._query.left_out(read_schema(entry.schema).names) if self._query is not None else ()
+        for name in entry.left_out:
+            if name not in unread:
+                raise SparkError(
+                    f"{ctx.name} ({ctx.site}): the rows for its run at epoch {time[0]} were written for a query that did not "
+                    f"read column {name!r} of {entry.input!r}: let the job do that run with the query as it was, then change it"
+                )
 
 
 class Compute(Operator):
@@ -338,12 +357,18 @@ class Compute(Operator):
         output = context.folder(f"{self._region}/out") / files.output_name(epoch)
         rows = files.FILE_ROWS if self._reads else 0
         written = self._runner.run(context, inputs, dict(pinned), str(output), rows)
+        keys = keys_of(workers)
+        if isinstance(written, bytes) and not self._consumers:
+            return Outcome(True, [(keys[0], "", written)])
+        if isinstance(written, bytes):
+            written = files.write_output(output, [read_table(written)], rows)
         handed = hand_over(context, self._consumers, epoch, worker, name, written)
         if not self._reads:
             files.remove(path for path, _ in written)
             return Outcome(True, [], handed)
-        keys = keys_of(workers)
-        return Outcome(True, [(keys[each], path) for each, path in files.deal_out(context, written, workers)], handed)
+        return Outcome(
+            True, [(keys[each], path, b"") for each, path in files.deal_out(context, written, workers)], handed
+        )
 
 
 class RunInterval:
@@ -364,7 +389,7 @@ class RunInterval:
 
 
 class Read(Operator):
-    """Brings the files that are for this worker back as columns, each at the time of its run."""
+    """Brings what is for this worker back as columns, each at the time of its run."""
 
     transient = ("_upto",)
     repeats = True
@@ -378,16 +403,16 @@ class Read(Operator):
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         assert isinstance(batch, list)
-        paths = [path for _, path in batch]
+        shares = [(path, rows) for _, path, rows in batch]
         worker, upto = ctx.worker, self._upto
-        ctx.start(lambda context: self._read(context, paths, worker, upto), context=True)
+        ctx.start(lambda context: self._read(context, shares, worker, upto), context=True)
 
-    def _read(self, context: JobContext, paths: list[str], worker: int, upto: int) -> list[pa.Table]:
-        tables = [files.read_output(path) for path in paths]
+    def _read(self, context: JobContext, shares: list[tuple[str, bytes]], worker: int, upto: int) -> list[pa.Table]:
+        tables = [files.read_output(path) if path else read_table(rows) for path, rows in shares]
         if context.durable:
             files.sweep_outputs(context.folder(f"{self._region}/out"), upto, worker)
         else:
-            files.remove(paths)
+            files.remove(path for path, _ in shares if path)
         return tables
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:

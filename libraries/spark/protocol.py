@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from libraries.spark.manifest import PinnedFile
+from libraries.spark.small import Written
 from timely.data.codec.typed import Typed
 
 SERVE, END, LEAVE = b"S", b"E", b"L"
@@ -37,9 +38,9 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
     """To the child: run `function` (a pickle) or `sql` over `inputs`, and write what comes out into the folder `output`.
 
     `tables` is a pickle of what else the function or query may use, by name, and `pinned` are tables whose files are
-    known. Files hold at most `rows` rows, or (0) any number. The function may ask for `epoch`, and for `attempt`, which is
-    counted from 0. For a "source" it is given a session instead of inputs; that of a "sink" writes by itself, and nothing comes
-    out.
+    known. Files hold at most `rows` rows, or (0) any number; then nothing but files comes out. The function may ask for
+    `epoch`, and for `attempt`, which is counted from 0. For a "source" it is given a session instead of inputs; that of a
+    "sink" writes by itself, and nothing comes out.
     """
 
     number: int
@@ -115,10 +116,10 @@ class RunProgress(msgspec.Struct, tag=True, frozen=True):
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
-    """From the child: a run is over; the files it wrote, in order, each with its rows. Of a streaming query there are none."""
+    """From the child: a run is over; what came of it. Of a streaming query nothing does."""
 
     number: int
-    files: tuple[tuple[str, int], ...]
+    written: Written
 
 
 class RunFailed(msgspec.Struct, tag=True, frozen=True):

@@ -20,8 +20,8 @@ from libraries.spark.files import add_up, named_by, write_once
 from libraries.spark.manifest import Manifested, ManifestEntry
 from timely.data.codec.typed import Typed
 
-Share: TypeAlias = tuple[int, str]
-"""An element of a message from compute to read: a key, which the worker that is to read it owns, and the path of a file."""
+Share: TypeAlias = tuple[int, str, bytes]
+"""An element of a message from compute to read: a key, which the worker that is to read it owns, and a file's path or rows."""
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from libraries.spark.deliveries import Consumer, Deliveries, Delivering, deliver
 from libraries.spark.errors import SparkError
 from libraries.spark.files import carried_schema
 from libraries.spark.manifest import Calendar, Over
+from libraries.spark.mentioned import Mentioned
 from libraries.spark.operators import Compute, Gather, Read, Runner, Spill
 from libraries.spark.pinned import local_path
 from libraries.spark.placement import HOME
@@ -108,15 +109,17 @@ def batch(
         from libraries.spark.runner import SparkRunner
 
         runner = SparkRunner(name, what, others, options)
+    # Rows that later runs read, too, keep all columns: the query may be another one by then.
+    query = Mentioned(what, streams) if isinstance(what, str) and calendar.over == "new" else None
     delivered = [
-        deliver(stream, Consumer(name, each, runner.warm), f"{name}-spill-{each}", Spill)
+        deliver(stream, Consumer(name, each, runner.warm, query=query), f"{name}-spill-{each}", Spill)
         for each, stream in streams.items()
     ]
     spilled = delivered[0].concat(*delivered[1:])
     periodic = period is not None  # then it remembers a run that was left out
     gathered = spilled.unary(
         f"{name}-gather",
-        lambda: Gather(name, calendar, streams, declared, paths),
+        lambda: Gather(name, calendar, streams, declared, paths, query),
         Exchange(key=lambda _: HOME),
         holds=calendar.over == "all" or bool(paths),  # while it merges, and while it lists files
     ).policy(Lazy(every=checkpoint, log_outputs=True))

@@ -14,10 +14,11 @@ import cloudpickle
 
 from libraries.spark.errors import SparkError
 from libraries.spark.files import epoch_of
-from libraries.spark.host import Files, SparkHost, host_of
+from libraries.spark.host import SparkHost, host_of
 from libraries.spark.manifest import PinnedFile
 from libraries.spark.protocol import Frames, Kind, RunTask
 from libraries.spark.session import SparkOptions
+from libraries.spark.small import Written
 from timely.operators.base import JobContext
 
 _packing = threading.Lock()
@@ -58,7 +59,7 @@ class SparkRunner:
         tables: Mapping[str, Sequence[PinnedFile]],
         output: str,
         rows: int,
-    ) -> Files:
+    ) -> Written:
         """Run it over the files of `inputs` and `tables`. Raises SparkError if that cannot be done."""
         if self._packed is None:  # not before: what the function refers to may be defined after the dataflow
             function = pack(self._what, "the function") if callable(self._what) else None

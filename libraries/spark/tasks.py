@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import math
 import re
 import threading
 import traceback
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import (
     AnalysisException,
@@ -23,13 +25,17 @@ from pyspark.errors import (
 )
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
 
 from libraries.spark import pinned
 from libraries.spark.access import Access
 from libraries.spark.errors import SparkError, SparkLost
+from libraries.spark.files import write_output
 from libraries.spark.protocol import RunTask
 from libraries.spark.region_session import current
+from libraries.spark.small import SMALL, Written
+from timely.data.codec.tables import write_table
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
 """Errors of a query that come again the next time."""
@@ -60,6 +66,12 @@ _RAISED = re.compile(r"^(\w+): ", re.MULTILINE)
 
 _MOST_TEXT = 2000
 
+_TOO_MUCH = "spark.driver.maxResultSize"
+"""A word in Spark's refusal to give all rows at once."""
+
+_PACKED = 4
+"""By about so much rows are larger than the files that they are in."""
+
 _CARRIED = (
     *(t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType),
     *(t.StringType, t.CharType, t.VarcharType, t.BinaryType, t.DateType, t.TimestampType, t.TimestampNTZType),
@@ -75,11 +87,13 @@ class Tasks:
         self._sessions: dict[str, SparkSession] = {}
         self._tables: dict[str, tuple[bytes, dict[str, Any]]] = {}
         """Of each region its tables, as a pickle and as they were in it; those that are small are DataFrames already."""
+        self._sizes: dict[str, float] = {}
+        """Of each region the bytes that came of its last run, about."""
         self._running: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
-    def run(self, task: RunTask) -> tuple[tuple[str, int], ...]:
-        """The files that the run wrote, with their rows.
+    def run(self, task: RunTask) -> Written:
+        """What came of the run: files, or the rows, where few are expected.
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """
@@ -91,6 +105,8 @@ class Tasks:
                 found = self._found(session, task)
                 if task.kind != "sink":
                     check_types(found)
+                rows = self._rows(found, task)
+                if task.kind != "sink" and rows is None:
                     self._access.write(found, task.output, task.rows)
             _check(task)  # what was read is what was listed
         except BaseException as error:
@@ -105,9 +121,33 @@ class Tasks:
         finally:
             with self._lock:
                 del self._running[task.number]
+        if rows is not None:
+            return self._few(rows, task)
         files = sorted(Path(task.output).glob("part-*.parquet"))
+        self._sizes[task.region] = _PACKED * sum(file.stat().st_size for file in files)
         counted = ((str(file), pq.read_metadata(file).num_rows) for file in files)
         return tuple((file, rows) for file, rows in counted if rows)
+
+    def _rows(self, found: Any, task: RunTask) -> pa.Table | None:
+        """The rows that come of a run, where few are expected: few came of the last, and nothing has gone wrong since."""
+        if not task.rows or task.kind == "sink" or self._sizes.pop(task.region, math.inf) > SMALL:
+            return None
+        try:
+            table: pa.Table = found.toArrow()
+        except Exception as error:
+            if _TOO_MUCH in str(error):
+                return None
+            raise
+        return table.cast(to_arrow_schema(found.schema, timezone="UTC"))  # as it is in files
+
+    def _few(self, rows: pa.Table, task: RunTask) -> Written:
+        """Rows that are here: as they are, or, if there are more than expected, in files."""
+        self._sizes[task.region] = rows.nbytes
+        if not len(rows):
+            return ()
+        if rows.nbytes <= SMALL:
+            return write_table(rows).to_pybytes()
+        return write_output(Path(task.output), [rows], task.rows)
 
     def cancel(self, number: int) -> None:
         """Stop a run."""

@@ -305,13 +305,15 @@ FROM_SPARK: list[Any] = [
     spark.Waits("text"),
     spark.RunProgress(1, 2, 3),
     spark.Done(1, (("f.parquet", 3),)),
+    spark.Done(1, b"rows"),
     spark.RunFailed(1, "text", True),
     spark.PrintedText("text", False),
 ]
 NOTED: list[Any] = [pinned._Noted([("names", "folder", [spark.PinnedFile("folder", "a.parquet", 1, 2)])])]
 OUTCOMES: list[Any] = [
     published.Outcome(False),
-    published.Outcome(True, [(7, "a.parquet")], [[ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]]),
+    published.Outcome(True, [(7, "", b"rows")]),
+    published.Outcome(True, [(7, "a.parquet", b"")], [[ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]]),
 ]
 FROM_KEEPER: list[Any] = [
     spark.JavaUp(1, 2, "secret", {"spark.ui.enabled": "false"}, True),

