@@ -47,6 +47,8 @@ class ManifestEntry(NamedTuple):
     """A number for its rows, whoever wrote them in whatever order: see `libraries.spark.files.digest_of`."""
     left_out: tuple[str, ...] = ()
     """The columns of the schema that are not in it, because no query reads them: see `libraries.spark.mentioned`."""
+    place: str = ""
+    """Of a file of a table the folder, below that of its epoch, that stands for values of its rows."""
 
 
 class PinnedFile(NamedTuple):

@@ -121,6 +121,11 @@ class Spill(Operator):
         for table in tables[1:]:
             if table.schema != schema:
                 raise SparkError(changed(self._name, schema, table.schema, f"within epoch {epoch}"))
+        return self._written(context, epoch, worker, piece, tables)
+
+    def _written(
+        self, context: JobContext, epoch: int, worker: int, piece: int, tables: Sequence[pa.Table]
+    ) -> list[list[ManifestEntry]]:
         return write_for(context, self._consumers, epoch, worker, piece, tables)
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:

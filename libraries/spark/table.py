@@ -2,7 +2,7 @@
 
     columns → spill (each worker) ⇉ publish (one worker)
 
-    PATH/epoch=0000000012/<file>.parquet       what is published
+    PATH/epoch=0000000012/<file>.parquet       what is published; with folders for values below the epoch, if asked for
     PATH/.falkirk/                             hidden from Spark: files of epochs that are not, and the schema
 
 Each worker writes its part of an epoch into hidden files. The sink is given their names, as state of an exactly-once sink;
@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow as pa
+
+from libraries.spark import files
 from libraries.spark.deliveries import Consumer, deliver
 from libraries.spark.errors import SparkError
 from libraries.spark.files import epoch_of, sync_folder
 from libraries.spark.manifest import ManifestEntry, entries_of
 from libraries.spark.operators import Spill, changed
+from libraries.spark.partitioned import BY, PartitionedSpill
 from libraries.spark.placement import HOME
 from libraries.spark.schemas import read_schema
 from timely.data.batch import Batch
@@ -46,6 +51,7 @@ def write(
     path: str | os.PathLike[str],
     *,
     column: str = "epoch",
+    partition_by: Sequence[str] = (),
     name: str | None = None,
     require: str | None = None,
 ) -> None:
@@ -59,6 +65,8 @@ def write(
         stream: columns, with one schema throughout.
         path: the folder, which all workers must see. It is made if it is missing.
         column: the name of the column for the epoch. What comes when all input is over has the epoch `LAST`.
+        partition_by: columns of text, integers, booleans or dates, by whose values rows are in folders `name=value` below that
+            of their epoch, as Spark and Hive lay tables out. Spark gives the columns back, behind the others.
         name: of the sink; by it it is found again after a restart.
         require: as for other sinks: what failures may do to it at most.
 
@@ -74,9 +82,17 @@ def write(
         raise GraphError(f"{site}: a table takes whole epochs, but this stream is in {stream.scope}: leave() first")
     if not isinstance(column, str) or not _NAME.fullmatch(column):
         raise GraphError(f"{site}: column={column!r} cannot be the name of a column: use letters, digits and _")
+    by = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    if any(not isinstance(each, str) for each in by) or len({*by, column}) <= len(by):
+        raise GraphError(f"{site}: partition_by={partition_by!r} must name columns, each once, and not {column!r}")
     table = Path(path).absolute()
     name = name or stream.graph.fresh_name("table")
-    spilled = deliver(stream, Consumer(name, "rows", folder=table / _HIDDEN), f"{name}-spill", Spill)
+    consumer = Consumer(name, "rows", folder=table / _HIDDEN)
+
+    def spill(consumers: Sequence[Consumer]) -> Spill:
+        return PartitionedSpill(consumers, by) if by else Spill(consumers)
+
+    spilled = deliver(stream, consumer, f"{name}-spill", spill, alone=bool(by))
     spilled.exchange(lambda _: HOME, f"{name}-gather").to(_TableSink(table, column), name, require)
 
 
@@ -144,26 +160,31 @@ class _TableWriter:
             if entries:
                 for entry in entries:
                     self._check(entry.schema, epoch)
-                self._publish(epoch, [Path(entry.path).name for entry in entries])
+                self._publish(epoch, {Path(entry.path).name: entry.place for entry in entries})
             self._sweep(epoch)
         except OSError as error:
             raise cannot_write(self._path, error) from error
 
-    def _publish(self, epoch: int, names: list[str]) -> None:
+    def _publish(self, epoch: int, names: dict[str, str]) -> None:
+        """Publish files, each in its folder below that of the epoch."""
         number = LAST if epoch == INF else epoch
         target = self._path / f"{self._column}={number:010}"
+        wanted = {Path(place, name) for name, place in names.items()}
         if not target.exists():
             gathered = self._hidden / f"epoch-{number}"
-            gathered.mkdir(exist_ok=True)
-            for left in set(os.listdir(gathered)) - set(names):  # of a run before this one
-                (gathered / left).unlink()
-            for name in names:
-                if not (gathered / name).exists():  # it was moved before a failure
-                    (self._hidden / name).rename(gathered / name)
-            sync_folder(gathered)
+            for left in _files(gathered) - wanted:  # of a run before this one
+                files.remove([str(gathered / left)])
+            folders = sorted({gathered, *(gathered / path for file in wanted for path in file.parents)}, reverse=True)
+            for folder in reversed(folders):
+                folder.mkdir(exist_ok=True)
+            for file in sorted(wanted):
+                if not (gathered / file).exists():  # it was moved before a failure
+                    (self._hidden / file.name).rename(gathered / file)
+            for folder in folders:
+                sync_folder(folder)
             gathered.rename(target)
             sync_folder(self._path)
-        elif set(os.listdir(target)) != set(names):
+        elif _files(target) != wanted:
             raise SinkError(
                 f"{target} is there already, and was written by another run: remove the folder {self._path}, or name an "
                 "empty one"
@@ -180,6 +201,11 @@ class _TableWriter:
             unfinished.write_bytes(schema)
             unfinished.replace(path)
         known = read_schema(path.read_bytes())
+        before, now = (_partitioned_by(each) for each in (known, arrow))
+        if before != now:
+            raise SparkError(
+                f"the table is partitioned by {before}, and not, as asked for now, by {now}: name another folder"
+            )
         if not known.equals(arrow):
             raise SparkError(changed(self._path.name, known, arrow, f"at epoch {epoch}"))
 
@@ -197,3 +223,13 @@ class _TableWriter:
     def close(self) -> None:
         """The job is over: nothing hidden is needed any more, but for the schema."""
         self._pending.clear()
+
+
+def _files(folder: Path) -> set[Path]:
+    """The files in a folder and below, from there."""
+    return {Path(place, name).relative_to(folder) for place, _, names in os.walk(folder) for name in names}
+
+
+def _partitioned_by(schema: pa.Schema) -> list[str]:
+    text = (schema.metadata or {}).get(BY, b"").decode()
+    return text.split("\0") if text else []

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 
 from timely.data.batch import Batch
 from timely.errors import SourceError, at_line
-from timely.io.column_types import Schema, polars_schema
+from timely.io.column_types import Schema, arrow_types, polars_schema
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import BlockStart, FilePartition
 from timely.io.file_source import FileSource, missing_columns
 from timely.io.files import Paths, cannot_read, find_files
+from timely.io.value_folders import values_in
 
 
 class Parquet(FileSource):
@@ -31,7 +32,8 @@ class Parquet(FileSource):
     that it does not keep). `split="epochs"` deals out whole epochs in turn, where `epoch` is a number of rows
     and every epoch consists of whole row groups: the workers then have several epochs in flight. Types in
     `schema` are cast to, and all files must have the same types in the columns read. `use_threads=False`
-    decodes on one thread; `memory_map` reads pages through the system's cache.
+    decodes on one thread; `memory_map` reads pages through the system's cache. `folders` gives columns whose values stand in
+    the names of folders above the files, as in `table/shop=north/x.parquet`, and their types, as `schema` does.
 
     >>> import polars as pl
     >>> pl.DataFrame({"n": [1, 2, 3]}).write_parquet("numbers.parquet", row_group_size=2)
@@ -55,6 +57,7 @@ class Parquet(FileSource):
         split: Literal["files", "row_groups", "epochs"] = "files",
         use_threads: bool = True,
         memory_map: bool = False,
+        folders: Schema | None = None,
     ) -> None:
         super().__init__(path, epoch=epoch, columns=columns, schema=schema, as_records=as_records)
         if split not in ("files", "row_groups", "epochs"):
@@ -65,6 +68,7 @@ class Parquet(FileSource):
         self.split = split
         self.use_threads = use_threads
         self.memory_map = memory_map
+        self.folders: dict[str, Any] = {} if folders is None else dict(arrow_types(folders))
         self._settled: tuple[Path, pa.Schema] | None = None
 
     def columns_schema(self) -> pl.Schema | None:
@@ -110,7 +114,7 @@ class Parquet(FileSource):
                 parts = deal_epochs(file, sizes, rows_an_epoch, share, shares)
             else:
                 parts = share_out(sizes, rows_an_epoch, share, shares)
-            return RowGroups(file, opened, parts, schema, self.use_threads)
+            return RowGroups(file, opened, parts, schema, self.use_threads, _in_folders(file, self.folders))
         except BaseException:
             opened.close()
             raise
@@ -131,10 +135,10 @@ class Parquet(FileSource):
 
     def _schema_of(self, path: Path, file: pq.ParquetFile) -> pa.Schema:
         """The columns to hand out, with the types that the user gave."""
-        there = file.schema_arrow
-        wanted = there.names if self.wanted is None else self.wanted
-        missing_columns(path, [*wanted, *self.types, *self.read_dictionary], there.names)
-        return pa.schema([pa.field(name, self.types.get(name, there.field(name).type)) for name in wanted])
+        there = {field.name: field.type for field in file.schema_arrow} | self.folders
+        wanted = list(there) if self.wanted is None else self.wanted
+        missing_columns(path, [*wanted, *self.types, *self.read_dictionary], list(there))
+        return pa.schema([pa.field(name, self.types.get(name, there[name])) for name in wanted])
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +204,21 @@ class RowGroups:
     """The blocks of one Parquet file, or of a worker's share of it."""
 
     def __init__(
-        self, path: Path, file: pq.ParquetFile, parts: list[FilePart], schema: pa.Schema, use_threads: bool
+        self,
+        path: Path,
+        file: pq.ParquetFile,
+        parts: list[FilePart],
+        schema: pa.Schema,
+        use_threads: bool,
+        folders: dict[str, pa.Scalar],
     ) -> None:
         self._path = path
         self._file = file
         self._parts = parts
         self._schema = schema
         self._use_threads = use_threads
+        self._folders = folders
+        self._columns = [name for name in schema.names if name not in folders]
 
     def ended(self, place: BlockStart) -> bool:
         return place.index >= len(self._parts)
@@ -221,11 +233,13 @@ class RowGroups:
             return self._schema.empty_table()
         expected = self._file.metadata.row_group(part.group).num_rows
         try:
-            table = self._file.read_row_group(part.group, columns=self._schema.names, use_threads=self._use_threads)
+            table = self._file.read_row_group(part.group, columns=self._columns, use_threads=self._use_threads)
         except (pa.ArrowException, OSError) as error:
             raise _damaged(self._path, error, part.group) from error
         if table.num_rows != expected:
             raise _damaged(self._path, ValueError(f"{table.num_rows} rows instead of {expected}"), part.group)
+        for name, value in self._folders.items():
+            table = table.append_column(name, pa.repeat(value, expected))
         table = table.select(self._schema.names).slice(part.start, part.stop - part.start)
         try:
             return table.replace_schema_metadata().cast(self._schema)
@@ -237,6 +251,22 @@ class RowGroups:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _in_folders(file: Path, types: dict[str, Any]) -> dict[str, pa.Scalar]:
+    """The values of columns in the names of a file's folders."""
+    found = values_in(file)
+    values = {}
+    for name, type_ in types.items():
+        if name not in found:
+            raise SourceError(f"{file}: none of its folders is named {name}=..., as folders= says")
+        try:
+            values[name] = pa.scalar(found[name], pa.string()).cast(type_)
+        except pa.ArrowException as error:
+            raise SourceError(
+                f"{file}: the value of {name!r} in the name of its folder is no {type_}: {error}"
+            ) from error
+    return values
 
 
 def _damaged(path: Path, error: Exception, group: int | None = None) -> SourceError:

@@ -587,6 +587,24 @@ def test_spark_runs_on_the_bundled_java(monkeypatch: pytest.MonkeyPatch) -> None
     assert found["rows"][0] == 100_000
 
 
+def test_partitioned_table_is_read_with_its_columns_as_they_were_divided(tmp_path: Path) -> None:
+    odd = ["a/b", "10:30=[x]", "% '\"?*#{^", "größe", None]
+    sent = pl.DataFrame({"n": range(10), "text": odd * 2, "even": [n % 2 == 0 for n in range(10)]})
+    flow = Dataflow("divided")
+    cells = flow.columns("in", Batches([sent.with_columns(day=pl.date(2024, 5, day)) for day in (1, 2)]))
+    spark.write(cells, tmp_path / "t", partition_by=["text", "day"])
+    run(flow)
+    query = "select n, even, text, day, epoch from t"
+    (found,) = frames_of(run(region([sent.head(1)], query, tables={"t": tmp_path / "t"}))).values()
+    wanted = pl.concat(
+        [
+            sent.select("n", "even", "text", day=pl.date(2024, 5, epoch + 1), epoch=pl.lit(epoch, pl.Int32))
+            for epoch in (0, 1)
+        ]
+    )
+    assert found.sort("epoch", "n").equals(wanted.sort("epoch", "n"))
+
+
 def test_few_rows_come_back_without_files_as_they_would_in_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

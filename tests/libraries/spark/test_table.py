@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,19 +17,21 @@ from libraries.spark.files import digest_of, input_stem, write_input
 from libraries.spark.manifest import ManifestEntry
 from libraries.spark.table import LAST, _TableSink, _TableWriter
 from runtime.run import run
+from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError, SinkError
-from timely.io import Batches
+from timely.io import Batches, Parquet
+from timely.io.memory import rows_of
 from timely.time import INF
 
 
-def staged(table: Path, epoch: int, worker: int, rows: list[int]) -> ManifestEntry:
+def staged(table: Path, epoch: int, worker: int, rows: list[int], place: str = "") -> ManifestEntry:
     """A file that a worker has written."""
     hidden = table / ".falkirk"
     hidden.mkdir(parents=True, exist_ok=True)
     arrow = pa.table({"k": pa.array(rows, pa.int64())})
     path = write_input(hidden, input_stem("rows", epoch, worker, f"0-{digest_of([arrow])}"), [arrow])
-    return ManifestEntry("rows", path, len(rows), 1, arrow.schema.serialize().to_pybytes())
+    return ManifestEntry("rows", path, len(rows), 1, arrow.schema.serialize().to_pybytes(), place=place)
 
 
 def writer(table: Path) -> _TableWriter:
@@ -36,7 +40,9 @@ def writer(table: Path) -> _TableWriter:
 
 def content(table: Path) -> dict[str, list[int]]:
     return {
-        folder.name: sorted(k for file in folder.iterdir() for k in pl.read_parquet(file, hive_partitioning=False)["k"])
+        folder.name: sorted(
+            k for file in folder.rglob("*.parquet") for k in pl.read_parquet(file, hive_partitioning=False)["k"]
+        )
         for folder in table.glob("epoch=*")
     }
 
@@ -45,15 +51,17 @@ class PowerCut(BaseException):
     """The process dies here."""
 
 
+@pytest.mark.parametrize("places", [["", "", ""], ["shop=n", "shop=s/day=1", "shop=n"]], ids=["plain", "partitioned"])
 def test_epoch_is_there_whole_or_not_at_all_wherever_publishing_is_cut_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    places: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     renames: Callable[[Path, Any], Path] = Path.rename
     whole = {"epoch=0000000007": [1, 2, 3, 4]}
     cuts = 0
     for after in range(20):
         table = tmp_path / str(after)
-        entries = [staged(table, 7, 0, [1, 2]), staged(table, 7, 0, [3]), staged(table, 7, 1, [4])]
+        rows = [(0, [1, 2]), (0, [3]), (1, [4])]
+        entries = [staged(table, 7, worker, ks, place) for (worker, ks), place in zip(rows, places, strict=True)]
         left = [after]
 
         def rename(path: Path, target: Path, left: list[int] = left, table: Path = table) -> Path:
@@ -78,6 +86,8 @@ def test_epoch_is_there_whole_or_not_at_all_wherever_publishing_is_cut_short(
             again.write(7, list(entries))
             again.commit(7)
             assert content(table) == whole
+            found = Counter(str(file.parent.relative_to(table)) for file in table.glob("epoch=*/**/*.parquet"))
+            assert found == Counter(str(Path("epoch=0000000007", place)) for place in places)
         assert sorted(path.name for path in (table / ".falkirk").iterdir()) == ["schema"]
     assert cuts == 4
 
@@ -155,3 +165,73 @@ def test_what_cannot_be_a_table_is_refused_at_the_users_line(tmp_path: Path) -> 
     spark.write(cells, tmp_path / "file")
     with pytest.raises(FalkirkError, match=r"test_table.py.*file/.falkirk: cannot be written"):
         run(flow)
+
+
+ODD = ["a/b", "10:30=[x]", "% '\"?*#{^", "größe", "a b", None]
+
+
+def partitioned(frames: list[pl.DataFrame], table: Path, by: Any, **arguments: Any) -> None:
+    flow = Dataflow("partitioned")
+    spark.write(flow.columns("in", Batches(frames)), table, partition_by=by, name="t", **arguments)
+    run(flow, workers=2)
+
+
+def test_rows_are_in_folders_by_their_values_and_come_back_with_them(tmp_path: Path) -> None:
+    frames = [
+        pl.DataFrame({"n": range(24), "text": ODD * 4, "even": [n % 2 == 0 for n in range(24)]}).with_columns(
+            day=pl.date(2024, 5, 1) + pl.duration(days=epoch), whole=pl.col("n").cast(pl.Int32) % 2 - 1
+        )
+        for epoch in range(2)
+    ]
+    partitioned(frames, tmp_path / "t", ["text", "even", "day", "whole"])
+    whole = pl.concat(frames).select("n", "text", "even", "day", "whole")
+    source = Parquet(
+        str(tmp_path / "t/epoch=*/*/*/*/*/*.parquet"),
+        folders={"text": str, "even": bool, "day": pl.Date, "whole": pl.Int32, "epoch": int},
+    )
+    flow = Dataflow("back")
+    flow.columns("in", source).capture("out")
+    found = pl.concat(as_polars(batch) for _, batch in run(flow).captured("out"))
+    assert found.drop("epoch").sort(pl.all()).equals(whole.sort(pl.all()))
+    assert (found["epoch"] == (found["day"] - pl.Series([dt.date(2024, 5, 1)])).dt.total_days()).all()
+    others = pl.read_parquet(tmp_path / "t/epoch=*/**/*.parquet", hive_partitioning=True)
+    assert others["n"].sort().equals(whole["n"].sort())
+    few = Parquet(str(tmp_path / "t/epoch=*/*/*/*/*/*.parquet"), folders={"text": str}, columns=["text"])
+    flow = Dataflow("texts")
+    flow.columns("in", few).capture("out")
+    texts = [row["text"] for _, batch in run(flow).captured("out") for row in rows_of(batch)]
+    assert Counter(texts) == Counter(ODD * 8)
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        ("x", "column 'x', which is in partition_by, is of type double"),
+        (["k", "x", "t"], "all columns are in partition_by"),
+        ("other", "no column 'other', which is in partition_by; there are"),
+        ("t", "column 't' is in partition_by, and the value '' cannot be the name of a folder"),
+    ],
+)
+def test_what_cannot_be_folders_is_an_error_at_the_users_line(by: Any, said: str, tmp_path: Path) -> None:
+    if isinstance(by, list):
+        with pytest.raises(FalkirkError, match=said):
+            partitioned([pl.DataFrame({"k": [1], "t": ["a"]})], tmp_path / "t", ["k", "t"])
+        return
+    with pytest.raises(FalkirkError, match=rf"(?s)test_table.py.*{said}"):
+        partitioned([pl.DataFrame({"k": [1], "x": [0.5], "t": [""]})], tmp_path / "t", by)
+
+
+@pytest.mark.parametrize("by", [["k", "k"], "epoch", [3]])
+def test_partition_by_names_columns_each_once(by: Any, tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match=r"test_table.py.*partition_by=.* must name columns"):
+        partitioned([pl.DataFrame({"k": [1]})], tmp_path / "t", by)
+
+
+def test_folders_that_a_source_names_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "day=x").mkdir()
+    pl.DataFrame({"k": [1]}).write_parquet(tmp_path / "day=x" / "a.parquet")
+    for folders, said in (({"shop": str}, "none of its folders is named shop="), ({"day": int}, "'day'.*is no int64")):
+        flow = Dataflow("missing")
+        flow.columns("in", Parquet(tmp_path / "day=x", folders=folders)).capture("out")
+        with pytest.raises(FalkirkError, match=said):
+            run(flow)
