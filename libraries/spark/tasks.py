@@ -146,7 +146,8 @@ class Tasks:
         if not len(rows):
             return ()
         if rows.nbytes <= SMALL:
-            return write_table(rows).to_pybytes()
+            packed: bytes = write_table(rows).to_pybytes()
+        return packed
         return write_output(Path(task.output), [rows], task.rows)
 
     def cancel(self, number: int) -> None:
