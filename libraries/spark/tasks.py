@@ -147,7 +147,7 @@ class Tasks:
             return ()
         if rows.nbytes <= SMALL:
             packed: bytes = write_table(rows).to_pybytes()
-        return packed
+            return packed
         return write_output(Path(task.output), [rows], task.rows)
 
     def cancel(self, number: int) -> None:
