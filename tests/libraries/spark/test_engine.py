@@ -6,6 +6,7 @@ import datetime as dt
 import random
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -348,6 +349,12 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+BESIDE = """
+def doubled(n):
+    with open("things/factor") as file:  # in the folder of the executor, where Spark unpacks archives
+        return {"n": int(file.read()) * n}
+"""
+
 SUBMITTED = """
 import beside
 import falkirk
@@ -366,7 +373,10 @@ print("on", session.sparkContext.master, session.conf.get("spark.mine"), session
 
 @pytest.mark.soak
 def test_a_submitted_program_runs_on_the_spark_it_was_submitted_to(tmp_path: Path) -> None:
-    (tmp_path / "beside.py").write_text("def doubled(n):\n    return {'n': 2 * n}\n")
+    (tmp_path / "beside.py").write_text(BESIDE)
+    (tmp_path / "factor").write_text("2")
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.write(tmp_path / "factor", "factor")
     (tmp_path / "app.py").write_text(SUBMITTED)
     java = find_java()
     variables = environment(SparkOptions(), home_for_spark(java, tmp_path))
@@ -378,10 +388,15 @@ def test_a_submitted_program_runs_on_the_spark_it_was_submitted_to(tmp_path: Pat
             "--conf",
             "spark.mine=1",
         ]
-        command += ["--conf", "spark.executor.memory=500m", "--py-files", "beside.py", "app.py"]
-        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
+        command += ["--conf", "spark.executor.memory=500m", "--py-files", "beside.py", "--archives", "packed.zip#things"]
+        done, cluster = (
+            subprocess.run([*command, *more], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
+            for more in (["app.py"], ["--deploy-mode", "cluster", "app.py"])
+        )
     said = [line for line in done.stdout.splitlines() if not line.startswith("note: ")]
     assert said == ["found [4, 6]", f"on {master} 1 true"], done.stderr[-3000:]
+    assert cluster.returncode != 0
+    assert "Cluster deploy mode is currently not supported for python applications on standalone clusters" in cluster.stderr
 
 
 # ------------------------------------------------------------------------------------------ without Spark
