@@ -388,7 +388,14 @@ def test_a_submitted_program_runs_on_the_spark_it_was_submitted_to(tmp_path: Pat
             "--conf",
             "spark.mine=1",
         ]
-        command += ["--conf", "spark.executor.memory=500m", "--py-files", "beside.py", "--archives", "packed.zip#things"]
+        command += [
+            "--conf",
+            "spark.executor.memory=500m",
+            "--py-files",
+            "beside.py",
+            "--archives",
+            "packed.zip#things",
+        ]
         done, cluster = (
             subprocess.run([*command, *more], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300)
             for more in (["app.py"], ["--deploy-mode", "cluster", "app.py"])
@@ -396,7 +403,10 @@ def test_a_submitted_program_runs_on_the_spark_it_was_submitted_to(tmp_path: Pat
     said = [line for line in done.stdout.splitlines() if not line.startswith("note: ")]
     assert said == ["found [4, 6]", f"on {master} 1 true"], done.stderr[-3000:]
     assert cluster.returncode != 0
-    assert "Cluster deploy mode is currently not supported for python applications on standalone clusters" in cluster.stderr
+    assert (
+        "Cluster deploy mode is currently not supported for python applications on standalone clusters"
+        in cluster.stderr
+    )
 
 
 # ------------------------------------------------------------------------------------------ without Spark
