@@ -224,15 +224,32 @@ def _text(node: Any) -> str:
 # Into the running process
 
 
-def _code(mutant: Mutant) -> CodeType:
-    undo = mutant.make()
-    try:
-        code = compile(mutant.tree, str(ROOT / mutant.file), "exec", dont_inherit=True)
-    finally:
-        undo()
+def as_it_is(mutant: Mutant) -> CodeType:
+    """The code of the function without the mistake."""
+    code = compile(mutant.tree, str(ROOT / mutant.file), "exec", dont_inherit=True)
     for part in mutant.function.split("."):
         code = next(each for each in code.co_consts if isinstance(each, CodeType) and each.co_name == part)
     return code
+
+
+def broken(mutant: Mutant) -> CodeType:
+    """The code of the function with a `raise` before all else."""
+    body: Any = mutant.tree.body[-1]
+    while not isinstance(body, ast.FunctionDef):
+        body = body.body[0]
+    body.body.insert(0, ast.fix_missing_locations(ast.copy_location(ast.Raise(), body.body[0])))
+    try:
+        return as_it_is(mutant)
+    finally:
+        del body.body[0]
+
+
+def _code(mutant: Mutant) -> CodeType:
+    undo = mutant.make()
+    try:
+        return as_it_is(mutant)
+    finally:
+        undo()
 
 
 @cache

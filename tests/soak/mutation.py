@@ -2,8 +2,9 @@
 
 A *probe* is a fast test or a simulated job. A mutant meets those that reach its line, first those that have killed its
 neighbours soonest. It is *killed* by the first that fails or does not end; one that lives through all of them, or as long as
-`--patience` says, is a *survivor*, and must be explained in `survivors.toml`, where an entry that begins with `~ ` is a regular
-expression for many. Each mutant is a forked process: nothing is imported, collected or compiled twice.
+`--patience` says, is a *survivor*, and so is one that none reaches; it must be explained in `survivors.toml`, where an entry that
+begins with `~ ` is a regular expression for many. Each mutant is a forked process: nothing is imported, collected or compiled
+twice. First a little patience for all, then `--again` with more for those that live: that is quickest.
 
 Results are appended to a file and belong to the text of the function: a run goes on where another was cut short, and after
 changes tries the mutants of changed functions only.
@@ -16,6 +17,8 @@ import ctypes
 import gc
 import importlib
 import json
+import math
+import mmap
 import os
 import pickle
 import re
@@ -36,9 +39,8 @@ from typing import Any
 
 import coverage
 import pytest
-from _pytest.runner import runtestprotocol
 
-from tests.soak.mutants import ROOT, Mutant, code_of, function_of, functions, mutants
+from tests.soak.mutants import ROOT, Mutant, as_it_is, broken, code_of, function_of, functions, mutants
 from tests.soak.simulated_coverage import FILES, KINDS, programs, world
 
 EXPLAINED = Path(__file__).with_name("survivors.toml")
@@ -88,11 +90,19 @@ class Probe:
 
 
 def test_probe(item: pytest.Item) -> Probe:
-    """A collected test."""
+    """A collected test, with its fixtures and without reports: to tell of a failure takes longer than to find it."""
 
     def run() -> bool:
-        item._initrequest() if hasattr(item, "_initrequest") else None  # type: ignore[attr-defined]
-        return all(report.passed or report.skipped for report in runtestprotocol(item, log=False, nextitem=None))
+        item._initrequest()  # type: ignore[attr-defined]
+        stack = item.session._setupstate
+        try:
+            stack.setup(item)
+            item.runtest()
+        except pytest.skip.Exception:
+            pass
+        finally:
+            stack.teardown_exact(None)
+        return True
 
     return Probe(item.nodeid, run)
 
@@ -137,7 +147,7 @@ def forked(do: Callable[[], Any], seconds: float) -> Any:
     ends = time.monotonic() + seconds
     data = b""
     with os.fdopen(read, "rb", buffering=0) as file:
-        while select.select([file], [], [], max(0.0, ends - time.monotonic()))[0]:
+        while select.select([file], [], [], None if math.isinf(ends) else max(0.0, ends - time.monotonic()))[0]:
             more = file.read(1 << 20)
             if not more:
                 break
@@ -235,6 +245,10 @@ class Search:
         self.options = options
         self._kills: Counter[tuple[str, str]] = Counter()
         """The number of kills of a probe in a function or a file; "" for all."""
+        self._meetings: Counter[tuple[str, str]] = Counter()
+        """Likewise the number of mutants that it has met."""
+        self._place = mmap.mmap(-1, 8)
+        """Which probe a mutant has come to, shared with its process."""
         self._by_function: dict[str, list[tuple[Probe, dict[str, set[int]]]]] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -295,71 +309,95 @@ class Search:
         fates = Fates(Path(options.results))
         for mutant in chosen(options):
             if fate := fates.of(mutant):
-                self._learn(mutant, fate.get("by", ""))
+                self._learn(mutant, [fate["by"]] if fate["killed"] else [], fate["killed"])
         ends = time.monotonic() + options.seconds
         explained = survivors()
+        sane = set[str]()
         for mutant in chosen(options):
             fate = fates.of(mutant)
-            if fate is not None and (fate["killed"] or not options.again or why(mutant, explained)):
+            if why(mutant, explained) or (fate is not None and (fate["killed"] or not options.again)):
                 continue
             if time.monotonic() >= ends:
                 break
             code = code_of(mutant)
             if code is None:
                 continue
-            if not self._reaching(mutant):
-                print(f"{mutant.file}:{mutant.line}: {mutant.name}: reached by nothing", flush=True)
-                continue
-            fate = self.try_one(mutant, code)
+            if mutant.file not in sane and self._reaching(mutant):
+                self._check(mutant)
+                sane.add(mutant.file)
+            fate = self.try_one(mutant, code, options.patience)
             fates.add(mutant, fate)
-            self._learn(mutant, fate["by"])
             if not fate["killed"]:
-                print(f"{mutant.file}:{mutant.line}: {mutant.name}: survived {fate['tries']} probes", flush=True)
+                tried = f"survived {fate['tries']} of {fate['reached']} probes"
+                print(f"{mutant.file}:{mutant.line}: {mutant.name}: {tried}", flush=True)
 
-    def _learn(self, mutant: Mutant, by: str) -> None:
+    def _check(self, mutant: Mutant) -> None:
+        """Function as it is, and one that only raises: the first must live and the other not, or no result means anything."""
+        if self.try_one(mutant, as_it_is(mutant), 1.0)["killed"]:
+            raise pytest.exit(f"a test fails though nothing was changed: {mutant.function}, {mutant.file}")
+        if not self.try_one(mutant, broken(mutant), self.options.patience)["killed"]:
+            print(f"no test that is quick notices that it raises: {mutant.function}, {mutant.file}")
+
+    def _learn(self, mutant: Mutant, met: list[str], killed: bool) -> None:
         for where in (mutant.function, mutant.file, ""):
-            self._kills[where, by] += 1
+            for probe in met:
+                self._meetings[where, probe] += 1
+            if killed:
+                self._kills[where, met[-1]] += 1
 
     def _reaching(self, mutant: Mutant) -> list[Probe]:
         """The probes that execute the changed line, best first; of a function that was changed since, all that enter it."""
         found = [
-            probe
+            (probe, len(reached) / len(probe.reached))
             for probe, reached in self._by_function.get(mutant.function, ())
             if mutant.text not in reached or mutant.line - mutant.head in reached[mutant.text]
         ]
-        kills = self._kills
+        kills, meetings = self._kills, self._meetings
 
-        def worth(probe: Probe) -> float:
-            told = 20 * kills[mutant.function, probe.name] + 3 * kills[mutant.file, probe.name] + kills["", probe.name]
-            return (told + 0.5) / (probe.seconds + 0.03)
+        def worth(probe: Probe, special: float) -> float:
+            """Its chance to kill in this function, guessed from the file and from all, for its time."""
+            chance = special
+            for where in ("", mutant.file, mutant.function):
+                chance = (kills[where, probe.name] + chance) / (meetings[where, probe.name] + 1)
+            return chance / (probe.seconds + 0.01)
 
-        return sorted(found, key=worth, reverse=True)
+        return [probe for probe, _ in sorted(found, key=lambda each: worth(*each), reverse=True)]
 
-    def try_one(self, mutant: Mutant, code: CodeType) -> dict[str, Any]:
+    def try_one(self, mutant: Mutant, code: CodeType, patience: float) -> dict[str, Any]:
         """Tell if it is killed, by what, after how many tries and seconds of processor time."""
-        probes, patience = self._reaching(mutant), self.options.patience
+        probes = self._reaching(mutant)
+        if not probes:
+            return {"killed": False, "by": "", "tries": 0, "reached": 0, "seconds": 0.0}
         function = function_of(mutant)
-        before = _seconds_of_children()
+        place, before = self._place, _seconds_of_children()
 
-        def child() -> tuple[bool, str, int]:
+        def child() -> tuple[bool, int]:
             function.__code__ = code
             start = time.process_time()
-            for tries, probe in enumerate(probes, 1):
+            for tries, probe in enumerate(probes):
                 if time.process_time() - start > patience:
-                    return False, "", tries - 1
-                signal.setitimer(signal.ITIMER_PROF, 1.0 + 5 * probe.seconds)  # one that takes much longer hangs
+                    return False, tries
+                place[:] = tries.to_bytes(8, "little")
+                # One that takes much longer hangs, or waits for what does not come: the signal ends it.
+                signal.setitimer(signal.ITIMER_PROF, 0.5 + 5 * probe.seconds)
+                signal.setitimer(signal.ITIMER_REAL, 30 + 60 * probe.seconds)
                 try:
                     passed = probe.run()
                 except BaseException:
                     passed = False
                 signal.setitimer(signal.ITIMER_PROF, 0.0)
                 if not passed:
-                    return True, probe.name, tries
-            return False, "", len(probes)
+                    return True, tries + 1
+            return False, len(probes)
 
-        found = forked(child, 10 * patience)
-        killed, by, tries = found if found is not None else (True, "does not end, or dies", 0)
-        return {"killed": killed, "by": by, "tries": tries, "seconds": round(_seconds_of_children() - before, 2)}
+        found = forked(child, math.inf)
+        killed, tries = found if found is not None else (True, int.from_bytes(place, "little") + 1)
+        met = [probe.name for probe in probes[:tries]]
+        self._learn(mutant, met, killed)
+        fate = {"killed": killed, "by": met[-1] if killed else "", "tries": tries, "reached": len(probes)}
+        if found is None:
+            fate["how"] = "does not end, or dies"
+        return {**fate, "seconds": round(_seconds_of_children() - before, 2)}
 
 
 def _seconds_of_children() -> float:
@@ -436,7 +474,8 @@ def report(options: argparse.Namespace) -> bool:
         for mutant in chosen(argparse.Namespace(**{**vars(options), "file": [name]})):
             fate = fates.of(mutant)
             reason = why(mutant, explained)
-            verdict = "not tried" if fate is None else "killed" if fate["killed"] else "explained" if reason else "open"
+            killed = fate is not None and fate["killed"]
+            verdict = "killed" if killed else "explained" if reason else "not tried" if fate is None else "open"
             tally[verdict] += 1
             seconds += fate["seconds"] if fate is not None else 0.0
             if verdict == "open":
@@ -460,7 +499,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=0, help="so many mutants of a file only")
     parser.add_argument("--part", default="0/1", help="every n-th mutant: 0/2 and 1/2 are all")
     parser.add_argument("--seeds", type=int, default=4, help="simulated jobs of each program")
-    parser.add_argument("--patience", type=float, default=10.0, help="seconds of processor time for a mutant")
+    parser.add_argument("--patience", type=float, default=2.0, help="seconds of processor time for a mutant")
     parser.add_argument("--seconds", type=float, default=8 * 3600.0, help="begin none after that")
     folder = Path(tempfile.gettempdir())
     parser.add_argument("--results", default=str(folder / "mutation.jsonl"))
