@@ -42,7 +42,7 @@ from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.segments import Section
 from timely.data.batch import Batch, concat
-from timely.state.interface import Run, State
+from timely.state.interface import Run, Runs, State
 
 MOST_EVENTS = 1000
 """A full history of more events is replaced by the operator's `state`, if it keeps nothing else."""
@@ -325,9 +325,12 @@ class Checkpoints:
         none = self._layout.processors[p].nothing
         return next((saved.bound for saved in reversed(self._of[p].saved) if within(saved.bound, bound)), none)
 
-    def runs(self, p: int, bound: Bound) -> list[Run]:
-        """S(p, `bound`), from what was read of the store."""
-        return [run for run in self._of[p].runs(bound) if not self.published.holds(p, run.time)]
+    def runs(self, p: int, bound: Bound, last: bool = False) -> Runs:
+        """S(p, `bound`), from what was read of the store, in order of time.
+
+        `last`: nobody will ask for less, so each piece is forgotten when it was read.
+        """
+        return self._of[p].runs(bound, lambda time: not self.published.holds(p, time), last)
 
     def came_back(self, p: int, bound: Bound) -> None:
         """Processor `p` is restored from the store at `bound`."""

@@ -16,7 +16,8 @@ from recovery.store.segments import Section
 from timely.data.batch import slice_
 from timely.data.codec import decode_batch
 from timely.errors import ProtocolError
-from timely.state.interface import Run, Scan, Scannable, State
+from timely.state.interface import Run, Runs, Scan, Scannable, State
+from timely.time import Time
 
 MANY, MOST = 64, 4096
 """Number of checkpoints of small, and of large state that are replaced by one."""
@@ -77,14 +78,24 @@ class ProcessorCheckpoints:
         """The newest bound up to `bound` at which all of the state was saved."""
         return next((s.bound for s in reversed(self.saved) if s.checkpoint.whole and within(s.bound, bound)), None)
 
-    def runs(self, bound: Bound) -> Iterator[Run]:
-        """S(p, `bound`), from what was read of the store."""
+    def runs(self, bound: Bound, wanted: Callable[[Time], bool], last: bool) -> Runs:
+        """S(p, `bound`), from what was read of the store: the runs of `wanted` times.
+
+        Each piece is decoded when it is asked for, and forgotten then if this is the `last` time.
+        """
         found = self.at(bound)
         since = bound if found is None else found.checkpoint.since
-        for saved in self.saved:
-            if within(since, saved.bound) and within(saved.bound, bound):
-                for piece, payload in saved.runs:
-                    yield from _runs_of(piece, payload)
+        chosen = [saved for saved in self.saved if within(since, saved.bound) and within(saved.bound, bound)]
+
+        def read() -> Iterator[Run]:
+            for saved in chosen:
+                left = saved.runs[::-1]
+                if last:
+                    saved.runs = []
+                while left:
+                    yield from (run for run in _runs_of(*left.pop()) if wanted(run.time))
+
+        return Runs(sum(saved.rows for saved in chosen if saved.runs), read)
 
     # What the next checkpoint saves
 

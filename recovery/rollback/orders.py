@@ -24,7 +24,7 @@ from recovery.rollback.queues import as_sent, stays, wanted
 from timely.data.messages import Message
 from timely.dataflow.plan import Plan
 from timely.errors import FalkirkError
-from timely.state.interface import Run
+from timely.state.interface import Runs
 from timely.time import Frontier, Time
 from timely.worker.outbox import Has
 from timely.worker.restoring import Keeps, ResentBatch
@@ -39,7 +39,7 @@ epochs that others have, and the least epoch in which it sends what it reads now
 class Replay:
     """A full history to be done again: from `runs` of state and capabilities `held`, all `events` since, in their order."""
 
-    runs: tuple[Run, ...]
+    runs: Runs
     held: tuple[tuple[Time, int], ...]
     events: Sequence[HistoryEvent]
 
@@ -52,7 +52,7 @@ class ProcessorOrder:
     from_store: bool
     requests: tuple[tuple[Time, Time], ...]
     held: tuple[tuple[Time, int], ...]
-    runs: tuple[Run, ...] | None
+    runs: Runs | None
     replay: Replay | None
     forgets: tuple[str, ...]
 
@@ -116,7 +116,8 @@ class RollbackPlanner:
         for p, bound in enumerate(mine):
             info, node = self._layout.processors[p], self._plan.processors[p].node
             if bound is not None:
-                restored[p] = self._restore(p, bound, remembers)
+                lowest = within(bound, decision.watermarks[self._worker.index][p])
+                restored[p] = self._restore(p, bound, remembers, lowest)
                 if node.holds or (node.factory is not None and self._worker.runtimes[p].operator.state is None):
                     fresh.add(p)  # what it keeps beside its state may be of what is rolled back
             if info.role == "source":
@@ -144,7 +145,7 @@ class RollbackPlanner:
             has=self._has(decision),
         )
 
-    def _restore(self, p: int, bound: Bound, remembers: bool) -> ProcessorOrder:
+    def _restore(self, p: int, bound: Bound, remembers: bool, lowest: bool) -> ProcessorOrder:
         if remembers and not within(self._recorder.since[p], bound):
             remembers = self._between(p, bound)
         if remembers:
@@ -153,7 +154,7 @@ class RollbackPlanner:
         else:
             checkpoint = self._checkpoints.at(p, bound)
             requests, held = (checkpoint.requests, checkpoint.held) if checkpoint is not None else ((), ())
-            runs = tuple(self._checkpoints.runs(p, bound))  # what it came back with may be one run for many times
+            runs = self._checkpoints.runs(p, bound, last=lowest)  # what it came back with may be one run for many times
         info, state = self._layout.processors[p], self._worker.runtimes[p].operator.state
         again = None
         if info.history and (not remembers or state is None or p in self._operator_memory.of):
@@ -161,15 +162,15 @@ class RollbackPlanner:
         forgets = tuple(self._attributes.changed(p)) if remembers else ()
         return ProcessorOrder(bound, not remembers, requests, held, runs, again, forgets)
 
-    def _replay(self, p: int, bound: Bound, runs: tuple[Run, ...] | None) -> Replay:
+    def _replay(self, p: int, bound: Bound, runs: Runs | None) -> Replay:
         """The history of a processor from its last saved state up to `bound`. `runs`: that state, where it is read anyway."""
         base, state = self._checkpoints.base(p, bound), self._worker.runtimes[p].operator.state
         if runs is None and state is not None:
-            runs = tuple(state.snapshot(to_frontier(base), Frontier.empty(self._layout.processors[p].depth)))
+            runs = Runs.of(state.snapshot(to_frontier(base), Frontier.empty(self._layout.processors[p].depth)))
         whole = self._checkpoints.at(p, base)
         history = self._recorder.histories[p]
         events = [event for event in history if holds(bound, event.time) and not holds(base, event.time)]
-        return Replay(runs or (), whole.held if whole is not None else (), events)
+        return Replay(runs or Runs.of(()), whole.held if whole is not None else (), events)
 
     def _between(self, p: int, bound: Bound) -> bool:
         """True if memory serves below the bound to which a processor came back from the store, for there is no checkpoint.

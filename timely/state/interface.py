@@ -27,6 +27,33 @@ class Run:
     part: int = 0
 
 
+class Runs:
+    """Runs, those of a scope in order of time, each made when it is asked for: what a state is restored from.
+
+    Args:
+        rows: of all of them; more, if some of them turn out not to be needed.
+        read: gives them. It may let go of what it has given: then they can be read once.
+    """
+
+    def __init__(self, rows: int, read: Callable[[], Iterator[Run]]) -> None:
+        self.rows = rows
+        self._read = read
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> Runs:
+        """Those of any collection; itself if they are that already."""
+        if isinstance(runs, Runs):
+            return runs
+        held = sorted(runs, key=lambda run: run.time)
+        return cls(sum(len(run.batch) for run in held), held.__iter__)
+
+    def __iter__(self) -> Iterator[Run]:
+        return self._read()
+
+    def __bool__(self) -> bool:
+        return self.rows > 0
+
+
 @dataclass(frozen=True, slots=True)
 class StateSize:
     """The size of a state: entries, bytes (an estimate), and runs."""
@@ -83,7 +110,7 @@ class State(Protocol):
         """
 
     def restore(self, runs: Iterable[Run]) -> None:
-        """Replace everything held by what `runs` hold."""
+        """Replace everything held by what `runs` hold. `Runs` are read once, and none is kept once it has been taken in."""
 
     def keep(self, frontier: Frontier) -> None:
         """Drop what came at times outside `frontier`: the rollback of a living operator."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
-from timely.state.interface import WHOLE, Rows, Run, Scan, StateSize
+from timely.state.interface import WHOLE, Rows, Run, Runs, Scan, StateSize
 from timely.time import INF, Frontier, Time
 
 Change = TypeVar("Change")
@@ -145,7 +145,7 @@ class Scopes(Generic[S]):
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold, in order of time."""
         self._scopes = {}
-        for run in sorted(runs, key=lambda run: run.time):
+        for run in Runs.of(runs):
             self._scope(run.time).load(run)
 
     def keep(self, frontier: Frontier) -> None:

@@ -13,7 +13,7 @@ from timely.data.kernels.columns import Numbers, whole
 from timely.data.kernels.tables import Ids
 from timely.data.kernels.totals import Added, Part, Totals, repeats, union
 from timely.data.routing import hash_columns, shards_of
-from timely.state.interface import Rows, Run
+from timely.state.interface import Rows, Run, Runs
 from timely.state.scopes import Scopes, ScopeScan, ScopeState
 from timely.time import Frontier, Time
 
@@ -239,10 +239,10 @@ class TotalsState(Scopes[_Totals]):
 
     def restore(self, runs: Iterable[Run]) -> None:
         """Replace everything held by what `runs` hold, in order of time."""
-        runs = list(runs)
+        known = Runs.of(runs)
         self._scopes = {}  # before what takes its place is there
-        self._expected = sum(len(run.batch) for run in runs) // 2  # keys may come again: some of them, and at most all
-        super().restore(runs)
+        self._expected = 2 * known.rows // 3  # keys may come again: some of them, and at most all
+        super().restore(known)
         self._expected = 0
 
     def add(self, time: Time, many: Sequence[Added], differs: Differs | None = None) -> Changed:

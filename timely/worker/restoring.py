@@ -19,7 +19,7 @@ from timely.errors import OperatorError
 from timely.operators.base import Operator, give_back
 from timely.progress.line import tracker_for
 from timely.progress.tracker import order_key
-from timely.state.interface import Run
+from timely.state.interface import Runs
 from timely.time import FINITE, Frontier, Time, leq
 from timely.worker.outbox import Has
 from timely.worker.processor import Letter, Runtime, acquaint, build_operator
@@ -37,7 +37,7 @@ class RestoredProcessor:
     """
 
     frontier: Frontier
-    runs: tuple[Run, ...] | None
+    runs: Runs | None
     requests: tuple[tuple[Time, Time], ...] = ()
     held: tuple[tuple[Time, int], ...] = ()
     operator: Operator | None = None
@@ -176,7 +176,7 @@ def _restore(worker: Worker, runtime: Runtime, restored: RestoredProcessor, fres
         runtime.operator = restored.operator
     elif runs is None and fresh and runtime.operator.state is not None:
         empty = Frontier.empty(processor.node.shift.depth)
-        runs = tuple(runtime.operator.state.snapshot(restored.frontier, empty))
+        runs = Runs.of(runtime.operator.state.snapshot(restored.frontier, empty))
     if restored.operator is None and (runs is not None or fresh):
         runtime.operator = build_operator(processor, worker.effects, worker.staged)
     state = runtime.operator.state

@@ -215,7 +215,7 @@ ROUNDS = {
     ),
     "state": rule(
         "restore state",
-        Change(RollbackPlanner, "_restore", "tuple(self._checkpoints.runs(p, bound))", "()"),
+        Change(RollbackPlanner, "_restore", "self._checkpoints.runs(p, bound, last=lowest)", "Runs.of(())"),
     ),
     "increments": rule(
         "runs are shared: a checkpoint rests on those before it",

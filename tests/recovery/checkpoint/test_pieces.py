@@ -59,7 +59,7 @@ def _read_back(records: Sequence[tuple[Any, Any]], at: int) -> list[Run]:
     journal = Journal(OWNER, STORE)
     again = Checkpoints(PLAN, WorkerRecorder(PLAN, 0), journal)
     again.load(records)
-    return again.runs(SINK, (at,))
+    return list(again.runs(SINK, (at,)))
 
 
 def _staged(batches: Iterable[tuple[int, Batch]]) -> TimedBatches:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from recovery.checkpoint.processor_checkpoints import (
@@ -175,10 +177,31 @@ def test_a_state_is_in_the_pieces_since_its_checkpoint_began_and_up_to_it() -> N
     for each in known.saved:
         each.runs = [(piece(1, 2), payload)]
     for bound, parts in ((2, 1), (4, 2), (6, 1), (8, 2), (5, 0)):
-        runs = list(known.runs((bound,)))
+        runs = list(known.runs((bound,), lambda _: True, last=False))
         assert [(run.time, list(run.batch)) for run in runs] == [((0,), ["a"]), ((1,), ["b", "c"])] * parts
     known.forget_payloads()
-    assert list(known.runs((8,))) == []
+    assert not known.runs((8,), lambda _: True, last=False)
+
+
+def test_of_what_is_read_for_the_last_time_no_more_than_a_piece_is_there_at_once() -> None:
+    known = ProcessorCheckpoints([saved(2, 2), saved(4, 2)])
+    payloads: list[weakref.ref[Any]] = []
+    for each in known.saved:
+        for _ in range(3):
+            payload = np.frombuffer(save_batch(["a", "b", "c"])[1], np.uint8)
+            payloads.append(weakref.ref(payload))
+            each.runs.append((piece(1, 2), payload))
+            each.rows += 3
+        del payload
+    assert len(list(known.runs((4,), lambda time: time == (1,), last=False))) == 6
+    runs = known.runs((4,), lambda _: True, last=True)
+    assert runs.rows == 18
+    left = []
+    for run in runs:
+        del run
+        left.append(sum(payload() is not None for payload in payloads))
+    assert left == [6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1]
+    assert not known.runs((4,), lambda _: True, last=False)
 
 
 @pytest.mark.parametrize("rows", [(1, 1), (1, 3), (4, -1), (-1, 4), ()])
@@ -186,4 +209,4 @@ def test_a_piece_with_other_rows_than_it_says_is_refused(rows: tuple[int, ...]) 
     known = ProcessorCheckpoints([saved(3, 3)])
     known.saved[0].runs = [(piece(*rows), save_batch(["a", "b", "c"])[1])]
     with pytest.raises(ProtocolError, match="3 rows, and says otherwise"):
-        list(known.runs((3,)))
+        list(known.runs((3,), lambda _: True, last=False))

@@ -498,7 +498,9 @@ class Totals:
         if count > len(self._arrays[0]):
             size = max(64, 2 * count, self._expected)
             for i, (part, array) in enumerate(zip(self.parts, self._arrays, strict=True)):
-                larger = np.full(size, _identity(part.kind, array.dtype), array.dtype)
+                identity = _identity(part.kind, array.dtype)
+                # Zeros take memory only from where they are written.
+                larger = np.full(size, identity, array.dtype) if identity != 0 else np.zeros(size, array.dtype)
                 larger[: len(array)] = array
                 self._arrays[i] = larger
         return ids
