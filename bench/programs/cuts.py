@@ -6,7 +6,8 @@ taken, then 100 epochs of 1,000 random keys a second). A job with large state is
 gone on for `STEADY` seconds, and goes on for `AFTER` seconds more.
 
 Beside the time between cuts: from a cut until W contains it ("_to_w"), the longest ("_longest"), the peak memory of a worker
-("_memory"), and, where one was killed, the seconds until the first new output ("_restore").
+("_memory"), and, where one was killed, the seconds until the first new output ("_restore"), and the peak memory of the worker that
+came in its place ("_restored_memory").
 """
 
 from __future__ import annotations
@@ -154,7 +155,10 @@ class _Watch(threading.Thread):
         super().__init__(daemon=True)
         self.folder = folder
         self.kill = kill
-        self.peak = 0
+        self.peaks: dict[int, int] = {}
+        """By process, bytes."""
+        self.before: set[int] = set()
+        """The processes that were there when one was killed."""
         self.killed: float | None = None
 
     def run(self) -> None:
@@ -162,15 +166,16 @@ class _Watch(threading.Thread):
             time.sleep(0.1)
             for file in self.folder.glob("pid-*"):
                 try:
-                    status = Path(f"/proc/{file.read_text()}/status").read_text()
-                    self.peak = max(self.peak, int(status.partition("VmHWM:")[2].split()[0]) * 1024)
+                    process = int(file.read_text())
+                    status = Path(f"/proc/{process}/status").read_text()
+                    self.peaks[process] = int(status.partition("VmHWM:")[2].split()[0]) * 1024
                 except (OSError, ValueError, IndexError):
                     continue  # it has just ended
             steady = self.folder / "steady-0"
             if self.kill and steady.exists():
                 began = steady.read_text()
                 if began and time.time() >= float(began) + STEADY:
-                    self.kill, self.killed = False, time.time()
+                    self.kill, self.killed, self.before = False, time.time(), set(self.peaks)
                     os.kill(int((self.folder / "pid-0").read_text()), signal.SIGKILL)
 
 
@@ -201,8 +206,10 @@ def main() -> None:
         report(percentile(between, 0.95), system=part, p50=percentile(between, 0.5), cuts=len(safe))
         report(percentile(to_w, 0.95), system=f"{part}_to_w", p50=percentile(to_w, 0.5))
         report(max(*between, *to_w), system=f"{part}_longest")
-        report(watch.peak / 2**20, system=f"{part}_memory", unit="MB")
+        report(max(watch.peaks.values()) / 2**20, system=f"{part}_memory", unit="MB")
         if watch.killed is not None:
+            restored = max(peak for process, peak in watch.peaks.items() if process not in watch.before)
+            report(restored / 2**20, system=f"{part}_restored_memory", unit="MB")
             report(restore_seconds(folder, watch.killed), system=f"{part}_restore")
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import timely
 from timely.data.kernels.columns import TINY
 from timely.data.kernels.index import ColumnIndex, Encoder, KeyIndex
+from timely.data.kernels import tables
 from timely.data.kernels.tables import IntTable, StringTable
 
 texts = st.text(max_size=4) | st.sampled_from(["x" * n + end for n in range(6, 40) for end in ("", "\0", "y")])
@@ -50,6 +51,24 @@ def test_tables_grow_far_beyond_their_first_size() -> None:
     assert early is not None
     assert early.to_pylist() == strings.values().to_pylist()[: len(early)]
     assert integers.values().tolist() == list(dict.fromkeys(numbers.tolist()))
+
+
+def test_a_large_table_moves_a_little_at_a_time_and_finds_all_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, less in {"_AT_ONCE": 16, "_MOVED": 4, "_LARGE": 1 << 13, "_WRITTEN": 16}.items():
+        monkeypatch.setattr(tables, name, less)
+    rng = np.random.default_rng(4)
+    given = rng.integers(-(2**63), 2**63 - 1, 60_000)
+    given[1::2] = given[rng.integers(0, 30_000, 30_000) * 2]  # half of them come again
+    table, moving, ready = IntTable(), 0, 0
+    known: dict[int, int] = {}
+    for start in range(0, len(given), 500):
+        part = given[start : start + 500].tolist()
+        assert table.ids(given[start : start + 500]).tolist() == [known.setdefault(each, len(known)) for each in part]
+        moving += table._old.size > 0
+        ready += 0 < table._written < table._next.size
+    assert table.values().tolist() == list(known)
+    assert moving > 20
+    assert ready > 20
 
 
 KINDS: list[tuple[pa.DataType, Any]] = [

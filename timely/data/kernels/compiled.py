@@ -207,9 +207,11 @@ def move_strings(old, slots):
 
 
 @_jit
-def int_ids(values, begin, out, slots, keys, count):
-    """Fill out[begin:] with the id of each int64 value. slots (int64): pairs of value, id + 1."""
+def int_ids(values, begin, out, slots, keys, count, old):
+    """Fill out[begin:] with the id of each int64 value. slots (int64): pairs of value, id + 1; old: those that `slots` replace,
+    of which not all have been put there yet."""
     mask = np.uint64(slots.size // 2 - 1)
+    old_mask = np.uint64(max(old.size // 2, 1) - 1)
     room = min(slots.size // 4, keys.size)
     for row in range(begin, out.size):
         value = values[row]
@@ -217,6 +219,14 @@ def int_ids(values, begin, out, slots, keys, count):
         while True:
             known = slots[2 * at + np.uint64(1)]
             if known == 0:
+                if old.size != 0:
+                    place = ((np.uint64(value) * _PRIME) >> _S32) & old_mask
+                    while old[2 * place + np.uint64(1)] != 0 and old[2 * place] != value:
+                        place = (place + np.uint64(1)) & old_mask
+                    known = old[2 * place + np.uint64(1)]
+                    if known != 0:
+                        out[row] = known - 1
+                        break
                 if count >= room:
                     return row, count
                 keys[count] = value
@@ -233,10 +243,10 @@ def int_ids(values, begin, out, slots, keys, count):
 
 
 @_jit
-def move_ints(old, slots):
-    """Put what `old` holds into the empty, larger `slots`."""
+def move_ints(old, begin, end, slots):
+    """Put some pairs of `old` into the larger `slots`, which have none of them."""
     mask = np.uint64(slots.size // 2 - 1)
-    for pair in range(old.size // 2):
+    for pair in range(begin, end):
         known = old[2 * pair + 1]
         if known != 0:
             value = old[2 * pair]

@@ -478,6 +478,8 @@ class Totals:
         self.index = KeyIndex(len(keys), expected)
         self._expected = expected
         self._arrays: list[Numbers] = []
+        self._begun = 0
+        """Of so many keys the arrays hold parts; what is behind them means nothing."""
         self._kinds: list[pa.DataType] = []
         self._reach: list[int] = [0] * len(self.parts)
         """Of integer sums: none is further from zero."""
@@ -498,11 +500,13 @@ class Totals:
         if count > len(self._arrays[0]):
             size = max(64, 2 * count, self._expected)
             for i, (part, array) in enumerate(zip(self.parts, self._arrays, strict=True)):
-                identity = _identity(part.kind, array.dtype)
-                # Zeros take memory only from where they are written.
-                larger = np.full(size, identity, array.dtype) if identity != 0 else np.zeros(size, array.dtype)
-                larger[: len(array)] = array
+                larger = np.empty(size, array.dtype)  # which takes memory only from where it is written
+                larger[: self._begun] = array[: self._begun]
                 self._arrays[i] = larger
+        if count > self._begun:
+            for part, array in zip(self.parts, self._arrays, strict=True):
+                array[self._begun : count] = _identity(part.kind, array.dtype)
+            self._begun = count
         return ids
 
     def _widen(self, kinds: list[pa.DataType]) -> None:
@@ -586,7 +590,7 @@ class Totals:
         """Go on in Python's integers where `values`, of which so many may come to one key, could leave 64 bits."""
         further = _reach(values) * times
         if self._reach[i] + further >= _LIMIT:
-            self._reach[i] = _reach(self._arrays[i])
+            self._reach[i] = _reach(self._arrays[i][: len(self)])
             if self._reach[i] + further >= _LIMIT:
                 self._to_objects(i)
         self._reach[i] += further
@@ -632,8 +636,7 @@ class Totals:
 
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` keys."""
-        for part, array in zip(self.parts, self._arrays, strict=True):
-            array[count:] = _identity(part.kind, array.dtype)
+        self._begun = min(self._begun, count)
         self.index.truncate(count)
 
     def table(self, ids: Ids, values: Sequence[Numbers] | None = None) -> pa.Table:
