@@ -253,7 +253,8 @@ def _code(mutant: Mutant) -> CodeType:
 
 
 @cache
-def _module(file: str) -> ModuleType:
+def module_of(file: str) -> ModuleType:
+    """The module that is that file, imported if it was not."""
     name = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     if name not in sys.modules and name.endswith(
         ".compiled"
@@ -269,7 +270,7 @@ def _module(file: str) -> ModuleType:
 
 def function_of(mutant: Mutant) -> FunctionType:
     """The function, as the product has it."""
-    found: Any = _module(mutant.file)
+    found: Any = module_of(mutant.file)
     for part in mutant.function.split("."):
         found = inspect.getattr_static(found, part)
     if isinstance(found, property):

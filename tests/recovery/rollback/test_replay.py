@@ -189,9 +189,9 @@ def test_the_seeds_replay_in_living_and_in_new_processes_from_snapshots_and_from
     met: Counter[str] = Counter()
     restore, replaces = RollbackPlanner._restore, Checkpoints._replaces_history
 
-    def restored(self: RollbackPlanner, p: int, bound: Any, remembers: bool) -> Any:
+    def restored(self: RollbackPlanner, p: int, bound: Any, remembers: bool, lowest: bool) -> Any:
         base = self._checkpoints.base(p, bound)
-        found = restore(self, p, bound, remembers)
+        found = restore(self, p, bound, remembers, lowest)
         if found.replay is not None and any(bound):
             living = self._remembers and (bound >= self._recorder.since[p] or self._between(p, bound))
             met[f"{'living' if living else 'new'} from {'a snapshot' if any(base) else 'the beginning'}"] += 1
