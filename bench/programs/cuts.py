@@ -6,8 +6,8 @@ taken, then 100 epochs of 1,000 random keys a second). A job with large state is
 gone on for `STEADY` seconds, and goes on for `AFTER` seconds more.
 
 Beside the time between cuts: from a cut until W contains it ("_to_w"), the longest ("_longest"), the peak memory of a worker
-("_memory"), and, where one was killed, the seconds until the first new output ("_restore"), and the peak memory of the worker that
-came in its place ("_restored_memory").
+("_memory"), and, where one was killed, the seconds until the first new output ("_restore"), and the peak memory of the worker
+that came in its place ("_restored_memory").
 """
 
 from __future__ import annotations

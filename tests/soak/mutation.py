@@ -2,9 +2,9 @@
 
 A *probe* is a fast test or a simulated job. A mutant meets those that reach its line, first those that have killed its
 neighbours soonest. It is *killed* by the first that fails or does not end; one that lives through all of them, or as long as
-`--patience` says, is a *survivor*, and so is one that none reaches; it must be explained in `survivors.toml`, where an entry that
-begins with `~ ` is a regular expression for many. Each mutant is a forked process: nothing is imported, collected or compiled
-twice. First a little patience for all, then `--again` with more for those that live: that is quickest.
+`--patience` says, is a *survivor*, and so is one that none reaches; it must be explained in `survivors.toml`, where an entry
+that begins with `~ ` is a regular expression for many. Each mutant is a forked process: nothing is imported, collected or
+compiled twice. Quickest is a little patience without simulated jobs (`--seeds 0`) first, and then `--again` with more.
 
 Results are appended to a file and belong to the text of the function: a run goes on where another was cut short, and after
 changes tries the mutants of changed functions only.
@@ -513,7 +513,9 @@ def main() -> int:
     options.file = [name for wanted in named for name in FILES + MORE_FILES if name.startswith(wanted)]
     code = 0
     if not options.report:
-        module_of("recovery/fixed_point/compiled.py")  # before a test does: machine code has no lines, and cannot be changed
+        module_of(
+            "recovery/fixed_point/compiled.py"
+        )  # before a test does: machine code has no lines, and cannot be changed
         os.environ["FALKIRK_TEST_PROFILE"] = "mutation"
         ignored = [f"--ignore={path}" for name in NOT for path in (ROOT / "tests").rglob(name)]
         os.chdir(ROOT)

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
+from timely.data.kernels import tables
 from timely.data.kernels.columns import TINY
 from timely.data.kernels.index import ColumnIndex, Encoder, KeyIndex
-from timely.data.kernels import tables
 from timely.data.kernels.tables import IntTable, StringTable
 
 texts = st.text(max_size=4) | st.sampled_from(["x" * n + end for n in range(6, 40) for end in ("", "\0", "y")])

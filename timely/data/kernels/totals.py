@@ -499,7 +499,7 @@ class Totals:
         count = len(self.index)
         if count > len(self._arrays[0]):
             size = max(64, 2 * count, self._expected)
-            for i, (part, array) in enumerate(zip(self.parts, self._arrays, strict=True)):
+            for i, array in enumerate(self._arrays):
                 larger = np.empty(size, array.dtype)  # which takes memory only from where it is written
                 larger[: self._begun] = array[: self._begun]
                 self._arrays[i] = larger
