@@ -32,8 +32,8 @@ _JOINS = {"": "inner", "INNER": "inner", "LEFT": "left", "SEMI": "semi", "ANTI":
 def sql(query: str, *, over: Over = "scope", **streams: Columns) -> Columns:
     """The stream of a query's results, over streams of columns by name.
 
-    `select`, `where`, `join`, `group by` with `count`, `sum`, `min`, `max` and `avg`, `distinct`, `union all`, subqueries and
-    `with`. Expressions are those of Polars' SQL. `over` says, as for all verbs, whether totals, joins and distinct rows run on
+    `select`, `where`, `join`, `group by` with `count`, `sum`, `min`, `max`, `avg`, `variance`, `stddev`, `count(distinct x)`,
+    `arg_min(x, y)` and `arg_max`, `distinct`, `union all`, subqueries and `with`. Expressions are those of Polars' SQL. `over` says, as for all verbs, whether totals, joins and distinct rows run on
     (over="scope": what comes out are changed totals and new rows) or are of each time by itself (over="time").
 
     >>> import polars as pl
@@ -249,7 +249,7 @@ class _Compiler:
                 made.append(_polars(named, rows).alias(f"key {number}()"))
         of_key = list(names.values())
         aggregates: dict[str, Aggregate] = {}
-        sums: dict[str, str] = {}
+        results: dict[str, Node] = {}
         computed: dict[str, str] = {}
 
         def input_of(node: Node) -> str:
@@ -264,9 +264,14 @@ class _Compiler:
             if _text(node) not in names:
                 column = names[_text(node)] = f"total {len(aggregates)}()"
                 aggregates[column] = _aggregate(node, input_of)
+                found, other = (exp.column(each, quoted=True) for each in (column, f"any of {column}"))
+                results[column] = found
                 if isinstance(node, exp.Sum):  # of no values it is null
-                    sums[column] = f"any of {column}"
-                    aggregates[sums[column]] = agg.max(input_of(_there(node.this)))
+                    aggregates[other.name] = agg.max(input_of(_there(node.this)))
+                    results[column] = exp.Case().when(other.eq(1), found)
+                if aggregates[column].kind == "n_unique":  # null is no value
+                    aggregates[other.name] = agg.min(input_of(_there(node.this.expressions[0])))
+                    results[column] = exp.Paren(this=found + other - 1)
         stream = rows.stream.with_columns(*made) if made else rows.stream
         if not aggregates:
             aggregates["total 0()"] = agg.count()
@@ -280,10 +285,7 @@ class _Compiler:
             """With its keys and aggregates as columns."""
             column = names.get(_text(node))
             if column is not None:
-                found = exp.column(column, quoted=True)
-                return (
-                    found if column not in sums else exp.Case().when(exp.column(sums[column], quoted=True).eq(1), found)
-                )
+                return results[column].copy() if column in results else exp.column(column, quoted=True)
             if isinstance(node, exp.Column):
                 if rows.column(node) in of_key:
                     return exp.column(rows.column(node), quoted=True)
@@ -305,16 +307,19 @@ def _aggregate(node: Node, input_of: Any) -> Aggregate:
     if isinstance(node, exp.Count):
         if of is None or isinstance(of, exp.Star):
             return agg.count()
+        if isinstance(of, exp.Distinct) and len(of.expressions) == 1:
+            return agg.n_unique(input_of(of.expressions[0]))
         if isinstance(of, exp.Distinct) or node.expressions:
-            _refuse(
-                f"{_text(node)}: count takes * or one expression; for distinct values count a select distinct around it"
-            )
+            _refuse(f"{_text(node)}: count takes *, one expression, or distinct and one expression")
         return agg.sum(input_of(_there(of)))
+    if isinstance(node, exp.ArgMin | exp.ArgMax) and not node.args.get("count"):
+        ends = agg.first if isinstance(node, exp.ArgMin) else agg.last
+        return ends(input_of(of), order_by=input_of(node.expression))
     makers = {exp.Sum: agg.sum, exp.Min: agg.min, exp.Max: agg.max, exp.Avg: agg.mean}
     makers |= {exp.Variance: agg.var, exp.Stddev: agg.std, exp.StddevSamp: agg.std}
     maker = makers.get(type(node))
     if maker is None or isinstance(of, exp.Distinct):
-        _refuse(f"{_text(node)}: aggregates are count, sum, min, max, avg, variance and stddev")
+        _refuse(f"{_text(node)}: aggregates are count, sum, min, max, avg, variance, stddev, arg_min and arg_max")
     return maker(input_of(of))
 
 

@@ -123,6 +123,10 @@ class ChangedGroups(GroupBy):
         return totals.finish(totals.all(self.columns, self.keys, self.made, name), self.keys)
 
 
+_TAKEN_BACK = ("count", "sum", "mean", "min", "max")
+"""The aggregates out of which rows can be taken."""
+
+
 class _Totals:
     """Aggregates of changes as sums: of what rows have, by their sign."""
 
@@ -137,7 +141,7 @@ class _Totals:
         self.sums: dict[str, Aggregate] = {}
         sign = pl.col(CHANGE).cast(pl.Int64)
         for name, aggregate in (*((None, expr) for expr in exprs), *aggregates.items()):
-            if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind in ("var", "std"):
+            if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind not in _TAKEN_BACK:
                 raise GraphError(
                     f"{user_site()}: agg of changes takes name=agg.count(), agg.sum, mean, min and max of a column, out of "
                     f"which rows can be taken, not {aggregate!r}"

@@ -14,7 +14,7 @@ from timely.dataflow.stream import Stream, view
 from timely.dataflow.windows import add_judge, check_at_root, check_lateness
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
-from timely.operators.aggregate import PreAggregate, check_aggregate
+from timely.operators.aggregate import PreAggregate, check_aggregate, refuse_values
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
 from timely.operators.column_sessions import ColumnSessions, PreSessions
@@ -114,6 +114,8 @@ class WindowedColumns:
                 )
         columns = self._columns
         check_aggregate((*self._keys, "start", "end"), aggregates)
+        if self._sessions:
+            refuse_values(aggregates, "in sessions, which may come to be one: count in windows of a fixed length")
         schema = schemas.windowed(self._keys, aggregates, self._time, self._instants, columns.schema)
         rows = columns._of(self._judge, ON_TIME)
         if not self._sessions:

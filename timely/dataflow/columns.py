@@ -20,8 +20,8 @@ from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.stream import Stream, records_of, view
 from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
-from timely.operators.agg import Aggregate
-from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate
+from timely.operators.agg import KINDS, Aggregate
+from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate, refuse_values
 from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, ColumnJoin, How, check_join
@@ -532,7 +532,7 @@ class GroupBy:
             if isinstance(aggregate, pl.Expr) and over == "scope":
                 raise GraphError(
                     f"{user_site()}: agg({key}=...): a running total cannot be kept for a Polars expression; say "
-                    "over='time' for one result a time, or use agg.count/sum/min/max/mean/var/std"
+                    f"over='time' for one result a time, or use an aggregate of falkirk.agg: {', '.join(KINDS)}"
                 )
         return self._aggregate("aggregate", named, over, name, ttl)
 
@@ -544,6 +544,8 @@ class GroupBy:
             raise GraphError(f"{user_site()}: ttl=Epochs(n) counts epochs without a row of the key; it is not {ttl!r}")
         if ttl is not None and (over == "time" or columns.scope.depth != 1):
             raise GraphError(f"{user_site()}: ttl is for what runs on over all epochs: over='scope', outside of loops")
+        if ttl is not None:
+            refuse_values(named, "with a ttl: say distinct(..., ttl=...), and count what comes of it")
         epochs = None if ttl is None else ttl.n
         check_aggregate(keys, named)
         if self.made:
@@ -581,7 +583,7 @@ def _read_by(aggregates: Iterable[Aggregate | pl.Expr]) -> set[str]:
     """The columns that aggregates read, as far as can be told."""
     found: set[str] = set()
     for item in aggregates:
-        found |= {str(item.column)} if isinstance(item, Aggregate) else set(item.meta.root_names())
+        found |= set(item.columns() if isinstance(item, Aggregate) else item.meta.root_names())
     return found
 
 
@@ -594,7 +596,7 @@ def _named(expr: Any, name: str, verb: str) -> pl.Expr:
 def _output_of(expr: Any, verb: str) -> str:
     """The column that a Polars expression makes."""
     if isinstance(expr, Aggregate):
-        of = "" if expr.column is None else repr(expr.column)
+        of = ", ".join(map(repr, expr.columns()))
         raise GraphError(
             f"{user_site()}: agg.{expr.kind}({of}) needs a name for its column: agg({expr.column or 'n'}=agg.{expr.kind}({of}))"
         )

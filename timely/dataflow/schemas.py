@@ -12,7 +12,6 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from timely.data.kernels.totals import compared_kind, squared_kind, sum_kind
 from timely.errors import GraphError, user_site
 from timely.io.column_types import polars_schema
 from timely.operators.agg import Aggregate
@@ -89,18 +88,12 @@ def aggregated(
     arrow = pl.DataFrame(schema=schema).to_arrow().schema
     for name, aggregate in named.items():
         assert isinstance(aggregate, Aggregate)
-        if aggregate.column is None:
-            types[name] = pl.Int64()
-            continue
-        check_columns(f"{kind}({name}=agg.{aggregate.kind}(...))", [aggregate.column], schema)
-        of = arrow.field(aggregate.column).type
+        call = f"{kind}({name}=agg.{aggregate.kind}(...))"
+        check_columns(call, aggregate.columns(), schema)
         try:
-            kinds = {"min": compared_kind, "max": compared_kind, "var": squared_kind, "std": squared_kind}
-            found = kinds.get(aggregate.kind, sum_kind)(of, aggregate.column)
+            found = aggregate.result_kind(*(arrow.field(column).type for column in aggregate.columns()))
         except TypeError as error:
-            raise GraphError(f"{user_site()}: {kind}({name}=agg.{aggregate.kind}(...)): {error}") from error
-        if aggregate.kind == "mean":
-            found = pa.float64()
+            raise GraphError(f"{user_site()}: {call}: {error}") from error
         settled = None if pa.types.is_null(found) else polars_schema(pa.schema([(name, found)]))
         if settled is None:
             return None

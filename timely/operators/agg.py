@@ -1,9 +1,9 @@
 """Aggregates over groups of rows: `from timely.operators import agg`, then `n=agg.count()`.
 
-Nulls are not values: `count()` counts rows, the others skip nulls, and a group without values has sum 0 and no
-minimum, maximum, mean or variance. A sum of integers is exact, and an error where 64 bits do not hold it: cast the column to
-`pl.Float64` (rounded) or to a `pl.Decimal` (exact, 38 digits). Minimum and maximum are of numbers, decimals, text, bytes, dates
-and times; text is compared by code points.
+Nulls are not values: `count()` counts rows, `n_unique` counts null as one value, as in Polars, the others skip nulls, and a
+group without values has sum 0 and no minimum, maximum, first, last, mean or variance. A sum of integers is exact, and an error
+where 64 bits do not hold it: cast the column to `pl.Float64` (rounded) or to a `pl.Decimal` (exact, 38 digits). Minimum and
+maximum are of numbers, decimals, text, bytes, dates and times; text is compared by code points.
 """
 
 from __future__ import annotations
@@ -17,37 +17,52 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from timely.data.kernels.columns import Numbers
-from timely.data.kernels.totals import EXACT, Part, name_of
+from timely.data.kernels.columns import Numbers, second
+from timely.data.kernels.totals import EXACT, Kind, Part, compared_kind, name_of, squared_kind, sum_kind
 
 _NULL, _EXACT = pa.null().id, EXACT.id
+
+_PARTS: Mapping[str, tuple[Kind, ...]] = {
+    "count": ("rows",),
+    "sum": ("sum",),
+    "min": ("values", "min"),
+    "max": ("values", "max"),
+    "first": ("values", "min"),
+    "last": ("values", "max"),
+    "mean": ("values", "sum"),
+    "var": ("values", "sum", "squares"),
+    "std": ("values", "sum", "squares"),
+    "n_unique": ("rows", "distinct"),
+}
+"""Of each aggregate the partial ones from which it is combined."""
+
+KINDS = tuple(_PARTS)
+"""The names of the aggregates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
     """One aggregate of a column (of the rows themselves for `count`). Made by the functions of this module."""
 
-    kind: Literal["count", "sum", "min", "max", "mean", "var", "std"]
+    kind: Literal["count", "sum", "min", "max", "first", "last", "mean", "var", "std", "n_unique"]
     column: str | None = None
     ddof: int = 1
     """Of a variance: it is divided by the number of values less this."""
+    order_by: str | None = None
+    """Of `first` and `last`: the column in whose order they are."""
+
+    @property
+    def read(self) -> str | None:
+        """The column that its parts are of. `first` and `last` are the least and the greatest of pairs."""
+        return self.column if self.order_by is None else f"{self.column} by {self.order_by}()"
+
+    def columns(self) -> list[str]:
+        """The columns that it needs."""
+        return [column for column in (self.column, self.order_by) if column is not None]
 
     def parts(self) -> list[Part]:
         """The partial aggregates from which the result is combined."""
-        values = Part("values", self.column)
-        match self.kind:
-            case "count":
-                return [Part("rows")]
-            case "mean":
-                return [values, Part("sum", self.column)]
-            case "sum":
-                return [Part("sum", self.column)]
-            case "var" | "std":
-                return [values, Part("sum", self.column), Part("squares", self.column)]
-            case "min":
-                return [values, Part("min", self.column)]
-            case "max":
-                return [values, Part("max", self.column)]
+        return [Part(kind, None if kind == "rows" else self.read) for kind in _PARTS[self.kind]]
 
     def finishing(self) -> list[Part]:
         """Those of its parts that `finish` needs as columns."""
@@ -57,12 +72,12 @@ class Aggregate:
 
     def finish(self, columns: Mapping[str, pa.Array]) -> pa.Array:
         """The aggregate, from the columns of its parts by name."""
-        if self.kind == "count":
-            return columns[name_of("rows")]
         if self.kind in ("var", "std"):
             found = self._variances(*(columns[part.name].to_numpy() for part in self.finishing()))
             return pa.array(found, mask=columns[name_of("values", self.column)].to_numpy() <= self.ddof)
-        column = columns[name_of("sum" if self.kind == "mean" else self.kind, self.column)]
+        column = columns[self.parts()[-1].name]
+        if self.order_by is not None:
+            column = second(column)
         if self.kind == "mean":
             counts = columns[name_of("values", self.column)].to_numpy()
             return pa.array(_floats(column) / np.maximum(counts, 1), mask=counts == 0)
@@ -75,6 +90,24 @@ class Aggregate:
         """True if every row changes the result."""
         return self.kind == "count"
 
+    def result_kind(self, *columns: pa.DataType) -> pa.DataType:
+        """The type of the results, given those of its columns.
+
+        Raises:
+            TypeError: if there are none.
+        """
+        names = self.columns()
+        match self.kind:
+            case "count" | "n_unique":
+                return pa.int64()
+            case "min" | "max" | "first" | "last":
+                found, *_ = [compared_kind(kind, name) for kind, name in zip(columns, names, strict=True)]
+                return found
+            case "var" | "std":
+                return squared_kind(columns[0], names[0])
+        kind = sum_kind(columns[0], names[0])
+        return pa.float64() if self.kind == "mean" else kind
+
     def differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
         """A mask of the results that differ, given the parts before and after. NaN does not differ from NaN."""
         if self.kind == "mean":
@@ -85,10 +118,12 @@ class Aggregate:
             few, still = before[values] <= self.ddof, after[values] <= self.ddof
             either: npt.NDArray[np.bool_] = _differ(was, now) | (few != still)
             return either
-        part = self.parts()[-1]
+        *others, part = self.parts()
+        if self.order_by is not None:
+            return _differ(_seconds(before[part]), _seconds(after[part]))
         found = _differ(before[part], after[part])
         if self.kind in ("min", "max"):  # which start from a value that may be met, too
-            values = Part("values", self.column)
+            (values,) = others
             found |= (before[values] == 0) != (after[values] == 0)
         return found
 
@@ -123,12 +158,27 @@ class Aggregate:
                 return column.var(self.ddof)
             case "std":
                 return column.std(self.ddof)
+            case "n_unique":
+                return column.n_unique().cast(pl.Int64)
+            case "first" | "last":
+                assert self.order_by is not None
+                order = pl.col(self.order_by)
+                some = [each.filter(column.is_not_null() & order.is_not_null()) for each in (column, order)]
+                return some[0].sort_by(some[1], some[0]).get(0 if self.kind == "first" else -1, null_on_oob=True)
 
 
 def _differ(a: Numbers, b: Numbers) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = a != b
     if a.dtype.kind == "f" or b.dtype.kind == "f":
         found &= (a == a) | (b == b)
+    return found
+
+
+def _seconds(pairs: Numbers) -> Numbers:
+    """The second parts of pairs, None where there is none."""
+    if pairs.dtype.kind != "O":  # no pair was ever met
+        return pairs
+    found: Numbers = np.fromiter((pair and pair[1] for pair in pairs.tolist()), object, len(pairs))
     return found
 
 
@@ -198,6 +248,58 @@ def max(column: str) -> Aggregate:
     return Aggregate("max", column)
 
 
+def first(column: str, order_by: str) -> Aggregate:
+    """The value of `column` in the row that is first in the order of the column `order_by`, of rows where both are not null.
+
+    Of several rows in that place the least value counts: so the result does not depend on when and where rows arrive. Both
+    columns are numbers, decimals, text, bytes, dates or times; NaN is behind all numbers.
+
+    >>> import polars as pl
+    >>> from falkirk import agg
+    >>> flow = falkirk.Dataflow()
+    >>> days = [pl.DataFrame({"at": [7, 9], "price": [3, 4]}), pl.DataFrame({"at": [8, 5], "price": [5, 6]})]
+    >>> sales = flow.columns("sales", falkirk.Batches(days))
+    >>> result = sales.agg(x=agg.first("price", order_by="at")).to_records().capture("out")
+    >>> [(epoch, [row["x"] for row in batch]) for (epoch,), batch in falkirk.run(flow).captured("out")]
+    [(0, [3]), (1, [6])]
+    """
+    return Aggregate("first", column, order_by=order_by)
+
+
+def last(column: str, order_by: str) -> Aggregate:
+    """The value of `column` in the row that is last in the order of the column `order_by`, of rows where both are not null.
+
+    Of several rows in that place the greatest value counts. See `first`.
+
+    >>> import polars as pl
+    >>> from falkirk import agg
+    >>> flow = falkirk.Dataflow()
+    >>> days = [pl.DataFrame({"at": [7, 9], "price": [3, 4]}), pl.DataFrame({"at": [8, 5], "price": [5, 6]})]
+    >>> sales = flow.columns("sales", falkirk.Batches(days))
+    >>> result = sales.agg(x=agg.last("price", order_by="at"), n=agg.count()).to_records().capture("out")
+    >>> [(epoch, [row["x"] for row in batch]) for (epoch,), batch in falkirk.run(flow).captured("out")]
+    [(0, [4]), (1, [4])]
+    """
+    return Aggregate("last", column, order_by=order_by)
+
+
+def n_unique(column: str) -> Aggregate:
+    """The number of different values of `column`, of which null is one: exact, so that running totals keep each value.
+
+    Values are such as can be keys. Not in sessions, with a ttl, and of changes.
+
+    >>> import polars as pl
+    >>> from falkirk import agg
+    >>> flow = falkirk.Dataflow()
+    >>> days = [pl.DataFrame({"shop": ["n", "s"], "buyer": [1, 1]}), pl.DataFrame({"shop": ["n", "n"], "buyer": [1, 2]})]
+    >>> sales = flow.columns("sales", falkirk.Batches(days))
+    >>> result = sales.group_by("shop").agg(x=agg.n_unique("buyer")).to_records().capture("out")
+    >>> [(epoch, sorted((row["shop"], row["x"]) for row in batch)) for (epoch,), batch in falkirk.run(flow).captured("out")]
+    [(0, [('n', 1), ('s', 1)]), (1, [('n', 2)])]
+    """
+    return Aggregate("n_unique", column)
+
+
 def mean(column: str) -> Aggregate:
     """The mean of the values of `column`, as a float.
 
@@ -246,4 +348,17 @@ def parts_of(aggregates: Mapping[str, Aggregate]) -> list[Part]:
     return list(dict.fromkeys(part for aggregate in aggregates.values() for part in aggregate.parts()))
 
 
-__all__ = ["Aggregate", "count", "max", "mean", "min", "parts_of", "std", "sum", "var"]
+__all__ = [
+    "Aggregate",
+    "count",
+    "first",
+    "last",
+    "max",
+    "mean",
+    "min",
+    "n_unique",
+    "parts_of",
+    "std",
+    "sum",
+    "var",
+]

@@ -19,12 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
-from timely.data.kernels.columns import TINY, Numbers, select, whole
+from timely.data.kernels.columns import TINY, Numbers, whole
 from timely.data.kernels.index import Encoder
 from timely.data.kernels.totals import Added, Part, RowReaders, combine, combined, grouped, partial, table_of
 from timely.errors import GraphError, user_site
-from timely.operators.agg import Aggregate, parts_of
+from timely.operators.agg import Aggregate
 from timely.operators.base import Context, Operator
+from timely.operators.reading import ROWS, VALUE, Reading, first_met
 from timely.operators.stateless import operator_error
 from timely.state import ExpiringTotals, Parts, TimedBatches, TotalsState
 from timely.time import INF, Time
@@ -49,14 +50,14 @@ class PreAggregate:
     """
 
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
-        self._keys = list(keys)
-        self._parts = parts_of(aggregates)
-        self._needed = _columns(self._keys, aggregates)
+        self._reading = Reading(keys, aggregates)
+        self._keys = self._reading.grouping
+        self._parts = self._reading.carried
         self._readers = RowReaders(self._keys, self._parts)
 
     def apply(self, batch: Batch) -> pa.Table:
         """The partial table of `batch`: the keys, then a column for each part of an aggregate. Of few rows, one for each."""
-        table = select(batch, self._needed)
+        table = self._reading.table(batch)
         if len(table) < TINY:  # to send them all costs less than to find out which have one key
             return table_of(self._readers.of(table.schema).read(table), self._keys, self._parts)
         return self._partial(table)
@@ -73,12 +74,13 @@ class Grouping(Operator):
         check_aggregate(keys, aggregates)
         self._keys = list(keys)
         self._aggregates = dict(aggregates)
-        self._parts = parts_of(aggregates)
-        self._needed = _columns(self._keys, aggregates)
+        self._reading = Reading(keys, aggregates)
+        self._parts = self._reading.parts
+        self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
         self._combined = combined
         self._encoder: Encoder | None = None
         self._plain = False
-        self._readers = RowReaders(self._keys, self._parts)
+        self._readers = RowReaders(self._reading.grouping, self._reading.carried)
         self._pending = TimedBatches()
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
@@ -88,7 +90,7 @@ class Grouping(Operator):
                 for part in as_arrow(batch).to_batches():
                     self._add(time, pa.Table.from_batches([part]))
             else:
-                table = select(batch, self._needed)
+                table = self._reading.table(batch)
                 if len(table) >= TINY:
                     table = self._partial(table)
                 else:
@@ -99,24 +101,35 @@ class Grouping(Operator):
         ctx.notify_at(time)
 
     def _partial(self, table: pa.Table) -> pa.Table:
-        return partial(self._encode(table), self._keys, self._parts)
+        return partial(self._encode(table), self._reading.grouping, self._reading.carried)
 
     def _add(self, time: Time, table: pa.Table) -> None:
         held = self._pending.add(time, table)
         many = len(held)
         # Looked at when the number of tables doubles, so that many tiny ones cost O(1) each.
         if many >= _MANY and many & (many - 1) == 0 and length(held[0]) <= sum(map(length, held[1:])):
-            self._pending.replace(time, combine(self._rows(held), self._keys, self._parts))
+            self._pending.replace(time, self._as_table(self._rows(held)))
 
     def _rows(self, tables: Sequence[Batch]) -> list[Added]:
-        """The rows held of a time: partial tables, and tiny batches as they came."""
+        """The rows held of a time, by key and value: partial tables, and tiny batches as they came."""
         found = []
         for table in map(as_arrow, tables):
-            if table.column_names == self._needed:
+            if table.column_names == self._reading.names:
                 found.append(self._readers.of(table.schema).read(table))
             else:
-                found.append(grouped(table, self._keys, self._parts))
+                found.append(self._of_partial(table))
         return found
+
+    def _of_partial(self, table: pa.Table) -> Added:
+        return grouped(table, self._reading.grouping, self._reading.carried)
+
+    def _as_table(self, rows: Sequence[Added]) -> pa.Table:
+        """One partial table for several."""
+        return combine(rows, self._reading.grouping, self._reading.carried)
+
+    def _summed(self, rows: Sequence[Added]) -> dict[str, pa.Array]:
+        """All rows there are, added up by key: the columns that results are made of."""
+        return combined(self._reading.by_key(rows, first_met), self._keys, self._parts, self._finishing)
 
     def _encode(self, table: pa.Table) -> pa.Table:
         if self._encoder is None or pa.types.is_dictionary(table.schema.field(0).type):
@@ -167,13 +180,15 @@ class ColumnAggregate(Grouping):
         self._grows = any(aggregate.grows for aggregate in aggregates.values())
         # Strings that run on are met again and again: encode them once, as they come.
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
-        self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
+        self._met = {column: TotalsState([*keys, VALUE], ROWS) for column in self._reading.distinct}
+        """The values of which the different ones are counted, by key."""
         self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
         self.ttl = ttl
         self._expiring: ExpiringTotals | None = None
         if ttl is not None:
             self._expiring = self._totals = ExpiringTotals(self._keys, [*self._parts, *_OF_EPOCH], _EPOCH)
-        self.state = self._pending if self._totals is None else Parts(self._pending, self._totals)
+        running = [] if self._totals is None else [self._totals, *self._met.values()]
+        self.state = Parts(self._pending, *running) if running else self._pending
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         tables = self._pending.pop(time)
@@ -181,7 +196,7 @@ class ColumnAggregate(Grouping):
             return
         try:
             if self._totals is not None:
-                rows = self._rows(tables)
+                rows = self._reading.by_key(self._rows(tables), lambda column, met: self._new(time, column, met))
                 if self.ttl is not None:
                     rows = self._dated(time, rows, self.ttl)
                 changed = self._totals.add(time, rows, None if self._grows else self._differs)
@@ -189,18 +204,24 @@ class ColumnAggregate(Grouping):
             elif len(tables) == 1 and self._is_result(ctx, as_arrow(tables[0])):
                 result = by_name(as_arrow(tables[0]))
             else:
-                result = combined(self._rows(tables), self._keys, self._parts, self._finishing)
+                result = self._summed(self._rows(tables))
             if result is not None:
                 ctx.send(self._finish(result))
         except REFUSALS as error:
             first = tables[0]  # a partial table may have what Polars does not, sums of more than 64 bits
-            sample = as_polars(first) if as_arrow(first).column_names == self._needed else first
+            sample = as_polars(first) if as_arrow(first).column_names == self._reading.names else first
             raise refused(ctx, time, error, sample) from error
+
+    def _new(self, time: Time, column: str, met: list[Added]) -> list[pa.Array]:
+        """The keys and values that had not been met."""
+        changed = self._met[column].add(time, met)
+        return changed.totals.index.keys(changed.ids[changed.ids >= changed.known])
 
     def _is_result(self, ctx: Context, table: pa.Table) -> bool:
         """True if this is all of a time, with each key once."""
-        apart = self._combined and ctx.workers > 1
-        return not apart and table.column_names != self._needed and _distinct(table, self._keys)
+        if self._reading.distinct or (self._combined and ctx.workers > 1):
+            return False
+        return table.column_names != self._reading.names and _distinct(table, self._keys)
 
     def _dated(self, time: Time, rows: Sequence[Added], ttl: int) -> list[Added]:
         """Rows with their epoch. Keys that are too old for these to be added to are forgotten."""
@@ -321,8 +342,15 @@ def check_aggregate(keys: Sequence[str], aggregates: Mapping[str, Any]) -> None:
         raise GraphError(f"{user_site()}: column {twice[0]!r} would come out twice; give the aggregate another name")
 
 
-def _columns(keys: list[str], aggregates: Mapping[str, Aggregate]) -> list[str]:
-    return list(dict.fromkeys([*keys, *(a.column for a in aggregates.values() if a.column is not None)]))
+def refuse_values(aggregates: Mapping[str, Any], where: str) -> None:
+    """Refuse aggregates that keep values beside totals, where only totals are kept.
+
+    Raises:
+        GraphError: with the user's line.
+    """
+    for name, each in aggregates.items():
+        if isinstance(each, Aggregate) and each.kind == "n_unique":
+            raise GraphError(f"{user_site()}: agg({name}=agg.{each.kind}(...)) cannot be kept {where}")
 
 
 def by_name(table: pa.Table) -> dict[str, pa.Array]:

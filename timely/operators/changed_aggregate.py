@@ -45,7 +45,7 @@ class ChangedAggregate(Grouping):
         columns = dict.fromkeys(str(each.column) for each in extremes.values())
         self._values = {column: ExpiringTotals([*keys, column], parts, sign) for column in columns}
         self._of_values = {column: RowReaders([*keys, column], parts) for column in columns}
-        self._needed = list(dict.fromkeys([*self._needed, *columns, sign]))
+        self._needed = list(dict.fromkeys([*self._reading.names, *columns, sign]))
         self.state = Parts(self._pending, self._totals, *self._values.values())
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:

@@ -103,7 +103,6 @@ class ColumnSessions(Windowing):
     ) -> None:
         super().__init__([*keys, START], _with_bounds(aggregates), combined)
         self._gap = gap
-        self._finishing = {part for aggregate in self._aggregates.values() for part in aggregate.finishing()}
         self._open = ExpiringTotals(self._keys, self._parts, AT)
         self.state = Parts(self._pending, self._watermarks, self._open)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from timely.data.batch import Batch, as_polars, divide
 from timely.data.kernels.columns import Numbers, column_of, numbers, whole
-from timely.data.kernels.totals import Added, combine, combined, grouped
+from timely.data.kernels.totals import Added
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import REFUSALS, Grouping, refused
 from timely.operators.base import Context
@@ -234,11 +234,11 @@ class ColumnWindows(Windowing):
             numbered.setdefault(start, []).append(number)
         new: dict[Any, pa.Table] = {}
         joined: list[tuple[int, int]] = []
-        for start, part in _by_start(combine(rows, self._keys, self._parts)):
+        for start, part in _by_start(self._as_table(rows)):
             there = sorted(numbered.get(start, ()))
             while there and len(held[start, there[-1]]) <= 2 * len(part):
                 slot = start, there.pop()
-                part = combine([self._grouped(held[slot]), self._grouped(part)], self._keys, self._parts)
+                part = self._as_table([self._of_partial(held[slot]), self._of_partial(part)])
                 joined.append(slot)
             new[start, there[-1] + 1 if there else 0] = part
         self._open.remove(time, [slot for slot in joined if slot not in new])
@@ -249,13 +249,10 @@ class ColumnWindows(Windowing):
         closing = sorted(slot for slot in held if watermark is None or slot[0] + self._length <= watermark)
         if not closing:
             return None
-        tables = [self._grouped(held[slot]) for slot in closing]
+        rows = [self._of_partial(held[slot]) for slot in closing]
         self._open.remove(time, closing)
-        columns = combined(tables, self._keys, self._parts)
+        columns = self._summed(rows)
         return columns, numbers(whole(columns[START])) + self._length
-
-    def _grouped(self, table: pa.Table) -> Any:
-        return grouped(table, self._keys, self._parts)
 
 
 def _by_start(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:

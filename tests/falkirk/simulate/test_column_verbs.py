@@ -59,6 +59,7 @@ def small() -> Dataflow:
         joined = rows.join(other.select("k", "r"), on="k", how="full", changes=True)
         joined.group_by("k").agg(low=agg.min("r"), top=agg.max("v"), n=agg.count()).capture("extremes")
         rows.group_by("k").agg(spread=agg.var("v")).capture("spread")
+        rows.group_by("k").agg(kinds=agg.n_unique("v"), last=agg.last("v", order_by="at")).capture("values")
     windows.late().capture("late")
     with flow.region("history", policy=LogHistory(every=3)):
         on_time, _, _ = rows.split_late("at", lateness=9)

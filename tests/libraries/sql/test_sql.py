@@ -46,6 +46,8 @@ TOTALS = [
     "select shop as s, n, count(*) as rows from sales group by 1, n",
     "select upper(shop) as loud, sum(n) + sum(price) as both from sales group by loud",
     "select town, sum(price) as paid from sales join shops on shop = id group by town",
+    "select shop, count(distinct n) as kinds, count(distinct upper(shop)) as own, sum(n) as n from sales group by shop",
+    "select count(distinct n) + 1 as kinds from sales",
     "select distinct shop from sales",
     "select distinct town, n from shops where n > 0",
 ]
@@ -146,6 +148,17 @@ def test_running_totals_end_where_polars_ends(query: str, epochs: list[dict[str,
     assert plain(sorted(last.values(), key=str)) == plain(right) or (not last and not len(whole["sales"]))
 
 
+@some
+@given(inputs, st.integers(1, 2))
+def test_what_is_first_and_last_is_what_polars_sorts_first_and_last(
+    epochs: list[dict[str, pl.DataFrame]], workers: int
+) -> None:
+    query = "select arg_min(n, price) as first, arg_max(n, price * 2) as last from sales"
+    rows = pl.concat([tables["sales"] for tables in epochs]).drop_nulls("n").sort("price", "n")["n"].to_list()
+    found = [row for each in results(query, "scope", epochs, workers) for row in each]
+    assert found[-1:] == [(rows[0], rows[-1])] if rows else all(row == (None, None) for row in found)
+
+
 def plain(rows: list[Any]) -> list[Any]:
     """Floats to nine digits: sums of them depend on their order."""
     return [tuple(round(value, 9) if isinstance(value, float) else value for value in row) for row in rows]
@@ -160,8 +173,9 @@ REFUSED = {
     "select * from sales limit 3": "LIMIT 3: streams have no order",
     "select n from sales group by shop": "column 'n' must be in group by",
     "select shop from sales group by shop having count(*) > 1": "a running total that no longer holds",
-    "select median(n) from sales": "aggregates are count, sum, min, max, avg, variance and stddev",
-    "select count(distinct n) from sales": "for distinct values count a select distinct around it",
+    "select median(n) from sales": "aggregates are count, sum, min, max, avg, variance, stddev, arg_min and arg_max",
+    "select count(distinct n, shop) from sales": "count takes *, one expression, or distinct and one expression",
+    "select first(n order by price) from sales": "stddev, arg_min and arg_max",
     "select * from sales join shops on sales.n > shops.n": "a join is on equal columns",
     "select * from sales full join shops on shop = id": "joins are inner, left, semi and anti",
     "select n from sales where sum(n) > 1": "an aggregate belongs into having",

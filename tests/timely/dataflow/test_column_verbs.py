@@ -16,6 +16,7 @@ from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.operators import agg
+from timely.operators.window_shapes import Epochs, Session
 
 SCHEMA = {"k": pl.String, "n": pl.Int64}
 rows = st.lists(st.tuples(st.none() | st.sampled_from("abc"), st.none() | st.integers(-4, 9)), max_size=6)
@@ -60,6 +61,12 @@ def changes(answers: list[pl.DataFrame]) -> list[list[Any]]:
 TOTALS: dict[str, Any] = {"rows": agg.count(), "total": agg.sum("n"), "least": agg.min("n")}
 IN_POLARS = [pl.len().cast(pl.Int64).alias("rows"), pl.col("n").sum().alias("total"), pl.col("n").min().alias("least")]
 parity = pl.col("n") % 2
+OF_VALUES: dict[str, Any] = {
+    "kinds": agg.n_unique("k"),
+    "first": agg.first("k", order_by="n"),
+    "last": agg.last("n", order_by="k"),
+    "most": agg.max("n"),
+}
 
 VERBS: dict[str, tuple[Callable[[Columns, Any], Columns], Callable[[pl.DataFrame], pl.DataFrame]]] = {
     "agg": (
@@ -71,6 +78,14 @@ VERBS: dict[str, tuple[Callable[[Columns, Any], Columns], Callable[[pl.DataFrame
     "keys made": (
         lambda s, over: s.group_by("k", parity.alias("odd")).agg(over=over, **TOTALS),
         lambda f: f.group_by("k", parity.alias("odd")).agg(IN_POLARS),
+    ),
+    "values of keys": (
+        lambda s, over: s.group_by(odd=parity).agg(over=over, **OF_VALUES),
+        lambda f: f.group_by(odd=parity).agg(each.expression().alias(name) for name, each in OF_VALUES.items()),
+    ),
+    "values of a key twice": (
+        lambda s, over: s.group_by("k").agg(over=over, own=agg.n_unique("k"), n=agg.n_unique("n")),
+        lambda f: f.group_by("k").agg(pl.lit(1).alias("own"), pl.col("n").n_unique().cast(pl.Int64)),
     ),
     "keys named": (
         lambda s, over: s.group_by(first=pl.col("k").fill_null("z")).agg(over=over, **TOTALS),
@@ -112,6 +127,11 @@ def test_what_cannot_be_meant_is_refused_at_the_call() -> None:
         (lambda: stream.agg(), "agg needs something to compute"),
         (lambda: stream.agg(m=pl.col("n").median()), "a running total cannot be kept"),
         (lambda: stream.distinct(), "distinct of columns takes names of columns"),
+        (
+            lambda: stream.group_by("k").agg(n=agg.n_unique("n"), ttl=Epochs(2)),
+            "cannot be kept with a ttl: say distinct",
+        ),
+        (lambda: stream.window(Session(3), "n").agg(n=agg.n_unique("n")), "cannot be kept in sessions, which"),
         (lambda: stream.distinct("n", over="day"), "over is 'time'"),  # type: ignore[arg-type]
     ):
         with pytest.raises(GraphError, match=rf"test_column_verbs\.py:\d+: .*{why}"):

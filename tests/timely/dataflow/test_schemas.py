@@ -46,6 +46,9 @@ def aggregates(draw: Any) -> dict[str, agg.Aggregate]:
     made = [agg.count(), *(of(name) for name in NUMBERS for of in (agg.sum, agg.mean))]
     made += [of(name) for name in NUMBERS if name != "d" for of in (agg.var, agg.std)]
     made += [of(name) for name in (*NUMBERS, "k", "b", "day", "at", "c") for of in (agg.min, agg.max)]
+    comparable = st.sampled_from([*NUMBERS, "k", "b", "day", "at", "c"])
+    made += [draw(st.sampled_from([agg.first, agg.last]))(draw(comparable), order_by=draw(comparable))]
+    made += [agg.n_unique(name) for name in KEYS]
     chosen = draw(st.lists(st.sampled_from(made), min_size=1, max_size=4))
     return {f"a{number}": each for number, each in enumerate(chosen)}
 
@@ -62,6 +65,10 @@ STATELESS: list[Callable[[Columns], Columns]] = [
     lambda s: s.enter(s.graph.add_scope(None, s.scope)).with_columns(z=pl.lit("z")).leave(),
 ]
 
+def of_sessions(named: dict[str, agg.Aggregate]) -> dict[str, agg.Aggregate]:
+    return {name: each for name, each in named.items() if each.kind != "n_unique"} or {"rows": agg.count()}
+
+
 FINAL: list[Callable[[Columns, Any, dict[str, agg.Aggregate], Any], Columns]] = [
     lambda s, keys, named, over: s.group_by(*keys).agg(**named, over=over),
     lambda s, keys, named, over: s.agg(**named, over=over),
@@ -74,7 +81,7 @@ FINAL: list[Callable[[Columns, Any, dict[str, agg.Aggregate], Any], Columns]] = 
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="left", over="time"),
     lambda s, keys, named, over: s.join(s.select("k", "x", "d"), on="k", how="right", over="time"),
     lambda s, keys, named, over: s.join(s.select("c", "x").filter(pl.col("x") > 99), on="c", how="full", changes=True),
-    lambda s, keys, named, over: s.window(Session(2), time="n").group_by(*keys).agg(**named),
+    lambda s, keys, named, over: s.window(Session(2), time="n").group_by(*keys).agg(**of_sessions(named)),
     lambda s, keys, named, over: s.join(s.select("c", "x").filter(pl.col("x") > 99), on="c", how="lookup"),
     lambda s, keys, named, over: s.join_asof(s.select("n", near="x"), on="n", over=over),
 ]

@@ -113,6 +113,59 @@ def inputs(draw: Any, keys: list[str]) -> Any:
     return result
 
 
+def rank(value: Any) -> Any:
+    """A value in the order of Polars: NaN is the greatest."""
+    return (value != value, 0 if value != value else value)
+
+
+@settings(max_examples=settings.default.max_examples // 3)
+@given(
+    by=st.sampled_from(sorted({**KEYS, **VALUES})),
+    of=st.sampled_from(sorted({**KEYS, **VALUES})),
+    sizes=st.lists(st.lists(st.sampled_from([1, 3, TINY - 1, TINY, 700]), max_size=3), min_size=2, max_size=3),
+    data=st.data(),
+    ahead=st.booleans(),
+)
+def test_first_and_last_are_the_least_and_greatest_of_pairs(
+    by: str, of: str, sizes: list[list[int]], data: Any, ahead: bool
+) -> None:
+    kinds = {**KEYS, **VALUES}
+    pools = {
+        name: [*data.draw(st.lists(kinds[each][1], min_size=1, max_size=5)), None]
+        for name, each in (("at", by), ("v", of))
+    }
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    aggregates = {
+        "first": agg.first("v", order_by="at"),
+        "last": agg.last("v", order_by="at"),
+        "kinds": agg.n_unique("v"),
+    }
+    operator = ColumnAggregate(["k"], aggregates, combined=ahead)
+    combine = PreAggregate(["k"], aggregates)
+    met: dict[int, list[Any]] = {}
+    told: dict[int, Any] = {}
+    for t, each in enumerate(sizes):
+        batches = []
+        for size in each:
+            drawn = {name: [pool[i] for i in rng.integers(0, len(pool), size)] for name, pool in pools.items()}
+            keys = rng.integers(0, 4, size).tolist()
+            table = pa.table(
+                [pa.array(keys), *(pa.array(drawn[n], kinds[k][0]) for n, k in (("at", by), ("v", of)))], ["k", *drawn]
+            )
+            batches.append(combine.apply(table) if ahead else table)
+            for key, *pair in zip(keys, *drawn.values(), strict=True):
+                met.setdefault(key, []).append(pair)
+        for _, result in feed(operator, [(0, (t,), batch) for batch in batches], workers=2 if ahead else 1):
+            for k, first, last, kinds_ in as_polars(result).rows():
+                assert str(told.get(k)) != str((first, last, kinds_))  # NaN is not another one
+                told[k] = first, last, kinds_
+        for key, held in met.items():
+            order = sorted((rank(at), rank(v), v) for at, v in held if at is not None and v is not None)
+            ends = (order[0][2], order[-1][2]) if order else (None, None)
+            different = len({None if v is None else rank(v) for _, v in held})
+            assert str(told[key]).replace("-0.0", "0.0") == str((*ends, different)).replace("-0.0", "0.0")
+
+
 @pytest.mark.parametrize("over", ["time", "scope"])
 @settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data(), ddof=st.integers(0, 2), far=st.sampled_from([0, 10**9]))

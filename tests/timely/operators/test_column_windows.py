@@ -35,7 +35,14 @@ shapes = st.sampled_from(
     [Tumbling(5), Tumbling(1), Sliding(6, 2), Sliding(7, 3), Sliding(4, 4), Sliding(9, 2)]
     + [SessionWindow(gap) for gap in (1, 3, 4, 5, 8, 15)]
 )
-TOTALS: dict[str, Any] = {"n": agg.count(), "total": agg.sum("v"), "least": agg.min("v"), "mean": agg.mean("v")}
+OF_SESSIONS: dict[str, Any] = {
+    "n": agg.count(),
+    "total": agg.sum("v"),
+    "least": agg.min("v"),
+    "mean": agg.mean("v"),
+    "last": agg.last("v", order_by="at"),
+}
+TOTALS: dict[str, Any] = {**OF_SESSIONS, "kinds": agg.n_unique("v")}
 ORIGIN = dt.datetime(1970, 1, 1)
 
 
@@ -51,10 +58,10 @@ def moments(numbers: pl.Series, dtype: Any) -> pl.Series:
     return (numbers * 1_000_000).cast(pl.Datetime("us")).cast(dtype) + dt.timedelta(milliseconds=1)
 
 
-def totals(rows: list[Any], start: Any, end: Any, keys: list[str]) -> list[Any]:
+def totals(rows: list[Any], start: Any, end: Any, keys: list[str], of: dict[str, Any] = TOTALS) -> list[Any]:
     """The rows of a window, as Polars has them for each key."""
     held = frame(rows).with_columns(start=start, end=end)
-    return held.group_by([*keys, "start", "end"]).agg(a.expression().alias(name) for name, a in TOTALS.items()).rows()
+    return held.group_by([*keys, "start", "end"]).agg(a.expression().alias(name) for name, a in of.items()).rows()
 
 
 def risen(watermark: Any, data: list[Any], lateness: int) -> Any:
@@ -109,7 +116,7 @@ def expected_sessions(fed: list[Any], gap: int, lateness: int, keys: list[str]) 
                 if upto is None or end <= upto:
                     for row in session:
                         there.remove(row)
-                    out.setdefault(time, []).extend(totals(session, start, end, keys))
+                    out.setdefault(time, []).extend(totals(session, start, end, keys, OF_SESSIONS))
 
     for epoch, data in enumerate(fed):
         on_time = [row for row in data if watermark is None or row[1] >= watermark]
@@ -158,7 +165,8 @@ def test_windows_hold_what_came_before_they_closed(
 ) -> None:
     def build(stream: Columns) -> list[Columns]:
         windows = stream.window(shape, time="at", lateness=lateness)
-        return [(windows.group_by("k") if keyed else windows).agg(**TOTALS), windows.late()]
+        totals_ = OF_SESSIONS if isinstance(shape, SessionWindow) else TOTALS
+        return [(windows.group_by("k") if keyed else windows).agg(**totals_), windows.late()]
 
     keys = ["k"] if keyed else []
     if isinstance(shape, SessionWindow):

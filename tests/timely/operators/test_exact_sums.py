@@ -215,7 +215,8 @@ def test_what_cannot_be_added_or_compared_says_so_once() -> None:
         for verb, batch, why in (
             (agg.sum("v"), text, "cannot be added up: agg.sum and agg.mean take numbers and decimals"),
             (agg.mean("v"), lists, "cannot be added up"),
-            (agg.min("v"), lists, "cannot be compared: agg.min and agg.max take numbers, decimals, text"),
+            (agg.min("v"), lists, "cannot be compared: agg.min, max, first and last take numbers, decimals, text"),
+            (agg.last("k", order_by="v"), lists, "column 'v' of type .* cannot be compared"),
         ):
             with pytest.raises(OperatorError, match=why):
                 feed(ColumnAggregate(["k"], {"x": verb}, over), [(0, (0,), batch)])  # type: ignore[arg-type]

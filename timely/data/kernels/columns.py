@@ -115,6 +115,8 @@ def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
     if types.is_null(kind):
         return pa.nulls(len(values))
+    if types.is_struct(kind):
+        return _pairs_of(values, kind, empty)
     if values.dtype.kind == "O":
         plain = values.tolist()
         if empty is not None:
@@ -140,8 +142,12 @@ _EXACT = Context(prec=80)
 def objects(column: pa.Array) -> Numbers:
     """A column that is no numbers, without nulls, as Python's values; of decimals their digits, as integers.
 
-    Decimals of one type are equal, less or more as these integers are, which add up exactly.
+    Decimals of one type are equal, less or more as these integers are, which add up exactly. `pairs` are tuples.
     """
+    if pa.types.is_struct(column.type):
+        return np.fromiter(
+            zip(*(_places(part).tolist() for part in column.flatten()), strict=True), object, len(column)
+        )
     result = np.empty(len(column), object)
     values = column.to_pylist()
     if pa.types.is_decimal(column.type):
@@ -152,10 +158,12 @@ def objects(column: pa.Array) -> Numbers:
 
 
 def comparable_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type in which values of `kind`, which are no numbers, are compared: text, bytes and decimals."""
+    """The type in which values of `kind`, which are no numbers, are compared: text, bytes, decimals, and `pairs`."""
     if is_text(kind):
         return pa.string()
     types = pa.types
+    if types.is_struct(kind):
+        return kind
     if types.is_binary(kind) or types.is_large_binary(kind):
         return pa.binary()
     return kind if types.is_decimal(kind) else None
@@ -163,6 +171,12 @@ def comparable_type(kind: pa.DataType) -> pa.DataType | None:
 
 def comparable(column: pa.Array) -> tuple[Numbers, pa.Array]:
     """The place of each value in a sorted array, and that array. The column must have no nulls, and a `comparable_type`."""
+    if pa.types.is_struct(column.type):
+        parts = [_places(part) if is_number(part.type) else comparable(part)[0] for part in column.flatten()]
+        order = np.lexsort(parts[::-1])
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return places, column.take(pa.array(order))
     if not pa.types.is_dictionary(column.type):
         column = column.cast(comparable_type(column.type)).dictionary_encode()
     elif len(column.dictionary) > 2 * len(column):
@@ -172,6 +186,63 @@ def comparable(column: pa.Array) -> tuple[Numbers, pa.Array]:
     ranks[order.to_numpy()] = np.arange(len(order))
     codes = column.indices.to_numpy()
     return ranks[codes], column.dictionary.take(order).cast(comparable_type(column.type.value_type))
+
+
+def pairs(by: pa.Array, of: pa.Array) -> pa.Array:
+    """Two columns as one of pairs, which are in the order of their first parts, then of their second: null where one is null.
+
+    Both are numbers, or of a `comparable_type`. NaN is greater than all numbers.
+    """
+    if pa.types.is_null(by.type) or pa.types.is_null(of.type):
+        return pa.nulls(len(by))
+    parts = [part if is_number(part.type) else part.cast(comparable_type(part.type)) for part in (by, of)]
+    mask = None
+    if by.null_count or of.null_count:
+        mask = pc.or_(by.is_null(), of.is_null())
+    return pa.StructArray.from_arrays(parts, ["by", "of"], mask=mask)
+
+
+def second(column: pa.Array) -> pa.Array:
+    """The second parts of `pairs`."""
+    return column if pa.types.is_null(column.type) else pc.struct_field(column, [1])
+
+
+def _places(column: pa.Array) -> Numbers:
+    """Integers, or objects, that are in the order of the values of a part of a pair."""
+    if not is_number(column.type):
+        return objects(column)
+    values = numbers(column)
+    return _as_integers(values) if values.dtype.kind == "f" else values
+
+
+def _as_integers(floats: Numbers) -> Numbers:
+    """Integers in the order of floats; NaN is the last."""
+    found = floats + 0.0  # -0.0 is 0.0
+    found[np.isnan(found)] = np.nan
+    return _mirrored(found.view(np.int64))
+
+
+def _mirrored(bits: Numbers) -> Numbers:
+    """The bits of floats as integers in their order, and back."""
+    mirrored: Numbers = bits ^ ((bits >> 63) & np.iinfo(np.int64).max)
+    return mirrored
+
+
+def _pairs_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] | None) -> pa.Array:
+    """The inverse of `objects` for pairs of type `kind`."""
+    left_out = np.zeros(len(values), np.bool_) if empty is None else empty
+    given = values[~left_out].tolist()
+    at = np.zeros(len(values), np.int64)
+    at[~left_out] = np.arange(len(given))
+    parts = []
+    for number, field in enumerate(kind):
+        part = np.empty(len(given), object)
+        part[:] = [pair[number] for pair in given]
+        if is_number(field.type):
+            part = part.astype(np.int64)
+            part = _mirrored(part).view(np.float64) if pa.types.is_floating(field.type) else part
+        parts.append(column_of(part, field.type).take(pa.array(at, mask=left_out)))
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pa.array(left_out))
 
 
 def pooled_empty(count: int, dtype: npt.DTypeLike) -> Numbers:

@@ -1,8 +1,8 @@
 """Aggregates in two steps: batches become *partial* tables, and partial tables are added up.
 
 A *part* is what must be kept of a column so that partial results can be combined in any order and grouping: the
-number of rows or of values, a sum, a minimum, a maximum, the squares of distances from the mean. A partial table holds key
-columns, then a column a part.
+number of rows or of values, a sum, a minimum, a maximum, the squares of distances from the mean, the number of distinct
+values. A partial table holds key columns, then a column a part.
 NaN loses against any number in a minimum or maximum, as in Polars.
 
 Integer sums are exact. They are 64-bit integers while they fit, and Python's own integers (arrays of objects, and columns of
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,7 @@ from timely.data.kernels.columns import (
 from timely.data.kernels.index import KeyIndex
 from timely.data.kernels.tables import Ids, IntTable, compiled_loops, read_only
 
-Kind = Literal["rows", "values", "sum", "min", "max", "squares"]
+Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ EXACT = pa.decimal256(76, 0)
 
 _LIMIT = 1 << 63
 
-_ADDS = ("rows", "values", "sum", "squares")
+_ADDS = ("rows", "values", "sum", "squares", "distinct")
 
 _SPARSE = 8
 """Integers whose range is less than so many times their number are group numbers as they are, with gaps."""
@@ -241,7 +241,7 @@ def compared_kind(kind: pa.DataType, name: str) -> pa.DataType:
     compared = comparable_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
     if compared is None:
         raise TypeError(
-            f"column {name!r} of type {kind} cannot be compared: agg.min and agg.max take numbers, decimals, "
+            f"column {name!r} of type {kind} cannot be compared: agg.min, max, first and last take numbers, decimals, "
             "text, bytes, dates and times"
         )
     return compared
@@ -318,6 +318,17 @@ class Added:
         return len(self.keys[0])
 
 
+Values: TypeAlias = tuple[pa.DataType, Numbers, npt.NDArray[np.bool_] | None]
+"""The type of a part, its values, and the mask of those rows that have one: see `Added`."""
+
+
+def without(part: Part, kind: pa.DataType, rows: int) -> Values:
+    """A part of rows without any value of its column, which do not count themselves."""
+    if part.kind in ("rows", "values"):
+        return kind, np.zeros(rows, np.int64), None
+    return kind, np.zeros(0, _dtype(kind)), np.zeros(rows, np.bool_)
+
+
 def grouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Added:
     """The rows of a partial table."""
     columns = [whole(table[part.name]) for part in parts]
@@ -391,7 +402,7 @@ _ONES.flags.writeable = False
 
 def _kind_of(part: Part, schema: pa.Schema) -> pa.DataType:
     """The type of a column of such parts of a column in `schema`."""
-    if part.column is None or part.kind == "values":
+    if part.column is None or part.kind in ("values", "distinct"):
         return pa.int64()
     kind = whole_type(schema.field(part.column).type)
     if part.kind == "squares":

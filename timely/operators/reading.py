@@ -1,0 +1,110 @@
+"""The columns that aggregates read of a batch, and rows by key and value as rows by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from timely.data.batch import Batch
+from timely.data.kernels.columns import pairs, select, whole
+from timely.data.kernels.index import KeyIndex
+from timely.data.kernels.totals import Added, Part, Values, compared_kind, without
+from timely.operators.agg import Aggregate, parts_of
+
+VALUE = "value()"
+"""The last key column of the state that has the values of each key."""
+
+ROWS = [Part("rows")]
+
+
+class Reading:
+    """The columns that aggregates read of batches, pairs for `agg.first` and `agg.last` among them.
+
+    Args:
+        keys: the key columns.
+        aggregates: output column → aggregate.
+    """
+
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
+        self.keys = list(keys)
+        self.parts = parts_of(aggregates)
+        """All that is kept of a key."""
+        self.distinct = [str(part.column) for part in self.parts if part.kind == "distinct"]
+        """The columns of which different values are counted."""
+        self.grouping = list(dict.fromkeys([*keys, *self.distinct]))
+        """Partial tables are by key and by value of these columns, so that values are there to be told apart later on."""
+        self.carried = [part for part in self.parts if part.kind != "distinct"]
+        """The parts in partial tables."""
+        self._pairs = {
+            str(each.read): (each.order_by, str(each.column))
+            for each in aggregates.values()
+            if each.order_by is not None
+        }
+        self._given = list(dict.fromkeys([*keys, *(name for each in aggregates.values() for name in each.columns())]))
+        read = (each.read for each in aggregates.values() if each.read is not None)
+        self.names = list(dict.fromkeys([*keys, *read])) if self._pairs else self._given
+        """The columns of what is read."""
+
+    def table(self, batch: Batch) -> pa.Table:
+        """What is read of `batch`.
+
+        Raises:
+            KeyError: if a column is missing. TypeError: for records, and for `first` and `last` of what has no order.
+        """
+        table = select(batch, self._given)
+        if not self._pairs:
+            return table
+        made: dict[str, pa.Array] = {}
+        for pair, names in self._pairs.items():
+            for name in names:
+                compared_kind(table.schema.field(name).type, name)
+            made[pair] = pairs(*(whole(table[name]) for name in names))
+        columns = [made[name] if name in made else table[name] for name in self.names]
+        return pa.Table.from_arrays(columns, self.names)
+
+    def by_key(self, many: Sequence[Added], new: Callable[[str, list[Added]], list[pa.Array]]) -> list[Added]:
+        """Rows by key and value as rows by key, in which new values are counted.
+
+        `new` is given rows by key and value of a column, and returns the keys and the values that it meets for the first time.
+        """
+        if not self.distinct or not many:
+            return list(many)
+        count = len(self.keys)
+        found = []
+        for each in many:
+            of = zip(self.carried, zip(each.kinds, each.values, each.valid, strict=True), strict=True)
+            found.append(self._added(each.keys[:count], dict(of), None))
+        for column in self.distinct:
+            at = self.grouping.index(column)
+            *keys, _ = new(column, [ones([*each.keys[:count], each.keys[at]]) for each in many])
+            if len(keys[0]):
+                empty = {
+                    part: without(part, kind, len(keys[0]))
+                    for part, kind in zip(self.carried, many[0].kinds, strict=True)
+                }
+                found.append(self._added(keys, empty, column))
+        return found
+
+    def _added(self, keys: list[pa.Array], carried: Mapping[Part, Values], counted: str | None) -> Added:
+        """Rows with these carried parts, each a new value of the column `counted`."""
+        made: list[Values] = []
+        for part in self.parts:
+            one = np.full(len(keys[0]), part.column == counted, np.int64)
+            made.append((pa.int64(), one, None) if part.kind == "distinct" else carried[part])
+        kinds, values, valid = map(list, zip(*made, strict=True))
+        return Added(keys, kinds, values, valid)
+
+
+def ones(keys: list[pa.Array]) -> Added:
+    """Rows of which nothing but their number is kept."""
+    return Added(keys, [pa.int64()], [np.ones(len(keys[0]), np.int64)], [None])
+
+
+def first_met(column: str, many: list[Added]) -> list[pa.Array]:
+    """The different keys and values of some rows: `new` of `Reading.by_key`, where nothing was met before."""
+    index = KeyIndex(len(many[0].keys))
+    for each in many:
+        index.ids(each.keys)
+    return index.keys()
