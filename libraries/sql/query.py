@@ -33,8 +33,9 @@ def sql(query: str, *, over: Over = "scope", **streams: Columns) -> Columns:
     """The stream of a query's results, over streams of columns by name.
 
     `select`, `where`, `join`, `group by` with `count`, `sum`, `min`, `max`, `avg`, `variance`, `stddev`, `count(distinct x)`,
-    `arg_min(x, y)` and `arg_max`, `distinct`, `union all`, subqueries and `with`. Expressions are those of Polars' SQL. `over` says, as for all verbs, whether totals, joins and distinct rows run on
-    (over="scope": what comes out are changed totals and new rows) or are of each time by itself (over="time").
+    `arg_min(x, y)` and `arg_max`, `distinct`, `union all`, subqueries and `with`. Expressions are those of Polars' SQL. `over`
+    says, as for all verbs, whether totals, joins and distinct rows run on (over="scope": what comes out are changed totals and
+    new rows) or are of each time by itself (over="time").
 
     >>> import polars as pl
     >>> flow = falkirk.Dataflow()

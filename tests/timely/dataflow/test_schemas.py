@@ -65,6 +65,7 @@ STATELESS: list[Callable[[Columns], Columns]] = [
     lambda s: s.enter(s.graph.add_scope(None, s.scope)).with_columns(z=pl.lit("z")).leave(),
 ]
 
+
 def of_sessions(named: dict[str, agg.Aggregate]) -> dict[str, agg.Aggregate]:
     return {name: each for name, each in named.items() if each.kind != "n_unique"} or {"rows": agg.count()}
 
