@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -40,7 +41,7 @@ KINDS = tuple(_PARTS)
 """The names of the aggregates."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Aggregate:
     """One aggregate of a column (of the rows themselves for `count`). Made by the functions of this module."""
 
@@ -62,6 +63,10 @@ class Aggregate:
 
     def parts(self) -> list[Part]:
         """The partial aggregates from which the result is combined."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> list[Part]:
         return [Part(kind, None if kind == "rows" else self.read) for kind in _PARTS[self.kind]]
 
     def finishing(self) -> list[Part]:
@@ -75,7 +80,7 @@ class Aggregate:
         if self.kind in ("var", "std"):
             found = self._variances(*(columns[part.name].to_numpy() for part in self.finishing()))
             return pa.array(found, mask=columns[name_of("values", self.column)].to_numpy() <= self.ddof)
-        column = columns[self.parts()[-1].name]
+        column = columns[self._parts[-1].name]
         if self.order_by is not None:
             column = second(column)
         if self.kind == "mean":

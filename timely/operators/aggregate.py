@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -57,10 +57,10 @@ class PreAggregate:
 
     def apply(self, batch: Batch) -> pa.Table:
         """The partial table of `batch`: the keys, then a column for each part of an aggregate. Of few rows, one for each."""
-        table = self._reading.table(batch)
+        table = self._reading.rows(batch)
         if len(table) < TINY:  # to send them all costs less than to find out which have one key
-            return table_of(self._readers.of(table.schema).read(table), self._keys, self._parts)
-        return self._partial(table)
+            return table_of(self._readers.of(table).read(table), self._keys, self._parts)
+        return self._partial(as_arrow(table))
 
     def _partial(self, table: pa.Table) -> pa.Table:
         return partial(table, self._keys, self._parts)
@@ -90,12 +90,12 @@ class Grouping(Operator):
                 for part in as_arrow(batch).to_batches():
                     self._add(time, pa.Table.from_batches([part]))
             else:
-                table = self._reading.table(batch)
-                if len(table) >= TINY:
-                    table = self._partial(table)
+                rows = self._reading.rows(batch)
+                if len(rows) < TINY:
+                    self._readers.of(rows)  # what is refused is refused where it comes
                 else:
-                    self._readers.of(table.schema)  # what is refused is refused where it comes
-                self._add(time, table)
+                    rows = self._partial(as_arrow(rows))
+                self._add(time, rows)
         except REFUSALS as error:
             raise refused(ctx, time, error, batch) from error
         ctx.notify_at(time)
@@ -103,8 +103,8 @@ class Grouping(Operator):
     def _partial(self, table: pa.Table) -> pa.Table:
         return partial(self._encode(table), self._reading.grouping, self._reading.carried)
 
-    def _add(self, time: Time, table: pa.Table) -> None:
-        held = self._pending.add(time, table)
+    def _add(self, time: Time, rows: Columns) -> None:
+        held = self._pending.add(time, rows)
         many = len(held)
         # Looked at when the number of tables doubles, so that many tiny ones cost O(1) each.
         if many >= _MANY and many & (many - 1) == 0 and length(held[0]) <= sum(map(length, held[1:])):
@@ -113,12 +113,16 @@ class Grouping(Operator):
     def _rows(self, tables: Sequence[Batch]) -> list[Added]:
         """The rows held of a time, by key and value: partial tables, and tiny batches as they came."""
         found = []
-        for table in map(as_arrow, tables):
-            if table.column_names == self._reading.names:
-                found.append(self._readers.of(table.schema).read(table))
+        for table in tables:
+            if self._is_rows(table):
+                found.append(self._readers.of(table).read(table))
             else:
-                found.append(self._of_partial(table))
+                found.append(self._of_partial(as_arrow(table)))
         return found
+
+    def _is_rows(self, batch: Batch) -> TypeGuard[Columns]:
+        """True for rows as they came, False for a partial table."""
+        return isinstance(batch, pl.DataFrame) or as_arrow(batch).column_names == self._reading.names
 
     def _of_partial(self, table: pa.Table) -> Added:
         return grouped(table, self._reading.grouping, self._reading.carried)
@@ -157,7 +161,7 @@ class Grouping(Operator):
 
 
 class ColumnAggregate(Grouping):
-    """group_by(keys).agg(...) over batches of columns. Emits Arrow tables: the keys, then the aggregates.
+    """group_by(keys).agg(...) over batches of columns. Emits tables, or frames of a few rows: the keys, then the aggregates.
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
@@ -180,6 +184,7 @@ class ColumnAggregate(Grouping):
         self._grows = any(aggregate.grows for aggregate in aggregates.values())
         # Strings that run on are met again and again: encode them once, as they come.
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
+        self._direct = _as_they_are(aggregates, self._parts)
         self._met = {column: TotalsState([*keys, VALUE], ROWS) for column in self._reading.distinct}
         """The values of which the different ones are counted, by key."""
         self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
@@ -200,8 +205,12 @@ class ColumnAggregate(Grouping):
                 if self.ttl is not None:
                     rows = self._dated(time, rows, self.ttl)
                 changed = self._totals.add(time, rows, None if self._grows else self._differs)
+                if self._direct and len(changed) < TINY and (few := changed.frame(self._direct)) is not None:
+                    if len(few):
+                        ctx.send(few)
+                    return
                 result = changed.columns(self._finishing) if len(changed) else None
-            elif len(tables) == 1 and self._is_result(ctx, as_arrow(tables[0])):
+            elif len(tables) == 1 and self._is_result(ctx, tables[0]):
                 result = by_name(as_arrow(tables[0]))
             else:
                 result = self._summed(self._rows(tables))
@@ -209,7 +218,7 @@ class ColumnAggregate(Grouping):
                 ctx.send(self._finish(result))
         except REFUSALS as error:
             first = tables[0]  # a partial table may have what Polars does not, sums of more than 64 bits
-            sample = as_polars(first) if as_arrow(first).column_names == self._reading.names else first
+            sample = as_polars(first) if self._is_rows(first) else first
             raise refused(ctx, time, error, sample) from error
 
     def _new(self, time: Time, column: str, met: list[Added]) -> list[pa.Array]:
@@ -217,11 +226,11 @@ class ColumnAggregate(Grouping):
         changed = self._met[column].add(time, met)
         return changed.totals.index.keys(changed.ids[changed.ids >= changed.known])
 
-    def _is_result(self, ctx: Context, table: pa.Table) -> bool:
+    def _is_result(self, ctx: Context, batch: Batch) -> bool:
         """True if this is all of a time, with each key once."""
-        if self._reading.distinct or (self._combined and ctx.workers > 1):
+        if self._reading.distinct or (self._combined and ctx.workers > 1) or self._is_rows(batch):
             return False
-        return table.column_names != self._reading.names and _distinct(table, self._keys)
+        return _distinct(as_arrow(batch), self._keys)
 
     def _dated(self, time: Time, rows: Sequence[Added], ttl: int) -> list[Added]:
         """Rows with their epoch. Keys that are too old for these to be added to are forgotten."""
@@ -351,6 +360,16 @@ def refuse_values(aggregates: Mapping[str, Any], where: str) -> None:
     for name, each in aggregates.items():
         if isinstance(each, Aggregate) and each.kind == "n_unique":
             raise GraphError(f"{user_site()}: agg({name}=agg.{each.kind}(...)) cannot be kept {where}")
+
+
+def _as_they_are(aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> list[tuple[str, int]]:
+    """Results that are parts as they are, and the number of each; none at all if one is more than that."""
+    found = []
+    for name, each in aggregates.items():
+        if each.kind not in ("count", "sum", "min", "max", "n_unique"):
+            return []
+        found.append((name, parts.index(each.parts()[-1])))
+    return found
 
 
 def by_name(table: pa.Table) -> dict[str, pa.Array]:

@@ -51,7 +51,7 @@ class ChangedAggregate(Grouping):
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
             table = select(batch, self._needed)
-            self._readers.of(table.schema)  # what is refused is refused where it comes
+            self._readers.of(table)  # what is refused is refused where it comes
             for column in self._values:
                 compared_kind(table.schema.field(column).type, column)
         except REFUSALS as error:
@@ -77,7 +77,7 @@ class ChangedAggregate(Grouping):
             told = np.logical_or.reduce([each.differs(before, after) for each in self._aggregates.values()])
             return np.ones(len(told), np.bool_)  # all are wanted, for their extremes
 
-        changed = self._totals.add(time, [self._readers.of(table.schema).read(table) for table in tables], differ)
+        changed = self._totals.add(time, [self._readers.of(table).read(table) for table in tables], differ)
         told |= changed.ids >= changed.known
         keys = changed.totals.index.keys(changed.ids)
         found: dict[str, tuple[Ids, Ids]] = {}
@@ -106,7 +106,7 @@ class ChangedAggregate(Grouping):
         held, _ = values.alike(leading)
         some = [table.filter(table[column].is_valid()) for table in tables]
         readers = self._of_values[column]
-        rows = [readers.of(table.schema).read(table) for table in some if len(table)]
+        rows = [readers.of(table).read(table) for table in some if len(table)]
         if rows:
             new = values.add(time, rows).ids
             ids = union([held, new], len(values.totals))

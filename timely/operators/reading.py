@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
-from timely.data.batch import Batch
-from timely.data.kernels.columns import pairs, select, whole
+from timely.data.batch import Batch, Columns
+from timely.data.kernels.columns import TINY, check_there, pairs, select, whole
 from timely.data.kernels.index import KeyIndex
+from timely.data.kernels.series import frame_of
 from timely.data.kernels.totals import Added, Part, Values, compared_kind, without
 from timely.operators.agg import Aggregate, parts_of
 
@@ -47,8 +49,17 @@ class Reading:
         self.names = list(dict.fromkeys([*keys, *read])) if self._pairs else self._given
         """The columns of what is read."""
 
+    def rows(self, batch: Batch) -> Columns:
+        """What is read of `batch`; of a frame of a few rows as a frame. See `table`."""
+        if self._pairs or not isinstance(batch, pl.DataFrame) or len(batch) >= TINY:
+            return self.table(batch)
+        if batch.columns == self.names:
+            return batch
+        check_there(batch.columns, self.names)
+        return frame_of([batch.get_column(name) for name in self.names])
+
     def table(self, batch: Batch) -> pa.Table:
-        """What is read of `batch`.
+        """What is read of `batch`, as a table.
 
         Raises:
             KeyError: if a column is missing. TypeError: for records, and for `first` and `last` of what has no order.

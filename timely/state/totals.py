@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 
 from timely.data.kernels.columns import Numbers, whole
 from timely.data.kernels.tables import Ids
-from timely.data.kernels.totals import Added, Part, Totals, repeats, union
+from timely.data.kernels.totals import Added, Part, Totals, union
 from timely.data.routing import hash_columns, shards_of
 from timely.state.interface import Rows, Run, Runs
 from timely.state.scopes import Scopes, ScopeScan, ScopeState
@@ -50,6 +51,10 @@ class Changed:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def frame(self, named: Sequence[tuple[str, int]]) -> pl.DataFrame | None:
+        """Their keys, and some of their parts, by number: see `Totals.frame`."""
+        return self.totals.frame(self.ids, self.values, named)
+
     def columns(self, only: Collection[Part]) -> dict[str, pa.Array]:
         """Their columns by name: the keys, and of the parts those."""
         return self.totals.columns(self.ids, self.values, only)
@@ -68,8 +73,9 @@ class _Totals(ScopeState[Change]):
         totals = self.totals
         known = len(totals)
         ids = [totals.ids(added.keys, added.kinds) for added in many]
-        unique = len(ids) == 1 and not repeats(ids[0], len(totals))
-        touched = ids[0] if unique else union(ids, len(totals))
+        touched = union(ids, len(totals))
+        if unique := len(ids) == 1 and len(touched) == len(ids[0]):
+            touched = ids[0]
         before = totals.gather(touched)
         for of, added in zip(ids, many, strict=True):
             totals.add(of, added, unique)

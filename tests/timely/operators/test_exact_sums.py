@@ -226,7 +226,7 @@ def test_a_column_of_nulls_takes_any_type_later() -> None:
     for later in (pa.array(["a"]), pa.array([2.5]), pa.array([7]), pa.array([Decimal("1.5")])):
         operator = ColumnAggregate(["k"], {"low": agg.min("v")})
         [(_, first)] = feed(operator, [(0, (0,), pa.table({"k": [1], "v": pa.nulls(1)}))])
-        assert first["low"].to_pylist() == [None]
+        assert as_polars(first)["low"].to_list() == [None]
         [(_, second)] = feed(operator, [(0, (1,), pa.table({"k": [1], "v": later}))])
-        assert second["low"].to_pylist() == later.to_pylist()
+        assert as_polars(second)["low"].to_list() == later.to_pylist()
         assert feed(operator, [(0, (2,), pa.table({"k": [1], "v": pa.nulls(1)}))]) == []

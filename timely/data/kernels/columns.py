@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -30,13 +31,18 @@ def select(batch: Batch, names: list[str]) -> pa.Table:
     if not isinstance(batch, pl.DataFrame | pa.Table):
         return as_arrow(batch)
     have = batch.columns if isinstance(batch, pl.DataFrame) else batch.column_names
-    missing = [name for name in names if name not in have]
-    if missing:
-        raise KeyError(f"no column {missing[0]!r}; this batch has {', '.join(map(repr, have))}")
+    check_there(have, names)
     if isinstance(batch, pl.DataFrame) and len(batch) < TINY:
         # Series by series: to select from the frame makes a plan of it, which costs more than a few rows do.
         return pa.Table.from_arrays([batch.get_column(name).to_arrow() for name in names], names)
     return as_arrow(batch if have == names else batch.select(names))
+
+
+def check_there(have: Sequence[str], names: Sequence[str]) -> None:
+    """Raise KeyError if one of the columns `names` is missing among those that a batch has."""
+    for name in names:
+        if name not in have:
+            raise KeyError(f"no column {name!r}; this batch has {', '.join(map(repr, have))}")
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -75,7 +81,7 @@ _INTEGERS = [make() for make in (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8
 _TEMPORAL = [pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us"), pa.duration("us")]
 _FLOATS = [pa.float16(), pa.float32(), pa.float64()]
 _NUMBERS = frozenset(kind.id for kind in (*_INTEGERS, *_TEMPORAL, *_FLOATS, pa.bool_()))
-_PLAIN = {pa.int64().id: np.dtype(np.int64), pa.float64().id: np.dtype(np.float64)}
+PLAIN = {pa.int64().id: np.dtype(np.int64), pa.float64().id: np.dtype(np.float64)}
 """Types of columns that are `numbers` as they are."""
 
 
@@ -87,7 +93,7 @@ def numbers(column: pa.Array) -> Numbers:
     """
     kind = column.type
     types = pa.types
-    if kind.id in _PLAIN:
+    if kind.id in PLAIN:
         plain: Numbers = column.to_numpy(zero_copy_only=False)
         return plain
     if not is_number(kind):
@@ -110,7 +116,7 @@ def column_of(values: Numbers, kind: pa.DataType, empty: npt.NDArray[np.bool_] |
     types = pa.types
     if empty is not None and not np.count_nonzero(empty):
         empty = None
-    if empty is None and kind.id in _PLAIN and values.dtype == _PLAIN[kind.id] and values.flags.c_contiguous:
+    if empty is None and kind.id in PLAIN and values.dtype == PLAIN[kind.id] and values.flags.c_contiguous:
         # The same as `pa.array(values)`, twice as fast.
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
     if types.is_null(kind):

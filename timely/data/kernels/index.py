@@ -16,6 +16,7 @@ import pyarrow as pa
 from timely.data.kernels.columns import TINY, column_of, is_number, is_text, numbers, whole
 from timely.data.kernels.tables import Ids, IntTable, StringTable, compiled_loops, read_only
 
+_INT64 = pa.int64().id
 _SMALL = 4096
 _FEW = 8
 _MOST_CACHED = 1 << 22
@@ -30,6 +31,9 @@ class ColumnIndex:
         self._expected = expected
         self._small: dict[Any, int] = {}
         self._names: list[Any] = []
+        self._numbers = np.empty(0, np.int64)
+        self._arrayed = 0
+        """How many of `_small` are in `_numbers`, which has them as an array."""
         self._table: StringTable | IntTable | None = None
         self._null: int | None = None
         self._seen: tuple[pa.Array, npt.NDArray[np.intp]] | None = None
@@ -47,7 +51,8 @@ class ColumnIndex:
             self._accept(column.type)
         if self._table is None:
             if len(column) < TINY and len(self._small) < _SMALL:
-                return self._small_ids(column.to_pylist())
+                plain = column.type.id == _INT64 and not column.null_count
+                return self._small_ids(column.to_numpy().tolist() if plain else column.to_pylist())
             if not self._build():
                 return self._small_ids(column.to_pylist())
         if pa.types.is_dictionary(column.type):
@@ -161,6 +166,8 @@ class ColumnIndex:
     def values(self, ids: Ids | None = None) -> pa.Array:
         """The values of `ids` (default: of all), dictionary-encoded if they came so."""
         assert self.kind is not None
+        if ids is not None and (plain := self.integers(ids)) is not None:
+            return column_of(plain, self.kind)
         if self._table is None:
             names = self._names
             if len(names) < len(self._small):
@@ -174,6 +181,19 @@ class ColumnIndex:
             plain = column_of(_numbers_of(taken, self.kind), self.kind, empty)
             return plain.dictionary_encode() if self.coded else plain
         return self._strings(self._table.values(), ids)
+
+    def integers(self, ids: Ids) -> npt.NDArray[np.int64] | None:
+        """The values of `ids`, if all values are 64-bit integers, and not encoded; otherwise None."""
+        if self.kind is None or self.kind.id != _INT64 or self.coded or self._null is not None or None in self._small:
+            return None
+        if isinstance(self._table, IntTable):
+            return self._table.values()[ids]
+        if self._arrayed < (count := len(self._small)):
+            if len(self._numbers) < count:
+                self._numbers = np.concatenate([self._numbers[: self._arrayed], np.empty(2 * count, np.int64)])
+            self._numbers[self._arrayed : count] = list(islice(self._small, self._arrayed, None))
+            self._arrayed = count
+        return self._numbers[ids]
 
     def _strings(self, known: pa.Array, ids: Ids | None) -> pa.Array:
         if ids is None:
@@ -190,7 +210,8 @@ class ColumnIndex:
         """Forget all but the first `count` values."""
         if count < len(self):
             kept = self.values(np.arange(count, dtype=np.intp))
-            self._small, self._names, self._table, self._null, self._seen = {}, [], None, None, None
+            self._small, self._names, self._arrayed = {}, [], 0
+            self._table, self._null, self._seen = None, None, None
             if count:
                 self.ids(whole(kept.dictionary_decode() if self.coded else kept))
 
@@ -278,6 +299,11 @@ class KeyIndex:
     def leading_of(self, ids: Ids) -> Ids:
         """The same of the keys `ids`."""
         return numbers(self._pairs[-1].values(ids)) >> 32
+
+    def integers(self, ids: Ids) -> list[npt.NDArray[np.int64]] | None:
+        """The same as arrays, where there is one column, of 64-bit integers; otherwise None."""
+        found = None if self._pairs else self._columns[0].integers(ids)
+        return None if found is None else [found]
 
     def keys(self, ids: Ids | None = None) -> list[pa.Array]:
         """The key columns of `ids` (default: of all keys)."""

@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 
+from timely.data.batch import Columns, as_arrow
 from timely.data.kernels.columns import (
+    PLAIN,
     TINY,
     Numbers,
     column_of,
@@ -36,13 +39,13 @@ from timely.data.kernels.columns import (
     whole_type,
 )
 from timely.data.kernels.index import KeyIndex
+from timely.data.kernels.series import frame_of, series_of
 from timely.data.kernels.tables import Ids, IntTable, compiled_loops, read_only
 
 Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct"]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):  # of which the hash costs little
     """One partial aggregate of `column` (of the rows themselves where it is None)."""
 
     kind: Kind
@@ -342,28 +345,33 @@ def grouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Adde
 
 
 class RowReader:
-    """Reads the rows of tables of one schema, each a group of its own: for a few rows that costs much less than their partial
-    table.
+    """Reads the rows of tables or frames of one schema, each a group of its own: for a few rows that costs much less than their
+    partial table.
 
     Raises:
         TypeError: as `partial` does.
     """
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], parts: Sequence[Part]) -> None:
-        self.schema = schema
         self._keys = list(keys)
         self._parts = [(part.kind, part.column) for part in parts]
         self._columns = list(dict.fromkeys(part.column for part in parts if part.column is not None))
         self._kinds = [_kind_of(part, schema) for part in parts]
+        self._as_it_is = {name: schema.field(name).type.id in PLAIN for name in self._columns}
 
-    def read(self, table: pa.Table) -> Added:
-        """The rows of such a table."""
-        ones = _ONES[: len(table)] if len(table) <= TINY else np.ones(len(table), np.int64)
+    def read(self, batch: Columns) -> Added:
+        """The rows of such a table or frame."""
+        ones = _ONES[: len(batch)] if len(batch) <= TINY else np.ones(len(batch), np.int64)
+        at = batch.get_column if isinstance(batch, pl.DataFrame) else batch.column
         masks: dict[str, npt.NDArray[np.bool_] | None] = {}
         plain: dict[str, Numbers] = {}
         for name in self._columns:
-            column, masks[name] = _present(whole(table.column(name)))
-            plain[name] = _plain(column)
+            column = at(name)
+            if self._as_it_is[name] and isinstance(column, pl.Series) and not column.null_count():
+                plain[name], masks[name] = column.to_numpy(), None  # Arrow is a detour
+                continue
+            present, masks[name] = _present(_array(column))
+            plain[name] = _plain(present)
         values: list[Numbers] = []
         valid: list[npt.NDArray[np.bool_] | None] = []
         for kind, of in self._parts:
@@ -374,7 +382,11 @@ class RowReader:
             else:
                 values.append(np.zeros(len(plain[of])) if kind == "squares" else plain[of])
                 valid.append(mask)
-        return Added([whole(table.column(key)) for key in self._keys], self._kinds, values, valid)
+        return Added([_array(at(key)) for key in self._keys], self._kinds, values, valid)
+
+
+def _array(column: pa.ChunkedArray | pl.Series) -> pa.Array:
+    return whole(column.to_arrow() if isinstance(column, pl.Series) else column)
 
 
 class RowReaders:
@@ -383,17 +395,23 @@ class RowReaders:
     def __init__(self, keys: Sequence[str], parts: Sequence[Part]) -> None:
         self._keys = keys
         self._parts = parts
-        self._last: RowReader | None = None
+        self._last: Columns | None = None
+        self._schema: Any = None
+        self._reader: RowReader | None = None
 
-    def of(self, schema: pa.Schema) -> RowReader:
-        """The reader of tables of `schema`.
+    def of(self, batch: Columns) -> RowReader:
+        """The reader of batches with the columns of this one.
 
         Raises:
             TypeError: as `partial` does.
         """
-        if self._last is None or not schema.equals(self._last.schema):
-            self._last = RowReader(schema, self._keys, self._parts)
-        return self._last
+        if self._reader is None or batch is not self._last:
+            schema = batch.schema if isinstance(batch, pa.Table) else batch.dtypes
+            if self._reader is None or schema != self._schema:
+                self._reader = RowReader(as_arrow(batch[:0]).schema, self._keys, self._parts)
+                self._schema = schema
+            self._last = batch
+        return self._reader
 
 
 _ONES = np.ones(TINY, np.int64)
@@ -494,6 +512,11 @@ class Totals:
         self._kinds: list[pa.DataType] = []
         self._reach: list[int] = [0] * len(self.parts)
         """Of integer sums: none is further from zero."""
+        self._names = [part.name for part in self.parts]
+        counts = {part.column: i for i, part in enumerate(self.parts) if part.kind == "values"}
+        self._counts = [counts[part.column] if part.kind in ("min", "max") else None for part in self.parts]
+        """Of a minimum or maximum: which of the parts is the number of values."""
+        self._squares = [i for i, part in enumerate(self.parts) if part.kind == "squares"]
 
     def __len__(self) -> int:
         return len(self.index)
@@ -557,9 +580,8 @@ class Totals:
 
     def add(self, ids: Ids, added: Added, unique: bool) -> None:
         """Add rows that have `ids`; `unique` if none occurs twice."""
-        for i, part in enumerate(self.parts):
-            if part.kind == "squares":
-                self._add_squares(i, ids, added)
+        for i in self._squares:
+            self._add_squares(i, ids, added)
         for i, (part, values, valid) in enumerate(zip(self.parts, added.values, added.valid, strict=True)):
             if part.kind == "squares":
                 continue
@@ -661,12 +683,27 @@ class Totals:
         """The columns of the partial table of `ids` (None: of all keys), whose parts have these values; `only`: of the parts,
         those."""
         result = dict(zip(self.keys, self.index.keys(ids), strict=True))
-        counts = {part.column: v for part, v in zip(self.parts, values, strict=True) if part.kind == "values"}
-        for part, kind, array in zip(self.parts, self._kinds, values, strict=True):
+        for part, name, count, kind, array in zip(
+            self.parts, self._names, self._counts, self._kinds, values, strict=True
+        ):
             if only is None or part in only:
-                empty = counts[part.column] == 0 if part.kind in ("min", "max") else None
-                result[part.name] = column_of(array, kind, empty)
+                result[name] = column_of(array, kind, None if count is None else values[count] == 0)
         return result
+
+    def frame(self, ids: Ids, values: Sequence[Numbers], named: Sequence[tuple[str, int]]) -> pl.DataFrame | None:
+        """The keys `ids`, and of their parts, which have these values, some under new names, as a frame.
+
+        For a few rows that costs much less than Arrow. None if there is more to it than 64-bit numbers.
+        """
+        keys = self.index.integers(ids)
+        if keys is None:
+            return None
+        for _, i in named:
+            count = self._counts[i]
+            if self._kinds[i].id not in PLAIN or (count is not None and not values[count].all()):
+                return None
+        columns = [*zip(self.keys, keys, strict=True), *((name, values[i]) for name, i in named)]
+        return frame_of([series_of(name, column) for name, column in columns])
 
     def nbytes(self) -> int:
         """Bytes held, roughly."""
@@ -694,15 +731,6 @@ def _improve(held: Numbers, ids: Ids, values: Numbers, kind: Kind) -> None:
             held[at] = value
 
 
-def repeats(ids: Ids, count: int) -> bool:
-    """True if an id below `count` occurs twice in `ids`."""
-    if len(ids) * 16 < count:
-        return len(set(ids.tolist())) < len(ids)
-    seen = np.zeros(count, np.bool_)
-    seen[ids] = True
-    return int(np.count_nonzero(seen)) < len(ids)
-
-
 def union(many: Sequence[Ids], count: int) -> Ids:
     """The distinct ids, all below `count`, in order."""
     if sum(map(len, many)) * 16 < count:
@@ -710,7 +738,7 @@ def union(many: Sequence[Ids], count: int) -> Ids:
     seen = np.zeros(count, np.bool_)
     for ids in many:
         seen[ids] = True
-    return np.flatnonzero(seen)
+    return seen.nonzero()[0]
 
 
 def combine(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
