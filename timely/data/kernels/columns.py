@@ -279,6 +279,6 @@ def take_rows(table: pa.Table, rows: npt.NDArray[np.intp]) -> pa.Table:
 
 
 def _taken(column: pa.Array, rows: npt.NDArray[np.intp]) -> pa.Array:
-    if column.type.id not in _PLAIN or column.null_count:
+    if column.type.id not in PLAIN or column.null_count:
         return column.take(pa.array(rows))
     return column_of(pooled_take(numbers(column), rows), column.type)
