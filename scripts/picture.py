@@ -1,8 +1,9 @@
-"""Make docs/page.png: the page of a real run of examples/mixed_policies.py, with one worker killed, as a browser shows it.
+"""Make the pictures of docs/: pages of real runs of examples, with one worker killed, as a browser shows them.
 
-    .venv/bin/python scripts/picture.py [--dark] [FILE.png]
+    .venv/bin/python scripts/picture.py [--dark] [page | policies]
 
-Needs Chromium, and the packages of the tests.
+`page` is docs/page.png, of examples/mixed_policies.py; `policies` is docs/policies.png, of examples/payments.py. Without a name
+both are made. Needs Chromium, and the packages of the tests.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,38 +26,53 @@ from tests.monitor.web.browser import browser, find_browser  # noqa: E402
 WIDE, HIGH = 1440, 900
 
 
+@dataclass(frozen=True)
+class Subject:
+    """A job to be taken a picture of."""
+
+    program: str
+    workers: int
+    arguments: tuple[str, ...]
+    """Arguments of `build`, besides the folder of its output."""
+    shown: str
+    """The operator whose panel is open, at its worker 1."""
+
+
+SUBJECTS = {
+    "page": Subject("mixed_policies", 4, ("days=100000", "per_second=4000"), "least-name"),
+    "policies": Subject("payments", 2, ("payments=1000000", "per_second=1000", "per_epoch=50"), "best"),
+}
+
+
 def main() -> int:
-    """Run the job, wait until there is something to see, and take the picture."""
-    arguments = [each for each in sys.argv[1:] if each != "--dark"]
-    target = Path(arguments[0]) if arguments else ROOT / "docs" / "page.png"
+    """Take the pictures that are asked for."""
+    names = [each for each in sys.argv[1:] if each != "--dark"] or list(SUBJECTS)
     found = find_browser()
     if found is None:
         print("picture: there is no Chromium", file=sys.stderr)
         return 1
+    for name in names:
+        target = ROOT / "docs" / f"{name}.png"
+        take(SUBJECTS[name], target, found, dark="--dark" in sys.argv)
+        print(f"wrote {target}")
+    return 0
+
+
+def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
+    """Run the job, wait until there is something to see, kill a worker, and take the picture."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "falkirk",
-            "run",
-            "examples/mixed_policies.py",
-            "-w",
-            "4",
-            "--ui",
-            "--ui-port",
-            "0",
-        ]
-        command += ["--store", f"{folder}/job", "--arg", "days=100000", "--arg", f"folder={folder}/circles"]
-        command += ["--arg", "per_second=4000"]
+        command = [sys.executable, "-m", "falkirk", "run", f"examples/{subject.program}.py", "--ui", "--ui-port", "0"]
+        command += ["-w", str(subject.workers), "--store", f"{folder}/job", "--arg", f"folder={folder}/output"]
+        command += [word for argument in subject.arguments for word in ("--arg", argument)]
         job = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         try:
             assert job.stderr is not None
             address = next(match[0] for line in job.stderr if (match := re.search(r"http://\S+", line)))
-            with browser(found) as tab:
-                tab.size(WIDE, HIGH, dark="--dark" in sys.argv, scale=1.5)
-                tab.go(f"{address}#sel=least-name&worker=1")
+            with browser(chromium) as tab:
+                tab.size(WIDE, HIGH, dark=dark, scale=1.5)
+                tab.go(f"{address}#sel={subject.shown}&worker=1")
                 tab.wait("document.querySelector('#phase')?.textContent.startsWith('running')", 120)
                 time.sleep(25)
                 os.kill(worker_of(job.pid), signal.SIGKILL)
@@ -66,8 +83,6 @@ def main() -> int:
         finally:
             os.killpg(job.pid, signal.SIGTERM)
             job.wait()
-    print(f"wrote {target}")
-    return 0
 
 
 def worker_of(supervisor: int) -> int:

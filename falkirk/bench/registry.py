@@ -240,7 +240,15 @@ _ALL = (
         "from when an epoch is due to the sink, 99th percentile; 100 epochs/s, running aggregates of so many keys",
         "ms",
         4_000_000,  # keys
-        (Variant("recovery_latency", "recovery_latency.py", workers=(1,)),),
+        (Variant("recovery_latency", "recovery_latency.py", "lazy", workers=(1,)),),
+        higher_is_better=False,
+    ),
+    Bench(
+        "snapshot",
+        "the same of a region of ten operators that is saved as one every second; 40 epochs/s",
+        "ms",
+        1_000_000,  # keys
+        (Variant("snapshot", "recovery_latency.py", "snapshot", workers=(1,)),),
         higher_is_better=False,
     ),
     Bench(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from monitor.coordination.effects import Persist
 from monitor.coordination.records import Record, slot
 
@@ -13,32 +15,31 @@ class GroupCommit:
         self._last_ticket = 0
         self._under_way: Persist | None = None
         self._waiting: list[Record] = []
-        self._urgent = False
+        self._due = math.inf
 
     @property
     def unwritten(self) -> tuple[Record, ...]:
         """The records that are not known to be durable, in order."""
         return (*(self._under_way.records if self._under_way is not None else ()), *self._waiting)
 
-    def add(self, record: Record) -> None:
-        """Have `record` written as soon as may be. One of its slot that waits is dropped: this one says all that it did."""
-        self.add_some_time(record)
-        self._urgent = True
+    def add(self, record: Record, by: float = -math.inf) -> None:
+        """Have `record` written with whatever is written next, and not later than `by`, which is at once if nothing is said.
 
-    def add_some_time(self, record: Record) -> None:
-        """Have `record` written with whatever is written next."""
+        One of its slot that waits is dropped: this one says all that it did.
+        """
+        self._due = min(self._due, by)
         here = slot(record)
         if here is not None:
             self._waiting = [each for each in self._waiting if slot(each) != here]
         self._waiting.append(record)
 
-    def take(self) -> Persist | None:
-        """The next write, if none is under way and there is something to write."""
-        if self._under_way is not None or not self._urgent:
+    def take(self, now: float) -> Persist | None:
+        """The next write, if none is under way and there is something that must be written `now`."""
+        if self._under_way is not None or now < self._due:
             return None
         self._last_ticket += 1
         self._under_way = Persist(self._last_ticket, tuple(self._waiting))
-        self._waiting, self._urgent = [], False
+        self._waiting, self._due = [], math.inf
         return self._under_way
 
     def stored(self, ticket: int) -> tuple[Record, ...]:

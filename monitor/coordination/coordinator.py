@@ -13,6 +13,7 @@ waits for it, and the new round begins when everybody has been sent the decision
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from monitor.coordination.commit import GroupCommit
@@ -40,7 +41,7 @@ from monitor.explain.what_if import OpenQuestions
 from recovery.epoch_ends import KnownEnds
 from recovery.errors import NoSolutionError, ReportError
 from recovery.layout import Layout
-from recovery.metadata import Bound
+from recovery.metadata import NEVER, Bound
 from recovery.protocol import (
     LIVE,
     Completed,
@@ -63,6 +64,9 @@ from timely.story import Story, check
 
 ROUNDS = 1000
 """Numbers of rounds that are reserved at a time, so that a round need not wait for a write."""
+
+LAG_SECONDS = 0.1
+"""W is written down so much later at most where nobody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class Coordinator:
             if self.phase is not JobPhase.RUNNING:
                 text = "the job has not gone on as it was meanwhile: ask again when it runs"
                 self._effects += self._questions.give_up(text)
-            write = self.commit.take() if self.phase is not JobPhase.OVER else None
+            write = self.commit.take(now) if self.phase is not JobPhase.OVER else None
             if write is not None:
                 self._effects.append(write)
         except Exception as error:
@@ -515,14 +519,17 @@ class Coordinator:
             if note is not None:
                 self._event("slow", {**cut, "worker": status.worker, "seconds": self._now - began})
                 self._effects.append(Note(note))
-        self._raise_watermarks()
+        # Nobody waits for W to hold a commit that is its own low-watermark; written down each time, it would take the disk
+        # from the next commit.
+        alone = self.layout.groups[message.group].alone and message.at[0] != NEVER
+        self._raise_watermarks(by=self._now + LAG_SECONDS if alone else -math.inf)
         self._cut()
 
-    def _raise_watermarks(self) -> None:
+    def _raise_watermarks(self, by: float = -math.inf) -> None:
         if self.phase is not JobPhase.RUNNING:
             return  # not all that W rests on need be known
         if self.options.raise_watermarks():
-            self.commit.add(KeptWatermarks(self.options.watermarks))
+            self.commit.add(KeptWatermarks(self.options.watermarks), by)
 
     def _announce(self, risen: tuple[tuple[Bound, ...], ...]) -> None:
         before, self.low_watermarks = self.low_watermarks, risen
@@ -572,4 +579,4 @@ class Coordinator:
     def _note(self, kind: str, data: dict[str, Value]) -> None:
         """An event that a restart must not lose, if anything is written after it."""
         self._event(kind, data)
-        self.commit.add_some_time(KeptEvent(kind, self._now, data))
+        self.commit.add(KeptEvent(kind, self._now, data), by=math.inf)

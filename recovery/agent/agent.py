@@ -395,11 +395,13 @@ class Agent:
             self._effects.append(Perform(self.worker.take_effects()))
 
     def _acknowledge(self) -> None:
-        for node, told in self._acknowledged.items():
-            epoch = self.low[self.index][self._plan.of_node[node]][0]
-            if epoch > told:
-                self._acknowledged[node] = epoch
-                self._effects.append(Acknowledge(node, epoch))
+        for node in self._acknowledged:
+            self._acknowledge_before(node, self.low[self.index][self._plan.of_node[node]][0])
+
+    def _acknowledge_before(self, node: int, epoch: int) -> None:
+        if epoch > self._acknowledged[node]:
+            self._acknowledged[node] = epoch
+            self._effects.append(Acknowledge(node, epoch))
 
     def _tell_ends(self, ends: tuple[EpochEnds, ...]) -> None:
         """Tell all others before they hear by progress that these epochs are over."""
@@ -645,7 +647,10 @@ class Agent:
             self._join()
 
     def _release(self, group: int, at: Bound) -> None:
-        """A commit of an eager group is durable: open its gates, and publish its outputs, if nothing can take them back."""
+        """A commit of an eager group is durable: open its gates.
+
+        If nothing can take it back, publish its outputs, and acknowledge its input, without waiting for the monitor.
+        """
         for gate in self._gates[group]:
             self.worker.open(gate, at)
         if self.layout.groups[group].alone:
@@ -655,3 +660,6 @@ class Agent:
                     operator.on_watermark(to_frontier(at))
                     self.checkpoints.published.rise(p, at)
             self._perform()
+            for node in self._acknowledged:
+                if self.layout.processors[self._plan.of_node[node]].group == group:
+                    self._acknowledge_before(node, at[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from monitor.coordination.coordinator import LAG_SECONDS
 from monitor.coordination.effects import Answered, Effect, Fail, Finished, Persist, Send
 from monitor.coordination.records import KeptDecision, KeptEvent, KeptLayout, KeptRounds, KeptWatermarks, SavedJob
 from monitor.coordination.supervision import Fence, Noted, Respawn, TimelineEvent
@@ -75,6 +76,19 @@ def test_a_cut_is_announced_persisted_and_raises_w() -> None:
     assert write(coordinator).records[-1] == KeptWatermarks((((3,), (3,)), ((3,), (3,))))
     changed = tuple((p, w, (3,)) for w in range(2) for p in range(2))
     assert without_events(coordinator) == [Send(0, Watermarks(changed)), Send(1, Watermarks(changed))]
+
+
+def test_commits_of_what_is_alone_are_written_down_together_and_in_time() -> None:
+    plan = layout("read source, count chain", "read>count", 1, GroupInfo(None, None, eager=True, alone=True))
+    coordinator = running(plan=plan)
+    for epoch in (1, 2, 3):
+        coordinator.hear(Durable(0, 1, 0, (epoch,), xis(epoch)), 1.0 + epoch / 1000)
+    coordinator.tick(1.0 + LAG_SECONDS)
+    assert without_events(coordinator) == []
+    coordinator.tick(1.001 + LAG_SECONDS)
+    assert write(coordinator).records[-1] == KeptWatermarks((((3,), (3,)),))
+    coordinator.hear(Durable(0, 1, 0, (NEVER,), xis(NEVER)), 2.0)
+    assert write(coordinator).records == (KeptWatermarks((((NEVER,), (NEVER,)),)),)
 
 
 def test_a_failure_while_a_decision_is_written_waits_for_it() -> None:

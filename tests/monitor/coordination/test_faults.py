@@ -215,7 +215,7 @@ def test_the_judge_finds_nothing_in_what_is_right() -> None:
 
 
 def _announce_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def raise_watermarks(self: Coordinator) -> None:
+    def raise_watermarks(self: Coordinator, by: float = 0.0) -> None:
         if self.phase is JobPhase.RUNNING and self.options.raise_watermarks():
             self._announce(self.options.watermarks)
 

@@ -23,7 +23,7 @@ from timely.story import InvariantBroken, Story, brief
 def announced_at_once(patch: pytest.MonkeyPatch) -> None:
     raises = Coordinator._raise_watermarks
 
-    def hasty(self: Coordinator) -> None:
+    def hasty(self: Coordinator, by: float = 0.0) -> None:
         raises(self)
         if self.options.watermarks != self.low_watermarks:
             self._announce(self.options.watermarks)

@@ -12,7 +12,7 @@ import pytest
 
 from recovery.agent.agent import Agent, WorkerPhase
 from recovery.agent.completion import Completion, GroupInputs
-from recovery.agent.effects import Put, SendFrame
+from recovery.agent.effects import Acknowledge, Put, SendFrame
 from recovery.agent.events import Connected, Heard, PieceDue, Received, Stored, TurnEnded
 from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.saved_events import SavedEvents
@@ -348,6 +348,24 @@ for _name, _old in {
 }.items():
     rule(_name, CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_on_heard", _old, GONE))
 rule("cuts before", CUTS, late_cuts, (0, 0, 0, 0), Change(Agent, "_pause", "self.due.clear()", GONE))
+
+
+def commits() -> Any:
+    """A commit of a region that is fed, and one of a region that nothing comes to: what sources are told."""
+    agent = agent_of(job("eagerly", 1), 0)
+    agent._effects.clear()
+    for name in ("most", "in"):
+        agent._release(agent.layout.processors[named(agent, name)].group, (100,))
+    return [effect.epoch for effect in agent._effects if isinstance(effect, Acknowledge)]
+
+
+rule(
+    "acknowledged with its commit",
+    "what nothing can take back is acknowledged as soon as it is durable",
+    commits,
+    [100],
+    Change(Agent, "_release", "self._acknowledge_before(node, at[0])", GONE),
+)
 
 
 def saved_and_drained() -> Any:
