@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.monitor.web.browser import browser, find_browser  # noqa: E402
+from tests.support.processes import descendants  # noqa: E402
 
 WIDE, HIGH = 1440, 900
 
@@ -87,10 +88,8 @@ def take(subject: Subject, target: Path, chromium: str, dark: bool) -> None:
 
 def worker_of(supervisor: int) -> int:
     """The process of one of the workers."""
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-    workers = [pid for pid, command in sorted(commands.items()) if b"runtime.processes.worker" in command]
-    return workers[1]
+    processes = sorted(descendants(supervisor))
+    return [pid for pid in processes if Path(f"/proc/{pid}/comm").read_text().strip() == "worker"][1]
 
 
 if __name__ == "__main__":

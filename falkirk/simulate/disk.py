@@ -106,6 +106,8 @@ class SimulatedDisk:
         self._done: dict[Writer, list[tuple[str, Exception | None]]] = {}
         self._moments: list[tuple[float, int]] = []  # when something is to be done for a ticket, sorted
         self._tickets = 0
+        self.changes = 0
+        """The number of times that an operation began, was done, or was heard of."""
         self._full_until = 0.0
 
     # Store
@@ -163,6 +165,7 @@ class SimulatedDisk:
         """
         while self._moments and self._moments[0][0] <= now:
             at, ticket = self._moments.pop(0)
+            self.changes += 1
             operation = self._waiting[ticket]
             if not operation.applied:
                 self._apply(operation, at)
@@ -203,6 +206,7 @@ class SimulatedDisk:
         applied_at = heard_at - draw.uniform(0, takes)
         ticket = self._tickets
         self._tickets += 1
+        self.changes += 1
         self._waiting[ticket] = _Operation(ticket, writer, name, parts, data, applied_at, heard_at, unclear)
         insort(self._moments, (applied_at, ticket))
         return ticket

@@ -9,33 +9,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from falkirk.simulate.faults import Fault
+from falkirk.simulate.monitor_process import MONITOR
 from falkirk.simulate.simulation import Counterexample, Simulation
 
 
-def every_crash(simulation: Simulation, seed: int, faults: int, stride: int = 1) -> Iterator[Counterexample | None]:
+def every_crash(
+    simulation: Simulation, seed: int, faults: int, stride: int = 1, part: tuple[int, int] = (0, 1)
+) -> Iterator[Counterexample | None]:
     """The outcome of each run in which up to `faults` processes die, as of `Simulation.run`.
+
+    A process does not die where that would come to the same as at a moment before: see `Moment`.
 
     Args:
         seed: of the schedule.
         faults: how many processes die; one more makes it some hundred times as many runs.
-        stride: only each so many-th of the moments at which a fault can follow.
+        stride: only each so many-th of the deaths that can follow.
+        part: (number from 0, of how many): only those runs whose first death is of this part.
     """
-    return _every(simulation, seed, (), 0, faults, stride)
+    return _every(simulation, seed, (), 0, faults, slice(part[0] * stride, None, part[1] * stride), stride)
 
 
 def _every(
-    simulation: Simulation, seed: int, script: tuple[Fault, ...], begin: int, faults: int, stride: int
+    simulation: Simulation, seed: int, script: tuple[Fault, ...], begin: int, faults: int, tried: slice, stride: int
 ) -> Iterator[Counterexample | None]:
     found, moments = simulation.scripted(seed, script)
     yield found
     if not faults or found is not None:
         return
-    for place in range(begin, len(moments), stride):
-        when, at, workers = moments[place]
-        if when in ("step", "io"):
-            for worker in workers:
-                more = (*script, Fault(when, at, "kill", worker))
-                yield from _every(simulation, seed, more, place + 1, faults - 1, stride)
-        if when in ("step", "monitor io"):
-            more = (*script, Fault(when, at, "kill monitor"))
-            yield from _every(simulation, seed, more, place + 1, faults - 1, stride)
+    deaths = [
+        (place, Fault(when, at, "kill monitor") if who == MONITOR else Fault(when, at, "kill", who))
+        for place, (when, at, mortal) in enumerate(moments)
+        for who in mortal
+        if place >= begin
+    ]
+    for place, death in deaths[tried]:
+        more = (*script, death)
+        yield from _every(simulation, seed, more, place + 1, faults - 1, slice(None, None, stride), stride)

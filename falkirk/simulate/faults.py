@@ -27,7 +27,11 @@ KINDS = {
 
 
 Moment: TypeAlias = tuple[str, int, tuple[int, ...]]
-"""A moment of a run: of which kind, the how many-th of that kind, and the workers that can die in it."""
+"""A moment of a run: of which kind, the how many-th of that kind, and who may as well die in it.
+
+Workers, and -1 for the monitor. A process is left out if nothing but the clock and its own memory, which it would lose, has
+changed since a moment in which it was not.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +154,13 @@ class Injector:
         """Of a scripted run all moments so far."""
 
     def at(
-        self, when: str, now: float, troubled: bool = False, worker: int = 0, there: Sequence[int] = ()
+        self,
+        when: str,
+        now: float,
+        troubled: bool = False,
+        worker: int = 0,
+        there: Sequence[int] = (),
+        mortal: Sequence[int] = (),
     ) -> list[Fault]:
         """The faults of this moment.
 
@@ -158,11 +168,12 @@ class Injector:
             troubled: a round of rollback is under way.
             worker: whose moment it is.
             there: the workers that have a process.
+            mortal: who may as well die: see `Moment`.
         """
         self._counts[when] += 1
         at = self._counts[when]
         if self._scripted is not None:
-            self.moments.append((when, at, tuple(there) if when == "step" else (worker,)))
+            self.moments.append((when, at, tuple(mortal)))
             found = self._scripted.get((when, at), [])
         elif now >= self.rates.until:
             return []

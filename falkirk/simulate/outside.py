@@ -78,6 +78,8 @@ class Outside:
         self.promises: dict[str, Promise] = {}
         self.repeated = 0
         self.digest = blake2b(digest_size=16)
+        self.changes = 0
+        """The number of times that something was published or acknowledged."""
         self._partitions: dict[tuple[str, str], _Watched] = {}
 
     def isolated(self, graph: Graph, around: Around) -> Graph:
@@ -134,6 +136,7 @@ class Outside:
         self.commits.setdefault(name, []).append((worker, time, content))
 
     def _note(self, *what: Any) -> None:
+        self.changes += 1
         self.digest.update(repr(what).encode())
 
     def result(self) -> Result:
@@ -201,6 +204,7 @@ class Outside:
         """Nothing before `position` will be asked for again. `before`: other positions before it."""
         watched = self._watched(source, partition)
         watched.acknowledged = json.dumps(position)
+        self.changes += 1
         watched.over.update(map(json.dumps, before))
 
     def check_acknowledged(self) -> None:

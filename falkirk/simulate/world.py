@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from falkirk.simulate.checks import Checks
 from falkirk.simulate.disk import SimulatedDisk
 from falkirk.simulate.faults import CALM_DISK, KINDS, Fault, Injector, disk_faults
-from falkirk.simulate.monitor_process import SimulatedMonitor
+from falkirk.simulate.monitor_process import MONITOR, SimulatedMonitor
 from falkirk.simulate.outside import Outside, Violation
 from falkirk.simulate.process import (
     Killed,
@@ -122,6 +122,12 @@ class World:
         self._monitor: SimulatedMonitor | None = None
         self._monitor_at = 0.0
         self._troubled = False
+        self._exhaustive = script is not None
+        self._said = 0
+        """The number of times that a process began or ended, or that something was said."""
+        self._turned = dict.fromkeys(range(workers), 0)
+        """By worker, the number of times that its memory changed: it got something, or had a turn in which it did something."""
+        self._tried: dict[int, tuple[int, ...]] = {}
 
     # Running
 
@@ -178,8 +184,22 @@ class World:
             actions.append(self._tick)
         return actions
 
+    def _mortal(self, *who: int) -> list[int]:
+        """Those of `who` for whose death something has changed since they were asked for last: see `Moment`."""
+        if not self._exhaustive:
+            return []
+        found = []
+        for each in who:
+            others = sum(turns for worker, turns in self._turned.items() if worker != each)
+            state = self._said, self.disk.changes, self.outside.changes, others
+            if self._tried.get(each) != state:
+                self._tried[each] = state
+                found.append(each)
+        return found
+
     def note(self, kind: str, **data: Any) -> None:
         """Something for the log."""
+        self._said += 1
         self.log.append((self.now, kind, data))
         self._digest.update(repr((self.now, kind, data)).encode())
 
@@ -193,12 +213,17 @@ class World:
     # Workers
 
     def _turn(self, process: Process) -> None:
+        said = len(process.to_monitor)
         if process.session is None:
+            self._turned[process.worker] += 1
             self._open(process)
+            self._said += 1
             return
         session = process.session
         try:
-            session.step()
+            if session.step():
+                self._turned[process.worker] += 1
+            self._said += len(process.to_monitor) - said
             session.worker.check()
             self.checks.turned(process)
         except Killed:
@@ -304,13 +329,16 @@ class World:
             return  # its links are those of the process that took its place
         data = b"".join(bytes(part) for part in encode_frame(frame))
         self._digest.update(data)
+        self._said += 1
         self._flights.setdefault((process, target), deque()).append(data)
 
     def _deliver(self, pair: tuple[Process, Process]) -> None:
+        self._turned[pair[1].worker] += 1
         data = self._flights[pair].popleft()
         pair[1].frames.append(decode_frame(memoryview(data)[4:]))
 
     def _tell_monitor(self, process: Process) -> None:
+        self._said += 1
         data = process.to_monitor.popleft()
         self._digest.update(data)
         message = decode_to_monitor(data)
@@ -319,6 +347,7 @@ class World:
         self._tell(Heard(message, process.incarnation))
 
     def _tell_worker(self, process: Process) -> None:
+        self._turned[process.worker] += 1
         data = process.from_monitor.popleft()
         self._digest.update(data)
         message = decode_to_worker(data)
@@ -389,7 +418,8 @@ class World:
         monitor = self._monitor
         assert monitor is not None
         for effect in effects:
-            if self.injector.at("monitor io", self.now, self._troubled):
+            self._said += 1
+            if self.injector.at("monitor io", self.now, self._troubled, mortal=self._mortal(MONITOR)):
                 self._kill_monitor(self._random.random() * 0.5)
                 return
             match effect:
@@ -457,7 +487,7 @@ class World:
 
     def at_io(self, worker: int) -> None:
         """A process does something that others can see, or has just done it: it may die now. Raises Killed."""
-        if self.injector.at("io", self.now, worker=worker):
+        if self.injector.at("io", self.now, worker=worker, mortal=self._mortal(worker)):
             raise Killed
 
     def _strike(self) -> None:
@@ -472,7 +502,8 @@ class World:
         if self.curious and self._curious.random() < self.curious:
             self._ask(self._curious.randrange(self.workers))
         there = [worker for worker, process in enumerate(self._processes) if process is not None]
-        for fault in self.injector.at("step", self.now, self._troubled, there=there):
+        mortal = self._mortal(*there, *([] if self._monitor is None else [MONITOR]))
+        for fault in self.injector.at("step", self.now, self._troubled, there=there, mortal=mortal):
             process = self._processes[fault.worker]
             if fault.what == "kill" and process is not None:
                 self._kill(process, "killed")

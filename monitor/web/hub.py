@@ -17,11 +17,10 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.web.cut_times import CutTimes
 from monitor.web.fold import FoldGroup, Folding, fold, group_tree
 from monitor.web.graph_page import graph_page
+from monitor.web.recent_events import RecentEvents
 from monitor.web.view import FIELDS, Observation, Row, View, changes
 from recovery.layout import Layout
 
-MOST_EVENTS = 4000
-"""Of the timeline that a page can ask for."""
 CHART_SECONDS = 1.0
 MOST_POINTS = 900
 BEAT_SECONDS = 1.0
@@ -54,10 +53,9 @@ class Hub:
         self.viewers = 0
         self.closely: dict[object, int] = {}
         """The operators that pages look at closely, by page."""
-        self.events: deque[tuple[int, TimelineEvent]] = deque(maxlen=MOST_EVENTS)
+        self.events = RecentEvents()
         self.points: deque[dict[str, Any]] = deque(maxlen=MOST_POINTS)
         self.cut_times = CutTimes()
-        self._number = 0
         self._changed = asyncio.Event()
         self._drawn: OrderedDict[tuple[frozenset[str], frozenset[str]], asyncio.Task[Drawn]] = OrderedDict()
         self._rows: OrderedDict[tuple[int, tuple[tuple[int, ...], ...], str], list[Row]] = OrderedDict()
@@ -83,8 +81,7 @@ class Hub:
     def happened(self, events: Iterable[TimelineEvent]) -> None:
         """Events for the timeline."""
         for event in events:
-            self._number += 1
-            self.events.append((self._number, event))
+            self.events.add(event)
             self.cut_times.happened(event)
         self._wake()
 
@@ -177,10 +174,5 @@ class Hub:
 
     def events_after(self, number: int) -> list[dict[str, Any]]:
         """The events of the timeline with greater numbers."""
-        found = []
-        for n, event in reversed(self.events):
-            if n <= number:
-                break
-            found.append({"n": n, "kind": event.kind, "at": round(event.at, 3), **event.data})
-        found.reverse()
-        return found
+        found = self.events.after(number)
+        return [{"n": n, "kind": event.kind, "at": round(event.at, 3), **event.data} for n, event in found]

@@ -30,13 +30,10 @@ class _Job:
     def collect(self) -> Iterator[Metric]:
         """For the registry."""
         seen, hub = self._seen, self._hub
-        counted: dict[str, int] = {}
-        for _, event in hub.events:
-            counted[event.kind] = counted.get(event.kind, 0) + 1
         events = CounterMetricFamily(
             "falkirk_events", "Events of the timeline since this monitor began.", labels=["kind"]
         )
-        for kind, count in sorted(counted.items()):
+        for kind, count in sorted(hub.events.counts.items()):
             events.add_metric([kind], count)
         yield events
         yield from hub.cut_times.metrics()

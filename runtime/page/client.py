@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any
 
 from monitor.coordination.supervision import TimelineEvent
 from monitor.web.questions import JobState, WrongQuestion, answer
+from monitor.web.recent_events import RecentEvents
 from monitor.web.view import Observation
 from runtime.control import cut, frame, put_out, take_in
 from runtime.page.protocol import (
@@ -33,9 +33,6 @@ from runtime.page.protocol import (
     encode,
 )
 from timely.errors import ProtocolError
-
-MOST_EVENTS = 4000
-"""Of the timeline, kept for a page that is started anew."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 """Between the end of a page and the start of the next: twice as long each time."""
@@ -65,7 +62,7 @@ class PageClient:
         self._serve = serve
         self._job = job
         self._say = say
-        self._events: deque[TimelineEvent] = deque(maxlen=MOST_EVENTS)
+        self._events = RecentEvents()
         self._pause = _FIRST_PAUSE
         self._process: subprocess.Popen[bytes] | None = None
         self._sock: socket.socket | None = None
@@ -91,7 +88,8 @@ class PageClient:
     def happened(self, events: Iterable[TimelineEvent]) -> None:
         """Events for the timeline."""
         events = list(events)
-        self._events.extend(events)
+        for event in events:
+            self._events.add(event)
         self._tell(Passed(tuple(events)))
 
     def publish(self, observation: Observation) -> None:

@@ -12,6 +12,7 @@ import { bytes, count, html, lag, policy, seconds, some } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const MOST_EVENTS = 4000;
+const ROUTINE = ["cut", "durable", "checkpoint", "watermarks", "safe"];
 const BARS = { busy: "busy", taken: "records/s", bytes: "state", queued: "queued", lag: "lag" };
 
 async function whenReady(path) {
@@ -23,6 +24,12 @@ async function whenReady(path) {
       await new Promise((resolve) => setTimeout(resolve, 400));
     }
   }
+}
+
+/** Of too many events those that came with the oldest cuts are left out. */
+function recent(events) {
+  let many = events.length - MOST_EVENTS;
+  return many > 0 ? events.filter((event) => !ROUTINE.includes(event.kind) || many-- <= 0).slice(-2 * MOST_EVENTS) : events;
 }
 
 function banner(text, calm = false) {
@@ -148,7 +155,7 @@ const stream = new Stream(
     }
     if (message.events) {
       seen = message.events[message.events.length - 1].n;
-      timeline.events = panel.events = [...panel.events, ...message.events].slice(-MOST_EVENTS);
+      timeline.events = panel.events = recent([...panel.events, ...message.events]);
       if (message.events.some((event) => ["decided", "restored", "finished", "failed"].includes(event.kind))) whatif.refresh();
     }
     if (!totals) return;
