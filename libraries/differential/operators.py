@@ -223,14 +223,9 @@ class Keyed(Operator):
     def later_many(self, ctx: Context, time: Time, keys: I64, history: History, rows: npt.NDArray[np.bool_]) -> None:
         """Leave the keys of the given rows of a history for the times at which these and `time` meet."""
         if rows.any():
-            for due, numbers in history.dues(time, history.at[rows]).items():
-                self._leave(ctx, time, due, keys, history.key[rows & numbers[history.at]])
-
-    def _leave(self, ctx: Context, time: Time, due: Time, keys: I64, which: npt.NDArray[np.intp]) -> None:
-        chosen = np.zeros(len(keys), np.bool_)
-        chosen[which] = True
-        self.pending.add(time, due, keys[chosen])
-        ctx.notify_at(due)
+            for due, which in history.meetings(time, rows):
+                self.pending.add(time, due, keys[which])
+                ctx.notify_at(due)
 
 
 _MANY = 16

@@ -175,15 +175,18 @@ class History:
         there = np.flatnonzero(np.bincount(self.at, minlength=len(self.times)))
         return [number for number in there.tolist() if self.times[number] != time and leq(self.times[number], time)]
 
-    def dues(self, time: Time, numbers: I64) -> dict[Time, npt.NDArray[np.bool_]]:
-        """The times at which the times of these numbers and `time` meet; for each, which numbers those are."""
-        there = np.zeros(len(self.times), np.bool_)
-        there[numbers] = True
-        found: dict[Time, npt.NDArray[np.bool_]] = {}
-        for number in np.flatnonzero(there).tolist():
-            due = join(self.times[number], time)
-            found.setdefault(due, np.zeros(len(self.times), np.bool_))[number] = True
-        return found
+    def meetings(self, time: Time, rows: npt.NDArray[np.bool_]) -> Iterator[tuple[Time, npt.NDArray[np.intp]]]:
+        """The times at which the times of these changes and `time` meet; for each the keys that are concerned, rising."""
+        at, key = self.at[rows], self.key[rows]
+        dues: dict[Time, int] = {}
+        number = np.zeros(len(self.times), np.int64)
+        for each in np.flatnonzero(np.bincount(at, minlength=len(self.times))).tolist():
+            number[each] = dues.setdefault(join(self.times[each], time), len(dues))
+        width = int(key.max(initial=0)) + 1
+        pairs = distinct(number[at] * width + key)
+        ends = pairs.searchsorted(np.arange(1, len(dues) + 1) * width)
+        for due, which in zip(dues, np.split(pairs, ends[:-1]), strict=True):
+            yield due, which % width
 
 
 class Trace:

@@ -62,6 +62,8 @@ def leq(a: Time, b: Time) -> bool:
         return a[0] <= b[0]
     if depth == 2:
         return a[0] <= b[0] and a[1] <= b[1]
+    if depth == 3:
+        return a[0] <= b[0] and a[1] <= b[1] and a[2] <= b[2]
     return all(map(operator.le, a, b))
 
 
@@ -71,6 +73,10 @@ def join(a: Time, b: Time) -> Time:
     >>> join((0, 5), (1, 2))
     (1, 5)
     """
+    if len(a) == 3:  # loops in loops meet most often
+        i, j, k = a
+        l, m, n = b
+        return (i if i >= l else l, j if j >= m else m, k if k >= n else n)
     return tuple(map(max, a, b))
 
 
