@@ -74,9 +74,9 @@ def join(a: Time, b: Time) -> Time:
     (1, 5)
     """
     if len(a) == 3:  # loops in loops meet most often
-        i, j, k = a
-        l, m, n = b
-        return (i if i >= l else l, j if j >= m else m, k if k >= n else n)
+        epoch, outer, inner = a
+        epoch_, outer_, inner_ = b
+        return max(epoch, epoch_), max(outer, outer_), max(inner, inner_)
     return tuple(map(max, a, b))
 
 
