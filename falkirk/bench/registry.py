@@ -102,6 +102,7 @@ _ALL = (
         (
             Variant("falkirk", "components.py"),
             Variant("numpy_label_propagation", "components.py", "numpy", workers=(1,)),
+            Variant("pathway", "pathway_components.py", package="pathway", at_most=200_000),
         ),
         higher_is_better=False,
     ),
@@ -110,7 +111,10 @@ _ALL = (
         "one edge comes or goes, half as many again as there are nodes, so that components split and merge (median)",
         "ms",
         80_000,  # nodes
-        (Variant("falkirk", "components.py", "change"),),
+        (
+            Variant("falkirk", "components.py", "change"),
+            Variant("pathway", "pathway_components.py", "change", package="pathway", at_most=80_000),
+        ),
         higher_is_better=False,
     ),
     Bench(
