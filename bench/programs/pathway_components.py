@@ -1,7 +1,7 @@
 """Connected components on Pathway: `pw.iterate` over the least label of a node's neighbours, as in `components.py`.
 
 The input and the changes are those of `components.py`. `--part change`: the median milliseconds from a changed edge to the end
-of its time at the output; with each change an edge between two nodes of their own comes, without which Pathway does not say that
+of its time at the output. With each change an edge between two nodes of their own comes: without it Pathway does not say that
 a time has ended at which no component changed.
 """
 
