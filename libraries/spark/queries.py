@@ -36,6 +36,7 @@ from libraries.spark.tasks import call, check_types, described
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _LOCK_SECONDS = 30.0
 
@@ -106,22 +107,11 @@ class Queries:
         """Have the query run in a session until it ends. What goes wrong with a batch is raised as it was."""
         function = cloudpickle.loads(task.function)
         with current(self._access, session):
-            frame = call(function, session)
-        if not frame.isStreaming:
-            raise SparkError(
-                f"{described(function)} returned a DataFrame that is not a stream: make it with session.readStream, or use "
-                "Parquet(...) for files that are all there"
-            )
-        if task.query is not None:
-            frame.createOrReplaceTempView("input")
-            frame = session.sql(task.query)
+            frame = streaming(session, function, task.query)
         check_types(frame)
-        writer = frame.writeStream.outputMode(task.mode).queryName(f"falkirk: {task.name} {uuid.uuid4().hex}")
+        writer = frame.writeStream.queryName(f"falkirk: {task.name} {uuid.uuid4().hex}")
         writer = writer.option("checkpointLocation", str(publisher.folder / CHECKPOINT))
-        if task.now:
-            writer = writer.trigger(availableNow=True)
-        elif task.every is not None:
-            writer = writer.trigger(processingTime=f"{round(task.every * 1000)} milliseconds")
+        writer = triggered(writer, task.mode, task.now, task.every)
         with self._access.publishing(session, publisher) as start:
             query = start(writer)
             publisher.begun(query)
@@ -131,6 +121,28 @@ class Queries:
                 if publisher.error is not None:
                     raise publisher.error from None
                 raise
+
+
+def streaming(session: SparkSession, function: Callable[[SparkSession], DataFrame], query: str | None) -> DataFrame:
+    """The streaming DataFrame of a user's function, or of SQL over it. Raises SparkError if it is no stream."""
+    frame = call(function, session)
+    if not frame.isStreaming:
+        raise SparkError(
+            f"{described(function)} returned a DataFrame that is not a stream: make it with session.readStream, or use "
+            "Parquet(...) for files that are all there"
+        )
+    if query is None:
+        return frame
+    frame.createOrReplaceTempView("input")
+    return session.sql(query)
+
+
+def triggered(writer: DataStreamWriter, mode: str, now: bool, every: float | None) -> DataStreamWriter:
+    """What writes a streaming DataFrame, told which rows in which batches: see `libraries.spark.protocol.Follow`."""
+    writer = writer.outputMode(mode)
+    if now:
+        return writer.trigger(availableNow=True)
+    return writer if every is None else writer.trigger(processingTime=f"{round(every * 1000)} milliseconds")
 
 
 class Publisher:

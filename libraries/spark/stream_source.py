@@ -29,6 +29,7 @@ from timely.io.interface import Chunk, End, Files, Partition, Position, Wait
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _WAIT = Wait(0.02)
 _END_SECONDS = 10.0
@@ -108,6 +109,18 @@ class Stream:
         except SparkError as error:
             raise SourceError(f"Stream.files: {error}") from error
         return cls(_opener(os.fspath(path), columns, format, per_batch), **arguments)
+
+    def streaming(self, session: SparkSession) -> DataFrame:
+        """Its DataFrame, in a session. Raises SparkError if that is no stream."""
+        from libraries.spark.queries import streaming
+
+        return streaming(session, self._what, self._sql)
+
+    def triggered(self, writer: DataStreamWriter) -> DataStreamWriter:
+        """What writes a streaming DataFrame, as this source says: which rows, and when."""
+        from libraries.spark.queries import triggered
+
+        return triggered(writer, self._mode, self._now, self._every)
 
     def with_files(self, files: Files, name: str) -> Stream:
         """The same source, with a folder for its batches."""

@@ -64,6 +64,20 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A view over the micro-batch of a stream, and over the view `state`, of what was kept of those before it.
+
+    What is kept of this one is a query `after`, and `first` that for a state before any batch.
+    """
+
+    name: str
+    sql: str
+    state: str
+    after: str
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """A view of what functions in Spark's tasks make, of a source's batches or of those of the view `of`."""
 
@@ -86,29 +100,41 @@ class Handed:
 class Compiled:
     """A program for Spark: views, each over those before it, and what goes out."""
 
-    views: tuple[Query | Read, ...]
+    views: tuple[Query | Read | Kept, ...]
     handed: tuple[Handed, ...]
     shared: frozenset[str]
     """The views that would be read several times, and had better be kept."""
+    streamed: str | None = None
+    """The view of a micro-batch, where the program is over a stream."""
 
 
-def compile_for_spark(flow: Dataflow) -> Compiled:
-    """The views of a program.
+def compile_for_spark(flow: Dataflow, stream: Streamed | None = None) -> Compiled:
+    """The views of a program; with a `stream`, of what each of its micro-batches adds.
 
     Raises:
         GraphError: for the first thing that Spark cannot do so that the answer is the same, with its name and the user's line.
     """
-    return _Compiler(flow.graph).compiled()
+    return _Compiler(flow.graph, stream).compiled()
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """The source of a program that is a stream of Spark, and its columns."""
+
+    node: Node
+    schema: pl.Schema
 
 
 class _Compiler:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, stream: Streamed | None) -> None:
+        self._stream = stream
+        self._streamed: View | None = None
         self._graph = graph
         self._incoming = graph.incoming()
         self._names = (f"rows_{number}" for number in count(1))
         self._rows: dict[Output, Rows] = {}
         self._seen: dict[Output, View] = {}
-        self._views: list[Query | Read] = []
+        self._views: list[Query | Read | Kept] = []
         self._handed: list[Handed] = []
 
     def compiled(self) -> Compiled:
@@ -121,13 +147,18 @@ class _Compiler:
                 raise GraphError(f"{node.site}: {_named(node)}: {schemas.told(error)}") from error
             except GraphError as error:  # of columns that were not known when the program was built
                 raise GraphError(f"{node.site}: {_named(node)}: {str(error).partition(': ')[2]}") from error
-        return Compiled(tuple(self._views), tuple(self._handed), _read_often(self._views, self._handed))
+        shared = _read_often(self._views, self._handed)
+        streamed = None if self._streamed is None else self._streamed.name
+        return Compiled(tuple(self._views), tuple(self._handed), shared, streamed)
 
     def _add(self, node: Node) -> None:
         if node.require is not None:
             raise Refused(f"a promise under failures: require={node.require!r} needs Falkirk's workers, and a store")
         if node.kind == "source":
             assert node.source is not None
+            if self._stream is not None:
+                self._rows[Output(node.index)] = self._micro_batches(node, self._stream)
+                return
             if not source_repeats(node.source):
                 raise Refused(
                     f"sources that can be read only once, as {type(node.source).__name__} is: Spark may read again"
@@ -144,6 +175,16 @@ class _Compiler:
             self._verb(node)
         elif node.kind != "probe":
             raise Refused(f"{_WHAT.get(node.kind, node.kind)}: it runs on Falkirk's workers, without --engine")
+
+    def _micro_batches(self, node: Node, stream: Streamed) -> View:
+        if node.index != stream.node.index:
+            raise Refused(
+                f"sources beside the stream {stream.node.name!r}: Spark does not say which epoch is with which"
+            )
+        if EPOCH in stream.schema:
+            raise Refused(f"a column of the name {EPOCH!r}")
+        self._streamed = View(next(self._names), _checked(stream.schema, node))
+        return self._streamed
 
     # ------------------------------------------------------------------------------------------ forms of rows
 
@@ -220,8 +261,11 @@ class _Compiler:
             case Totals(keys, aggregates, over):
                 of = self._view_of(node)
                 given = _given(aggregates)
-                sql = totals.totals(of.name, of.schema, keys, given, over == "scope", where)
-                self._put(node, sql, _checked(schemas.aggregated("agg", keys, given, of.schema), node))
+                made = _checked(schemas.aggregated("agg", keys, given, of.schema), node)
+                if over == "scope" and self._stream is not None:
+                    self._keep(node, of, keys, given, made)
+                else:
+                    self._put(node, totals.totals(of.name, of.schema, keys, given, over == "scope", where), made)
             case Split(predicate):
                 of = self._view_of(node)
                 mask = f"coalesce({mask_of(predicate, of.schema)}, false)"
@@ -229,6 +273,8 @@ class _Compiler:
                 self._put(node, f"select * from {of.name} where not {mask}", of.schema, 1)
             case Join(on, how, over, changes):
                 self._join(node, on, how, over == "scope", changes)
+            case Times() | Windows() | WindowTotals() if self._stream is not None:
+                raise Refused("windows over a stream of Spark")
             case Times(column):
                 of = self._view_of(node)
                 self._rows[Output(node.index)] = of
@@ -250,9 +296,20 @@ class _Compiler:
     def _join(self, node: Node, on: Sequence[str], how: str, running: bool, changes: bool) -> None:
         if changes:
             raise Refused("joins that take rows back (changes=True)")
+        if running and self._stream is not None:
+            raise Refused('running joins over a stream of Spark: say over="time"')
         left, right = self._view_of(node, LEFT), self._view_of(node, RIGHT)
         made = _checked(schemas.joined(how, on, left.schema, right.schema), node)
         self._put(node, joins.join(left.name, right.name, (left.schema, right.schema), on, how, running), made)
+
+    def _keep(
+        self, node: Node, of: View, keys: Sequence[str], given: Mapping[str, Aggregate], schema: pl.Schema
+    ) -> None:
+        """Running totals over a stream."""
+        view = self._rows[Output(node.index)] = View(next(self._names), schema)
+        state = f"state_of_{view.name}"
+        made = totals.continued(of.name, state, of.schema, keys, given, f"{_named(node)} ({node.site})")
+        self._views.append(Kept(view.name, made.sql, state, made.after, made.first))
 
     def _put(self, node: Node, sql: str, schema: pl.Schema, port: int = 0) -> View:
         view = self._rows[Output(node.index, port)] = self._query(sql, schema)
@@ -276,11 +333,11 @@ _WHAT = {
 """Names of kinds of nodes, for users."""
 
 
-def _read_often(views: Sequence[Query | Read], handed: Sequence[Handed]) -> frozenset[str]:
+def _read_often(views: Sequence[Query | Read | Kept], handed: Sequence[Handed]) -> frozenset[str]:
     """The names of the views whose batches come from Python, and are wanted more than once."""
     wanted = Counter(each.of for each in handed if each.of is not None)
     for view in reversed(views):
-        below = re.findall(r"\brows_\d+\b", view.sql) if isinstance(view, Query) else filter(None, [view.of])
+        below = filter(None, [view.of]) if isinstance(view, Read) else re.findall(r"\brows_\d+\b", view.sql)
         for name in below:
             wanted[name] += wanted[view.name]
     return frozenset(view.name for view in views if isinstance(view, Read) and wanted[view.name] > 1)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
 
 from libraries.spark.cluster_session import On, driver
-from libraries.spark.engine.compiler import Compiled, Query, Read, compile_for_spark
+from libraries.spark.engine.compiler import Compiled, Kept, Read, compile_for_spark
 from libraries.spark.engine.piped import HANDED
 from libraries.spark.engine.totals import ERROR_BEGIN, ERROR_END
 from libraries.spark.engine.types import EPOCH, declared, listed, quoted
 from libraries.spark.errors import SparkError
+from libraries.spark.stream_source import Stream
 from runtime.control import Stats
 from runtime.job import Result
 from runtime.program import Program
@@ -26,7 +28,7 @@ from timely.time import Time, visible
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SETTINGS = {
+SETTINGS = {
     # What is too large wraps around, as in Polars; where that is an error here, queries say so.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.caseSensitive": "true",
@@ -49,26 +51,43 @@ def run_on_spark(program: Program, on: On | None, note: Callable[[str], None]) -
         FalkirkError: for what goes wrong; sinks then hold whole epochs only.
     """
     began = time.perf_counter()
-    compiled = compile_for_spark(program.build())
+    flow = program.build()
+    streams = [node for node in flow.graph.of_kind("source") if isinstance(node.source, Stream)]
+    compiled = None if streams else compile_for_spark(flow)
     with ExitStack() as resources:
         session = driver(on, resources)
         if (page := session.sparkContext.uiWebUrl) is not None:
             note(f"Spark's own page is at {page}")
-        writers = _Writers(compiled)
-        resources.callback(writers.abort)
-        for number, epoch, batch in _batches(compiled, session, resources):
-            writers.write(compiled.handed[number].node, epoch, batch)
-        writers.commit()
+        if compiled is None:
+            from libraries.spark.engine.stream import MicroBatches, opened
+
+            stream = opened(streams[0], session)
+            compiled = compile_for_spark(flow, stream.of)
+            writers = resources.enter_context(Writers(compiled))
+            MicroBatches(compiled, writers).run(stream, session)
+        else:
+            writers = resources.enter_context(Writers(compiled))
+            for handed in batches_of(compiled, private(session), resources):
+                writers.write(*handed)
+            writers.commit()
+        writers.close()
     stats = Stats(records=0, written=writers.written, epoch=None, read_epoch=None, queued_bytes=0, done=True)
     return Result(time.perf_counter() - began, {0: stats}, {}, writers.captured)
 
 
-def _batches(compiled: Compiled, session: SparkSession, resources: ExitStack) -> Iterator[tuple[int, int, Batch]]:
-    """All that goes out: its number in `compiled.handed`, the epoch, the batch. It is one query, so that parts are shared."""
-    made = private(session)
+def batches_of(
+    compiled: Compiled, made: SparkSession, resources: ExitStack, kept: Mapping[str, DataFrame] = MappingProxyType({})
+) -> Iterator[tuple[Node, int, Batch]]:
+    """All that goes out: where it goes, the epoch, the batch. It is one query, so that parts are shared.
+
+    `kept` are the states of running verbs after the micro-batches before, by the names of their views; at first there are none.
+    """
     try:
         for view in compiled.views:
-            frame = made.sql(view.sql) if isinstance(view, Query) else _read(view, made)
+            if isinstance(view, Kept):
+                state = kept[view.state] if view.state in kept else made.sql(view.first)
+                state.createOrReplaceTempView(view.state)
+            frame = _read(view, made) if isinstance(view, Read) else made.sql(view.sql)
             if view.name in compiled.shared:
                 resources.callback(frame.persist().unpersist)
             frame.createOrReplaceTempView(view.name)
@@ -78,15 +97,19 @@ def _batches(compiled: Compiled, session: SparkSession, resources: ExitStack) ->
         ]
         rows = reduce(type(parts[0]).unionAll, parts).toArrow().to_pylist() if parts else []
     except Exception as error:
-        raise _explained(error) from error
+        raise explained(error) from error
     for row in rows:
-        yield row["number"], row[EPOCH], decode_batch(row["header"], memoryview(row["payload"]), trusted=True)
+        yield (
+            compiled.handed[row["number"]].node,
+            row[EPOCH],
+            decode_batch(row["header"], memoryview(row["payload"]), trusted=True),
+        )
 
 
 def private(session: SparkSession) -> SparkSession:
     """A session with the settings that queries rest on; those of the user's own stay as they are."""
     made = session.newSession()
-    for name, value in _SETTINGS.items():
+    for name, value in SETTINGS.items():
         made.conf.set(name, value)
     return made
 
@@ -106,7 +129,7 @@ def _given(session: SparkSession, view: str | None) -> DataFrame:
     return session.range(0, tasks, 1, tasks).selectExpr("id as task", f"{tasks}L as tasks")
 
 
-def _explained(error: Exception) -> FalkirkError:
+def explained(error: Exception) -> FalkirkError:
     """The error of a program among the words of Spark."""
     text = str(error)
     if ERROR_BEGIN in text:
@@ -114,8 +137,8 @@ def _explained(error: Exception) -> FalkirkError:
     return SparkError(text)
 
 
-class _Writers:
-    """The sinks and captures of a program. Nothing is visible before all is there."""
+class Writers:
+    """The sinks and captures of a program. What was not committed when it is left is dropped."""
 
     def __init__(self, compiled: Compiled) -> None:
         self.captured: dict[str, list[tuple[Time, Batch]]] = {}
@@ -144,12 +167,18 @@ class _Writers:
         for index, epochs in self._epochs.items():
             for epoch in sorted(epochs):
                 self._do(self._nodes[index], lambda i=index, e=epoch: self._writers[i].commit(visible((e,))[0]))
+        self._epochs.clear()
+
+    def close(self) -> None:
+        """All is visible."""
         for index, writer in self._writers.items():
             self._do(self._nodes[index], writer.close)
         self._writers.clear()
 
-    def abort(self) -> None:
-        """Drop what is not visible."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for writer in self._writers.values():
             writer.abort()
 

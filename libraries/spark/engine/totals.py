@@ -7,6 +7,7 @@ each epoch at which the results of a key are new or change.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -16,6 +17,8 @@ from timely.data.kernels.totals import Part
 from timely.operators.agg import Aggregate, parts_of
 
 _WINDOW = "so_far"
+_BEFORE = -1
+"""The epoch that stands for all that was before a batch."""
 
 
 def totals(
@@ -37,12 +40,68 @@ def totals(
     of_rows = listed(*(f"{sql} as {name}" for part in parts.values() for name, sql in part.of_rows()))
     query = f"select {by}, {of_rows} from {view} group by {by}"
     if running:
-        key_list = listed(*map(quoted, keys))
-        added = listed(*(f"{sql} as {name}" for part in parts.values() for name, sql in part.so_far()))
-        query = (
-            f"select {by}, {added} from ({query}) window {_WINDOW} as (partition by {key_list} order by {quoted(EPOCH)} "
-            "rows between unbounded preceding and current row)"
-        )
+        query = _so_far(query, by, listed(*map(quoted, keys)), parts)
+    return _results(query, by, keys, aggregates, parts, running, where)
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """Running totals of a batch that comes after others: the queries for what comes out, for the state after it, and for the
+    state before the first batch. A row of the state has the parts of a key's aggregates."""
+
+    sql: str
+    after: str
+    first: str
+
+
+def continued(
+    view: str,
+    state: str,
+    schema: pl.Schema,
+    keys: Sequence[str],
+    aggregates: Mapping[str, Aggregate],
+    where: str,
+) -> Continued:
+    """Running totals over the rows of a view, which are of one epoch, and the view `state` of what was before.
+
+    They are those over an epoch for all that was before, and this one: what comes out at the first of the two is left out.
+    """
+    parts = {part: _Part(part, schema) for part in parts_of(aggregates)}
+    key_list = listed(*map(quoted, check_keys(keys, schema)))
+    by = listed(quoted(EPOCH), key_list)
+    of_rows = listed(*(f"{sql} as {name}" for part in parts.values() for name, sql in part.of_rows()))
+    of_batch = f"select {by}, {of_rows} from {view} group by {by}"
+    kept = listed(key_list, *(name for part in parts.values() for name in part.names))
+    both = f"{of_batch} union all select {_BEFORE}L as {quoted(EPOCH)}, {kept} from {state}"
+    results = _results(_so_far(both, by, key_list, parts), by, keys, aggregates, parts, True, where)
+    combined = listed(*(f"{sql} as {name}" for part in parts.values() for name, sql in part.combined("")))
+    return Continued(
+        f"select * from ({results}) where {quoted(EPOCH)} <> {_BEFORE}L",
+        f"select {listed(key_list, combined)} from ({both}) group by {key_list}",
+        f"select {kept} from ({of_batch}) where false",
+    )
+
+
+def _so_far(query: str, by: str, key_list: str, parts: Mapping[Part, _Part]) -> str:
+    """The query for parts of all epochs so far, of those for parts of each epoch."""
+    added = listed(*(f"{sql} as {name}" for part in parts.values() for name, sql in part.combined(f" over {_WINDOW}")))
+    return (
+        f"select {by}, {added} from ({query}) window {_WINDOW} as (partition by {key_list} order by {quoted(EPOCH)} "
+        "rows between unbounded preceding and current row)"
+    )
+
+
+def _results(
+    query: str,
+    by: str,
+    keys: Sequence[str],
+    aggregates: Mapping[str, Aggregate],
+    parts: Mapping[Part, _Part],
+    running: bool,
+    where: str,
+) -> str:
+    """The query for aggregates of their parts; of running ones those that are new or have changed."""
+    key_list = listed(*map(quoted, keys))
     results = listed(
         *(f"{finished(aggregate, parts, where)} as {quoted(name)}" for name, aggregate in aggregates.items())
     )
@@ -110,9 +169,8 @@ class _Part:
                 values = [self._least_or_greatest(self._of, "")]
         return zip(self.names, values, strict=True)
 
-    def so_far(self) -> Iterator[tuple[str, str]]:
-        """Its columns, and what they are of those of all epochs so far."""
-        over = f" over {_WINDOW}"
+    def combined(self, over: str) -> Iterator[tuple[str, str]]:
+        """Its columns, and what they are of those of several epochs, which are of a group, or in the window `over`."""
         for name in self.names:
             yield name, self._least_or_greatest(name, over) if self.kind in ("min", "max") else f"sum({name}){over}"
 

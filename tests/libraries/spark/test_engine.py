@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import random
 import subprocess
 import sys
@@ -14,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pyspark
 import pytest
 
 import falkirk
 from examples import tolls
 from falkirk import agg
+from libraries.spark import Stream, stop
 from libraries.spark.cluster_session import driver
 from libraries.spark.engine.queries import query_of
 from libraries.spark.engine.refused import Refused
@@ -407,6 +410,101 @@ def test_a_submitted_program_runs_on_the_spark_it_was_submitted_to(tmp_path: Pat
         "Cluster deploy mode is currently not supported for python applications on standalone clusters"
         in cluster.stderr
     )
+
+
+# ------------------------------------------------------------------------------------------ streams of Spark
+
+
+def streamed(folder: Path) -> Stream:
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("x", pa.float64())])
+    return Stream.files(folder, schema, per_batch=1, available_now=True, options=SparkOptions(memory="1g", nice=0))
+
+
+def over_a_stream(folder: Path, chance: random.Random) -> None:
+    """Files of a stream, in their order; a key may be null, and come again, or not at all."""
+    folder.mkdir()
+    for number in range(5):
+        rows = [
+            (
+                chance.choice(["a", "b", None]),
+                chance.choice([None, 1, 1 << 40, -(1 << 57)]),
+                chance.choice([None, -0.5, 2.0]),
+            )
+            for _ in range(chance.randint(1, 6))
+        ]
+        frame = pl.DataFrame(rows, schema={"k": pl.String, "n": pl.Int64, "x": pl.Float64}, orient="row")
+        frame.write_parquet(folder / f"{number}.parquet")
+        os.utime(folder / f"{number}.parquet", (number, number))
+
+
+def streaming_verbs(folder: Path) -> falkirk.Dataflow:
+    flow = falkirk.Dataflow("streaming")
+    rows = flow.columns("rows", streamed(folder))
+    least = {f"{kind}_{of}": getattr(agg, kind)(of) for of in "nx" for kind in ("min", "max")}
+    rows.with_columns(m=pl.col("n") + 1).filter(pl.col("x") > 0).capture("some rows")
+    rows.group_by("k").agg(**least).capture("changes")
+    sums = rows.group_by("k", odd=pl.col("n") % 2 == 1).agg(rows=agg.count(), sum=agg.sum("n"), mean=agg.mean("x"))
+    sums.capture("sums")
+    sums.filter(pl.col("rows") > 1).agg(n=agg.count()).capture("of totals")
+    rows.agg(sum=agg.sum("n")).capture("all")
+    rows.distinct("k").capture("distinct")
+    rows.group_by("k").agg(n=agg.count(), over="time").capture("times")
+    rows.join(rows.select("k", y="n"), on="k", over="time").capture("join")
+    records = (
+        rows.to_records().map(lambda row: {"k": row["k"], "n": len(row["k"] or "")}).to_columns({"k": str, "n": int})
+    )
+    records.group_by("k").agg(n=agg.sum("n")).to_records().capture("records")
+    return flow
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_a_stream_gives_the_same_batch_by_batch(seed: int, spark: Any, tmp_path: Path) -> None:
+    over_a_stream(tmp_path / "rows", random.Random(seed))
+    found = same(lambda: streaming_verbs(tmp_path / "rows"), spark)
+    assert {time for _, time in found} == {f"({number},)" for number in range(5)}
+    stop()
+
+
+def test_running_totals_over_a_stream_go_on_from_batch_to_batch(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    for number, rows in enumerate([[("a", 1), ("b", 5)], [("a", 2)], [("b", 9), ("b", 1)]]):
+        frame = pl.DataFrame(rows, schema={"k": pl.String, "n": pl.Int64}, orient="row").with_columns(x=pl.lit(0.5))
+        frame.write_parquet(tmp_path / "rows" / f"{number}.parquet")
+        os.utime(tmp_path / "rows" / f"{number}.parquet", (number, number))
+    flow = falkirk.Dataflow("running")
+    flow.columns("rows", streamed(tmp_path / "rows")).group_by("k").agg(least=agg.min("n"), sum=agg.sum("n")).capture(
+        "out"
+    )
+    captured = falkirk.run(flow, engine="spark", on=spark).captured("out")
+    found = [(time, *row) for time, batch in captured for row in pl.DataFrame(batch).sort("k").rows()]
+    assert found == [((0,), "a", 1, 1), ((0,), "b", 5, 5), ((1,), "a", 1, 3), ((2,), "b", 1, 15)]
+
+
+@pytest.mark.soak
+def test_what_goes_wrong_over_a_stream_is_told_with_its_line(spark: Any, tmp_path: Path) -> None:
+    over_a_stream(tmp_path / "rows", random.Random(1))
+
+    def run(build: Callable[[falkirk.Dataflow, Any], Any]) -> None:
+        flow = falkirk.Dataflow("wrong")
+        build(flow, flow.columns("rows", streamed(tmp_path / "rows")))
+        falkirk.run(flow, engine="spark", on=spark)
+
+    wrong: list[tuple[str, Callable[[Any, Any], Any]]] = [
+        (
+            "windows over a stream of Spark",
+            lambda flow, rows: rows.window(falkirk.Tumbling(3), time="n").agg(n=agg.count()),
+        ),
+        ("running joins over a stream", lambda flow, rows: rows.join(rows, on="k", how="semi").capture("out")),
+        (
+            "sources beside the stream 'rows'",
+            lambda flow, rows: flow.source("one", falkirk.Iterable([1])).capture("out"),
+        ),
+        ("failed.*ZeroDivisionError", lambda flow, rows: rows.to_records().map(lambda row: 1 // 0).capture("out")),
+    ]
+    for said, build in wrong:
+        with pytest.raises(falkirk.FalkirkError, match=rf"(?s)test_engine.py:\d+.*{said}|{said}.*test_engine.py:\d+"):
+            run(build)
 
 
 # ------------------------------------------------------------------------------------------ without Spark
