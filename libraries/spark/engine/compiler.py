@@ -263,7 +263,8 @@ class _Compiler:
                 given = _given(aggregates)
                 made = _checked(schemas.aggregated("agg", keys, given, of.schema), node)
                 if over == "scope" and self._stream is not None:
-                    self._keep(node, of, keys, given, made)
+                    view, state = self._next_kept(node, made)
+                    self._keep(view, state, totals.continued(of.name, state, of.schema, keys, given, where))
                 else:
                     self._put(node, totals.totals(of.name, of.schema, keys, given, over == "scope", where), made)
             case Split(predicate):
@@ -273,25 +274,33 @@ class _Compiler:
                 self._put(node, f"select * from {of.name} where not {mask}", of.schema, 1)
             case Join(on, how, over, changes):
                 self._join(node, on, how, over == "scope", changes)
-            case Times() | Windows() | WindowTotals() if self._stream is not None:
-                raise Refused("windows over a stream of Spark")
             case Times(column):
                 of = self._view_of(node)
                 self._rows[Output(node.index)] = of
                 self._put(node, windows.greatest(of.name, column, of.schema, where), pl.Schema(), 1)
             case Windows(column, length, every, allowed):
                 of, marks = self._view_of(node), self._view_of(node, 1)
-                marks = self._put(node, windows.watermarks(marks.name, allowed), pl.Schema(), WATERMARKS)
+                if self._stream is None:
+                    marks = self._put(node, windows.watermarks(marks.name, allowed), pl.Schema(), WATERMARKS)
+                else:
+                    view, state = self._next_kept(node, pl.Schema(), WATERMARKS)
+                    self._keep(view, state, windows.watermarks_continued(marks.name, state, allowed))
+                    marks = view
                 judged = windows.Judged(of.name, marks.name, of.schema, column, length, every, where)
                 kind = windows.window_type(of.schema[column])
                 self._put(node, judged.on_time(kind), pl.Schema({**of.schema, START: kind}), ON_TIME)
                 self._put(node, judged.late(), of.schema, LATE)
             case WindowTotals(keys, aggregates, length):
                 of, marks, given = self._view_of(node), self._view_of(node, 1), _given(aggregates)
-                sql = windows.windows(of.name, marks.name, of.schema, keys, given, length, where)
                 made = _checked(schemas.aggregated("agg", [START, *keys], given, of.schema), node)
                 types = {key: made[key] for key in keys} | {"start": of.schema[START], "end": of.schema[START]}
-                self._put(node, sql, pl.Schema(types | {name: made[name] for name in aggregates}))
+                columns = pl.Schema(types | {name: made[name] for name in aggregates})
+                how = of.schema, keys, given, length, where
+                if self._stream is None:
+                    self._put(node, windows.windows(of.name, marks.name, *how), columns)
+                else:
+                    view, state = self._next_kept(node, columns)
+                    self._keep(view, state, windows.windows_continued(of.name, marks.name, state, *how))
 
     def _join(self, node: Node, on: Sequence[str], how: str, running: bool, changes: bool) -> None:
         if changes:
@@ -302,13 +311,12 @@ class _Compiler:
         made = _checked(schemas.joined(how, on, left.schema, right.schema), node)
         self._put(node, joins.join(left.name, right.name, (left.schema, right.schema), on, how, running), made)
 
-    def _keep(
-        self, node: Node, of: View, keys: Sequence[str], given: Mapping[str, Aggregate], schema: pl.Schema
-    ) -> None:
-        """Running totals over a stream."""
-        view = self._rows[Output(node.index)] = View(next(self._names), schema)
-        state = f"state_of_{view.name}"
-        made = totals.continued(of.name, state, of.schema, keys, given, f"{_named(node)} ({node.site})")
+    def _next_kept(self, node: Node, schema: pl.Schema, port: int = 0) -> tuple[View, str]:
+        """A view that keeps something from one micro-batch to the next, and the view of that."""
+        view = self._rows[Output(node.index, port)] = View(next(self._names), schema)
+        return view, f"state_of_{view.name}"
+
+    def _keep(self, view: View, state: str, made: totals.Continued) -> None:
         self._views.append(Kept(view.name, made.sql, state, made.after, made.first))
 
     def _put(self, node: Node, sql: str, schema: pl.Schema, port: int = 0) -> View:

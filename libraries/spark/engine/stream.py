@@ -19,12 +19,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from libraries.spark.engine.compiler import Compiled, Kept, Streamed
 from libraries.spark.engine.run import SETTINGS, Writers, batches_of, explained
 from libraries.spark.engine.types import EPOCH, quoted
+from libraries.spark.engine.windows import BATCH
 from libraries.spark.stream_source import Stream
 from libraries.spark.tasks import check_types
 from runtime.scratch import Scratch
 from timely.data.batch import as_polars
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError
+from timely.time import INF
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class MicroBatches:
         self._writers = writers
         self._kept: dict[str, DataFrame] = {}
         """Of each running verb its state after the batches so far, by the name of its view."""
+        self._none: DataFrame | None = None
+        """A micro-batch without rows, in the session of the others; None before the first."""
         self._error: Exception | None = None
 
     def run(self, stream: Opened, session: SparkSession) -> None:
@@ -75,18 +79,26 @@ class MicroBatches:
                 raise explained(self._error or error) from error
             finally:
                 query.stop()
+        if self._none is not None and self._kept:
+            self._add(self._none, INF, True)  # windows that are open close
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         try:
-            with ExitStack() as resources:
-                self._add(frame, number, resources)
+            if self._none is None:
+                self._none = frame.sparkSession.createDataFrame([], frame.schema)
+            self._add(frame, number, False)
         except Exception as error:
             self._error = error
             raise
 
-    def _add(self, frame: DataFrame, number: int, resources: ExitStack) -> None:
+    def _add(self, frame: DataFrame, number: int, ended: bool) -> None:
+        with ExitStack() as resources:
+            resources.enter_context(_settled(frame.sparkSession))
+            self._go_through(frame, number, ended, resources)
+
+    def _go_through(self, frame: DataFrame, number: int, ended: bool, resources: ExitStack) -> None:
         session = frame.sparkSession
-        resources.enter_context(_settled(session))
+        session.sql(f"select {number}L as number, {str(ended).lower()} as ended").createOrReplaceTempView(BATCH)
         rows = frame.selectExpr(f"{number}L as {quoted(EPOCH)}", "*").persist()
         resources.callback(rows.unpersist)
         assert self._compiled.streamed is not None

@@ -46,8 +46,8 @@ def totals(
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """Running totals of a batch that comes after others: the queries for what comes out, for the state after it, and for the
-    state before the first batch. A row of the state has the parts of a key's aggregates."""
+    """A view over a batch that comes after others, and over a state: the query for it, for the state after it, and for that
+    before the first."""
 
     sql: str
     after: str
@@ -66,20 +66,32 @@ def continued(
 
     They are those over an epoch for all that was before, and this one: what comes out at the first of the two is left out.
     """
-    parts = {part: _Part(part, schema) for part in parts_of(aggregates)}
-    key_list = listed(*map(quoted, check_keys(keys, schema)))
-    by = listed(quoted(EPOCH), key_list)
-    of_rows = listed(*(f"{sql} as {name}" for part in parts.values() for name, sql in part.of_rows()))
-    of_batch = f"select {by}, {of_rows} from {view} group by {by}"
-    kept = listed(key_list, *(name for part in parts.values() for name in part.names))
-    both = f"{of_batch} union all select {_BEFORE}L as {quoted(EPOCH)}, {kept} from {state}"
-    results = _results(_so_far(both, by, key_list, parts), by, keys, aggregates, parts, True, where)
-    combined = listed(*(f"{sql} as {name}" for part in parts.values() for name, sql in part.combined("")))
-    return Continued(
-        f"select * from ({results}) where {quoted(EPOCH)} <> {_BEFORE}L",
-        f"select {listed(key_list, combined)} from ({both}) group by {key_list}",
-        f"select {kept} from ({of_batch}) where false",
+    added = Added(view, state, schema, keys, aggregates)
+    by = listed(quoted(EPOCH), added.key_list)
+    results = _results(
+        _so_far(added.both, by, added.key_list, added.parts), by, keys, aggregates, added.parts, True, where
     )
+    return Continued(f"select * from ({results}) where {quoted(EPOCH)} <> {_BEFORE}L", added.combined, added.first)
+
+
+class Added:
+    """Parts of aggregates by keys: of the rows of a view, which are of one epoch, and those that the view `state` has."""
+
+    def __init__(
+        self, view: str, state: str, schema: pl.Schema, keys: Sequence[str], aggregates: Mapping[str, Aggregate]
+    ) -> None:
+        self.parts = {part: _Part(part, schema) for part in parts_of(aggregates)}
+        self.key_list = listed(*map(quoted, check_keys(keys, schema)))
+        by = listed(quoted(EPOCH), self.key_list)
+        of_rows = listed(*(f"{sql} as {name}" for part in self.parts.values() for name, sql in part.of_rows()))
+        of_batch = f"select {by}, {of_rows} from {view} group by {by}"
+        kept = listed(self.key_list, *(name for part in self.parts.values() for name in part.names))
+        self.both = f"{of_batch} union all select {_BEFORE}L as {quoted(EPOCH)}, {kept} from {state}"
+        """The query for both, with epochs."""
+        combined = listed(*(f"{sql} as {name}" for part in self.parts.values() for name, sql in part.combined("")))
+        self.combined = f"select {listed(self.key_list, combined)} from ({self.both}) group by {self.key_list}"
+        """The query for both together, of each key."""
+        self.first = f"select {kept} from ({of_batch}) where false"
 
 
 def _so_far(query: str, by: str, key_list: str, parts: Mapping[Part, _Part]) -> str:

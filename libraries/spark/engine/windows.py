@@ -11,7 +11,7 @@ from math import ceil
 
 import polars as pl
 
-from libraries.spark.engine.totals import raised, totals
+from libraries.spark.engine.totals import Added, Continued, finished, raised, totals
 from libraries.spark.engine.types import EPOCH, instant, listed, microseconds, quoted
 from timely.operators.agg import Aggregate
 from timely.operators.column_windows import FAR, START
@@ -21,6 +21,10 @@ _EPOCH = quoted(EPOCH)
 _MARK = "`mark()`"
 """The column of a watermark, or of an event time that may raise it."""
 _BEFORE, _BACK, _AT, _END = "`before()`", "`back()`", "`at()`", "`end()`"
+
+BATCH = "micro_batch"
+"""The view with a row that says of a micro-batch its epoch, `number`, and whether all input `ended` before it."""
+
 _DAY = 86_400_000_000
 
 
@@ -50,6 +54,17 @@ def watermarks(marks: str, allowed: int) -> str:
     reached = f"max({_MARK}) over (order by {_EPOCH}) - {allowed}L"
     before = f"lag({_MARK}) over (order by {_EPOCH}) as {_BEFORE}"
     return f"select *, {before} from (select {_EPOCH}, {reached} as {_MARK} from {marks})"
+
+
+def watermarks_continued(marks: str, state: str, allowed: int) -> Continued:
+    """The same over a micro-batch, and the greatest event time before it."""
+    before = f"(select max({_MARK}) from {state})"
+    reached = f"greatest({_MARK}, {before}) - {allowed}L"
+    return Continued(
+        f"select {_EPOCH}, {reached} as {_MARK}, {before} - {allowed}L as {_BEFORE} from {marks}",
+        f"select max({_MARK}) as {_MARK} from (select {_MARK} from {marks} union all select {_MARK} from {state})",
+        f"select {_MARK} from {marks} where false",
+    )
 
 
 class Judged:
@@ -121,3 +136,32 @@ def windows(
         *(f"t.{quoted(name)}" for name in aggregates),
     )
     return f"select {columns} from ({added}) t join ({closing}) c on t.{start} = c.{start}"
+
+
+def windows_continued(
+    rows: str,
+    marks: str,
+    state: str,
+    schema: pl.Schema,
+    keys: Sequence[str],
+    aggregates: Mapping[str, Aggregate],
+    length: int,
+    where: str,
+) -> Continued:
+    """The same over a micro-batch, and what was added to windows before it: those that close come out, the others are kept."""
+    added = Added(rows, state, schema, [START, *keys], aggregates)
+    kind, start = schema[START], quoted(START)
+    end = f"({microseconds(start) if isinstance(kind, pl.Datetime) else start} + {length}L)"
+    closes = f"(coalesce({end} <= (select max({_MARK}) from {marks}), false) or (select ended from {BATCH}))"
+    results = listed(
+        f"(select number from {BATCH}) as {_EPOCH}",
+        *map(quoted, keys),
+        f"{start} as start",
+        f"{instant(end, kind) if isinstance(kind, pl.Datetime) else end} as end",
+        *(f"{finished(aggregate, added.parts, where)} as {quoted(name)}" for name, aggregate in aggregates.items()),
+    )
+    return Continued(
+        f"select {results} from ({added.combined}) where {closes}",
+        f"select * from ({added.combined}) where not {closes}",
+        added.first,
+    )
