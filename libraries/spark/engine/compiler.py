@@ -295,12 +295,12 @@ class _Compiler:
                 made = _checked(schemas.aggregated("agg", [START, *keys], given, of.schema), node)
                 types = {key: made[key] for key in keys} | {"start": of.schema[START], "end": of.schema[START]}
                 columns = pl.Schema(types | {name: made[name] for name in aggregates})
-                how = of.schema, keys, given, length, where
+                given_to = of.schema, keys, given, length, where
                 if self._stream is None:
-                    self._put(node, windows.windows(of.name, marks.name, *how), columns)
+                    self._put(node, windows.windows(of.name, marks.name, *given_to), columns)
                 else:
                     view, state = self._next_kept(node, columns)
-                    self._keep(view, state, windows.windows_continued(of.name, marks.name, state, *how))
+                    self._keep(view, state, windows.windows_continued(of.name, marks.name, state, *given_to))
 
     def _join(self, node: Node, on: Sequence[str], how: str, running: bool, changes: bool) -> None:
         if changes:
