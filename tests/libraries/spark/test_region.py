@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import shutil
 import time
 from collections import Counter
 from itertools import accumulate
@@ -17,6 +18,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,6 +39,7 @@ from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.local_runner import LocalRunner
 from tests.support.profile import tries
 from timely.data.batch import as_arrow
+from timely.data.codec.tables import write_table
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError, GraphError
 from timely.io import Batches, Iterable
@@ -117,6 +120,18 @@ def test_region_runs_at_the_epochs_that_are_due_over_the_rows_that_it_is_told_to
 SOME = [[(i % 3, i + j) for j in range(3)] for i in range(24)]
 
 
+class Telling(LocalRunner):
+    """Gives what came of each second run as rows, as Spark does where there are few."""
+
+    def run(self, context: Any, inputs: Any, tables: Any, output: str, rows: int) -> Any:
+        written = super().run(context, inputs, tables, output, rows)
+        if not written or len(self.ran) % 2:
+            return written
+        table = pa.concat_tables([pq.read_table(path) for path, _ in written])
+        shutil.rmtree(output)
+        return write_table(table).to_pybytes()
+
+
 @pytest.mark.parametrize(
     "arguments",
     [{"over": "all"}, {"every": 2}, {"over": 3}, pytest.param({"every": "end"}, marks=pytest.mark.soak)],
@@ -124,7 +139,7 @@ SOME = [[(i % 3, i + j) for j in range(3)] for i in range(24)]
 )
 @pytest.mark.parametrize("workers", [1, 2])
 def test_region_gives_the_same_whatever_fails(arguments: dict[str, Any], workers: int) -> None:
-    runner = LocalRunner(totals)
+    runner = Telling(totals)
     simulation = Simulation(lambda: program(SOME, runner, **arguments), workers)
     for seed in range(tries(4)):
         failure = simulation.run(seed)
