@@ -3,8 +3,8 @@
     falkirk run examples/nexmark/queries.py --arg query=q5 --arg events=1000000
     falkirk run examples/nexmark/queries.py --arg query=q7 -w 2 --store DIR      # survives kill -9
 
-Columns do nearly all of it. Average prices of winning bids (q4, q6) must be taken back when a higher bid comes, so they are
-collections that change; sessions (q11) and windows of epochs (q12) are verbs of pairs.
+Columns do nearly all of it. A winning bid is taken back when a higher one comes: q4 is totals of totals that change; q6, of
+the last ten of each seller, is a collection. Windows of epochs (q12) are verbs of pairs.
 """
 
 from __future__ import annotations
@@ -74,6 +74,17 @@ def q3(house: Streams) -> Columns:
     return things.join(sellers, on="seller").select("name", "city", "state", "auction")
 
 
+def q4(house: Streams) -> Columns:
+    """The mean winning bid of each category, as it stands: a winner is taken back when there is a higher bid."""
+    auctions = house.auctions.select("category", "expires", auction="id", begins="at")
+    offers = house.bids.join(auctions, on="auction").filter(
+        pl.col("at").is_between(pl.col("begins"), pl.col("expires"))
+    )
+    winning = offers.group_by("auction", "category").agg(price=agg.max("price"), changes=True)
+    means = winning.group_by("category").agg(total=agg.sum("price"), n=agg.count())
+    return means.select("category", price=pl.col("total") // pl.col("n"))
+
+
 def winners(house: Streams) -> differential.Collection:
     """The highest bid of each auction while it lasts: ((auction, seller, category, expires), price)."""
     bids = differential.from_records(
@@ -93,11 +104,6 @@ def winners(house: Streams) -> differential.Collection:
 def mean(key: Any, group: list[tuple[Any, int]]) -> list[int]:
     """The mean of the prices of a group, in whole cents."""
     return [sum(price * times for price, times in group) // sum(times for _, times in group)]
-
-
-def q4(house: Streams) -> differential.Collection:
-    """The mean winning bid of each category, as it stands."""
-    return winners(house).map(lambda each: (each[0][2], each[1])).reduce(mean)
 
 
 def q5(house: Streams) -> Columns:
@@ -128,10 +134,9 @@ def q8(house: Streams) -> Columns:
     return joined.join(selling, on=["id", "start"])
 
 
-def q11(house: Streams) -> Any:
+def q11(house: Streams) -> Columns:
     """The bids of each bidder in a session, which ends with ten seconds of silence."""
-    bids = house.bids.select("bidder", "at").key_by("bidder")
-    return bids.window(SessionWindow(WINDOW), time=lambda bid: bid["at"]).count()
+    return house.bids.window(SessionWindow(WINDOW), time="at").group_by("bidder").agg(n=agg.count())
 
 
 def q12(house: Streams) -> Any:

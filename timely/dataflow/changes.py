@@ -56,10 +56,15 @@ class Changes(Columns):
         return ChangedGroups(found.columns, found.keys, found.made)
 
     def agg(
-        self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
+        self,
+        *exprs: pl.Expr,
+        over: Over = "scope",
+        name: str | None = None,
+        changes: bool = False,
+        **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
         """Running totals of all rows that there are. See `group_by`."""
-        totals = _Totals(exprs, over, aggregates)
+        totals = _Totals(exprs, over, aggregates, changes)
         return totals.finish(totals.all(self.rows(), None, (), name), ())
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
@@ -112,6 +117,7 @@ class ChangedGroups(GroupBy):
         over: Over = "scope",
         name: str | None = None,
         ttl: Epochs | None = None,
+        changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
         """Running totals of the rows of each group that there are. See `Changes.group_by`."""
@@ -119,7 +125,7 @@ class ChangedGroups(GroupBy):
             raise GraphError(
                 f"{user_site()}: totals of changes have no ttl: a row that is forgotten is still taken back"
             )
-        totals = _Totals(exprs, over, aggregates)
+        totals = _Totals(exprs, over, aggregates, changes)
         return totals.finish(totals.all(self.columns, self.keys, self.made, name), self.keys)
 
 
@@ -130,7 +136,13 @@ _TAKEN_BACK = ("count", "sum", "mean", "min", "max")
 class _Totals:
     """Aggregates of changes as sums: of what rows have, by their sign."""
 
-    def __init__(self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr]) -> None:
+    def __init__(
+        self, exprs: tuple[Any, ...], over: str, aggregates: Mapping[str, Aggregate | pl.Expr], changes: bool
+    ) -> None:
+        if changes:
+            raise GraphError(
+                f"{user_site()}: totals of changes are not changes; say rows() first, or leave changes=True out"
+            )
         if over != "scope":
             raise GraphError(
                 f"{user_site()}: totals of changes run on, over='scope': the changes of one time have none"

@@ -205,7 +205,12 @@ class Columns(Wire):
         return GroupBy(self, tuple(names), tuple(made))
 
     def agg(
-        self, *exprs: pl.Expr, over: Over = "scope", name: str | None = None, **aggregates: Aggregate | pl.Expr
+        self,
+        *exprs: pl.Expr,
+        over: Over = "scope",
+        name: str | None = None,
+        changes: bool = False,
+        **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
         """Aggregate all rows: one row when the totals change, or (over="time") one a time. See `GroupBy.agg`.
 
@@ -217,7 +222,7 @@ class Columns(Wire):
         >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
         [[(12,)], [(6,)]]
         """
-        totals = GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name)
+        totals = GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)
         return totals._choose("drop", pl.all().exclude(ALL))
 
     def distinct(
@@ -494,6 +499,7 @@ class GroupBy:
         over: Over = "scope",
         name: str | None = None,
         ttl: Epochs | None = None,
+        changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
         """Aggregate each group.
@@ -504,8 +510,11 @@ class GroupBy:
 
         ttl=Epochs(n): of running totals, a key that has had no row in the n epochs before is forgotten. If it comes again, its
         totals begin anew.
+
+        changes=True: running totals as `Changes`, which take back what a key had before. So totals of totals are those of the
+        totals that there are.
         """
-        return self._computed(exprs, aggregates, over, name, ttl)
+        return self._computed(exprs, aggregates, over, name, ttl, changes)
 
     def _computed(
         self,
@@ -514,8 +523,11 @@ class GroupBy:
         over: Over,
         name: str | None,
         ttl: Epochs | None = None,
+        changes: bool = False,
     ) -> Columns:
         check_over(over, "agg")
+        if changes and (over == "time" or ttl is not None):
+            raise GraphError(f"{user_site()}: agg(changes=True) is of totals that run on: over='scope', without a ttl")
         named: dict[str, Aggregate | pl.Expr] = dict(aggregates)
         for expr in exprs:
             column = _output_of(expr, "agg")
@@ -534,11 +546,19 @@ class GroupBy:
                     f"{user_site()}: agg({key}=...): a running total cannot be kept for a Polars expression; say "
                     f"over='time' for one result a time, or use an aggregate of falkirk.agg: {', '.join(KINDS)}"
                 )
-        return self._aggregate("aggregate", named, over, name, ttl)
+        return self._aggregate("aggregate", named, over, name, ttl, changes)
 
     def _aggregate(
-        self, kind: str, named: Mapping[str, Aggregate | pl.Expr], over: Over, name: str | None, ttl: Epochs | None
+        self,
+        kind: str,
+        named: Mapping[str, Aggregate | pl.Expr],
+        over: Over,
+        name: str | None,
+        ttl: Epochs | None,
+        changes: bool = False,
     ) -> Columns:
+        from timely.dataflow.changes import Changes
+
         keys, columns = self.keys, self.columns
         if ttl is not None and not isinstance(ttl, Epochs):
             raise GraphError(f"{user_site()}: ttl=Epochs(n) counts epochs without a row of the key; it is not {ttl!r}")
@@ -560,11 +580,15 @@ class GroupBy:
             kind,
             name,
             Exchange(columns=keys, prepare=columns_of, combine=combine),
-            factory=lambda: column_aggregate(keys, named, over, combined=combine is not None, ttl=epochs),
+            factory=lambda: column_aggregate(
+                keys, named, over, combined=combine is not None, ttl=epochs, sign=CHANGE if changes else None
+            ),
             notifies=True,
             stateful=True,
-            verb=verbs.Totals(keys, named, over) if ttl is None else None,
+            verb=verbs.Totals(keys, named, over) if ttl is None and not changes else None,
         )
+        if changes:
+            return view(columns._of(node, schema=schema and pl.Schema({**schema, CHANGE: pl.Int8()})), Changes)
         return columns._of(node, schema=schema)
 
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
 from timely.data.kernels.columns import TINY, Numbers, whole
 from timely.data.kernels.index import Encoder
+from timely.data.kernels.series import series_of
 from timely.data.kernels.totals import Added, Part, RowReaders, combine, combined, grouped, partial, table_of
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
@@ -170,6 +171,8 @@ class ColumnAggregate(Grouping):
             emitted for the keys that changed.
         combined: whether input comes from `PreAggregate` where there are several workers.
         ttl: of totals that run on in the root scope: a key that has had no row in so many epochs is forgotten.
+        sign: of totals that run on: what a key had before is taken back. A last column of this name has -1 for that, and 1 for
+            what it has now.
     """
 
     def __init__(
@@ -179,8 +182,10 @@ class ColumnAggregate(Grouping):
         over: Over = "scope",
         combined: bool = False,
         ttl: int | None = None,
+        sign: str | None = None,
     ) -> None:
         super().__init__(keys, aggregates, combined)
+        self._sign = sign
         self._grows = any(aggregate.grows for aggregate in aggregates.values())
         # Strings that run on are met again and again: encode them once, as they come.
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
@@ -199,15 +204,18 @@ class ColumnAggregate(Grouping):
         tables = self._pending.pop(time)
         if not tables:
             return
+        signs = None
         try:
             if self._totals is not None:
                 rows = self._reading.by_key(self._rows(tables), lambda column, met: self._new(time, column, met))
                 if self.ttl is not None:
                     rows = self._dated(time, rows, self.ttl)
                 changed = self._totals.add(time, rows, None if self._grows else self._differs)
+                if self._sign is not None:
+                    changed, signs = changed.signed()
                 if self._direct and len(changed) < TINY and (few := changed.frame(self._direct)) is not None:
                     if len(few):
-                        ctx.send(few)
+                        ctx.send(few if signs is None else few.hstack([series_of(str(self._sign), signs)]))
                     return
                 result = changed.columns(self._finishing) if len(changed) else None
             elif len(tables) == 1 and self._is_result(ctx, tables[0]):
@@ -215,7 +223,8 @@ class ColumnAggregate(Grouping):
             else:
                 result = self._summed(self._rows(tables))
             if result is not None:
-                ctx.send(self._finish(result))
+                found = self._finish(result)
+                ctx.send(found if signs is None else found.append_column(str(self._sign), pa.array(signs)))
         except REFUSALS as error:
             first = tables[0]  # a partial table may have what Polars does not, sums of more than 64 bits
             sample = as_polars(first) if self._is_rows(first) else first
@@ -322,6 +331,7 @@ def column_aggregate(
     over: Over,
     combined: bool = False,
     ttl: int | None = None,
+    sign: str | None = None,
 ) -> Operator:
     """The operator for `group_by(*keys).agg(over=..., **aggregates)`.
 
@@ -330,7 +340,7 @@ def column_aggregate(
     """
     known = {name: item for name, item in aggregates.items() if isinstance(item, Aggregate)}
     if len(known) == len(aggregates):
-        return ColumnAggregate(keys, known, over, combined, ttl)
+        return ColumnAggregate(keys, known, over, combined, ttl, sign)
     if over == "scope" or combined:
         name = next(name for name in aggregates if name not in known)
         raise GraphError(

@@ -47,6 +47,16 @@ class Changed:
     values: list[Numbers]
     known: int = 0
     """Keys from this id on are new."""
+    before: Sequence[Numbers] = ()
+    """Their parts before the change, where that is known."""
+
+    def signed(self) -> tuple[Changed, npt.NDArray[np.int8]]:
+        """What they were, if they are not new, and then what they are; and a sign for each: -1 for what is no longer so."""
+        there = np.flatnonzero(self.ids < self.known)
+        values = [np.concatenate([was[there], now]) for was, now in zip(self.before, self.values, strict=True)]
+        signs = np.ones(len(there) + len(self), np.int8)
+        signs[: len(there)] = -1
+        return Changed(self.totals, np.concatenate([self.ids[there], self.ids]), values), signs
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -265,8 +275,9 @@ class TotalsState(Scopes[_Totals]):
             chosen = differs(dict(zip(self._parts, before, strict=True)), dict(zip(self._parts, after, strict=True)))
             chosen |= touched >= known
             if not chosen.all():
-                touched, after = touched[chosen], [array[chosen] for array in after]
-        return Changed(scope.totals, touched, after, known)
+                touched = touched[chosen]
+                before, after = ([array[chosen] for array in arrays] for arrays in (before, after))
+        return Changed(scope.totals, touched, after, known, before)
 
     def _touched(self, ids: Ids) -> None:
         """Called with the keys to which rows were added."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +108,36 @@ def test_a_verb_gives_what_polars_gives(name: str, fed: list[Any], over: Any, wo
         assert found == changes([oracle(each) if len(each) else each for each in so_far])
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+@some
+@given(fed=epochs, workers=st.integers(1, 3), seed=st.integers(0, 99))
+def test_changes_of_totals_add_up_to_the_totals(keyed: bool, fed: list[Any], workers: int, seed: int) -> None:
+    totals = {**TOTALS, "mean": agg.mean("n"), "first": agg.first("n", order_by="n"), "kinds": agg.n_unique("n")}
+    told = run(lambda s: (s.group_by("k") if keyed else s).agg(changes=True, **totals), fed, workers, seed)
+    there: Counter[Any] = Counter()
+    for at in range(len(fed)):
+        for *row, sign in told[at]:
+            there[tuple(row)] += sign
+        so_far = frame([row for data in fed[: at + 1] for row in data])
+        wanted = [each.expression().alias(name) for name, each in totals.items()]
+        right = so_far.group_by("k").agg(wanted) if keyed else so_far.select(wanted)
+        assert {row: n for row, n in there.items() if n} == Counter(right.rows() if len(so_far) else [])
+
+
+@some
+@given(fed=epochs, workers=st.integers(1, 3), seed=st.integers(0, 99))
+def test_totals_of_changing_totals_are_of_those_that_there_are(fed: list[Any], workers: int, seed: int) -> None:
+    def build(stream: Columns) -> Columns:
+        most = stream.group_by("k", odd=parity).agg(most=agg.max("n"), changes=True)
+        return most.group_by("odd").agg(mean=agg.mean("most"), least=agg.min("most"))
+
+    told = run(build, fed, workers, seed)
+    found = {row[0]: row[1:] for each in told for row in each}
+    most = frame([row for data in fed for row in data]).group_by("k", odd=parity).agg(pl.max("n"))
+    right = most.group_by("odd").agg(mean=pl.mean("n"), least=pl.min("n")).rows()
+    assert found == {odd: tuple(rest) for odd, *rest in right}
+
+
 def test_a_median_of_all_rows_of_a_time_is_one_row() -> None:
     assert run(lambda s: s.agg(pl.col("n").median(), over="time"), [[("a", 1), ("b", 5)], [], [("a", 2)]], 2, 0) == [
         [(3.0,)],
@@ -132,6 +163,7 @@ def test_what_cannot_be_meant_is_refused_at_the_call() -> None:
             "cannot be kept with a ttl: say distinct",
         ),
         (lambda: stream.window(Session(3), "n").agg(n=agg.n_unique("n")), "cannot be kept in sessions, which"),
+        (lambda: stream.agg(n=agg.count(), changes=True, over="time"), "is of totals that run on"),
         (lambda: stream.distinct("n", over="day"), "over is 'time'"),  # type: ignore[arg-type]
     ):
         with pytest.raises(GraphError, match=rf"test_column_verbs\.py:\d+: .*{why}"):
