@@ -113,7 +113,7 @@ class ColumnOnTime(Lateness):
 
     def _as_column(self, start: pl.Series, frame: pl.DataFrame) -> pl.Series:
         """Starts of windows in the type in which they come out."""
-        kind = frame.schema[self._column]
+        kind = frame.get_column(self._column).dtype
         if self._instants:
             start = start.cast(pl.Datetime("us", kind.time_zone if isinstance(kind, pl.Datetime) else None))
         return start.alias(START)

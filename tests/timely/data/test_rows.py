@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -45,9 +46,18 @@ def frames(draw: Any, kinds: list[Any], most: int) -> list[pl.DataFrame]:
 
 
 @settings(max_examples=80)
-@given(data=st.data(), few_hashes=st.booleans(), by_row=st.booleans())
-def test_rows_meet_as_polars_joins_them(data: Any, few_hashes: bool, by_row: bool) -> None:
-    """Also where many hashes are equal, which only happens by accident or malice, and after some rows were forgotten."""
+@given(
+    data=st.data(),
+    few_hashes=st.booleans(),
+    by_row=st.booleans(),
+    few_asked=st.sampled_from([0, 16, 99]),
+    long=st.sampled_from([0, 1 << 15]),
+)
+def test_rows_meet_as_polars_joins_them(data: Any, few_hashes: bool, by_row: bool, few_asked: int, long: int) -> None:
+    """Also where many hashes are equal, which only happens by accident or malice, and after some rows were forgotten.
+
+    Keys are sought by reading all rows, in pieces that are not merged, or in sorted hashes.
+    """
     kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=2))
     keys = [f"k{n}" for n in range(len(kinds))]
 
@@ -67,7 +77,8 @@ def test_rows_meet_as_polars_joins_them(data: Any, few_hashes: bool, by_row: boo
             held.truncate(count)
             kept = [pl.concat(kept).head(count)]
         asked = frames(data.draw, kinds, 9)[0].rename({"n": "m"})
-        met = held.meet(keyed(asked), by_row)
+        with patch.multiple(kernel, _FEW_ASKED=few_asked, _LONG=long):
+            met = held.meet(keyed(asked), by_row)
         mine, theirs = asked.with_row_index("place"), pl.concat(kept)
         if by_row:
             wanted = theirs.join(mine, on=keys, maintain_order="left_right")

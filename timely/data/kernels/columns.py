@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.data.batch import Batch, as_arrow
+from timely.data.kernels.series import frame_of
 
 TINY = 512
 """Smaller batches are handled by Python alone: a compiled loop, or a plan of Polars, costs more to enter than it saves."""
@@ -33,8 +34,10 @@ def select(batch: Batch, names: list[str]) -> pa.Table:
     have = batch.columns if isinstance(batch, pl.DataFrame) else batch.column_names
     check_there(have, names)
     if isinstance(batch, pl.DataFrame) and len(batch) < TINY:
-        # Series by series: to select from the frame makes a plan of it, which costs more than a few rows do.
         return pa.Table.from_arrays([batch.get_column(name).to_arrow() for name in names], names)
+    if isinstance(batch, pl.DataFrame) and have != names:
+        # To select from the frame makes a plan of it, which costs more than some thousand rows do.
+        return as_arrow(frame_of([batch.get_column(name) for name in names]))
     return as_arrow(batch if have == names else batch.select(names))
 
 

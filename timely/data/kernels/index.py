@@ -171,7 +171,7 @@ class ColumnIndex:
         if self._table is None:
             names = self._names
             if len(names) < len(self._small):
-                names.extend(islice(self._small, len(names), None))
+                names.extend(_last(self._small, len(self._small) - len(names)))
             plain = pa.array(names if ids is None else [names[i] for i in ids.tolist()], self.kind)
             return plain.dictionary_encode() if self.coded else plain
         if isinstance(self._table, IntTable):
@@ -191,7 +191,7 @@ class ColumnIndex:
         if self._arrayed < (count := len(self._small)):
             if len(self._numbers) < count:
                 self._numbers = np.concatenate([self._numbers[: self._arrayed], np.empty(2 * count, np.int64)])
-            self._numbers[self._arrayed : count] = list(islice(self._small, self._arrayed, None))
+            self._numbers[self._arrayed : count] = _last(self._small, count - self._arrayed)
             self._arrayed = count
         return self._numbers[ids]
 
@@ -218,6 +218,13 @@ class ColumnIndex:
     def nbytes(self) -> int:
         """Bytes of the keys, roughly."""
         return 64 * len(self._small) if self._table is None else self._table.nbytes()
+
+
+def _last(known: dict[Any, int], count: int) -> list[Any]:
+    """The values that were met last, so many, in order."""
+    found = list(islice(reversed(known), count))
+    found.reverse()
+    return found
 
 
 def _distinct_codes(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:

@@ -33,6 +33,15 @@ _STEP = 8
 _UNSETTLED = 64
 """Pieces that may come until they are merged, though nobody looks into them."""
 
+_FEW_ASKED = 16
+"""So many keys are sought in a piece by reading all of it, until its hashes are sorted; sorting costs more."""
+
+_LONG = 1 << 15
+"""From so many rows on pieces are not merged for a few keys."""
+
+_CACHED = 1 << 16
+"""So many hashes are searched in any order: they are near anyway."""
+
 _SMALL = 1024
 """Shorter pieces are merged in any case."""
 
@@ -128,7 +137,19 @@ def moments(column: pl.Series) -> Moments:
 
 
 class _Piece:
-    __slots__ = ("_middle", "_numbers", "_order", "_ordered", "_sorted", "at", "columns", "end", "hashes", "start")
+    __slots__ = (
+        "_middle",
+        "_numbers",
+        "_order",
+        "_ordered",
+        "_read",
+        "_sorted",
+        "at",
+        "columns",
+        "end",
+        "hashes",
+        "start",
+    )
 
     def __init__(
         self,
@@ -150,6 +171,8 @@ class _Piece:
         self._ordered: tuple[Moments, bool] | None = None
         self._numbers = numbers  # None: all from `start` to `end` are there
         self._middle: Any = None
+        self._read = 0
+        """The number of keys that were sought by reading all."""
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -231,9 +254,16 @@ class _Piece:
         """The pairs of equal hashes: place and row here, in this order."""
         if len(hashes) >= _MANY and len(self) <= _STEP * len(hashes) and self._sorted is None:
             return self._find_all(hashes)
+        if self._sorted is None and self._read + len(hashes) <= _FEW_ASKED:
+            self._read += len(hashes)
+            return self._find_few(hashes)
         known, order = self.index()
         places, at = _equal(known, hashes)
         return places, order[at] if len(at) else at
+
+    def _find_few(self, hashes: Hashes) -> tuple[Ids, Ids]:
+        rows = [(self.hashes == each).nonzero()[0] for each in hashes]
+        return np.arange(len(hashes)).repeat([len(each) for each in rows]), np.concatenate(rows)
 
     def find_within(self, hashes: Hashes, low: Moments, high: Moments) -> tuple[Ids, Ids]:
         """Those of them that are not before `low` and not behind `high`."""
@@ -254,7 +284,7 @@ class _Piece:
 
 def _equal(known: Hashes, hashes: Hashes) -> tuple[Ids, Ids]:
     """The pairs of places of equal hashes: in `hashes`, and in `known`, which is sorted."""
-    if len(hashes) >= _SORTED_FIRST or not len(known):
+    if not len(known) or (len(hashes) >= _SORTED_FIRST and len(known) > _CACHED):
         return _spread(*_ranges(known, hashes))
     first = known.searchsorted(hashes)
     hit = (known.take(first, mode="clip") == hashes).nonzero()[0]
@@ -378,7 +408,8 @@ class KeyedRows:
         self._check_types(given)
         if span is not None and given.places is not None:
             span = span[0][given.places], span[1][given.places]
-        self._settle()
+        if len(hashes) > _FEW_ASKED or sum(map(len, self._pieces[-self._unsettled - 1 :])) < _LONG:
+            self._settle()
         places, rows, many = [], [], []
         for piece in self._pieces:
             at, found = piece.find(hashes) if span is None else piece.find_within(hashes, *span)
