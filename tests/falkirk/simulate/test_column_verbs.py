@@ -60,6 +60,7 @@ def small() -> Dataflow:
         joined.group_by("k").agg(low=agg.min("r"), top=agg.max("v"), n=agg.count()).capture("extremes")
         rows.group_by("k").agg(spread=agg.var("v")).capture("spread")
         rows.group_by("k").agg(kinds=agg.n_unique("v"), last=agg.last("v", order_by="at")).capture("values")
+        rows.group_by("k").agg(top=agg.max("v"), changes=True).agg(total=agg.sum("top")).capture("of totals")
     windows.late().capture("late")
     with flow.region("history", policy=LogHistory(every=3)):
         on_time, _, _ = rows.split_late("at", lateness=9)

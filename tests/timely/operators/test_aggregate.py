@@ -118,7 +118,7 @@ def rank(value: Any) -> Any:
     return (value != value, 0 if value != value else value)
 
 
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=settings.default.max_examples // 10)
 @given(
     by=st.sampled_from(sorted({**KEYS, **VALUES})),
     of=st.sampled_from(sorted({**KEYS, **VALUES})),
