@@ -9,7 +9,8 @@ import numpy as np
 
 from libraries.differential.rows import Rows, of_key, split
 from timely.data.batch import Batch
-from timely.data.routing import SHARDS, hash_column, partition_records, shards_of
+from timely.data.kernels.columns import pooled_take
+from timely.data.routing import hash_column, partition_records, workers_of
 from timely.operators.channels import Exchange
 
 _SAMPLE = 8
@@ -31,11 +32,11 @@ class ByKey(Exchange):
         pairs, columns, _ = split(batch)
         parts = [list(part) for part in partition_records(pairs, _key, workers)]
         for rows in columns:
-            owners = shards_of(hash_column(rows.key)).astype(np.int64) * workers // SHARDS
+            owners = workers_of(hash_column(rows.key), workers)
             for worker in range(workers):
-                mine = owners == worker
-                if mine.any():
-                    parts[worker].append(Rows(rows.key[mine], rows.value[mine], rows.diff[mine]))
+                mine = np.flatnonzero(owners == worker)
+                if len(mine):
+                    parts[worker].append(Rows(*(pooled_take(each, mine) for each in (rows.key, rows.value, rows.diff))))
         return [part or None for part in parts]
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "shards_of",
     "stable_hash",
     "worker_of_shard",
+    "workers_of",
 ]
 
 SHARDS = 1024
@@ -131,7 +132,7 @@ def _owners(keys: list[Any], workers: int) -> Any:
         except OverflowError:
             hashes = None
     if hashes is not None:
-        owners = _workers_of(hashes, workers)
+        owners = workers_of(hashes, workers)
         return owners.tobytes() if workers <= 256 else owners
     try:
         shards = map(_shards.__getitem__, keys)
@@ -151,7 +152,8 @@ def _owner_tables(workers: int) -> list[int]:
     return table
 
 
-def _workers_of(hashes: Hashes, workers: int) -> npt.NDArray[Any]:
+def workers_of(hashes: Hashes, workers: int) -> npt.NDArray[Any]:
+    """The worker of every hash: the owner of its shard."""
     shards = hashes >> np.uint64(_SHARD_SHIFT)
     shards *= np.uint64(workers)
     shards >>= np.uint64(10)
@@ -192,7 +194,7 @@ def partition_columns(columns: Columns, keys: Sequence[str], workers: int) -> li
     missing = [key for key in keys if key not in names]
     if missing:
         raise CodecError(f"there is no key column {missing[0]!r}; the columns are {list(names)}")
-    owners = _workers_of(hash_columns([columns[key] for key in keys]), workers)
+    owners = workers_of(hash_columns([columns[key] for key in keys]), workers)
     order, ends = _by_owner(owners, workers)
     counts = np.diff(ends, prepend=0)
     parts: list[Columns | None] = [None] * workers
