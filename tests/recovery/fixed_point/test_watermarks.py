@@ -73,6 +73,33 @@ def test_large_batches_are_taken_as_arrays_and_give_the_same(seed: int) -> None:
         assert compiled.tick(batch) == []
 
 
+@given(seeds)
+@settings(max_examples=settings().max_examples // 4)
+def test_over_a_long_history_with_laggards_compiled_gives_the_same(seed: int) -> None:
+    """Chains get long while they wait, and short again; among more than ten a single report looks for another witness."""
+    random = Random(seed)
+    size = random.randrange(11, 16)
+    edges = [
+        PhysicalEdge(random.randrange(size), random.randrange(size), SAME, random.randrange(PORTS)) for _ in range(20)
+    ]
+    kinds = [(1, random.random() < 0.8) for _ in range(size)]
+    compiled, general = (WatermarkSolver(kinds, edges, compiled=each) for each in (True, False))
+    now = [0] * size
+    for _ in range(12):
+        lag = set(random.sample(range(size), 2))
+        for _ in range(random.choice([3, 12])):
+            batch: list[Report] = []
+            for p in range(size):
+                if p not in lag and random.random() < 0.8:
+                    now[p] += random.randrange(1, 3)
+                    lost = tuple((now[p] if (p + port) % 4 == 0 else 0,) for port in range(PORTS))
+                    batch.append((p, (now[p],), lost if kinds[p][1] else ()))
+            random.shuffle(batch)
+            for part in ([each] for each in batch) if random.random() < 0.5 else [batch]:
+                assert sorted(compiled.tick(part)) == sorted(general.tick(part))
+    assert compiled.values() == general.values()
+
+
 def test_misaligned_checkpoints_rise_only_when_the_one_that_fits_is_there() -> None:
     """q at 3 needs p at 5, and p at 5 has discarded what q needs up to 5: neither rises until q has 5."""
     edges = [PhysicalEdge(0, 1, SAME), PhysicalEdge(1, 0, SAME)]
