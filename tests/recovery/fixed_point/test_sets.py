@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.fixed_point.incremental import Report, WatermarkSolver
-from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Restorable, solution, solve
+from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Restorable, last_within, solution, solve
 from recovery.metadata import (
     MORE,
     Bound,
@@ -45,6 +45,19 @@ from timely.time import INF, Frontier, Summary
 seeds = st.integers(0, 2**40)
 few = settings(max_examples=max(4, settings().max_examples // 5))
 TIMES = [(e, i) for e in range(7) for i in (*range(7), INF)]
+
+
+@given(seeds)
+def test_the_last_of_rising_sets_within_another_is_found(seed: int) -> None:
+    """Behind it, in the order of tuples, there may be any number that are no part of it."""
+    random = Random(seed)
+    options = [nothing(2)]
+    for _ in range(6):
+        wider = union(options[-1], random_set(random, 2, 4))
+        if wider != options[-1]:
+            options.append(wider)
+    most = random_set(random, 2, 4)
+    assert last_within(options, most) == max(at for at, each in enumerate(options) if within(each, most))
 
 
 def deep(random: Random) -> Bound:

@@ -54,21 +54,18 @@ def test_tables_grow_far_beyond_their_first_size() -> None:
 
 
 def test_a_large_table_moves_a_little_at_a_time_and_finds_all_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, less in {"_AT_ONCE": 16, "_MOVED": 4, "_LARGE": 1 << 13, "_WRITTEN": 16}.items():
-        monkeypatch.setattr(tables, name, less)
+    monkeypatch.setattr(tables, "_AT_ONCE", 16)
     rng = np.random.default_rng(4)
     given = rng.integers(-(2**63), 2**63 - 1, 60_000)
     given[1::2] = given[rng.integers(0, 30_000, 30_000) * 2]  # half of them come again
-    table, moving, ready = IntTable(), 0, 0
+    table, moving = IntTable(), 0
     known: dict[int, int] = {}
     for start in range(0, len(given), 500):
         part = given[start : start + 500].tolist()
         assert table.ids(given[start : start + 500]).tolist() == [known.setdefault(each, len(known)) for each in part]
         moving += table._old.size > 0
-        ready += 0 < table._written < table._next.size
     assert table.values().tolist() == list(known)
-    assert moving > 20
-    assert ready > 20
+    assert moving > 10
 
 
 KINDS: list[tuple[pa.DataType, Any]] = [

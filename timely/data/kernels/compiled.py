@@ -207,38 +207,38 @@ def move_strings(old, slots):
 
 
 @_jit
-def int_ids(values, begin, out, slots, keys, count, old):
-    """Fill out[begin:] with the id of each int64 value. slots (int64): pairs of value, id + 1; old: those that `slots` replace,
-    of which not all have been put there yet."""
+def int_ids(values, begin, out, slots, keys, count, old, moved):
+    """Fill out[begin:] with the id of each int64 value. slots (int64): pairs of value, id + 1.
+
+    old: the slots before, of which the first `moved` pairs are in `slots`, too. A new value goes where it will be found, and has been
+    moved or will be: a pair that has been passed stays empty.
+    """
     mask = np.uint64(slots.size // 2 - 1)
     old_mask = np.uint64(max(old.size // 2, 1) - 1)
+    passed = np.uint64(moved)
     room = min(slots.size // 4, keys.size)
     for row in range(begin, out.size):
         value = values[row]
-        at = ((np.uint64(value) * _PRIME) >> _S32) & mask
-        while True:
-            known = slots[2 * at + np.uint64(1)]
-            if known == 0:
-                if old.size != 0:
-                    place = ((np.uint64(value) * _PRIME) >> _S32) & old_mask
-                    while old[2 * place + np.uint64(1)] != 0 and old[2 * place] != value:
-                        place = (place + np.uint64(1)) & old_mask
-                    known = old[2 * place + np.uint64(1)]
-                    if known != 0:
-                        out[row] = known - 1
-                        break
-                if count >= room:
-                    return row, count
-                keys[count] = value
-                count += 1
-                slots[2 * at] = value
-                slots[2 * at + np.uint64(1)] = count
-                out[row] = count - 1
-                break
-            if slots[2 * at] == value:
-                out[row] = known - 1
-                break
-            at = (at + np.uint64(1)) & mask
+        number = (np.uint64(value) * _PRIME) >> _S32
+        into, at, last = slots, number & mask, mask
+        if old.size != 0:
+            place = number & old_mask
+            while old[2 * place + np.uint64(1)] != 0 and old[2 * place] != value:
+                place = (place + np.uint64(1)) & old_mask
+            if old[2 * place + np.uint64(1)] != 0 or place >= passed:
+                into, at, last = old, place, old_mask
+        while into[2 * at + np.uint64(1)] != 0 and into[2 * at] != value:
+            at = (at + np.uint64(1)) & last
+        known = into[2 * at + np.uint64(1)]
+        if known == 0:
+            if count >= room:
+                return row, count
+            keys[count] = value
+            count += 1
+            known = count
+            into[2 * at] = value
+            into[2 * at + np.uint64(1)] = count
+        out[row] = known - 1
     return out.size, count
 
 

@@ -20,11 +20,7 @@ _SMALLEST = 1 << 10
 _AT_ONCE = 1 << 16
 """Pairs of a table of integers that move at once when it grows, and with each batch after."""
 _MOVED = 8
-"""Pairs that move for each value of a batch: two would do, until the table is full again."""
-_LARGE = 1 << 20
-"""From so many slots on the next ones are made ahead of need."""
-_WRITTEN = 32
-"""Of these, how many are written for each value of a batch, from when the table is half as full as it gets: 16 would do."""
+"""Pairs that move for each value of a batch: so all have moved when a quarter more has come."""
 _MOST_BYTES = (1 << 31) - 1
 
 
@@ -126,7 +122,8 @@ class StringTable:
 class IntTable:
     """Distinct 64-bit integers, in the order in which they were first met.
 
-    A large table grows a little with each batch: nobody waits until all of it has moved.
+    A large table grows a little with each batch: nobody waits until all of it has moved, nor until all of its new memory has been
+    written, for that is written from one end to the other.
     """
 
     def __init__(self, expected: int = 0) -> None:
@@ -136,9 +133,6 @@ class IntTable:
         """The slots before, until all that they hold is in `_slots`."""
         self._moved = 0
         """The number of their pairs that are."""
-        self._next = _NO_SLOTS
-        """The slots after: memory that is new takes time where it is first written, so that is done ahead of need."""
-        self._written = 0
         self._keys = np.empty(room, np.int64)
         self._count = 0
 
@@ -152,11 +146,9 @@ class IntTable:
         given = read_only(np.ascontiguousarray(values))
         if self._old.size:
             self._move(_MOVED * len(values))
-        elif self._slots.size >= _LARGE and 8 * self._count >= self._slots.size:
-            self._prepare(_WRITTEN * len(values))
         row = 0
         while True:
-            row, self._count = loop(given, row, out, self._slots, self._keys, self._count, read_only(self._old))
+            row, self._count = loop(given, row, out, self._slots, self._keys, self._count, self._old, self._moved)
             if row == len(out):
                 return out
             self._grow()
@@ -168,16 +160,8 @@ class IntTable:
             self._keys = keys
         if 4 * self._count >= self._slots.size:
             self._move(self._old.size)
-            self._prepare(2 * self._slots.size)
-            self._old, self._slots, self._next, self._written = self._slots, self._next, _NO_SLOTS, 0
+            self._old, self._slots = self._slots, np.zeros(2 * self._slots.size, np.int64)
             self._move(_AT_ONCE)
-
-    def _prepare(self, more: int) -> None:
-        if not self._next.size:
-            self._next = np.empty(2 * self._slots.size, np.int64)
-        end = self._written + max(more, _AT_ONCE)
-        self._next[self._written : end] = 0
-        self._written = min(end, self._next.size)
 
     def _move(self, pairs: int) -> None:
         end = min(self._moved + max(pairs, _AT_ONCE), self._old.size // 2)
@@ -196,7 +180,7 @@ class IntTable:
 
     def nbytes(self) -> int:
         """Bytes held."""
-        return self._slots.nbytes + self._old.nbytes + 8 * self._written + self._keys.nbytes
+        return self._slots.nbytes + self._old.nbytes + self._keys.nbytes
 
     def values(self) -> npt.NDArray[np.int64]:
         """All integers in id order: a view, which later additions do not disturb."""
