@@ -122,8 +122,8 @@ class StringTable:
 class IntTable:
     """Distinct 64-bit integers, in the order in which they were first met.
 
-    A large table grows a little with each batch: nobody waits until all of it has moved, nor until all of its new memory has been
-    written, for that is written from one end to the other.
+    A large table grows a little with each batch: nobody waits until all of it has moved, nor until all of its new memory has
+    been written, for that is written from one end to the other.
     """
 
     def __init__(self, expected: int = 0) -> None:
