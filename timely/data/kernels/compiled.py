@@ -210,8 +210,8 @@ def move_strings(old, slots):
 def int_ids(values, begin, out, slots, keys, count, old, moved):
     """Fill out[begin:] with the id of each int64 value. slots (int64): pairs of value, id + 1.
 
-    old: the slots before, of which the first `moved` pairs are in `slots`, too. A new value goes into the others of them, which are
-    still to be moved, or into `slots`: empty pairs that have been passed stay so.
+    old: the slots before, of which the first `moved` pairs are in `slots`, too. A new value goes into one of the others, which
+    are still to be moved, or into `slots`: empty pairs that have been passed stay so.
     """
     mask = np.uint64(slots.size // 2 - 1)
     old_mask = np.uint64(max(old.size // 2, 1) - 1)
