@@ -9,12 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.fixed_point.incremental import Report, WatermarkSolver
-from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Restorable, last_within, solution, solve
+from recovery.fixed_point.solve import (
+    AnyFrontier,
+    CheckpointChain,
+    PhysicalEdge,
+    Restorable,
+    last_within,
+    solution,
+    solve,
+)
 from recovery.metadata import (
     MORE,
     Bound,
     at_cut,
     cut_within,
+    everything,
     holds,
     inverse,
     meet,
@@ -45,6 +54,15 @@ from timely.time import INF, Frontier, Summary
 seeds = st.integers(0, 2**40)
 few = settings(max_examples=max(4, settings().max_examples // 5))
 TIMES = [(e, i) for e in range(7) for i in (*range(7), INF)]
+
+
+def test_who_keeps_nothing_goes_back_to_a_set_only_where_it_can() -> None:
+    made = (3, 7, MORE, 5)
+    edge = PhysicalEdge(0, 1, Summary.identity(2))
+    sender = CheckpointChain([(made, (nothing(2),))])
+    for sets, expected in ((True, made), (False, (3, 7))):
+        assert solve([], [AnyFrontier(made, sets)]) == [expected]
+        assert solve([edge], [sender, AnyFrontier(everything(2), sets)]) == [made, expected]
 
 
 @given(seeds)

@@ -242,6 +242,14 @@ def test_a_loop_that_logs_nothing_does_not_descend_iteration_by_iteration(others
     assert watermarks.values() == [(7, 0)] * size
 
 
+def test_what_is_logged_for_later_times_holds_no_sender_back() -> None:
+    """Its receiver keeps less than the iteration after, for which nothing was discarded if all such is logged."""
+    receiver = CheckpointChain([((3, 5), ((0, 0),))])
+    for discarding, kept in ((Summary.identity(2), (3, 5)), (None, (3, 4))):
+        edge = PhysicalEdge(0, 1, BACK, discarding=discarding)
+        assert solve([edge], [AnyFrontier((3, 9)), receiver]) == [kept, (3, 5)]
+
+
 def test_survivors_stay_at_top_when_a_stateless_processor_between_them_had_handed_everything_on() -> None:
     source = Live((5,), {}, (5,), ((5,),), (False,))
     target = Live((5,), {1: (5,)}, (5,), (), ())
