@@ -158,7 +158,8 @@ class Columns(Wire):
             return divide(batch, mask)
 
         verb = verbs.Split(predicate)
-        node = self._attach("branch", name, factory=lambda: Branch(split, by_record=False), outputs=2, verb=verb)
+        by_row = compiled("filter", [predicate], {}) is not None
+        node = self._attach("branch", name, factory=lambda: Branch(split, by_row), outputs=2, verb=verb)
         return self._of(node, 0, self.schema), self._of(node, 1, self.schema)
 
     def exchange(self, *by: str, name: str | None = None) -> Columns:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import polars as pl
 import pytest
 from msgspec.structs import replace
 
@@ -119,6 +120,12 @@ def ticks(sink: Callable[[Stream], None], verb: Callable[[Stream], Stream]) -> D
     flow = Dataflow("ticks")
     sink(verb(flow.source("in", Ticks()).exchange(by=lambda n: n)))
     return flow
+
+
+def rows(stream: Stream) -> Stream:
+    """Each number as it was, by way of verbs of columns that look at one row at a time."""
+    columns = stream.map(lambda n: {"n": n}).to_columns().filter(pl.col("n") >= 0).with_columns(twice=pl.col("n") * 2)
+    return columns.select(half=pl.col("twice") // 2).to_records().map(lambda row: row["half"])
 
 
 def behind_eager(verb: Callable[[Dataflow], Stream], behind: Callable[[Stream], Stream]) -> Dataflow:
@@ -251,6 +258,7 @@ CASES = {
     "counts, told": Case(lambda: counted(told), Grade.REPEATING, Alike.EPOCHS, comes_again),
     "ticks, exactly once": Case(lambda: ticks(exactly, lambda s: s), Grade.PRECISE, Alike.RECORDS, never),
     "ticks, told": Case(lambda: ticks(told, lambda s: s), Grade.CONVERGENT, Alike.RECORDS, record_comes_elsewhere),
+    "rows of ticks, told": Case(lambda: ticks(told, rows), Grade.CONVERGENT, Alike.RECORDS, record_comes_elsewhere),
     "totals of ticks, exactly once": Case(
         lambda: ticks(exactly, lambda s: remainders(s, "scope")), Grade.PRECISE, Alike.LATEST, total_goes_back
     ),

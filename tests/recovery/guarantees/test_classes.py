@@ -68,9 +68,13 @@ KEYED: dict[str, tuple[OperatorClass, Verb]] = {
     "window of epochs": (DETERMINISTIC, lambda s: s.window(Epochs(5)).sum()),
 }
 COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
-    "select": (DETERMINISTIC, lambda s: s.select("a")),
-    "with_columns": (DETERMINISTIC, lambda s: s.with_columns(b=1)),
-    "filter": (DETERMINISTIC, lambda s: s.filter(pl.col("a") > pl.col("a").mean())),
+    "select": (REPEATABLE, lambda s: s.select("a", b=pl.col("a") * 2)),
+    "select a total": (DETERMINISTIC, lambda s: s.select(pl.col("a").sum())),
+    "select a constant": (DETERMINISTIC, lambda s: s.select(b=pl.lit(3))),
+    "with_columns": (REPEATABLE, lambda s: s.with_columns(b=pl.col("a") % 7 > 3)),
+    "with_columns of a running total": (DETERMINISTIC, lambda s: s.with_columns(b=pl.col("a").cum_sum())),
+    "filter": (REPEATABLE, lambda s: s.filter(pl.col("a") > 3, b="x")),
+    "filter by a mean": (DETERMINISTIC, lambda s: s.filter(pl.col("a") > pl.col("a").mean())),
     "inspect": (REPEATABLE, lambda s: s.inspect(str)),
     "exchange": (REPEATABLE, lambda s: s.exchange("a")),
     "to_records": (REPEATABLE, lambda s: s.to_records()),
@@ -85,7 +89,8 @@ COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
     "join with changes": (DETERMINISTIC, lambda s: s.join(s, on="a", how="left", changes=True)),
     "join_asof": (DETERMINISTIC, lambda s: s.join_asof(s, on="at", by="a")),
     "join_interval": (DETERMINISTIC, lambda s: s.join_interval(s, on="at", lower=0, upper=1, by="a")[0]),
-    "branch": (DETERMINISTIC, lambda s: s.branch(pl.col("a") > 0)[0]),
+    "branch": (REPEATABLE, lambda s: s.branch(pl.col("a") > 0)[0]),
+    "branch by a mean": (DETERMINISTIC, lambda s: s.branch(pl.col("a") > pl.col("a").mean())[0]),
     "agg": (REPEATABLE, lambda s: s.agg(n=agg.count())),
     "distinct": (REPEATABLE, lambda s: s.distinct("a")),
     "group_by with a time to live": (
