@@ -73,13 +73,13 @@ def test_who_dies_with_nothing_new_to_see_dies_once() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", POLICIES)
 def test_death_at_any_moment_does_no_harm(name: str, seed: int) -> None:
-    assert search(name, 1 + seed % 2, seed, faults=1) > 100
+    assert search(name, 1 + seed % 2, seed, faults=1) > 50
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", POLICIES)
 def test_any_two_deaths_in_a_job_of_one_worker_do_no_harm(name: str) -> None:
-    assert search(name, 1, 0, faults=2) > 10_000
+    assert search(name, 1, 0, faults=2) > 5_000
 
 
 @pytest.mark.soak
