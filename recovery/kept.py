@@ -2,7 +2,8 @@
 
 A worker keeps what it sends to other workers until no failure can take the receiver back before it. After a failure a
 living sender sends from here what a receiver lacks; what it does again is sent only to receivers that lack it
-(`Suppression`), and kept in any case, for a receiver that fails later.
+(`Suppression`), and kept in any case, for a receiver that fails later. The share of an exchange that stays on its worker is
+kept until it is complete there: nobody in front of an exchange goes back with who drops an epoch behind it.
 
 Memory is limited by a budget. Beyond it the oldest times go, so what is kept covers the times from a bound on
 (`coverage`); before it today's rule holds, that a sender goes back with its receiver.

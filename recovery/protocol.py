@@ -275,7 +275,7 @@ ROWS = (
     "bytes",  # of state, about
     "logged",  # messages
     "logged_bytes",
-    "kept_messages",  # that went to other workers, in memory only (`recovery.kept`)
+    "kept_messages",  # of exchanges, in memory only (`recovery.kept`)
     "kept_bytes",
     "kept_from",  # the epoch from which on all of it is there; -1 of who sends nothing to other workers
     "taken",  # records

@@ -30,7 +30,7 @@ from recovery.metadata import (
     union,
     within,
 )
-from timely.data.batch import Batch
+from timely.data.batch import Batch, nbytes
 from timely.data.codec import check_columns, decode_batch
 from timely.data.messages import Message
 from timely.errors import OperatorError
@@ -116,10 +116,10 @@ class WorkerRecorder:
         self._incoming = layout.incoming()
         self._edges = {edge.edge: edge for edge in layout.edges}
         self.logged = frozenset(edge.edge for edge in layout.edges if edge.resends)
-        self.shipping = frozenset(edge.edge for edge in layout.edges if edge.resends or edge.kept)
+        self.staying = self.shipping = frozenset(edge.edge for edge in layout.edges if edge.resends or edge.kept)
         depths = {edge.edge: edge.summary.result_depth for edge in layout.edges if edge.kept}
-        self.shipments: KeptMessages[Message] = KeptMessages(depths, KEPT_BYTES)
-        """Messages to other workers that are logged nowhere."""
+        self.shipments: KeptMessages[Message | LogEntry] = KeptMessages(depths, KEPT_BYTES)
+        """Messages that are logged nowhere, on edges to all workers: to others, and entries of those that stay here."""
         self._reach: dict[tuple[int, int], bool] = {}
         """Outputs where not all is logged, unless they change times unlogged: whether what goes to later times is."""
         self.logs: dict[tuple[int, int], list[LogEntry]] = {}
@@ -143,7 +143,7 @@ class WorkerRecorder:
         self._received: list[Bound] = [info.nothing for info in layout.processors]
         """Of each processor: everything before this has been received, and what is sent again of it is not wanted."""
         self._local_number = 0
-        """Of the newest logged message that stayed within this worker, in any of its processes."""
+        """Of the newest logged or kept message that stayed within this worker, in any of its processes."""
         self._notified: list[Time] = [()] * len(layout.processors)
         """Of each processor: the greatest time, as tuples, of which it was notified; () for none."""
         self._acted: list[Bound] = [info.nothing for info in layout.processors]
@@ -247,13 +247,17 @@ class WorkerRecorder:
             self.shipments.keep((edge, receiver), event, time, _MESSAGE_BYTES + message.nbytes, message)
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
-        """A batch on a logged edge stays within this worker."""
-        if not self._edges[edge].logs(event, time):
+        """A batch on an edge that is logged or kept stays within this worker."""
+        info, channel = self._edges[edge], (edge, self._index)
+        logged = info.logs(event, time)
+        if not (logged or info.kept):
             return
         self._local_number += 1
-        self.logs.setdefault((edge, self._index), []).append(
-            LogEntry(edge, self._index, self._local_number, event, time, batch=batch)
-        )
+        entry = LogEntry(edge, self._index, self._local_number, event, time, batch=batch)
+        if logged:
+            self.logs.setdefault(channel, []).append(entry)
+        else:
+            self.shipments.keep(channel, event, time, _MESSAGE_BYTES + nbytes(batch), entry)
 
     def recall(self, entry: LogEntry) -> None:
         """A message is in the log of an earlier process of this worker. Numbers tell the order of sending, so they go on."""

@@ -240,6 +240,14 @@ _ALL = (
         higher_is_better=False,
     ),
     Bench(
+        "kept_ratio",
+        "CPU seconds of workers that keep what they send for survivors to those of such as keep nothing, both at once",
+        "ratio",
+        1_000,  # thousandths of the usual number of epochs
+        tuple(Variant(part, "kept_ratio.py", part, workers=(2,)) for part in ("wordcount", "keyed", "loop", "tiny")),
+        higher_is_better=False,
+    ),
+    Bench(
         "recovery_latency",
         "from when an epoch is due to the sink, 99th percentile; 100 epochs/s, running aggregates of so many keys",
         "ms",

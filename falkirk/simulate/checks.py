@@ -216,7 +216,7 @@ class Checks:
         for worker, (drained, layout) in self._memory.items():
             memory = drained.memory
             complete = min(held.upto[0] for held in memory)
-            if drained.round != number or not decision.failed or not self._keeps_all(memory, layout, gone):
+            if drained.round != number or not decision.failed or not self._keeps_all(worker, memory, layout, gone):
                 continue
             if not self._repeats(layout, known, decision.failed, complete):
                 continue
@@ -238,7 +238,7 @@ class Checks:
             for worker in range(layout.workers)
         )
 
-    def _keeps_all(self, memory: Sequence[InMemory], layout: Layout, gone: int) -> bool:
+    def _keeps_all(self, worker: int, memory: Sequence[InMemory], layout: Layout, gone: int) -> bool:
         """True if nothing but a lack of messages in memory could make a living worker drop what is complete."""
         if any(edge.spread and not edge.kept for edge in layout.edges):
             return False
@@ -248,6 +248,8 @@ class Checks:
             edges = [layout.edges[index] for index in out if layout.edges[index].kept]
             for edge, coverage in zip(edges, memory[p].kept):
                 for receiver, bound in enumerate(coverage):
+                    if receiver == worker:
+                        continue  # it keeps that until it has completed it
                     if any(bound) and bound > max(self.low.get((receiver, edge.target), ()), memory[p].since):
                         return False  # there was no room for all
         return True

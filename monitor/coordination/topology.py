@@ -49,11 +49,10 @@ class Topology:
             for w in range(self.workers):
                 for v in range(self.workers) if edge.spread else (w,):
                     source, target = self.flat(edge.source, w), self.flat(edge.target, v)
-                    kept = edge.kept and v != w
-                    if kept:
+                    if edge.kept:
                         self.kept[source].append((len(self.edges), ports_kept[edge.source].index(index), v))
                     self.incoming[target].append((len(self.edges), place))
-                    self.edges.append(PhysicalEdge(source, target, summary, port, discarding, kept))
+                    self.edges.append(PhysicalEdge(source, target, summary, port, discarding, edge.kept and v != w))
         self.repeats: list[Bound] | None = None
         if any(self.kept):
             infos = [self.info(flat) for flat in range(self.count)]

@@ -45,7 +45,7 @@ from recovery.checkpoint.operator_memory import OperatorMemory
 from recovery.checkpoint.records import key_of, record_of
 from recovery.epoch_ends import EpochEnds, KnownEnds, decode_ends, encode_ends
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, to_frontier, union, within
+from recovery.metadata import NEVER, Bound, at_cut, to_frontier, union, within
 from recovery.protocol import (
     AskCost,
     AskMemory,
@@ -185,6 +185,14 @@ class Agent:
         self._begun = False
         self._joins_when_noted = False
         self._worked = 0.0
+        processors = layout.processors
+        self._kept_here = [
+            ((edge.edge, index), processors[edge.target].group, processors[edge.target].depth)
+            for edge in layout.edges
+            if edge.kept
+        ]
+        """What stays on this worker, with the group and the depth of its receiver, which lives as long as it is kept: none of
+        what that has completed is needed."""
         self._attributes = Attributes(layout, self.worker, self.recorder)
         self._operator_memory = OperatorMemory(layout, self.worker)
         self.recorder.beside = self._operator_memory.watched()
@@ -541,6 +549,8 @@ class Agent:
 
     def _report_completed(self, busy: bool = False) -> None:
         upto = self.completion.of_groups(busy)
+        for channel, group, depth in self._kept_here:
+            self.recorder.shipments.forget(channel, at_cut(upto[group], depth))
         if upto != self.completion.reported or self._now - self._reported_at >= HEARTBEAT_SECONDS:
             self.completion.reported = upto
             self._reported_at = self._now

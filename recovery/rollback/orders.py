@@ -194,7 +194,7 @@ class RollbackPlanner:
 
         def keeps(index: int, sender: int, event: Time, time: Time) -> bool:
             lives = sender not in decision.failed
-            edge = as_sent(ends[index], sender, here, lives)
+            edge = as_sent(ends[index], lives)
             source, target = decision.bounds[sender][edge.source], mine[edge.target]
             return remembers and stays(edge, source, target, lives, event, time)
 

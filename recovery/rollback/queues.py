@@ -21,12 +21,13 @@ from recovery.metadata import Bound, cut_within, holds
 from recovery.protocol import AskCost, Cost, Redone, Resent
 from recovery.recorder import LogEntry, WorkerRecorder
 from timely.data.batch import nbytes
+from timely.data.messages import Message
 from timely.time import Time
 
 
-def as_sent(edge: EdgeInfo, sender: int, receiver: int, lives: bool) -> EdgeInfo:
-    """An edge between two workers as a rollback sees it: what a living sender keeps is as good as logged."""
-    return replace(edge, logged=True) if edge.kept and sender != receiver and lives else edge
+def as_sent(edge: EdgeInfo, lives: bool) -> EdgeInfo:
+    """A physical edge as a rollback sees it: what a living sender keeps is as good as logged."""
+    return replace(edge, logged=True) if edge.kept and lives else edge
 
 
 def owed(source: Bound | None, target: Bound | None, event: Time, time: Time) -> bool:
@@ -53,6 +54,10 @@ def goes_again(
     return from_log(edge, target, lives, event, time) and owed(source, target, event, time)
 
 
+def _entry(kept: Message | LogEntry, receiver: int) -> LogEntry:
+    return kept if isinstance(kept, LogEntry) else LogEntry.of(kept, receiver)
+
+
 def wanted(
     layout: Layout,
     recorder: WorkerRecorder,
@@ -70,11 +75,11 @@ def wanted(
     for number, receiver in dict.fromkeys([*recorder.logs, *kept]):
         source, target = bounds[index][ends[number].source], bounds[receiver][ends[number].target]
         lives = remembers(ends[number].source)
-        edge = as_sent(ends[number], index, receiver, lives)
+        edge = as_sent(ends[number], lives)
         entries = recorder.logs.get((number, receiver), [])
         if lives and target is not None:
             shipments = recorder.shipments.wanted((number, receiver), target)
-            unlogged = (LogEntry.of(each.message, receiver) for each in shipments)
+            unlogged = (_entry(each.message, receiver) for each in shipments)
             entries = list(merge(entries, unlogged, key=lambda entry: entry.number))
         for entry in entries:
             if goes_again(edge, source, target, lives, entry.event, entry.time):

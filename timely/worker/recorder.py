@@ -20,7 +20,11 @@ class Recorder(Protocol):
 
     @property
     def logged(self) -> Container[int]:
-        """The edges of the graph of whose messages some are logged: `kept` and `taken` are called for these."""
+        """The edges of the graph of whose messages some are logged: `taken` is called for these."""
+
+    @property
+    def staying(self) -> Container[int]:
+        """The edges of the graph for whose batches that stay within this worker `kept` is called."""
 
     @property
     def shipping(self) -> Container[int]:
@@ -54,7 +58,7 @@ class Recorder(Protocol):
         """A message to another worker is made, on one of the edges of `shipping`."""
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
-        """A batch on a logged edge waits in a queue of this worker itself."""
+        """A batch on one of the edges of `staying` goes into a queue of this worker itself."""
 
     def taken(self, sender: int, message: Message) -> bool:
         """A message on a logged edge is about to be handled. False: it was handled before, and must be dropped."""

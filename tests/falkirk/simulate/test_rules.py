@@ -348,7 +348,7 @@ SURVIVORS = {
     ),
     "as good as logged": rule(
         "a receiver that goes back gets what a living sender keeps",
-        Change(recovery.rollback.queues, "as_sent", "edge.kept and sender != receiver and lives", "False"),
+        Change(recovery.rollback.queues, "as_sent", "edge.kept and lives", "False"),
     ),
     "suppressed": rule(
         "what is done again is sent only where it is lacking",
@@ -487,7 +487,7 @@ RUNS: dict[str, Run] = {
     "suppressed is kept": ("keeping", 3, "slow", 487),
     "not counted": ("keeping", 2, "monitor", 968),
     "undone": ("keeping", 3, "monitor", 936),
-    "coverage begins at D̄": ("logs", 3, "both", 669),
+    "coverage begins at D̄": ("logs", 3, "kill", 722),
     "coverage": ("keeping", 3, "both", 857),
     "M̄ from the store": ("ahead", 3, "slow", 528),
     "behind nondeterminism": ("by_chance", 2, "kill", 158),

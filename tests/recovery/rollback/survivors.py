@@ -197,8 +197,10 @@ class Job:
     ) -> None:
         self.program, self.workers, self.epochs = program, workers, epochs
         data = Random(seed)
-        self.random = Random(seed * 31 + 7)
+        self.random, self.forgetful = Random(seed * 31 + 7), Random(seed)
         self.faults = faults
+        self.within = seed % 8 not in (2, 7)
+        """What stays on its worker is kept, too. Without that, as without room, more goes back."""
         self.budget = budget
         self.data = [
             [[(data.randrange(KEYS), 1, u, t, n) for n in range(data.randrange(4))] for t in range(epochs)]
@@ -234,6 +236,10 @@ class Job:
             Suppression([[nothing(o.depth) for o in program.operators] for _ in range(workers)]),
             dict(enumerate(lows)),
         )
+
+    def keeps(self, e: int, u: int, v: int) -> bool:
+        """True if worker u keeps what it sends to worker v on an edge."""
+        return self.program.edges[e].spread and (u != v or self.within)
 
     def is_chain(self, p: int) -> bool:
         """What keeps rows, or logs, or reads, saves."""
@@ -296,7 +302,7 @@ class Job:
                     process.ahead[e, v].append(message)
                 else:
                     process.sent[p][e] = max(process.sent[p].get(e, ()), time)
-                    if v != u:
+                    if self.keeps(e, u, v):
                         process.kept.keep((e, v), event, time, 1 + len(part), message)
                 if v == u or not self.monitor.suppression.has(v, edge.target, time):
                     self.flight[e, u, v].append(message)
@@ -409,7 +415,7 @@ class Job:
             edge = self.program.edges[e]
             if edge.target == p and receiver == u and e in process.delivered[p]:
                 delivered[index] = after(process.delivered[p][e])
-            if edge.source == p and sender == u != receiver:
+            if edge.source == p and sender == u and self.keeps(e, sender, receiver):
                 kept[index] = process.kept.coverage((e, receiver))
         discards = []
         for e in self.out[p]:
@@ -575,7 +581,7 @@ class Job:
         process = self.processes[u]
         for (e, sender), queue in process.queues.items():
             edge = self.program.edges[e]
-            info = edge.info(kept=sender != u and sender not in dead)
+            info = edge.info(kept=self.keeps(e, sender, u) and sender not in dead)
             ends = decision[sender][edge.source], decision[u][edge.target]
             lives = sender not in dead
             queue[:] = [m for m in queue if u not in dead and stays(info, *ends, lives, m.event, m.time)]
@@ -589,7 +595,7 @@ class Job:
                     messages = ()
                 else:
                     messages = [each.message for each in process.kept.wanted((e, v), ends[1])]
-                info = edge.info(kept=u != v)
+                info = edge.info(kept=self.keeps(e, u, v))
                 again = [m for m in messages if goes_again(info, *ends, lives, m.event, m.time)]
                 self.flight[e, u, v].extend(again)
 
@@ -645,6 +651,11 @@ class Job:
             told = random.randrange(len(self.processes[u].ends) + 1) if some else 0
             self.processes[v].known.hear(self.own_ends(u, told))
         self.frontiers()
+        for e, edge in enumerate(self.program.edges):
+            if (
+                edge.spread and self.forgetful.random() < 0.5
+            ):  # what stays on its worker is kept until it is complete there
+                self.processes[u].kept.forget((e, u), self.upto(u, edge.target))
         count = len(self.program.operators)
         done = min(min(self.upto(v, p)[0] for p in range(count)) for v in range(self.workers))
         self.save(u, min(done, self.epochs))

@@ -92,12 +92,13 @@ TIMES = [((event,), (time,)) for event in range(4) for time in range(event, 4)]
 
 
 def keeps() -> Any:
-    """The batches that stay in a queue of worker 1: of worker 0's, who keeps them, of its own, and of both on a logged edge."""
+    """The batches that stay in a queue of worker 1: of both workers, who keep them, within it, and of both on a logged edge."""
     agent = agent_of(job("tight", 2), 1)
-    edge = next(edge for edge in agent.layout.edges if edge.spread)
-    source, target = (agent.layout.processors[p].name for p in (edge.source, edge.target))
+    spread = next(edge for edge in agent.layout.edges if edge.spread)
+    within = next(edge for edge in agent.layout.edges if not edge.spread and not edge.logged)
     found = []
-    for sender in (0, 1):
+    for edge, sender in ((spread, 0), (spread, 1), (within, 1)):
+        source, target = (agent.layout.processors[p].name for p in (edge.source, edge.target))
         back = f"{source}_{sender}"
         for bounds in ({}, {target + "_1": (2,)}, {back: (2,)}, {back: (3,), target + "_1": (2,)}):
             for failed in ((), (sender,)):
@@ -115,10 +116,8 @@ def keeps() -> Any:
 KEEPS = "keep an undelivered message iff both ends lived, τ ∈ f(src), and (f(dst) = ⊤ or t ∉ f(dst))"
 ALL = [(e[0], t[0]) for e, t in TIMES]
 KEPT = [
-    *(ALL, []),
-    *([], []),
-    *([(e, t) for e, t in ALL if e < 2], []),
-    *([], []),
+    *(ALL, [], [], [], [(e, t) for e, t in ALL if e < 2], [], [], []),
+    *(ALL, [], [], [], [(e, t) for e, t in ALL if e < 2], [], [], []),
     *(ALL, []),
     *([(e, t) for e, t in ALL if t >= 2], []),
     *([(e, t) for e, t in ALL if e < 2], []),
@@ -251,7 +250,35 @@ rule(
         "list(merge(entries, unlogged, key=lambda entry: entry.number))",
         "[*unlogged, *entries]",
     ),
-    Change(recovery.rollback.queues, "as_sent", "edge.kept and sender != receiver and lives", "False"),
+    Change(recovery.rollback.queues, "as_sent", "edge.kept and lives", "False"),
+)
+
+
+def given_again() -> Any:
+    """What worker 0 gives its own processor behind an exchange again: that goes back to 2, or to 1, and had completed 1."""
+    agent = agent_of(job("tight", 2), 0)
+    edge = next(edge for edge in agent.layout.edges if edge.spread)
+    agent.recorder = WorkerRecorder(agent.layout, 0)
+    for e, t in TIMES:
+        agent.recorder.kept(edge.edge, e, t, [(e, t)])
+    agent.worker.awaited.clear()
+    number = agent.layout.processors[edge.target].group
+    agent.completion.reported = tuple((1,) if n == number else (0,) for n in range(len(agent.layout.groups)))
+    agent._report_completed(busy=True)
+    found: list[Any] = [agent.recorder.kept_bounds(edge.source)[0]]
+    for back in ((2,), (1,)):
+        made = decision(agent, 2, **{agent.layout.processors[edge.target].name + "_0": back})
+        local, remote = rollback(agent)._resend(made, True)
+        found.append(([(each.event[0], each.time[0]) for each in local], len(remote)))
+    return found
+
+
+rule(
+    "kept within a worker",
+    "who drops an epoch behind an exchange gets what its own worker had sent there; none of what it has completed is kept",
+    given_again,
+    [((1,), (0,)), ([(e, t) for e, t in ALL if t >= 2], 0), ([(e, t) for e, t in ALL if t >= 1], 0)],
+    Change(WorkerRecorder, "kept", "self.shipments.keep(...)", GONE),
 )
 
 

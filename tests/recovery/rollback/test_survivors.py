@@ -54,7 +54,7 @@ rule(
     "kept",
     "a living sender sends again what it kept",
     "exchanges",
-    1,
+    2,
     Change(KeptMessages, "wanted", "self._messages.get(channel, ())", "()"),
 )
 rule(
@@ -62,7 +62,12 @@ rule(
     "a receiver may fail that has them now",
     "later",
     2,
-    Change(Job, "send", "if v != u: ...", "v != u and not self.monitor.suppression.has(v, edge.target, time)"),
+    Change(
+        Job,
+        "send",
+        "if self.keeps(e, u, v): ...",
+        "self.keeps(e, u, v) and (v == u or not self.monitor.suppression.has(v, edge.target, time))",
+    ),
 )
 rule(
     "coverage",
@@ -75,7 +80,7 @@ rule(
     "undone",
     "who goes back forgets what it sent later",
     "dice",
-    1,
+    57,
     Change(KeptMessages, "undo", "holds(bound, each.event)", "True"),
 )
 rule(
@@ -83,7 +88,7 @@ rule(
     "a receiver that comes back has its queue from kept messages alone",
     "exchanges",
     2,
-    Change(Job, "refill", "edge.info(kept=sender != u and sender not in dead)", "edge.info(kept=False)"),
+    Change(Job, "refill", "edge.info(kept=self.keeps(e, sender, u) and sender not in dead)", "edge.info(kept=False)"),
 )
 rule(
     "dice",
@@ -122,9 +127,9 @@ rule(
 )
 rule(
     "within a worker",
-    "what stays within a worker is not kept, and nobody is ahead there",
+    "nobody is ahead of a sender on its own worker, which would send again what it has",
     "later",
-    3,
+    4,
     Change(Job, "__init__", "u != v", "True"),
 )
 
@@ -187,7 +192,9 @@ rule(
     "messages for later times are as good as logged while their sender lives, whether a cut lies between or not",
     "loop",
     10,
-    Change(Job, "refill", "edge.info(kept=u != v)", "edge.info(kept=u != v and not edge.ahead)"),
+    Change(
+        Job, "refill", "edge.info(kept=self.keeps(e, u, v))", "edge.info(kept=self.keeps(e, u, v) and not edge.ahead)"
+    ),
 )
 
 
