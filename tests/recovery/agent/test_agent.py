@@ -17,7 +17,7 @@ from recovery.agent.events import Connected, Heard, PieceDue, Received, Stored, 
 from recovery.checkpoint.checkpoints import PIECE_ROWS
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.fixed_point.solve import LIVE
-from recovery.metadata import to_frontier
+from recovery.metadata import to_frontier, within
 from recovery.protocol import (
     Completed,
     Cut,
@@ -496,3 +496,19 @@ def test_a_worker_that_has_been_busy_ever_since_a_rollback_says_that_it_is_alive
     (message,) = reports(tell(agent, TurnEnded(False, 0.0)))
     assert isinstance(message, Completed)
     assert set(message.upto) == {(0,)}
+
+
+def test_a_new_monitor_hears_of_no_less_than_the_one_before_and_does_not_take_a_healthy_worker_for_a_broken_one() -> (
+    None
+):
+    """Joining once forgot what had been reported as complete: what came next was less than what was persisted."""
+    agent = agent_of(job("logs", 2), 0)
+    (before,) = (each for each in reports(tell(agent, TurnEnded(True, 0.0))) if isinstance(each, Completed))
+    assert any(upto > (0,) for upto in before.upto)
+    said = reports(tell(agent, Connected(), TurnEnded(True, 0.0), now=2e6))
+    (joined,) = (each for each in said if isinstance(each, Join))
+    (after,) = (each for each in said if isinstance(each, Completed))
+    assert all(map(within, before.upto, after.upto))
+    persisted = [(after.upto[agent.layout.processors[xi.processor].group], xi.bound) for xi in joined.durable]
+    assert persisted
+    assert all(within(bound, upto) for upto, bound in persisted)
