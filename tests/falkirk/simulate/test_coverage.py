@@ -58,7 +58,9 @@ class Counted:
             whom = "one that died" if receiver in decision.failed else "one that lives"
             self.counts[f"again by {who} to {whom}"] += 1
 
-    def _restored(self, of: RollbackPlanner, found: RestoredProcessor, p: int, bound: Bound, remembers: bool) -> None:
+    def _restored(
+        self, of: RollbackPlanner, found: RestoredProcessor, p: int, bound: Bound, remembers: bool, lowest: bool
+    ) -> None:
         place = of._recorder, p
         if remembers and bound < self._went_to.get(place, bound):
             self.counts["lower the second time"] += 1

@@ -229,10 +229,10 @@ def test_a_survivor_goes_back_below_what_it_was_restored_to(monkeypatch: pytest.
     below = 0
     restore = RollbackPlanner._restore
 
-    def watched(self: RollbackPlanner, p: int, bound: Any, remembers: bool) -> Any:
+    def watched(self: RollbackPlanner, p: int, bound: Any, remembers: bool, lowest: bool) -> Any:
         nonlocal below
         below += self._remembers and bound < self._recorder.since[p]
-        return restore(self, p, bound, remembers)
+        return restore(self, p, bound, remembers, lowest)
 
     monkeypatch.setattr(RollbackPlanner, "_restore", watched)
     monkeypatch.setattr(recovery.layout, "_repeats", lambda *_: False)  # else survivors seldom go back at all

@@ -71,7 +71,7 @@ def test_name_of_a_run_tells_its_epochs_columns_tables_and_whom_it_tells() -> No
     assert files.digest_of([table([(1, "a", [])], renamed)]) != files.digest_of([table([(1, "a", [])])])
 
 
-ONE = Outcome(True, [(7, "a.parquet")], [[ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]])
+ONE = Outcome(True, [(7, "a.parquet", b"")], [[ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]])
 
 
 def test_whoever_comes_first_is_right(tmp_path: Path) -> None:
@@ -79,11 +79,11 @@ def test_whoever_comes_first_is_right(tmp_path: Path) -> None:
 
     def late() -> Outcome:
         assert published(path, lambda: ONE) == ONE
-        return Outcome(True, [(7, "mine.parquet")])
+        return Outcome(True, [(7, "mine.parquet", b"")])
 
     assert published(path, late) == ONE
     assert published(path, lambda: pytest.fail("it is there")) == ONE
-    assert ONE.told == [[(7, "a.parquet")], [ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]]
+    assert ONE.told == [[(7, "a.parquet", b"")], [ManifestEntry("in", "b.parquet", 1, 2, b"schema", (), 3)]]
     assert published(tmp_path / "other.run", lambda: Outcome(False)) == Outcome(False)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["name.run", "other.run"]
 
