@@ -91,21 +91,27 @@ class KeptMessages(Generic[M]):
         covered = self.coverage(channel)
         if not within(before, covered):
             self._coverage[channel] = before = union(before, covered)
-            self._retain(channel, [each for each in self._messages.get(channel, ()) if not holds(before, each.time)])
+            self._drop(channel, [each for each in self._messages.get(channel, ()) if holds(before, each.time)])
 
     def undo(self, edge: int, bound: Bound) -> None:
         """The sender went back to `bound`: what later events sent on an edge is sent anew."""
         for channel, messages in self._messages.items():
             if channel[0] == edge:
-                self._retain(channel, [each for each in messages if holds(bound, each.event)])
+                self._drop(channel, [each for each in messages if not holds(bound, each.event)])
 
     def wanted(self, channel: Channel, target: Bound) -> Iterator[Kept[M]]:
         """The messages that a receiver lacks which comes back at `target`, in the order of sending."""
         return (each for each in self._messages.get(channel, ()) if not holds(target, each.time))
 
-    def _retain(self, channel: Channel, messages: list[Kept[M]]) -> None:
-        self.size += sum(each.size for each in messages) - sum(each.size for each in self._messages.get(channel, ()))
-        self._messages[channel] = messages
+    def _drop(self, channel: Channel, gone: list[Kept[M]]) -> None:
+        """Give up some messages of a channel, which are in the order in which they are kept."""
+        messages = self._messages.get(channel, [])
+        self.size -= sum(each.size for each in gone)
+        if gone == messages[: len(gone)]:  # the oldest, as nearly always
+            del messages[: len(gone)]
+        else:
+            dropped = set(map(id, gone))
+            messages[:] = [each for each in messages if id(each) not in dropped]
 
 
 class Suppression:

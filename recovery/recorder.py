@@ -39,6 +39,9 @@ from timely.time import INF, Summary, Time
 NOTIFICATION = -1
 RESULT = -2
 
+_LOOKED_AT = 8
+"""Of so many batches of records that stay on a worker one is looked at to learn its size."""
+
 _MESSAGE_BYTES = 400
 """Bytes that a message takes beside its payload: many are small, and the budget is for all of it."""
 
@@ -140,6 +143,8 @@ class WorkerRecorder:
         self.since: list[Bound] = [info.nothing for info in layout.processors]
         """Of each processor: of what lies before this, memory knows state and events only. Positions, requests and D̄ are in
         the store, because that is where they came from."""
+        self._looked_at: dict[int, tuple[int, int]] = {}
+        """Of each edge the rows and bytes of the batch that was looked at last."""
         self._received: list[Bound] = [info.nothing for info in layout.processors]
         """Of each processor: everything before this has been received, and what is sent again of it is not wanted."""
         self._local_number = 0
@@ -257,7 +262,21 @@ class WorkerRecorder:
         if logged:
             self.logs.setdefault(channel, []).append(entry)
         else:
-            self.shipments.keep(channel, event, time, _MESSAGE_BYTES + nbytes(batch), entry)
+            self.shipments.keep(channel, event, time, _MESSAGE_BYTES + self._size_here(edge, batch), entry)
+
+    def _size_here(self, edge: int, batch: Batch) -> int:
+        """The bytes of a batch that stays, about. Records are looked at now and then: that takes longer than to keep them."""
+        rows = len(batch)
+        if (
+            not isinstance(batch, list)
+            or self._local_number % _LOOKED_AT == 0
+            or rows > self._looked_at.get(edge, (0, 0))[0]
+        ):
+            size = nbytes(batch)
+            self._looked_at[edge] = rows, size
+            return size
+        looked_at, size = self._looked_at[edge]
+        return size * rows // looked_at
 
     def recall(self, entry: LogEntry) -> None:
         """A message is in the log of an earlier process of this worker. Numbers tell the order of sending, so they go on."""
