@@ -250,7 +250,7 @@ export class Panel {
     const facts = [
       ["state", one.bytes === undefined ? "–" : `${bytes(one.bytes)}, ${some(one.rows, "row")}`],
       ["logged output", one.logged === undefined ? "–" : `${bytes(one.logged_bytes)}, ${some(one.logged, "message")}`],
-      ["kept of what went to other workers", one.kept_messages === undefined ? "–" : `${bytes(one.kept_bytes)}, ${some(one.kept_messages, "message")}${one.kept_from > 0 ? `, all from epoch ${count(one.kept_from)} on` : ""}`],
+      ["kept of what exchanges sent", one.kept_messages === undefined ? "–" : `${bytes(one.kept_bytes)}, ${some(one.kept_messages, "message")}${one.kept_from > 0 ? `, all from epoch ${count(one.kept_from)} on` : ""}`],
       ["notifications pending", count(one.pending)],
       ["capabilities", count(one.held)],
       ["batches queued", count(one.queued)],

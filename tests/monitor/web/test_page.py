@@ -149,7 +149,7 @@ def test_what_if_shows_what_the_solver_answers(tab: Tab) -> None:
             name = layout.processors[each["operator"]].name
             least[name] = min(least.get(name, each["to"]), each["to"])
         go(tab, url, "#sel=lines&worker=1")
-        one = "kept of what went to other workers2 KiB, 3 messages, all from epoch 1 on"
+        one = "kept of what exchanges sent2 KiB, 3 messages, all from epoch 1 on"
         tab.wait(f"{text_of('#panel')}.includes({json.dumps(one)})")
         go(tab, url)
         size = 2 * len(layout.processors) * layout.workers
