@@ -109,7 +109,7 @@ class EdgeInfo(msgspec.Struct, frozen=True):
     ahead: bool = False
     """Messages for later times than their event's are logged, if a cut lies between: nobody sends them again."""
     kept: bool = False
-    """What is sent on it and not logged stays in the memory of its sender (`recovery.kept`). It leads to other workers."""
+    """All that is sent on it and not logged stays in the memory of its sender (`recovery.kept`). It leads to other workers."""
 
     @property
     def resends(self) -> bool:

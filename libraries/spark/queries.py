@@ -138,7 +138,7 @@ def streaming(session: SparkSession, function: Callable[[SparkSession], DataFram
 
 
 def triggered(writer: DataStreamWriter, mode: str, now: bool, every: float | None) -> DataStreamWriter:
-    """What writes a streaming DataFrame, told which rows in which batches: see `libraries.spark.protocol.Follow`."""
+    """The writer of a streaming DataFrame, told which rows in which batches: see `libraries.spark.protocol.Follow`."""
     writer = writer.outputMode(mode)
     if now:
         return writer.trigger(availableNow=True)

@@ -8,4 +8,4 @@ SMALL = 1 << 20
 """Bytes of rows, as Arrow holds them, that a message may carry."""
 
 Written: TypeAlias = tuple[tuple[str, int], ...] | bytes
-"""What came of a run: files, in order, each with its rows; or, of a small one, the rows."""
+"""The result of a run: files, in order, each with its rows; or, of a small one, the rows."""

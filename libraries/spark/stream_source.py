@@ -117,7 +117,7 @@ class Stream:
         return streaming(session, self._what, self._sql)
 
     def triggered(self, writer: DataStreamWriter) -> DataStreamWriter:
-        """What writes a streaming DataFrame, as this source says: which rows, and when."""
+        """The writer of a streaming DataFrame, as this source says: which rows, and when."""
         from libraries.spark.queries import triggered
 
         return triggered(writer, self._mode, self._now, self._every)

@@ -93,7 +93,7 @@ class Tasks:
         self._lock = threading.Lock()
 
     def run(self, task: RunTask) -> Written:
-        """What came of the run: files, or the rows, where few are expected.
+        """The result of the run: files, or the rows, where few are expected.
 
         Raises SparkError for what would fail again, and what Spark raises otherwise.
         """

@@ -191,8 +191,8 @@ class Agent:
             for edge in layout.edges
             if edge.kept
         ]
-        """What stays on this worker, with the group and the depth of its receiver, which lives as long as it is kept: none of
-        what that has completed is needed."""
+        """The channels that stay on this worker, with the group and the depth of the receiver, which lives as long as they do:
+        nothing that it has completed is needed."""
         self._attributes = Attributes(layout, self.worker, self.recorder)
         self._operator_memory = OperatorMemory(layout, self.worker)
         self.recorder.beside = self._operator_memory.watched()

@@ -249,7 +249,7 @@ class Search:
         self._meetings: Counter[tuple[str, str]] = Counter()
         """Likewise the number of mutants that it has met."""
         self._place = mmap.mmap(-1, 8)
-        """Which probe a mutant has come to, shared with its process."""
+        """The probe that a mutant has come to, shared with its process."""
         self._by_function: dict[str, list[tuple[Probe, dict[str, set[int]]]]] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:

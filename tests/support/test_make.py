@@ -1,4 +1,4 @@
-"""What make does for all commands."""
+"""The environment that make gives to all commands."""
 
 from __future__ import annotations
 

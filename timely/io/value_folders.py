@@ -14,7 +14,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value of a folder for rows that have none."""
 
 _ESCAPED = re.compile(r"[\x01-\x1f\x7f\"#%'*/:=?\\{}\[\]^]")
-"""What Spark does not leave as it is, and what would not be one folder."""
+"""The characters that Spark does not leave as they are, and those that would not make one folder."""
 
 
 def folder_of(name: str, value: str | None) -> str:

@@ -50,7 +50,7 @@ class Reading:
         """The columns of what is read."""
 
     def rows(self, batch: Batch) -> Columns:
-        """What is read of `batch`; of a frame of a few rows as a frame. See `table`."""
+        """The part of `batch` that is read; of a frame of a few rows as a frame. See `table`."""
         if self._pairs or not isinstance(batch, pl.DataFrame) or len(batch) >= TINY:
             return self.table(batch)
         if batch.columns == self.names:
@@ -59,7 +59,7 @@ class Reading:
         return frame_of([batch.get_column(name) for name in self.names])
 
     def table(self, batch: Batch) -> pa.Table:
-        """What is read of `batch`, as a table.
+        """The part of `batch` that is read, as a table.
 
         Raises:
             KeyError: if a column is missing. TypeError: for records, and for `first` and `last` of what has no order.

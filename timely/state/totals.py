@@ -51,7 +51,7 @@ class Changed:
     """Their parts before the change, where that is known."""
 
     def signed(self) -> tuple[Changed, npt.NDArray[np.int8]]:
-        """What they were, if they are not new, and then what they are; and a sign for each: -1 for what is no longer so."""
+        """The former totals, of keys that are not new, and then the present ones; and a sign for each: -1 for the former."""
         there = np.flatnonzero(self.ids < self.known)
         values = [np.concatenate([was[there], now]) for was, now in zip(self.before, self.values, strict=True)]
         signs = np.ones(len(there) + len(self), np.int8)

@@ -200,7 +200,7 @@ class Job:
         self.random, self.forgetful = Random(seed * 31 + 7), Random(seed)
         self.faults = faults
         self.within = seed % 8 not in (2, 7)
-        """What stays on its worker is kept, too. Without that, as without room, more goes back."""
+        """The share that stays on its worker is kept, too. Without that, as without room, more goes back."""
         self.budget = budget
         self.data = [
             [[(data.randrange(KEYS), 1, u, t, n) for n in range(data.randrange(4))] for t in range(epochs)]

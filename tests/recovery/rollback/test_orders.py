@@ -255,7 +255,7 @@ rule(
 
 
 def given_again() -> Any:
-    """What worker 0 gives its own processor behind an exchange again: that goes back to 2, or to 1, and had completed 1."""
+    """Batches given again behind an exchange to the own worker: the processor goes back to 2, or to 1, and had completed 1."""
     agent = agent_of(job("tight", 2), 0)
     edge = next(edge for edge in agent.layout.edges if edge.spread)
     agent.recorder = WorkerRecorder(agent.layout, 0)

@@ -33,7 +33,7 @@ class ColumnIndex:
         self._names: list[Any] = []
         self._numbers = np.empty(0, np.int64)
         self._arrayed = 0
-        """How many of `_small` are in `_numbers`, which has them as an array."""
+        """The number of entries of `_small` that are in `_numbers`, which has them as an array."""
         self._table: StringTable | IntTable | None = None
         self._null: int | None = None
         self._seen: tuple[pa.Array, npt.NDArray[np.intp]] | None = None

@@ -34,13 +34,13 @@ _UNSETTLED = 64
 """Pieces that may come until they are merged, though nobody looks into them."""
 
 _FEW_ASKED = 16
-"""So many keys are sought in a piece by reading all of it, until its hashes are sorted; sorting costs more."""
+"""The number of keys that are sought in a piece by reading all of it, until its hashes are sorted; sorting costs more."""
 
 _LONG = 1 << 15
 """From so many rows on pieces are not merged for a few keys."""
 
 _CACHED = 1 << 16
-"""So many hashes are searched in any order: they are near anyway."""
+"""The number of hashes that are searched in any order: they are near anyway."""
 
 _SMALL = 1024
 """Shorter pieces are merged in any case."""
