@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from rich.console import Console
 
 from falkirk.tables import print_table
-from recovery.metadata import MORE, Bound, steps
+from recovery.metadata import steps
 from runtime.page.address import PAGE_FILE, UNIX
 from timely.errors import FalkirkError
 
@@ -168,18 +168,15 @@ def _sentence(worker: int, bounds: Sequence[tuple[int, ...] | None], failed: boo
 
 
 def _place(bound: tuple[int, ...] | None) -> str:
+    from monitor.explain.why import bound_of
+
     if bound is None:
         return "keeps all"
     if bound[0] == -1:
         return "its end"
     if not any(bound):
         return "the beginning"
-    return f"epoch {bound[0]}" if not any(bound[1:]) else " and ".join(map(str, steps(_set(bound))))
-
-
-def _set(bound: tuple[int, ...]) -> Bound:
-    """As `plain_bound` was told it."""
-    return tuple(MORE if at == -2 else at for at in bound)
+    return f"epoch {bound[0]}" if not any(bound[1:]) else " and ".join(map(str, steps(bound_of(bound))))
 
 
 def what_if_command(target: str, failed: Sequence[str], as_json: bool) -> int:

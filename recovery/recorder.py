@@ -119,7 +119,7 @@ class WorkerRecorder:
         self._incoming = layout.incoming()
         self._edges = {edge.edge: edge for edge in layout.edges}
         self.logged = frozenset(edge.edge for edge in layout.edges if edge.resends)
-        self.staying = self.shipping = frozenset(edge.edge for edge in layout.edges if edge.resends or edge.kept)
+        self.shipping = frozenset(edge.edge for edge in layout.edges if edge.resends or edge.kept)
         depths = {edge.edge: edge.summary.result_depth for edge in layout.edges if edge.kept}
         self.shipments: KeptMessages[Message | LogEntry] = KeptMessages(depths, KEPT_BYTES)
         """Messages that are logged nowhere, on edges to all workers: to others, and entries of those that stay here."""

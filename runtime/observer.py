@@ -55,7 +55,6 @@ class Counting:
         self._working = -1
         self._since = 0.0
         self.logged: Container[int] = inner.logged
-        self.staying: Container[int] = inner.staying
         self.shipping: Container[int] = inner.shipping
         self.requested = inner.requested
         self.held = inner.held

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -297,6 +297,15 @@ def plain_bound(bound: Bound) -> list[int]:
     [3, 7, -2, 5]
     """
     return [-1] if bound[0] >= NEVER else [-2 if at == MORE else plain(at) for at in bound]
+
+
+def bound_of(told: Sequence[int]) -> Bound:
+    """The bound that `plain_bound` has told, unless it was everything.
+
+    >>> bound_of([3, 7, -2, 5]) == (3, 7, MORE, 5)
+    True
+    """
+    return tuple(MORE if at == -2 else at for at in told)
 
 
 def epoch_text(bound: Bound) -> str:

@@ -23,12 +23,8 @@ class Recorder(Protocol):
         """The edges of the graph of whose messages some are logged: `taken` is called for these."""
 
     @property
-    def staying(self) -> Container[int]:
-        """The edges of the graph for whose batches that stay within this worker `kept` is called."""
-
-    @property
     def shipping(self) -> Container[int]:
-        """The edges of the graph for whose messages to other workers `shipped` is called."""
+        """The edges of the graph for whose messages to other workers `shipped` is called, and `kept` for what stays here."""
 
     def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
         """A batch is about to be handled."""
@@ -58,7 +54,7 @@ class Recorder(Protocol):
         """A message to another worker is made, on one of the edges of `shipping`."""
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
-        """A batch on one of the edges of `staying` goes into a queue of this worker itself."""
+        """A batch on one of the edges of `shipping` goes into a queue of this worker itself."""
 
     def taken(self, sender: int, message: Message) -> bool:
         """A message on a logged edge is about to be handled. False: it was handled before, and must be dropped."""

@@ -320,7 +320,7 @@ class Worker:
             if part is None or not len(part):
                 continue
             if worker == self.index:
-                if self._recorder is not None and route.edge.index in self._recorder.staying:
+                if self._recorder is not None and route.edge.index in self._recorder.shipping:
                     self._recorder.kept(route.edge.index, event, time, part)
                 self._enqueue(route.processor, route.port, time, (route.edge.index, worker, event, part))
             elif self._outbox.add(worker, route, event, time, part):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from runtime.memory import Cluster
 from runtime.session import Session
+from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import feed
 from timely.data.batch import as_polars
 from timely.data.kernels.columns import TINY
@@ -486,14 +487,7 @@ def test_many_rows_are_divided_among_workers_and_give_what_polars_gives(kind: st
     flow = Dataflow()
     out = flow.input("in").to_columns().group_by("k").agg(over=over, **ALL).capture()
     cluster = Cluster(flow, 3, seed=1)
-    for epoch, batches in enumerate(epochs):
-        for session, each in zip(cluster.sessions, batches, strict=True):
-            session.input("in").send(each)
-            session.input("in").advance_to(epoch + 1)
-        cluster.step()
-    for session in cluster.sessions:
-        session.input("in").close()
-    cluster.run()
+    feed_batches_in_turn(cluster, epochs)
 
     before = set[str]()
     for epoch, batches in enumerate(epochs):
