@@ -33,9 +33,9 @@ def sql(query: str, *, over: Over = "scope", **streams: Columns) -> Columns:
     """The stream of a query's results, over streams of columns by name.
 
     `select`, `where`, `join`, `group by` with `count`, `sum`, `min`, `max`, `avg`, `variance`, `stddev`, `count(distinct x)`,
-    `arg_min(x, y)` and `arg_max`, `distinct`, `union all`, subqueries and `with`. Expressions are those of Polars' SQL. `over`
-    says, as for all verbs, whether totals, joins and distinct rows run on (over="scope": what comes out are changed totals and
-    new rows) or are of each time by itself (over="time").
+    `arg_min(x, y)` and `arg_max`, `approx_quantile(x, 0.9)` (`agg.quantile`), `distinct`, `union all`, subqueries and `with`.
+    Expressions are those of Polars' SQL. `over` says, as for all verbs, whether totals, joins and distinct rows run on
+    (over="scope": what comes out are changed totals and new rows) or are of each time by itself (over="time").
 
     >>> import polars as pl
     >>> flow = falkirk.Dataflow()
@@ -316,11 +316,19 @@ def _aggregate(node: Node, input_of: Any) -> Aggregate:
     if isinstance(node, exp.ArgMin | exp.ArgMax) and not node.args.get("count"):
         ends = agg.first if isinstance(node, exp.ArgMin) else agg.last
         return ends(input_of(of), order_by=input_of(node.expression))
+    if isinstance(node, exp.ApproxQuantile) and set(node.args) <= {"this", "quantile"}:
+        share = node.args["quantile"]
+        if not isinstance(share, exp.Literal) or share.is_string or not 0 <= float(share.name) <= 1:
+            _refuse(f"{_text(node)}: a quantile is a number from 0 to 1")
+        return agg.quantile(input_of(of), float(share.name))
     makers = {exp.Sum: agg.sum, exp.Min: agg.min, exp.Max: agg.max, exp.Avg: agg.mean}
     makers |= {exp.Variance: agg.var, exp.Stddev: agg.std, exp.StddevSamp: agg.std}
     maker = makers.get(type(node))
     if maker is None or isinstance(of, exp.Distinct):
-        _refuse(f"{_text(node)}: aggregates are count, sum, min, max, avg, variance, stddev, arg_min and arg_max")
+        _refuse(
+            f"{_text(node)}: aggregates are count, sum, min, max, avg, variance, stddev, arg_min, arg_max "
+            "and approx_quantile"
+        )
     return maker(input_of(of))
 
 

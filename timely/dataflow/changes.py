@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import polars as pl
@@ -14,7 +15,7 @@ from timely.dataflow.keyed import Over
 from timely.dataflow.stream import view
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, sum
-from timely.operators.changed_aggregate import ChangedAggregate
+from timely.operators.changed_aggregate import KEPT, ChangedAggregate
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, How
 from timely.operators.window_shapes import Epochs
@@ -47,8 +48,8 @@ class Changes(Columns):
         return super().select(*exprs, name=name, **named, **{CHANGE: pl.col(CHANGE)})
 
     def group_by(self, *keys: str | pl.Expr, **named: pl.Expr) -> GroupBy:
-        """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `min`
-        and `max`.
+        """Group by columns, for running totals of the rows that there are: `agg.count()`, `sum`, `mean`, `min`, `max`, `first`,
+        `last`, `n_unique`, `quantile` and `median`.
 
         A key of which all rows have been taken back has a count of 0.
         """
@@ -129,7 +130,7 @@ class ChangedGroups(GroupBy):
         return totals.finish(totals.all(self.columns, self.keys, self.made, name), self.keys)
 
 
-_TAKEN_BACK = ("count", "sum", "mean", "min", "max")
+_TAKEN_BACK = ("count", "sum", "mean", "quantile", *KEPT)
 """The aggregates out of which rows can be taken."""
 
 
@@ -148,18 +149,26 @@ class _Totals:
                 f"{user_site()}: totals of changes run on, over='scope': the changes of one time have none"
             )
         self._weighed: dict[str, pl.Expr] = {}
-        self.extremes: dict[str, Aggregate] = {}
+        self.of_values: dict[str, Aggregate] = {}
         self._results: dict[str, pl.Expr] = {}
         self.sums: dict[str, Aggregate] = {}
         sign = pl.col(CHANGE).cast(pl.Int64)
         for name, aggregate in (*((None, expr) for expr in exprs), *aggregates.items()):
             if name is None or not isinstance(aggregate, Aggregate) or aggregate.kind not in _TAKEN_BACK:
                 raise GraphError(
-                    f"{user_site()}: agg of changes takes name=agg.count(), agg.sum, mean, min and max of a column, out of "
-                    f"which rows can be taken, not {aggregate!r}"
+                    f"{user_site()}: agg of changes takes name=agg.count(), agg.sum, mean, min, max, first, last, n_unique, "
+                    f"quantile and median of a column, out of which rows can be taken, not {aggregate!r}"
                 )
-            if aggregate.kind in ("min", "max"):
-                self.extremes[name] = aggregate
+            if aggregate.kind in KEPT:
+                self.of_values[name] = aggregate
+                self._results[name] = pl.col(name)
+                if aggregate.kind == "n_unique":  # null is one of the values
+                    nulls = f"nulls({name})"
+                    self._add(nulls, pl.col(str(aggregate.column)).is_null() * sign)
+                    self._results[name] += (pl.col(nulls) != 0).cast(pl.Int64)
+                continue
+            if aggregate.sketch is not None:
+                self.sums[name] = replace(aggregate, sketch=replace(aggregate.sketch, sign=CHANGE))
                 self._results[name] = pl.col(name)
                 continue
             total, values = f"total({name})", f"values({name})"
@@ -180,23 +189,24 @@ class _Totals:
         self.sums[name] = sum(name)
 
     def all(self, rows: Columns, keys: tuple[str, ...] | None, made: tuple[pl.Expr, ...], name: str | None) -> Columns:
-        """The sums and the extremes of each key; `keys` is None for all rows."""
-        if not self.extremes:
-            rows = rows.with_columns(*(expr.alias(name) for name, expr in self._weighed.items()))
+        """The sums of each key, and what there is of its values; `keys` is None for all rows."""
+        if not self.of_values:
+            if self._weighed:
+                rows = rows.with_columns(*(expr.alias(name) for name, expr in self._weighed.items()))
             grouped = GroupBy(rows._marked(), (ALL,)) if keys is None else GroupBy(rows, keys, made)
             return grouped._computed((), self.sums, "scope", name)
-        check_made(made, self.extremes.values())
+        check_made(made, self.of_values.values())
         if not self.sums:  # something changes whenever a row comes
             self._add("rows()", pl.col(CHANGE).cast(pl.Int64))
         rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._weighed.items()))
         rows, keys = (rows._marked(), (ALL,)) if keys is None else (rows, keys)
-        sums, extremes = self.sums, self.extremes
-        schema = schemas.aggregated("agg", keys, {**sums, **extremes}, rows.schema)
+        sums, of_values = self.sums, self.of_values
+        schema = schemas.aggregated("agg", keys, {**sums, **of_values}, rows.schema)
         node = rows._attach(
             "aggregate",
             name,
             Exchange(columns=keys, prepare=columns_of),
-            factory=lambda: ChangedAggregate(keys, sums, extremes, CHANGE),
+            factory=lambda: ChangedAggregate(keys, sums, of_values, CHANGE),
             notifies=True,
             stateful=True,
         )

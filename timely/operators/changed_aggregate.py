@@ -1,12 +1,14 @@
-"""Totals of changes with least and greatest values: what they are without the rows that have been taken back.
+"""Totals of changes with least and greatest, first and last, and different values: what they are without what was taken back.
 
 A sum loses what is taken back; a minimum needs to know which value comes next. So of each key all different values are kept,
-each with the sum of its signs, and given up when that is 0. A key that changes has all its values looked at.
+each with the sum of its signs, and given up when that is 0. A key that changes has all its values looked at. First and last
+are of pairs (order, value).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +17,7 @@ import pyarrow as pa
 from timely.data.batch import Batch, as_arrow
 from timely.data.kernels.columns import Numbers, comparable, is_number, numbers, select, whole
 from timely.data.kernels.tables import Ids
-from timely.data.kernels.totals import Part, RowReaders, compared_kind, union
+from timely.data.kernels.totals import Part, RowReaders, compared_kind, group_numbers, union
 from timely.operators import agg
 from timely.operators.agg import Aggregate, parts_of
 from timely.operators.aggregate import REFUSALS, Grouping, refused
@@ -24,36 +26,55 @@ from timely.state import ExpiringTotals, Parts, TotalsState
 from timely.time import Time
 
 
+class _Found(NamedTuple):
+    """Of each key, of all values that it has: ids, -1 where there is none."""
+
+    least: Ids
+    greatest: Ids
+    number: Ids
+    """How many there are, which is no id."""
+
+
+_WHICH = {"min": 0, "first": 0, "max": 1, "last": 1, "n_unique": 2}
+"""What is found for each kind of aggregate."""
+
+KEPT = tuple(_WHICH)
+"""The aggregates for which values are kept."""
+
+
 class ChangedAggregate(Grouping):
-    """Running sums, and least and greatest values, for each key, of rows with a sign. Emits the keys that changed.
+    """Running sums, and what there is of values, for each key, of rows with a sign. Emits the keys that changed.
 
     Args:
         keys: the key columns, one or more. Input must be exchanged by them.
-        sums: output column → sum of a column that has been multiplied by the sign.
-        extremes: output column → minimum or maximum of a column.
+        sums: output column → sum of a column that has been multiplied by the sign, or a quantile by the sign.
+        of_values: output column → one of `KEPT`. Null is no value, also for `n_unique`.
         sign: the column of the sign.
     """
 
     def __init__(
-        self, keys: Sequence[str], sums: Mapping[str, Aggregate], extremes: Mapping[str, Aggregate], sign: str
+        self, keys: Sequence[str], sums: Mapping[str, Aggregate], of_values: Mapping[str, Aggregate], sign: str
     ) -> None:
         super().__init__(keys, sums, combined=False)
-        self._extremes = dict(extremes)
+        self._of_values = dict(of_values)
         self._count = Part("sum", sign)
         self._totals = TotalsState(self._keys, self._parts)
         parts = parts_of({"there": agg.max(sign), "count": agg.sum(sign)})
-        columns = dict.fromkeys(str(each.column) for each in extremes.values())
-        self._values = {column: ExpiringTotals([*keys, column], parts, sign) for column in columns}
-        self._of_values = {column: RowReaders([*keys, column], parts) for column in columns}
-        self._needed = list(dict.fromkeys([*self._reading.names, *columns, sign]))
+        together = dict.fromkeys(map(_ordered, of_values.values()))
+        self._values = {columns: ExpiringTotals([*keys, *columns], parts, sign, len(keys)) for columns in together}
+        self._value_readers = {columns: RowReaders([*keys, *columns], parts) for columns in together}
+        read = (column for columns in together for column in columns)
+        self._needed = list(dict.fromkeys([*self._reading.given, *read, sign]))
         self.state = Parts(self._pending, self._totals, *self._values.values())
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
             table = select(batch, self._needed)
+            for name, column in self._reading.made(table).items():
+                table = table.append_column(name, column)
             self._readers.of(table)  # what is refused is refused where it comes
-            for column in self._values:
-                compared_kind(table.schema.field(column).type, column)
+            for aggregate in self._of_values.values():
+                aggregate.result_kind(*(table.schema.field(column).type for column in aggregate.columns()))
         except REFUSALS as error:
             raise refused(ctx, time, error, batch) from error
         self._pending.add(time, table)
@@ -75,37 +96,42 @@ class ChangedAggregate(Grouping):
         def differ(before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
             nonlocal told
             told = np.logical_or.reduce([each.differs(before, after) for each in self._aggregates.values()])
-            return np.ones(len(told), np.bool_)  # all are wanted, for their extremes
+            return np.ones(len(told), np.bool_)  # all are wanted, for their values
 
         changed = self._totals.add(time, [self._readers.of(table).read(table) for table in tables], differ)
         told |= changed.ids >= changed.known
         keys = changed.totals.index.keys(changed.ids)
-        found: dict[str, tuple[Ids, Ids]] = {}
-        for column, values in self._values.items():
+        found: dict[tuple[str, ...], _Found] = {}
+        for columns, values in self._values.items():
             leading = values.totals.index.leading(keys)
-            before = _extremes(values, leading)
-            found[column] = self._replace(time, column, values, leading, tables)
-            for was, now in zip(before, found[column], strict=True):
-                told |= was != now
-        columns = dict(zip(self._keys, (key.filter(pa.array(told)) for key in keys), strict=True))
+            before = _look(values, leading, len(columns))
+            found[columns] = self._replace(time, columns, values, leading, tables)
+            for which in {_WHICH[each.kind] for each in self._of_values.values() if _ordered(each) == columns}:
+                was, now = before[which], found[columns][which]
+                told |= was != now if len(columns) == 1 else _differ(values, was, now)
+        results = dict(zip(self._keys, (key.filter(pa.array(told)) for key in keys), strict=True))
         sums = changed.columns(set(self._parts))
         for name, aggregate in self._aggregates.items():
-            columns[name] = aggregate.finish(sums).filter(pa.array(told))
-        for name, aggregate in self._extremes.items():
-            column = str(aggregate.column)
-            ids = found[column][0 if aggregate.kind == "min" else 1][told]
-            columns[name] = _values(
-                self._values[column], ids, compared_kind(tables[0].schema.field(column).type, column)
-            )
-        return pa.Table.from_arrays(list(columns.values()), list(columns))
+            results[name] = aggregate.finish(sums).filter(pa.array(told))
+        for name, aggregate in self._of_values.items():
+            columns = _ordered(aggregate)
+            ids = found[columns][_WHICH[aggregate.kind]][told]
+            if aggregate.kind == "n_unique":
+                results[name] = pa.array(ids)
+                continue
+            kind = compared_kind(tables[0].schema.field(columns[-1]).type, columns[-1])
+            results[name] = _values(self._values[columns], ids, kind)
+        return pa.Table.from_arrays(list(results.values()), list(results))
 
     def _replace(
-        self, time: Time, column: str, values: ExpiringTotals, leading: Ids, tables: list[pa.Table]
-    ) -> tuple[Ids, Ids]:
-        """Add the rows to the values that their keys have; the extremes after that."""
+        self, time: Time, columns: tuple[str, ...], values: ExpiringTotals, leading: Ids, tables: list[pa.Table]
+    ) -> _Found:
+        """Add the rows to the values that their keys have; what there is after that."""
         held, _ = values.alike(leading)
-        some = [table.filter(table[column].is_valid()) for table in tables]
-        readers = self._of_values[column]
+        some = tables
+        for column in columns:
+            some = [table.filter(table[column].is_valid()) for table in some]
+        readers = self._value_readers[columns]
         rows = [readers.of(table).read(table) for table in some if len(table)]
         if rows:
             new = values.add(time, rows).ids
@@ -113,23 +139,54 @@ class ChangedAggregate(Grouping):
             none = values.totals.of(self._count)[ids] == 0
             values.remove(time, ids[none])
             values.relate(leading, ids[~none])
-        return _extremes(values, leading)
+        return _look(values, leading, len(columns))
 
 
-def _extremes(values: ExpiringTotals, leading: Ids) -> tuple[Ids, Ids]:
-    """The ids of the least and the greatest value of each key; -1 where it has none."""
-    least, greatest = np.full(len(leading), -1, np.intp), np.full(len(leading), -1, np.intp)
+def _differ(values: ExpiringTotals, was: Ids, now: Ids) -> npt.NDArray[np.bool_]:
+    """A mask of those whose values differ: that of another place may be the same."""
+    found: npt.NDArray[np.bool_] = was != now
+    both = np.concatenate([was[found], now[found]])
+    same, of = np.unique(both, return_inverse=True)
+    there = same >= 0
+    codes = np.full(len(same), -1, np.intp)
+    if there.any():
+        codes[there] = group_numbers([whole(values.totals.index.keys(same[there])[-1])])
+    before, after = np.split(codes[of], 2)
+    found[found] = before != after
+    return found
+
+
+def _ordered(aggregate: Aggregate) -> tuple[str, ...]:
+    """The columns by whose values, of rows with equal keys, its values are in order."""
+    return tuple(column for column in (aggregate.order_by, aggregate.column) if column is not None)
+
+
+def _look(values: ExpiringTotals, leading: Ids, columns: int) -> _Found:
+    """What there is of the keys, whose values are of so many columns."""
+    least, greatest, number = (np.full(len(leading), start, np.intp) for start in (-1, -1, 0))
     ids, owners = values.alike(leading)
     if len(ids):
         sorted_ = np.argsort(leading)
         at = sorted_[np.searchsorted(leading, owners, sorter=sorted_)]
-        column = whole(values.totals.index.keys(ids)[-1])
-        places = numbers(column) if is_number(column.type) else comparable(column)[0]
-        low = np.lexsort((places, at))[::-1]  # of what is put in one place, the last stays; NaN is the last of all
+        number += np.bincount(at, minlength=len(leading))
+        of = [whole(column) for column in values.totals.index.keys(ids)[-columns:]]
+        places = [numbers(column) if is_number(column.type) else comparable(column)[0] for column in of]
+        if columns > 1:  # in the order of an order NaN is a value like others, behind all
+            places = [_ranks(each) for each in places]
+        low = np.lexsort((*places[::-1], at))[
+            ::-1
+        ]  # of what is put in one place, the last stays; NaN is the last of all
         least[at[low]] = ids[low]
-        high = np.lexsort((np.where(np.isnan(places), -np.inf, places) if places.dtype.kind == "f" else places, at))
+        places = [np.where(np.isnan(each), -np.inf, each) if each.dtype.kind == "f" else each for each in places]
+        high = np.lexsort((*places[::-1], at))
         greatest[at[high]] = ids[high]
-    return least, greatest
+    return _Found(least, greatest, number)
+
+
+def _ranks(places: Numbers) -> Numbers:
+    """The same order as integers."""
+    ranks: Numbers = np.unique(places, return_inverse=True)[1]
+    return ranks
 
 
 def _values(values: ExpiringTotals, ids: Ids, kind: pa.DataType) -> pa.Array:

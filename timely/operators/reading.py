@@ -9,10 +9,10 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Batch, Columns
-from timely.data.kernels.columns import TINY, check_there, pairs, select, whole
+from timely.data.kernels.columns import TINY, check_there, select, whole
 from timely.data.kernels.index import KeyIndex
 from timely.data.kernels.series import frame_of
-from timely.data.kernels.totals import Added, Part, Values, compared_kind, without
+from timely.data.kernels.totals import Added, Part, Values, without
 from timely.operators.agg import Aggregate, parts_of
 
 VALUE = "value()"
@@ -22,7 +22,7 @@ ROWS = [Part("rows")]
 
 
 class Reading:
-    """The columns that aggregates read of batches, pairs for `agg.first` and `agg.last` among them.
+    """The columns that aggregates read of batches, those among them that they make (`Aggregate.made`).
 
     Args:
         keys: the key columns.
@@ -39,19 +39,16 @@ class Reading:
         """Partial tables are by key and by value of these columns, so that values are there to be told apart later on."""
         self.carried = [part for part in self.parts if part.kind != "distinct"]
         """The parts in partial tables."""
-        self._pairs = {
-            str(each.read): (each.order_by, str(each.column))
-            for each in aggregates.values()
-            if each.order_by is not None
-        }
-        self._given = list(dict.fromkeys([*keys, *(name for each in aggregates.values() for name in each.columns())]))
+        self._makers = {str(each.read): each for each in aggregates.values() if each.makes}
+        self.given = list(dict.fromkeys([*keys, *(name for each in aggregates.values() for name in each.columns())]))
+        """The columns that batches have to have."""
         read = (each.read for each in aggregates.values() if each.read is not None)
-        self.names = list(dict.fromkeys([*keys, *read])) if self._pairs else self._given
+        self.names = list(dict.fromkeys([*keys, *read])) if self._makers else self.given
         """The columns of what is read."""
 
     def rows(self, batch: Batch) -> Columns:
         """The part of `batch` that is read; of a frame of a few rows as a frame. See `table`."""
-        if self._pairs or not isinstance(batch, pl.DataFrame) or len(batch) >= TINY:
+        if self._makers or not isinstance(batch, pl.DataFrame) or len(batch) >= TINY:
             return self.table(batch)
         if batch.columns == self.names:
             return batch
@@ -62,18 +59,19 @@ class Reading:
         """The part of `batch` that is read, as a table.
 
         Raises:
-            KeyError: if a column is missing. TypeError: for records, and for `first` and `last` of what has no order.
+            KeyError: if a column is missing. TypeError: for records, and where a column cannot be made.
         """
-        table = select(batch, self._given)
-        if not self._pairs:
+        table = select(batch, self.given)
+        if not self._makers:
             return table
-        made: dict[str, pa.Array] = {}
-        for pair, names in self._pairs.items():
-            for name in names:
-                compared_kind(table.schema.field(name).type, name)
-            made[pair] = pairs(*(whole(table[name]) for name in names))
-        columns = [made[name] if name in made else table[name] for name in self.names]
-        return pa.Table.from_arrays(columns, self.names)
+        made = self.made(table)
+        return pa.Table.from_arrays([made[name] if name in made else table[name] for name in self.names], self.names)
+
+    def made(self, table: pa.Table) -> dict[str, pa.Array]:
+        """The columns that aggregates make."""
+        return {
+            name: each.made(*(whole(table[column]) for column in each.columns())) for name, each in self._makers.items()
+        }
 
     def by_key(self, many: Sequence[Added], new: Callable[[str, list[Added]], list[pa.Array]]) -> list[Added]:
         """Rows by key and value as rows by key, in which new values are counted.

@@ -28,8 +28,13 @@ class ExpiringTotals(TotalsState):
     few = 1024
     """Fewer keys that have been given up are no reason to give out ids anew."""
 
-    def __init__(self, keys: Sequence[str], parts: Sequence[Part], by: str) -> None:
+    def __init__(self, keys: Sequence[str], parts: Sequence[Part], by: str, alike: int | None = None) -> None:
+        """State of these parts by `keys`, with moments by `by`.
+
+        Keys with the first `alike` columns in common (the default: all but the last) can be asked for, by `alike`.
+        """
         super().__init__(keys, parts)
+        self._common = len(keys) - 1 if alike is None else alike
         self._values = Part("values", by)
         self._moment = Part("max", by)
         self._due: _Due | None = None
@@ -83,12 +88,12 @@ class ExpiringTotals(TotalsState):
             self._due.add(ids)
 
     def alike(self, leading: Ids) -> tuple[Ids, Ids]:
-        """The keys that have these numbers, all different, for all but their last column, and which of these each has.
+        """The keys that have these numbers, all different, for the columns in common, and which of these each has.
 
         See `KeyIndex.leading`. It knows what it was told by `relate`, and what was there when it was first asked.
         """
         if self._alike is None:
-            self._alike = _Alike(self)
+            self._alike = _Alike(self, self._common)
         return self._alike.of(leading)
 
     def relate(self, leading: Ids, ids: Ids) -> None:
@@ -190,13 +195,14 @@ class _Due:
 
 
 class _Alike:
-    """The keys that are alike but for their last column, each with the next: a cache of the state.
+    """The keys whose first `common` columns are alike, each with the next: a cache of the state.
 
     They are known by the number of these columns (`KeyIndex.leading`). Those that are gone stay until others like them come.
     """
 
-    def __init__(self, state: ExpiringTotals) -> None:
+    def __init__(self, state: ExpiringTotals, common: int) -> None:
         self._state = state
+        self._common = common
         self._first = np.full(0, -1, np.intp)
         self._next = np.full(0, -1, np.intp)
         self.put(np.zeros(0, np.intp), state.all())
@@ -222,7 +228,7 @@ class _Alike:
             self._first[leading] = -1
         if not len(ids):
             return
-        owners = self._state.totals.index.leading_of(ids)
+        owners = self._state.totals.index.leading_of(ids, self._common)
         self._first = _reaching(self._first, int(owners.max()) + 1)
         self._next = _reaching(self._next, int(ids.max()) + 1)
         order = np.argsort(owners, kind="stable")

@@ -159,6 +159,17 @@ def test_what_is_first_and_last_is_what_polars_sorts_first_and_last(
     assert found[-1:] == [(rows[0], rows[-1])] if rows else all(row == (None, None) for row in found)
 
 
+@some
+@given(inputs, st.integers(1, 2))
+def test_a_quantile_is_that_of_polars_but_for_the_error(epochs: list[dict[str, pl.DataFrame]], workers: int) -> None:
+    query = "select approx_quantile(n, 0.25) as low from sales"
+    right = pl.concat([tables["sales"] for tables in epochs])["n"].quantile(0.25)
+    found = [row[0] for each in results(query, "scope", epochs, workers) for row in each]
+    assert found[-1:] == [None if right is None else pytest.approx(right, rel=0.01 + 1e-9)] or (
+        right is None and not found
+    )
+
+
 def plain(rows: list[Any]) -> list[Any]:
     """Floats to nine digits: sums of them depend on their order."""
     return [tuple(round(value, 9) if isinstance(value, float) else value for value in row) for row in rows]
@@ -173,9 +184,11 @@ REFUSED = {
     "select * from sales limit 3": "LIMIT 3: streams have no order",
     "select n from sales group by shop": "column 'n' must be in group by",
     "select shop from sales group by shop having count(*) > 1": "a running total that no longer holds",
-    "select median(n) from sales": "aggregates are count, sum, min, max, avg, variance, stddev, arg_min and arg_max",
+    "select median(n) from sales": "avg, variance, stddev, arg_min, arg_max and approx_quantile",
+    "select approx_quantile(n, 99) from sales": "a quantile is a number from 0 to 1",
+    "select approx_quantile(n, price) from sales": "a quantile is a number from 0 to 1",
     "select count(distinct n, shop) from sales": "count takes *, one expression, or distinct and one expression",
-    "select first(n order by price) from sales": "stddev, arg_min and arg_max",
+    "select first(n order by price) from sales": "stddev, arg_min, arg_max and approx_quantile",
     "select * from sales join shops on sales.n > shops.n": "a join is on equal columns",
     "select * from sales full join shops on shop = id": "joins are inner, left, semi and anti",
     "select n from sales where sum(n) > 1": "an aggregate belongs into having",

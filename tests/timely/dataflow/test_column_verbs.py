@@ -138,6 +138,40 @@ def test_totals_of_changing_totals_are_of_those_that_there_are(fed: list[Any], w
     assert found == {odd: tuple(rest) for odd, *rest in right}
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+@some
+@given(fed=epochs, workers=st.integers(1, 3), seed=st.integers(0, 99), summed=st.booleans())
+def test_values_of_changes_are_of_those_that_there_are(
+    keyed: bool, fed: list[Any], workers: int, seed: int, summed: bool
+) -> None:
+    values: dict[str, Any] = {
+        "kinds": agg.n_unique("most"),
+        "names": agg.n_unique("k"),
+        "first": agg.first("k", order_by="most"),
+        "last": agg.last("most", order_by="k"),
+        "middle": agg.median("most", error=0.0001),
+    }
+    if summed:
+        values = {"share": agg.quantile("most", 0.3, "lower", error=0.0001)}
+
+    def build(stream: Columns) -> Columns:
+        most = stream.group_by("k", odd=parity).agg(most=agg.max("n"), changes=True)
+        return most.group_by("odd").agg(**values) if keyed else most.agg(**values)
+
+    there: dict[Any, Any] = {}
+    for at, told in enumerate(run(build, fed, workers, seed)):
+        for row in told:
+            key, found = (row[0], row[1:]) if keyed else (None, row)
+            there[key] = found
+        most = frame([row for data in fed[: at + 1] for row in data]).group_by("k", odd=parity).agg(most=pl.max("n"))
+        made = [each.expression().alias(name) for name, each in values.items()]
+        right = most.group_by("odd").agg(made) if keyed else most.select(pl.lit(None).alias("all"), *made)
+        for row in right.rows() if len(most) else []:
+            assert there[row[0]] == tuple(
+                pytest.approx(each, abs=0.001) if type(each) is float else each for each in row[1:]
+            )
+
+
 def test_a_median_of_all_rows_of_a_time_is_one_row() -> None:
     assert run(lambda s: s.agg(pl.col("n").median(), over="time"), [[("a", 1), ("b", 5)], [], [("a", 2)]], 2, 0) == [
         [(3.0,)],

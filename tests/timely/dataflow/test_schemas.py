@@ -49,6 +49,7 @@ def aggregates(draw: Any) -> dict[str, agg.Aggregate]:
     comparable = st.sampled_from([*NUMBERS, "k", "b", "day", "at", "c"])
     made += [draw(st.sampled_from([agg.first, agg.last]))(draw(comparable), order_by=draw(comparable))]
     made += [agg.n_unique(name) for name in KEYS]
+    made += [of(name) for name in NUMBERS for of in (agg.median, lambda name: agg.quantile(name, 0.9, "lower"))]
     chosen = draw(st.lists(st.sampled_from(made), min_size=1, max_size=4))
     return {f"a{number}": each for number, each in enumerate(chosen)}
 

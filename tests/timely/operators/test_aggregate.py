@@ -408,42 +408,55 @@ SIGNED: dict[str, Any] = {
 @pytest.mark.parametrize("kind", SIGNED)
 @settings(max_examples=settings.default.max_examples // 25)
 @given(data=st.data())
-def test_extremes_of_changes_are_those_of_the_rows_that_are_left(kind: str, data: Any) -> None:
+def test_values_of_changes_are_those_of_the_rows_that_are_left(kind: str, data: Any) -> None:
     dtype, value = SIGNED[kind]
+    ats = st.none() | st.integers(0, 3)
+
+    def shown(results: list[Any]) -> str:
+        return str(results).replace("-0.0", "0.0")
+
     there: list[Any] = []
     events: list[Any] = []
     wanted: list[Any] = []
-    aggregates = {"low": agg.min("v"), "high": agg.max("v"), "n": agg.sum("change")}
+    of_values = {
+        "low": agg.min("v"),
+        "high": agg.max("v"),
+        "first": agg.first("v", order_by="at"),
+        "last": agg.last("v", order_by="at"),
+        "kinds": agg.n_unique("v"),
+    }
+    oracle = {name: each.expression() for name, each in of_values.items()}
+    oracle |= {"kinds": pl.col("v").drop_nulls().n_unique(), "n": pl.col("change").sum()}
     told: dict[Any, Any] = {}
     for epoch in range(5):
         gone = data.draw(st.lists(st.sampled_from(range(len(there))), unique=True) if there else st.just([]))
         rows = [(*there[n], -1) for n in gone]
         there = [row for n, row in enumerate(there) if n not in gone]
-        new = data.draw(st.lists(st.tuples(st.sampled_from("ab"), value), max_size=4))
+        new = data.draw(st.lists(st.tuples(st.sampled_from("ab"), value, ats), max_size=4))
         there += new
         rows += [(*row, 1) for row in new]
         for batch in (rows[::2], rows[1::2]):
             if batch:
-                signed = {"k": pl.String, "v": dtype, "change": pl.Int8}
+                signed = {"k": pl.String, "v": dtype, "at": pl.Int16, "change": pl.Int8}
                 events.append((0, (epoch,), pl.DataFrame(batch, signed, orient="row")))
-        left = pl.DataFrame(there, {"k": pl.String, "v": dtype}, orient="row").with_columns(change=pl.lit(1))
-        found = left.group_by("k").agg(a.expression().alias(name) for name, a in aggregates.items())
-        now = {k: str((low, high, int(n))) for k, low, high, n in found.rows()}
-        changed = {k: now.get(k, str((None, None, 0))) for k, _, _ in rows}
+        left = pl.DataFrame(there, {"k": pl.String, "v": dtype, "at": pl.Int16}, orient="row")
+        found = left.with_columns(change=pl.lit(1)).group_by("k").agg(each.alias(name) for name, each in oracle.items())
+        now = {k: shown(each) for k, *each in found.rows()}
+        changed = {k: now.get(k, shown([None, None, None, None, 0, 0])) for k, *_ in rows}
         changed = {k: each for k, each in changed.items() if told.get(k) != each}
         told |= changed
         wanted.append(changed)
 
     def make() -> ChangedAggregate:
-        extremes = {name: aggregates[name] for name in ("low", "high")}
-        operator = ChangedAggregate(["k"], {"n": agg.sum("change")}, extremes, "change")
-        operator._values["v"].few = 1
+        operator = ChangedAggregate(["k"], {"n": agg.sum("change")}, of_values, "change")
+        for values in operator._values.values():
+            values.few = 1
         return operator
 
     def results(sent: list[Any]) -> dict[int, Any]:
         return {
-            time[0]: {k: str((low, high, n)) for k, low, high, n in as_polars(b).select("k", "low", "high", "n").rows()}
-            for time, b in sent
+            time[0]: {k: shown(each) for k, *each in as_polars(batch).select("k", *oracle).rows()}
+            for time, batch in sent
         }
 
     expected = {epoch: each for epoch, each in enumerate(wanted) if each}

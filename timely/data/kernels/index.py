@@ -297,15 +297,18 @@ class KeyIndex:
         return ids
 
     def leading(self, columns: list[pa.Array]) -> Ids:
-        """The number of each row's key without its last column; new ones are added."""
+        """The number of the first columns of each row's key, of which these are as many as there are; new ones are added."""
         ids = self._columns[0].ids(columns[0])
-        for index, pairs, column in zip(self._columns[1:-1], self._pairs[:-1], columns[1:], strict=True):
+        count = len(columns)
+        for index, pairs, column in zip(self._columns[1:count], self._pairs[: count - 1], columns[1:], strict=True):
             ids = pairs.ids(pa.array((ids << 32) | index.ids(column)))
         return ids
 
-    def leading_of(self, ids: Ids) -> Ids:
-        """The same of the keys `ids`."""
-        return numbers(self._pairs[-1].values(ids)) >> 32
+    def leading_of(self, ids: Ids, count: int) -> Ids:
+        """The same of the first `count` columns of the keys `ids`."""
+        for pairs in reversed(self._pairs[count - 1 :]):
+            ids = numbers(pairs.values(ids)) >> 32
+        return ids
 
     def integers(self, ids: Ids) -> list[npt.NDArray[np.int64]] | None:
         """The same as arrays, where there is one column, of 64-bit integers; otherwise None."""

@@ -2,7 +2,7 @@
 
 A *part* is what must be kept of a column so that partial results can be combined in any order and grouping: the
 number of rows or of values, a sum, a minimum, a maximum, the squares of distances from the mean, the number of distinct
-values. A partial table holds key columns, then a column a part.
+values, a sketch (`timely.data.kernels.sketches`) of observations. A partial table holds key columns, then a column a part.
 NaN loses against any number in a minimum or maximum, as in Polars.
 
 Integer sums are exact. They are 64-bit integers while they fit, and Python's own integers (arrays of objects, and columns of
@@ -22,6 +22,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Columns, as_arrow
+from timely.data.kernels import sketches
 from timely.data.kernels.columns import (
     PLAIN,
     TINY,
@@ -42,7 +43,7 @@ from timely.data.kernels.index import KeyIndex
 from timely.data.kernels.series import frame_of, series_of
 from timely.data.kernels.tables import Ids, IntTable, compiled_loops, read_only
 
-Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct"]
+Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct", "sketch"]
 
 
 class Part(NamedTuple):  # of which the hash costs little
@@ -194,6 +195,10 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
         if part.kind == "squares":
             result = _squares(of.groups, count, of.to_add())
             columns.append(pa.array(result if full else result[present]))
+            continue
+        if part.kind == "sketch":
+            made = sketches.of_groups(of.groups, count, of.to_add())
+            columns.append(pa.array((made if full else made[present]).tolist(), sketches.KIND))
             continue
         result = _reduce(part.kind, of.groups, count, of.to_add() if part.kind == "sum" else of.to_compare())
         if not full:
@@ -379,6 +384,9 @@ class RowReader:
             if of is None or kind == "values":
                 values.append(ones if mask is None else mask.astype(np.int64))
                 valid.append(None)
+            elif kind == "sketch":
+                values.append(sketches.of_rows(plain[of]))
+                valid.append(mask)
             else:
                 values.append(np.zeros(len(plain[of])) if kind == "squares" else plain[of])
                 valid.append(mask)
@@ -422,6 +430,8 @@ def _kind_of(part: Part, schema: pa.Schema) -> pa.DataType:
     """The type of a column of such parts of a column in `schema`."""
     if part.column is None or part.kind in ("values", "distinct"):
         return pa.int64()
+    if part.kind == "sketch":
+        return sketches.KIND
     kind = whole_type(schema.field(part.column).type)
     if part.kind == "squares":
         return squared_kind(kind, part.column)
@@ -586,6 +596,9 @@ class Totals:
             if part.kind == "squares":
                 continue
             of = ids if valid is None else ids[valid]
+            if part.kind == "sketch":
+                _merge(self._arrays[i], of, values)
+                continue
             if part.kind == "sum" and self._arrays[i].dtype.kind == "i":
                 self._make_room(i, values, 1 if unique else len(values))
             array = self._arrays[i]
@@ -707,7 +720,9 @@ class Totals:
 
     def nbytes(self) -> int:
         """Bytes held, roughly."""
-        return self.index.nbytes() + sum(array.nbytes for array in self._arrays)
+        arrays = zip(self.parts, self._arrays, strict=bool(self._arrays))
+        sketched = sum(sketches.size_of(array[: len(self)]) for part, array in arrays if part.kind == "sketch")
+        return self.index.nbytes() + sum(array.nbytes for array in self._arrays) + sketched
 
 
 def _plain(column: pa.Array) -> Numbers:
@@ -721,6 +736,13 @@ def _dtype(kind: pa.DataType) -> npt.DTypeLike:
     if pa.types.is_floating(kind):
         return np.float64
     return np.int64 if is_number(kind) or pa.types.is_null(kind) else object
+
+
+def _merge(held: Numbers, ids: Ids, values: Numbers) -> None:
+    """Add sketches to those that `held` has for `ids`."""
+    touched, at = np.unique(ids, return_inverse=True)
+    groups = np.concatenate([np.arange(len(touched)), at])
+    held[touched] = sketches.merged(groups, len(touched), np.concatenate([held[touched], values]))
 
 
 def _improve(held: Numbers, ids: Ids, values: Numbers, kind: Kind) -> None:
