@@ -17,7 +17,7 @@ from monitor.coordination.supervision import TimelineEvent
 from monitor.web.cut_times import CutTimes
 from monitor.web.fold import FoldGroup, Folding, fold, group_tree
 from monitor.web.graph_page import graph_page
-from monitor.web.recent_events import RecentEvents
+from monitor.web.recent_events import ROUTINE, RecentEvents
 from monitor.web.view import FIELDS, Observation, Row, View, changes
 from recovery.layout import Layout
 
@@ -173,6 +173,9 @@ class Hub:
                     await asyncio.wait_for(changed.wait(), BEAT_SECONDS)
 
     def events_after(self, number: int) -> list[dict[str, Any]]:
-        """The events of the timeline with greater numbers."""
+        """The events of the timeline with greater numbers; `routine` are those that come with every cut."""
         found = self.events.after(number)
-        return [{"n": n, "kind": event.kind, "at": round(event.at, 3), **event.data} for n, event in found]
+        return [
+            {"n": n, "kind": event.kind, "at": round(event.at, 3), "routine": event.kind in ROUTINE, **event.data}
+            for n, event in found
+        ]

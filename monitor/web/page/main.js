@@ -12,7 +12,6 @@ import { bytes, count, html, lag, policy, seconds, some } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
 const MOST_EVENTS = 4000;
-const ROUTINE = ["cut", "durable", "checkpoint", "watermarks", "safe"];
 const BARS = { busy: "busy", taken: "records/s", bytes: "state", queued: "queued", lag: "lag" };
 
 async function whenReady(path) {
@@ -29,7 +28,7 @@ async function whenReady(path) {
 /** Of too many events those that came with the oldest cuts are left out. */
 function recent(events) {
   let many = events.length - MOST_EVENTS;
-  return many > 0 ? events.filter((event) => !ROUTINE.includes(event.kind) || many-- <= 0).slice(-2 * MOST_EVENTS) : events;
+  return many > 0 ? events.filter((event) => !event.routine || many-- <= 0).slice(-2 * MOST_EVENTS) : events;
 }
 
 function banner(text, calm = false) {
