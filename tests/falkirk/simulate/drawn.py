@@ -1,0 +1,228 @@
+"""Programs drawn from a seed: regions with any policies, that feed each other, in shapes that nobody has thought of.
+
+All streams carry pairs of small integers. The same seed gives the same program. Rules that the framework checks (no loop in an
+eager region, no state in an ephemeral one) are known here where that is easy; what is refused nevertheless is drawn again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from recovery.layout import lay_out
+from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
+from tests.falkirk.simulate.programs import Gathering
+from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.plan import compile_plan
+from timely.dataflow.stream import Stream
+from timely.errors import GraphError
+from timely.io import Callback, Iterable, Memory
+from timely.operators import agg
+from timely.operators.base import Context, Operator
+from timely.operators.window_shapes import Epochs
+from timely.time import Time
+
+Step: TypeAlias = Callable[[Stream, int], Stream]
+"""Takes a number from 0 to 9, too, which makes it another one each."""
+
+
+EVERY = (1, 2, 4, 0.1, 0.3)
+"""Intervals between cuts: epochs, and seconds."""
+
+
+class Ranked(Gathering):
+    """Gives each record of an epoch a rank among all that its key has had, in the order of the records."""
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        before = self._kept.read(time)
+        ranks: dict[int, int] = {}
+        out = []
+        for key, value in sorted(self.gathered(time)):
+            ranks[key] = ranks.get(key, before.get(key, 0)) + 1
+            out.append((key, (value + ranks[key]) % 50))
+        self._kept.write(time, ranks)
+        ctx.send(out)
+
+
+class Ahead(Operator):
+    """Sends some records into later epochs, or into later iterations of a loop."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        for later in (1, 3):
+            ctx.send_at((*time[:-1], time[-1] + later), [record for record in batch if sum(record) % 4 == later])
+        ctx.send([record for record in batch if sum(record) % 2 == 0])
+
+
+def _columns(stream: Stream, n: int) -> Stream:
+    rows = stream.to_columns({"k": pl.Int64, "v": pl.Int64})
+    over = "scope" if n % 2 else "time"
+    totals = rows.group_by("k").agg(over=over, v=agg.sum("v"), most=agg.max("v"))
+    return totals.to_records().map(lambda row: (row["k"], (row["v"] + row["most"]) % 50))
+
+
+def _loop(stream: Stream, n: int, skips: bool = False) -> Stream:
+    step = 7 + n
+
+    def rounds(inner: Stream) -> Stream:
+        less = inner.map(lambda pair: (pair[0], pair[1] - step)).filter(lambda pair: pair[1] > 0)
+        spread = less.exchange(by=lambda pair: pair[1]) if n % 2 else less
+        late = spread.unary("skip", Ahead, notifies=False) if skips else spread
+        return late.distinct() if n % 3 else late
+
+    return stream.iterate(rounds, limit=30)
+
+
+def _history(stream: Stream, n: int) -> Stream:
+    return stream.keyed().max().policy(LogHistory(EVERY[n % len(EVERY)], log_outputs=n % 2 == 0)).records()
+
+
+def _joined(stream: Stream, n: int) -> Stream:
+    few = stream.filter(lambda pair: pair[1] % 4 == n % 4).distinct().keyed()
+    pairs = stream.distinct().keyed().join(few).records()
+    return pairs.map(lambda found: (found[0], (found[1][0] + found[1][1]) % 50))
+
+
+STATELESS: dict[str, Step] = {
+    "map": lambda stream, n: stream.map(lambda pair: ((pair[0] * 3 + n) % 11, (pair[1] + n) % 50)),
+    "filter": lambda stream, n: stream.filter(lambda pair: (pair[0] + pair[1]) % 5 != n % 5),
+    "twice": lambda stream, n: stream.flat_map(
+        lambda pair: [pair, (pair[1] % 11, pair[0])] if pair[1] % 3 == 0 else []
+    ),
+}
+PER_TIME: dict[str, Step] = {
+    "exchange": lambda stream, n: stream.exchange(by=lambda pair: pair[n % 2]),
+    "sums of an epoch": lambda stream, n: stream.keyed().sum(over="time").records(),
+    "distinct in an epoch": lambda stream, n: stream.distinct(over="time"),
+}
+KEEPING: dict[str, Step] = {
+    "sums": lambda stream, n: stream.keyed().sum().records().map(lambda pair: (pair[0], pair[1] % 50)),
+    "most": lambda stream, n: stream.keyed().max().records(),
+    "counts": lambda stream, n: stream.key_by(lambda pair: pair[1] % (n + 2)).count().records(),
+    "distinct": lambda stream, n: stream.distinct(),
+    "ranked": lambda stream, n: stream.exchange(by=lambda pair: pair[0]).unary("ranked", Ranked),
+    "windows": lambda stream, n: (
+        stream.key_by(lambda pair: pair[0]).window(Epochs(1 + n % 4)).count().records().map(_small)
+    ),
+    "columns": _columns,
+    "joined": _joined,
+    "ahead": lambda stream, n: stream.unary("ahead", Ahead, notifies=False),
+}
+OWN: dict[str, Step] = {"loop": _loop, "history": _history}
+"""What cannot be in some regions that are saved as one."""
+SKIPPING: dict[str, Step] = {"skipping loop": lambda stream, n: _loop(stream, n, skips=True)}
+
+
+def _small(found: Any) -> tuple[int, int]:
+    """A pair of small integers, whatever a window gives."""
+    numbers = [n for n in _flat(found) if isinstance(n, int)]
+    return numbers[0] % 11, sum(numbers) % 50
+
+
+def _flat(found: Any) -> list[Any]:
+    return [n for each in found for n in _flat(each)] if isinstance(found, tuple | list) else [found]
+
+
+STEPS = {**STATELESS, **PER_TIME, **KEEPING, **OWN, **SKIPPING}
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One region: its policy, the streams that enter it (numbers of regions before it; none: a source), its operators.
+
+    `outputs`: inside of it, of what its last operator gives.
+    """
+
+    policy: Policy
+    inputs: tuple[int, ...]
+    steps: tuple[tuple[str, int], ...]
+    outputs: tuple[str, ...] = ()
+
+
+POLICIES: tuple[Callable[[Random], Policy], ...] = (
+    lambda random: Ephemeral(),
+    lambda random: Batch(log_outputs=random.random() < 0.6),
+    lambda random: Lazy(random.choice(EVERY), log_outputs=random.random() < 0.5),
+    lambda random: LogHistory(random.choice(EVERY), log_outputs=random.random() < 0.5),
+    lambda random: Eager(),
+    lambda random: Snapshot(random.choice(EVERY)),
+    lambda random: AtLeastOnce(),
+)
+
+
+def draw(seed: int) -> tuple[Region, ...]:
+    """A program that the framework accepts."""
+    for attempt in count():
+        regions = _draw(Random(f"{seed}/{attempt}"))
+        try:
+            lay_out(compile_plan(built(regions).graph, 2))
+        except GraphError:
+            continue
+        return regions
+    raise AssertionError("unreachable")
+
+
+def _draw(random: Random) -> tuple[Region, ...]:
+    regions: list[Region] = []
+    for at in range(random.randint(2, 5)):
+        policy = random.choice(POLICIES)(random)
+        fed = at > 0 and not isinstance(policy, AtLeastOnce) and random.random() < 0.8
+        inputs = tuple(random.sample(range(at), min(at, random.choice((1, 1, 2))))) if fed else ()
+        kinds = list(STATELESS)
+        if not isinstance(policy, AtLeastOnce):
+            kinds += PER_TIME
+        if not isinstance(policy, AtLeastOnce | Ephemeral | Batch):
+            kinds += 2 * list(KEEPING)
+        if not isinstance(policy, AtLeastOnce | Eager):
+            kinds += 2 * list(OWN)
+        if not isinstance(policy, AtLeastOnce | Eager | Ephemeral):
+            kinds += list(SKIPPING)
+        steps = tuple((random.choice(kinds), random.randrange(10)) for _ in range(random.randint(1, 4)))
+        outputs = tuple(name for name in ("capture", "memory", "callback") if random.random() < 0.2)
+        regions.append(Region(policy, inputs, steps, outputs))
+    return tuple(regions)
+
+
+def built(regions: Sequence[Region]) -> Dataflow:
+    """The program of these regions. What leaves a region and is read by nobody goes to an output outside of all."""
+    flow = Dataflow("drawn")
+    streams: list[Stream] = []
+    for at, region in enumerate(regions):
+        with flow.region(f"r{at}", policy=region.policy):
+            if region.inputs:
+                first, *others = (streams[number] for number in region.inputs)
+                stream = first.concat(*others) if others else first.map(lambda pair: pair)
+            else:
+                parts = [
+                    [((i * (i + part + at)) % 11, (i * 7 + at) % 50) for i in range(20 + 4 * part)] for part in range(2)
+                ]
+                stream = flow.source(f"in{at}", Iterable(partitioned=parts, batch=2 + at % 2, epoch_every=3 + at % 3))
+            for kind, number in region.steps:
+                stream = STEPS[kind](stream, number)
+            for name in region.outputs:
+                _output(stream, name, f"r{at}-{name}")
+        streams.append(stream)
+    read = {number for region in regions for number in region.inputs}
+    for at, stream in enumerate(streams):
+        if at not in read:
+            _output(stream, ("capture", "memory")[at % 2], f"out{at}")
+    return flow
+
+
+def _output(stream: Stream, kind: str, name: str) -> None:
+    if kind == "capture":
+        stream.capture(name)
+    elif kind == "memory":
+        stream.to(Memory(), name=name)
+    else:
+        stream.to(Callback(lambda epoch, batch: None), name=name)
+
+
+def program(seed: int) -> Callable[[], Dataflow]:
+    """The program of a seed."""
+    regions = draw(seed)
+    return lambda: built(regions)

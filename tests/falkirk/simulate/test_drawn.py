@@ -1,0 +1,43 @@
+"""Programs that nobody wrote, under faults that nobody chose: their outputs are as good as the promises say."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from falkirk.simulate.simulation import Simulation, report
+from tests.falkirk.simulate.drawn import STEPS, built, draw, program
+
+SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
+EACH = 5
+"""The number of programs in one test."""
+
+
+@pytest.mark.parametrize("first", range(0, 4_000 if SOAK else 20, EACH))
+def test_outputs_of_drawn_programs_are_those_of_a_run_without_faults(first: int) -> None:
+    for seed in range(first, first + EACH):
+        workers = 1 + seed % 3
+        simulation = Simulation(program(seed), workers)
+        for faults in range(3 if SOAK else 1):
+            failure = simulation.run(1_000 * seed + faults)
+            if failure is not None:
+                pytest.fail(report(simulation.shrink(failure), f"drawn program {seed}: {draw(seed)}"), pytrace=False)
+
+
+def test_the_same_seed_draws_the_same_program() -> None:
+    assert draw(7) == draw(7)
+    assert built(draw(7)).graph.nodes[3].name == program(7)().graph.nodes[3].name
+
+
+def test_all_policies_and_operators_are_drawn() -> None:
+    """Also regions fed by two others, and regions that feed two."""
+    drawn = [draw(seed) for seed in range(60)]
+    policies = Counter(type(region.policy).__name__ for regions in drawn for region in regions)
+    assert len(policies) == 7
+    assert min(policies.values()) > 5
+    assert {kind for regions in drawn for region in regions for kind, _ in region.steps} == STEPS.keys()
+    assert any(len(region.inputs) == 2 for regions in drawn for region in regions)
+    read = [Counter(number for region in regions for number in region.inputs) for regions in drawn]
+    assert any(most > 1 for each in read for most in each.values())
