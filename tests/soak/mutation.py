@@ -7,7 +7,8 @@ that begins with `~ ` is a regular expression for many. Each mutant is a forked 
 compiled twice. Quickest is a little patience without simulated jobs (`--seeds 0`) first, and then `--again` with more.
 
 Results are appended to a file and belong to the text of the function: a run goes on where another was cut short, and after
-changes tries the mutants of changed functions only.
+changes tries the mutants of changed functions only. What became of functions whose mutants were all tried is kept in
+`tried.jsonl` (`--record`), so that no other machine need try them again.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ from typing import Any
 
 import coverage
 import pytest
+from _pytest.tmpdir import tmppath_result_key
 
 from tests.soak.mutants import ROOT, Mutant, as_it_is, broken, code_of, function_of, functions, module_of, mutants
 from tests.soak.simulated_coverage import FILES, KINDS, programs, world
 
 EXPLAINED = Path(__file__).with_name("survivors.toml")
+TRIED = Path(__file__).with_name("tried.jsonl")
+"""A line for each function whose mutants were all tried: which of them have lived."""
 TESTS = (
     "tests/recovery",
     "tests/timely/worker",
@@ -95,6 +99,7 @@ def test_probe(item: pytest.Item) -> Probe:
 
     def run() -> bool:
         item._initrequest()  # type: ignore[attr-defined]
+        item.stash[tmppath_result_key] = {}  # a report would have made it
         stack = item.session._setupstate
         try:
             stack.setup(item)
@@ -268,6 +273,7 @@ class Search:
         before = pickle.loads(cache.read_bytes()) if cache.exists() else ({}, {})
         expected.update(before[0])
         importlib.import_module("timely.data.kernels.compiled")  # takes a second, which each fork would take anew
+        session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all that are forked
         gc.freeze()
         found = forked(lambda: baseline(probes, expected, before[1], self.options.seconds, cache), 24 * 3600.0)
         if found is None:
@@ -311,7 +317,7 @@ class Search:
         fates = Fates(Path(options.results))
         for mutant in chosen(options):
             if fate := fates.of(mutant):
-                self._learn(mutant, [fate["by"]] if fate["killed"] else [], fate["killed"])
+                self._learn(mutant, [fate["by"]] if fate["by"] else [], bool(fate["by"]))
         ends = time.monotonic() + options.seconds
         explained = survivors()
         sane = set[str]()
@@ -411,18 +417,26 @@ def _seconds_of_children() -> float:
 
 
 class Fates:
-    """The fates of mutants, in a file; the last one counts."""
+    """The fates of mutants, in a file; the last one counts. `tried`: of whole functions, from earlier runs."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tried: Path = TRIED) -> None:
         self._path = path
+        self._tried = tried
         self._known: dict[tuple[str, str], dict[str, Any]] = {}
+        self._lived: dict[tuple[str, str], frozenset[str]] = {}
+        for line in tried.read_text().splitlines() if tried.exists() else ():
+            function = json.loads(line)
+            self._lived[function["text"], function["function"]] = frozenset(function["lived"])
         for line in path.read_text().splitlines() if path.exists() else ():
             fate = json.loads(line)
             self._known[fate["text"], fate["name"]] = fate
 
     def of(self, mutant: Mutant) -> dict[str, Any] | None:
         """The fate of a mutant; None if it was not tried."""
-        return self._known.get((mutant.text, mutant.name))
+        if (fate := self._known.get((mutant.text, mutant.name))) is not None:
+            return fate
+        lived = self._lived.get((mutant.text, mutant.function))
+        return None if lived is None else {"killed": mutant.change not in lived, "by": "", "seconds": 0.0}
 
     def add(self, mutant: Mutant, fate: dict[str, Any]) -> None:
         """Note it."""
@@ -430,6 +444,21 @@ class Fates:
         self._known[mutant.text, mutant.name] = fate
         with self._path.open("a") as file:
             file.write(json.dumps(fate) + "\n")
+
+    def record(self, files: Iterable[str]) -> None:
+        """Write down the functions of all `files` whose mutants were all tried, or are explained."""
+        explained = survivors()
+        with self._tried.open("w") as written:
+            for name in files:
+                by_function: dict[tuple[str, str], list[Mutant]] = {}
+                for mutant in mutants(name):
+                    by_function.setdefault((mutant.function, mutant.text), []).append(mutant)
+                for (function, text), all_of in by_function.items():
+                    fates = [(mutant, self.of(mutant)) for mutant in all_of]
+                    if all(fate or why(mutant, explained) or code_of(mutant) is None for mutant, fate in fates):
+                        lived = [mutant.change for mutant, fate in fates if fate is None or not fate["killed"]]
+                        line = {"file": name, "function": function, "text": text, "lived": lived}
+                        written.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def chosen(options: argparse.Namespace) -> Iterable[Mutant]:
@@ -471,12 +500,16 @@ def report(options: argparse.Namespace) -> bool:
     total: Counter[str] = Counter()
     seconds = 0.0
     unexplained = []
+    if options.record:
+        fates.record(FILES + MORE_FILES)
     for name in options.file:
         tally: Counter[str] = Counter()
         for mutant in chosen(argparse.Namespace(**{**vars(options), "file": [name]})):
             fate = fates.of(mutant)
             reason = why(mutant, explained)
             killed = fate is not None and fate["killed"]
+            if fate is None and not reason and code_of(mutant) is None:
+                continue
             verdict = "killed" if killed else "explained" if reason else "not tried" if fate is None else "open"
             tally[verdict] += 1
             seconds += fate["seconds"] if fate is not None else 0.0
@@ -508,6 +541,7 @@ def main() -> int:
     parser.add_argument("--baseline", default=str(folder / "mutation.baseline"), help="what each test executes")
     parser.add_argument("--again", action="store_true", help="try survivors again")
     parser.add_argument("--report", action="store_true", help="try nothing, say what is known")
+    parser.add_argument("--record", action="store_true", help=f"write what is known into {TRIED.name}")
     options = parser.parse_args()
     named = tuple(options.file) or (("",) if options.all else FILES)
     options.file = [name for wanted in named for name in FILES + MORE_FILES if name.startswith(wanted)]
@@ -520,7 +554,12 @@ def main() -> int:
         ignored = [f"--ignore={path}" for name in NOT for path in (ROOT / "tests").rglob(name)]
         os.chdir(ROOT)
         code = pytest.main(
-            ["-q", "-p", "no:cacheprovider", "-m", "not soak", *ignored, *(options.tests or TESTS)],
+            [
+                "-q",
+                *("-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=none", "-m", "not soak"),
+                *ignored,
+                *(options.tests or TESTS),
+            ],
             plugins=[Search(options)],
         )
     good = report(options)

@@ -114,6 +114,39 @@ def test_a_result_belongs_to_the_text_of_its_function(tmp_path: Path) -> None:
     assert known.of(replace(mutant, text="another")) is None
 
 
+def test_what_was_tried_of_whole_functions_is_written_down(tmp_path: Path) -> None:
+    """Of a function with a mutant that nobody has tried nothing is said."""
+    file, tried = "recovery/rollback/queues.py", tmp_path / "tried"
+    first, second = "as_sent", "owed"
+    fates = mutation.Fates(tmp_path / "results", tried)
+    known = [mutant for mutant in mutants(file) if mutant.function in (first, second)]
+    lives, missing = known[0], known[-1]
+    assert (lives.function, missing.function) == (first, second)
+    for mutant in known[:-1]:
+        fates.add(mutant, {"killed": mutant != lives, "by": "a test", "tries": 1, "seconds": 0.1})
+    fates.record([file])
+    again = mutation.Fates(tmp_path / "nothing", tried)
+    found = [again.of(mutant) for mutant in known if mutant.function == first]
+    assert [fate is not None and fate["killed"] for fate in found] == [mutant != lives for mutant in known][
+        : len(found)
+    ]
+    assert again.of(missing) is None
+
+
+def test_a_probe_gives_its_test_all_that_it_asks_for(tmp_path: Path) -> None:
+    """A test that has a folder is no test that fails as it is."""
+    (tmp_path / "test_it.py").write_text("def test_it(tmp_path, monkeypatch): assert tmp_path.is_dir()")
+    passed = []
+
+    class Probes:
+        def pytest_runtestloop(self, session: pytest.Session) -> bool:
+            passed.extend(mutation.test_probe(item).run() for item in session.items)
+            return True
+
+    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)], plugins=[Probes()])
+    assert passed == [True]
+
+
 def test_an_explanation_may_be_a_pattern() -> None:
     assert mutation.matches(r"~ f: .* -> pass", "f: x = 1 -> pass")
     assert not mutation.matches(r"~ f: .* -> pass", "f: x = 1 -> pass  (number 2)")
