@@ -103,7 +103,7 @@ def _look(operator: Operator) -> _Look:
     return {
         name: (value, _content(value))
         for name, value in getattr(operator, "__dict__", {}).items()
-        if name not in ("state", "on_batch") and not isinstance(value, Capability)
+        if name not in ("state", "on_batch")
     }
 
 

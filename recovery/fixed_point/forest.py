@@ -74,8 +74,8 @@ class Forest:
         self._chains = chains
         self._value = [bound if chain else prefix(bound) for bound, chain in zip(start, chains)]
         # Of chains: the options from the low-watermark up.
-        self._bounds: list[list[Bound]] = [[bound] if chain else [] for bound, chain in zip(start, chains)]
-        self._discards: list[list[tuple[Bound, ...]]] = [[()] if chain else [] for chain in chains]
+        self._bounds: list[list[Bound]] = [[bound] for bound in start]
+        self._discards: list[list[tuple[Bound, ...]]] = [[()] for _ in start]
         self._ceilings = [[_Ceiling(p, bound, None, None)] for p, bound in enumerate(self._value)]
         # During one update: what the processors had that may rise, and how often each was lowered.
         self._risen: dict[int, Bound] = {}
@@ -92,8 +92,8 @@ class Forest:
 
     def known(self, p: int, bound: Bound) -> tuple[Bound, ...] | None:
         """The discards that a chain reported with `bound`; None if it did not, or () if that was forgotten."""
-        at = bisect_right(self._bounds[p], bound) - 1
-        return self._discards[p][at] if at >= 0 and self._bounds[p][at] == bound else None
+        at = bisect_right(self._bounds[p], bound) - 1  # below the low-watermark the last one, which is another
+        return self._discards[p][at] if self._bounds[p][at] == bound else None
 
     def last_discards(self, p: int) -> tuple[Bound, ...]:
         """The discards of the last report of a chain, or ()."""

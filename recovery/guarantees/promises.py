@@ -183,7 +183,7 @@ def _leaving(node: Node, state: _State) -> _State:
             state = _sent_anew(node, state)
     elif arbitrary is not None:
         state = _through_arbitrary(node, state, arbitrary, recovers)
-    elif state.alike < Alike.EPOCHS or state.again < Alike.EPOCHS:
+    else:
         state = _through(node, state)
     if node.source is None and state.twice is not None:
         state = _given_twice(node, state, state.twice)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
+from recovery.checkpoint.attributes import Attributes
 from recovery.policies import Batch, Ephemeral, Lazy, LogHistory, Policy
 from tests.falkirk.simulate.programs import words
 from timely.dataflow.dataflow import Dataflow
@@ -202,3 +206,129 @@ def test_a_capability_may_be_kept_in_an_attribute_that_is_none_at_first() -> Non
 def test_a_job_for_a_later_time_is_refused() -> None:
     with pytest.raises(OperatorError, match=r"'keeper' .* starts a job for \(1,\) in an event at \(0,\)"):
         job(lambda: Finds(lambda ctx, time: ctx.start(lambda: 1, time)), Lazy(), holds=True).run()
+
+
+# ---------------------------------------------------------------------------------------------- what is compared
+
+
+class Watched:
+    """The attributes of one processor, whose worker is what a test says."""
+
+    def __init__(self, operator: Operator, kind: str = "unary", history: bool = False) -> None:
+        self.delivered: tuple[tuple[int, ...], ...] = ()
+        self.runtime = SimpleNamespace(
+            operator=operator, ctx=SimpleNamespace(pending={}), processor=SimpleNamespace(node="unary 'keeper'")
+        )
+        info = SimpleNamespace(kind=kind, history=history, depth=1)
+        self.worker = SimpleNamespace(runtimes=[self.runtime], held={})
+        layout = SimpleNamespace(processors=[info], members=lambda group: [0])
+        recorder = SimpleNamespace(delivered_bounds=lambda p: self.delivered)
+        self.attributes = Attributes(*cast(Any, (layout, self.worker, recorder)))
+
+    def is_error(self) -> bool:
+        """At the cut before epoch 3."""
+        try:
+            self.attributes.check(0, (3,))
+        except OperatorError:
+            return True
+        return False
+
+
+def keeping(value: Any) -> Any:
+    operator: Any = Operator()
+    operator.kept = value
+    return operator
+
+
+MANY = list(range(65))
+COMPARED: list[tuple[str, Any, Any, bool]] = [
+    ("a number", 3000, int("3000"), False),
+    ("another number", 3, 4, True),
+    ("a number of another type", 1, True, True),
+    ("another object, though it is equal", Fraction(1, 2), Fraction(1, 2), True),
+    ("another list", [1], [1], False),
+    ("a longer list", [1], [1, 2], True),
+    ("another element", [1], [2], True),
+    ("a container of another type", [1], deque([1]), True),
+    ("the value of a key", {1: 2}, {1: 3}, True),
+    ("a set", {1, 2}, {2, 1}, False),
+    ("one of 64 elements", MANY[:64], [*MANY[:63], 0], True),
+    ("one of 65 elements, which are only counted", MANY, [*MANY[:64], 0], False),
+    ("more than 65 elements", MANY, [*MANY, 65], True),
+    ("elements that were few", MANY[:64], MANY, True),
+    ("elements that were many", MANY, MANY[:64], True),
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "differs"), [each[1:] for each in COMPARED], ids=[each[0] for each in COMPARED]
+)
+def test_an_attribute_is_compared_by_what_it_is_and_plain_containers_by_what_they_hold(
+    before: Any, now: Any, differs: bool
+) -> None:
+    operator = keeping(before)
+    watched = Watched(operator)
+    operator.kept = now
+    assert watched.attributes.changed(0) == (["kept"] if differs else [])
+
+
+def test_attributes_that_come_and_go_are_named_in_their_order() -> None:
+    operator = keeping(1)
+    watched = Watched(operator)
+    del operator.kept
+    for name in "fbdaec":
+        setattr(operator, name, 1)
+    assert watched.attributes.changed(0) == [*"abcdef", "kept"]
+
+
+def test_state_what_the_engine_wraps_and_capabilities_are_not_compared() -> None:
+    operator = keeping(None)
+    watched = Watched(operator)
+    operator.state, operator.on_batch = KeyedState(), print
+    operator.kept = object.__new__(Capability)
+    assert watched.attributes.changed(0) == []
+
+
+def test_only_operators_of_the_users_without_a_history_are_watched() -> None:
+    for kind, history, found in (("binary", False, ["kept"]), ("count", False, []), ("unary", True, [])):
+        operator = keeping(1)
+        watched = Watched(operator, kind, history)
+        operator.kept = 2
+        assert watched.attributes.changed(0) == found
+
+
+def test_a_new_operator_is_compared_with_how_the_first_was_made() -> None:
+    """It may have heard already of what it holds."""
+    watched = Watched(keeping(1))
+    watched.runtime.operator = keeping(2)
+    watched.attributes.look()
+    assert watched.attributes.changed(0) == ["kept"]
+
+
+def test_another_look_at_the_same_operator_forgets_no_change() -> None:
+    operator = keeping(object())
+    watched = Watched(operator)
+    operator.kept = object()
+    watched.attributes.look()
+    assert watched.attributes.changed(0) == ["kept"]
+
+
+def test_a_container_may_hold_what_belongs_to_times_that_are_under_way() -> None:
+    operator = keeping([])
+    watched = Watched(operator)
+    operator.kept.append(1)
+    assert watched.is_error()
+    watched.delivered = ((3,), (3,))
+    assert watched.is_error()
+    watched.delivered = ((3,), (4,))
+    assert not watched.is_error()
+    watched.delivered = ()
+    watched.worker.held[1, (4,)] = 1  # of another processor
+    assert watched.is_error()
+    watched.worker.held[0, (4,)] = 1
+    assert not watched.is_error()
+    watched.worker.held.clear()
+    watched.runtime.ctx.pending[4,] = (4,)
+    assert not watched.is_error()
+    operator.kept = 1
+    assert watched.is_error()

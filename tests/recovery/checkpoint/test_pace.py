@@ -29,6 +29,26 @@ def test_a_piece_that_was_interrupted_does_not_make_the_next_ones_tiny() -> None
     assert pace.rows > usual / 2
 
 
+def test_pieces_follow_what_a_row_costs_now_and_never_get_too_small() -> None:
+    pace = Pace()
+    for each in (1e-7, 1e-6):
+        for _ in range(60):
+            pace.saved(pace.rows, pace.rows * each, pace.rows * each)
+    assert pace.rows * 1e-6 == pytest.approx(SHORTEST, rel=0.05)
+    slow = Pace()
+    slow.saved(slow.rows, 1e9, 1e9)
+    assert slow.rows == 16
+
+
+def test_a_piece_is_expected_to_take_as_long_as_the_longest_of_late() -> None:
+    pace = Pace()
+    for seconds in (0.01, 0.001):
+        pace.saved(PIECE_ROWS, seconds, seconds)
+    assert pace.puts_off(0.0085)
+    assert not pace.puts_off(0.0085)
+    assert not pace.puts_off(0.0095)
+
+
 def test_pieces_do_not_get_smaller_on_a_machine_that_others_use() -> None:
     alone, shared = Pace(), Pace()
     for _ in range(60):
@@ -91,6 +111,13 @@ def test_a_turn_makes_as_many_pieces_as_its_budget_has_room_for() -> None:
     assert pieces.turn(pace) == pytest.approx(8 * LONGEST / SHORTEST, abs=1)
 
 
+def test_pieces_should_take_half_of_what_a_turn_takes() -> None:
+    pace = Pace()
+    for _ in range(200):
+        pace.worked(0.002)
+    assert pace.usual == pytest.approx(0.001, rel=0.01)
+
+
 def test_a_piece_that_is_too_long_is_the_only_one_of_its_turn() -> None:
     pace, pieces = Pace(), _Pieces(1000, 1.0)
     assert pieces.turn(pace, every=1e6) == 1
@@ -115,6 +142,45 @@ def test_a_cut_that_is_late_gets_more_of_each_turn_up_to_a_limit_and_the_next_on
     assert pace.budget(99.0, 0.5) == LATEST
     pace.over()
     assert pace.budget(99.0, 0.5) == pytest.approx(LONGEST)
+
+
+def test_a_late_cut_gets_what_is_usual_at_least_and_as_long_as_a_long_turn_at_most() -> None:
+    idle, busy = Pace(), Pace()
+    for _ in range(200):
+        busy.worked(0.2)
+    for pace in (idle, busy):
+        pace.budget(10.0, 0.5)
+    assert idle.budget(10.6, 0.5) == SHORTEST
+    assert busy.budget(99.0, 0.5) == pytest.approx(0.2, rel=0.05)
+
+
+def test_a_cut_is_not_late_before_a_share_of_the_least_interval_is_over() -> None:
+    pace = Pace()
+    for _ in range(100):
+        pace.worked(0.02)
+    pace.budget(10.0, 0.0)
+    assert pace.budget(10.01, 0.0) == pytest.approx(LONGEST)
+    assert pace.budget(10.0 + LATEST, 0.0) == pytest.approx(0.02, rel=0.05)
+
+
+def test_the_first_piece_of_a_turn_is_measured_unless_the_cut_is_late() -> None:
+    for late in (False, True):
+        pace, pieces = Pace(), _Pieces(1, PIECE_ROWS * 1e-6)
+        for _ in range(100):
+            pace.worked(0.02)
+        pace.budget(pieces.now - (1.0 if late else 0.0), 0.5)
+        assert pieces.turn(pace) == 1
+        assert pace.rows == (PIECE_ROWS if late else pytest.approx(LONGEST / 1e-6, rel=0.05))
+        assert pace.puts_off(0.004) is not late
+        assert not pace.puts_off(1.0)
+
+
+def test_a_late_turn_goes_on_behind_a_first_piece_that_takes_all_of_it_but_no_further() -> None:
+    pace, pieces = Pace(), _Pieces(1000, 0.03)
+    for _ in range(100):
+        pace.worked(0.02)
+    pace.budget(pieces.now - 1.0, 0.5)
+    assert pieces.turn(pace) == 2
 
 
 class _CostlyTurns:

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.errors import RecoveryError, ReportError
+from recovery.fixed_point import incremental
 from recovery.fixed_point.incremental import Report, WatermarkSolver
 from recovery.fixed_point.solve import PhysicalEdge
-from recovery.metadata import Bound
+from recovery.metadata import MORE, Bound
 from tests.recovery.fixed_point.histories import run_history
 from tests.recovery.fixed_point.systems import PORTS
 from timely.time import Summary
@@ -132,6 +133,7 @@ def test_reports_out_of_order_are_rejected(compiled: bool) -> None:
     watermarks.completed(1, (7,))
     with pytest.raises(ReportError, match=r"processor 1 reported \(6,\)"):
         watermarks.completed(1, (6,))
+    assert watermarks.completed(1, (7,)) == []  # again, while it waits for the processor before it
     watermarks.report(2, (3,))
     assert watermarks.values() == [(5,), (3,), (3,)]
 
@@ -172,6 +174,36 @@ def test_a_large_batch_with_a_wrong_report_is_rejected_too(compiled: bool) -> No
     with pytest.raises(ReportError, match=r"processor 7 .* discarded less"):
         watermarks.tick([(p, (6,), ((p % 4 if p != 7 else 2,),)) for p in range(size)])
     assert watermarks.values() == [(6,)] * 7 + [(5,)] * (size - 7)
+
+
+def test_a_report_that_is_no_larger_set_than_the_last_is_rejected_though_its_tuple_is_larger() -> None:
+    watermarks = WatermarkSolver([(2, True)], [])
+    watermarks.report(0, (3, 7, MORE, 5))
+    with pytest.raises(ReportError, match="must come in order"):
+        watermarks.report(0, (4, 2))
+    assert watermarks.report(0, (4, 5)) == [(0, (4, 5))]
+
+
+@compiled_or_not
+def test_a_port_without_an_edge_discards_nothing_unless_told(compiled: bool) -> None:
+    watermarks = WatermarkSolver([(1, True), (1, True)], [PhysicalEdge(0, 1, SAME, port=1)], compiled=compiled)
+    watermarks.report(0, (1,))
+    watermarks.report(0, (2,), ((0,), (0,)))
+    assert watermarks.report(1, (2,)) == [(1, (2,))]
+
+
+def test_a_chain_begins_at_any_set_and_others_at_a_prefix() -> None:
+    at = (3, 7, MORE, 5)
+    watermarks = WatermarkSolver([(2, True), (2, False)], [], start=[at, at])
+    assert watermarks.values() == [at, (3, 7)]
+
+
+def test_more_of_later_epochs_is_no_news_of_a_processor_that_restores_prefixes() -> None:
+    watermarks = WatermarkSolver([(2, False)], [])
+    assert watermarks.completed(0, (3, 7)) == [(0, (3, 7))]
+    touched = watermarks.touched
+    assert watermarks.completed(0, (3, 7, MORE, 5)) == []
+    assert watermarks.touched == touched
 
 
 # ---------------------------------------------------------------------------------------------- cost
@@ -275,6 +307,25 @@ def test_a_compiled_report_costs_the_same_in_any_dataflow() -> None:
 
     # A pass over all edges of the large one takes 50 times as long as over those of the small one, and over 100 us.
     assert seconds(50_000) < 3 * seconds(1_000) + 20e-6
+
+
+def test_the_compiled_form_is_for_large_dataflows_of_epochs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incremental, "_LARGE", 2)
+    monkeypatch.setattr(incremental, "EpochForest", lambda *_: "compiled")
+
+    def is_compiled(depth: int, *summaries: Summary, compiled: bool | None = None) -> bool:
+        """Of two processors of epochs, one of this depth, and edges between the first two."""
+        kinds = [(1, True), (1, True), (depth, True)]
+        edges = [PhysicalEdge(0, 1, summary) for summary in summaries]
+        return WatermarkSolver(kinds, edges, compiled=compiled)._epochs is not None
+
+    assert is_compiled(1, SAME, SAME)
+    assert not is_compiled(1, SAME)
+    assert is_compiled(1, SAME, compiled=True)
+    assert not is_compiled(1, SAME, SAME, compiled=False)
+    assert not is_compiled(2, SAME, SAME)
+    assert not is_compiled(2, SAME, SAME, compiled=True)
+    assert not is_compiled(1, SAME, Summary.feedback(1))
 
 
 def test_numba_is_loaded_only_for_large_dataflows() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from recovery.guarantees.classes import OperatorClass, class_of
+from recovery.guarantees.classes import OperatorClass, class_of, gives_each_once, keeps_state, why_arbitrary
 from timely.dataflow.columns import Columns, GroupBy
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.keyed import Keyed
@@ -142,3 +142,26 @@ def test_what_groups_and_windows_can_be_asked_for_is_known() -> None:
     assert {name for name in vars(GroupBy) if not name.startswith("_")} == {"columns", "keys", "made", "agg"}
     verbs = {name for name in vars(Windowed) if not name.startswith("_")}
     assert verbs == {"late", "count", "sum", "min", "max", "reduce", "fold", "collect"}
+
+
+def test_what_has_no_operator_is_deterministic_and_keeps_nothing() -> None:
+    flow = Dataflow()
+    flow.input("in").capture("out")
+    for name in ("in", "out"):
+        node = flow.graph.node_named(name)
+        assert class_of(node) == DETERMINISTIC
+        assert why_arbitrary(node) is None
+        assert not keeps_state(node)
+        assert not gives_each_once(node)
+
+
+def test_a_record_is_given_once_by_a_distinct_over_all_epochs_alone() -> None:
+    def once(verb: Callable[[Stream], Stream]) -> bool:
+        flow = Dataflow()
+        made = verb(flow.input("in"))
+        return gives_each_once(flow.graph.nodes[made.outputs[0].node])
+
+    assert once(lambda s: s.distinct())
+    assert not once(lambda s: s.distinct(over="time"))
+    assert not once(lambda s: s.enter(s.graph.add_scope("inner", s.scope)).distinct())
+    assert not once(lambda s: s.map(str))

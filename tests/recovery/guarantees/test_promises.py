@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recovery import policies
 from recovery.guarantees.classes import OperatorClass
-from recovery.guarantees.promises import POLICIES, Alike, Grade, Promise, promises
+from recovery.guarantees.promises import POLICIES, Alike, Grade, Promise, as_plain, promises
 from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
@@ -283,6 +283,21 @@ def test_what_comes_twice_is_counted_twice_by_all_that_does_not_handle_single_re
     assert of(lambda s: s.distinct().keyed().count(name="n").records()) == (Grade.CONVERGENT, Alike.LATEST, "n")
     assert of(lambda s: s.distinct(over="time", name="n").keyed().count().records())[0] == Grade.DIVERGENT
     assert of(lambda s: s.unary("n", Operator).distinct()) == (Grade.DIVERGENT, Alike.NOT, "n")
+    assert of(lambda s: s.unary("n", Operator).unary("m", Operator)) == (Grade.DIVERGENT, Alike.NOT, "n")
+    assert of(lambda s: s.distinct().unary("n", Operator)) == (Grade.DIVERGENT, Alike.NOT, "n")
+
+
+def test_what_comes_twice_is_blamed_for_being_counted_twice_or_for_coming_later() -> None:
+    def reason(verb: Callable[[Stream], Stream]) -> str:
+        flow = Dataflow()
+        with flow.region("front", policy=AtLeastOnce()):
+            stream = flow.source("in", Iterable([1])).map(str)
+        verb(stream).to(FileSink("folder"), name="out")
+        return promises(flow.graph)[0].causes[0].reason
+
+    assert "counts twice" in reason(lambda s: s.unary("n", Operator))
+    assert "it goes by epochs" in reason(lambda s: s.distinct().unary("n", Operator))
+    assert "other totals until then" in reason(lambda s: s.distinct().keyed().count(name="n").records())
 
 
 def test_eager_region_is_firm_as_long_as_nothing_else_leads_into_it() -> None:
@@ -298,6 +313,77 @@ def test_eager_region_is_firm_as_long_as_nothing_else_leads_into_it() -> None:
     assert of(Eager(), Eager()) == Grade.REPEATING
     assert of(Lazy(), Eager()) == Grade.DIVERGENT  # those in front go back, and the region with them
     assert of(Eager(), Lazy()) == Grade.DIVERGENT  # the dice are behind the gate
+
+
+def test_the_order_in_which_streams_come_together_does_not_matter() -> None:
+    def of(first: Callable[[Dataflow], Stream], second: Callable[[Dataflow], Stream]) -> Any:
+        flow = Dataflow()
+        with flow.region("both", policy=Eager()):
+            stream = first(flow).concat(second(flow)).map(str)
+        stream.to(Callback(print), name="out")
+        (promise,) = promises(flow.graph)
+        return promise.any, promise.alike, promise.again, [(each.grade, each.name) for each in promise.causes]
+
+    streams: list[Callable[[Dataflow], Stream]] = [
+        lambda flow: flow.source("steady", Iterable([1])),
+        lambda flow: flow.source("recut", Recut()),
+        lambda flow: flow.source("lossy", Lossy()),
+        lambda flow: flow.source("other", Iterable([1])).map(str, name="dice").nondeterministic("dice"),
+    ]
+    for first, second in product(streams, repeat=2):
+        if first is not second:
+            assert of(first, second) == of(second, first)
+
+
+def test_a_stream_from_a_region_that_is_not_firm_makes_those_that_it_meets_unsteady() -> None:
+    def of(*policies: object) -> Grade:
+        flow = Dataflow()
+        streams = []
+        for number, policy in enumerate(policies):
+            with flow.region(f"source {number}", policy=policy):
+                streams.append(flow.source(f"in-{number}", Recut()))
+        with flow.region("both", policy=Eager()):
+            stream = streams[0].concat(*streams[1:]).map(str)
+        stream.to(Callback(print), name="out")
+        return promises(flow.graph)[0].any
+
+    assert of(Eager(), Eager()) == Grade.REPEATING
+    assert of(Lazy(), Eager()) == of(Eager(), Lazy()) == Grade.CONVERGENT
+
+
+def test_an_operator_without_a_policy_is_saved_as_under_lazy() -> None:
+    flow = Dataflow()
+    flow.source("in", Iterable([1])).unary("op", Operator).nondeterministic("dice").to(FileSink("folder"))
+    assert promises(flow.graph)[0].any == Grade.PRECISE
+
+
+def test_what_a_source_or_a_sink_does_not_say() -> None:
+    """A source can be read again, and a sink is told at least once."""
+
+    class Plain:
+        def partitions(self, worker: int, workers: int) -> list[Any]:
+            return []
+
+    class Told:
+        def open(self, worker: int, workers: int) -> None:
+            """Nothing."""
+
+    flow = Dataflow()
+    source: Any = Plain()
+    sink: Any = Told()
+    flow.source("in", source).to(sink, name="out")
+    assert promises(flow.graph)[0].any == Grade.CONVERGENT
+
+
+def test_a_promise_as_plain_values_has_names_for_its_grades() -> None:
+    plain = as_plain(made("steady", "total", AtLeastOnce(), "exactly"))
+    assert {name: plain[name] for name in ("output", "one", "any", "alike", "again")} == {
+        "output": "out",
+        "one": "divergent",
+        "any": "divergent",
+        "alike": "epochs",
+        "again": "latest",
+    }
 
 
 # In every program
