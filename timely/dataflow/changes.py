@@ -18,7 +18,7 @@ from timely.operators.agg import Aggregate, sum
 from timely.operators.changed_aggregate import KEPT, ChangedAggregate
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, How
-from timely.operators.window_shapes import Epochs
+from timely.operators.window_shapes import Epochs, Length
 
 
 class Changes(Columns):
@@ -117,12 +117,13 @@ class ChangedGroups(GroupBy):
         *exprs: pl.Expr,
         over: Over = "scope",
         name: str | None = None,
-        ttl: Epochs | None = None,
+        ttl: Epochs | Length | None = None,
+        time: str | None = None,
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
         """Running totals of the rows of each group that there are. See `Changes.group_by`."""
-        if ttl is not None:
+        if ttl is not None or time is not None:
             raise GraphError(
                 f"{user_site()}: totals of changes have no ttl: a row that is forgotten is still taken back"
             )

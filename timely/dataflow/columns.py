@@ -5,9 +5,10 @@ A batch is a Polars frame or an Arrow table.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
 
 import polars as pl
 
@@ -15,6 +16,7 @@ from timely.data.batch import Batch, as_polars, divide, is_columns
 from timely.data.kernels.expressions import Verb, compiled
 from timely.dataflow import schemas, verbs
 from timely.dataflow.column_windows import ALL, WindowedColumns, split_late
+from timely.dataflow.expiring_totals import check_ttl, expiring_totals
 from timely.dataflow.interval_joins import interval_join
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.stream import Stream, records_of, view
@@ -23,8 +25,10 @@ from timely.errors import GraphError, user_site
 from timely.operators.agg import KINDS, Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate, column_aggregate, refuse_values
 from timely.operators.asof_join import AsofJoin, Strategy, Tolerance, check_asof
+from timely.operators.base import Operator
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE, ColumnJoin, How, check_join
+from timely.operators.expiring_join import ExpiringHow, ExpiringJoin
 from timely.operators.shaping import Branch
 from timely.operators.window_shapes import Epochs, Length, Session, Sliding, Tumbling
 
@@ -189,6 +193,20 @@ class Columns(Wire):
         >>> seen = sales.group_by("shop").agg(sold=falkirk.agg.sum("price"), over="scope").capture("out")
         >>> [pl.DataFrame(batch).sort("shop").rows() for _, batch in falkirk.run(flow).captured("out")]
         [[('n', 8), ('s', 4)], [('s', 10)]]
+
+        A time to live, here of 10 in event time, forgets keys that have had no row for so long (`GroupBy.agg`):
+
+        >>> flow = falkirk.Dataflow()
+        >>> days = [
+        ...     pl.DataFrame({"shop": ["n", "s"], "at": [1, 9]}),
+        ...     pl.DataFrame({"shop": ["n", "w"], "at": [12, 20]}),
+        ...     pl.DataFrame({"shop": ["n", "s"], "at": [21, 22]}),
+        ... ]
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches(days, per_epoch=1))
+        >>> seen = sales.group_by("shop").agg(sold=falkirk.agg.count(), ttl=10, time="at").capture("out")
+        >>> [sorted(pl.DataFrame(batch).rows()) for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 1), ('s', 1)], [('n', 2), ('w', 1)], [('n', 3), ('s', 1)]]
         """
         names: list[str] = []
         made: list[pl.Expr] = []
@@ -227,11 +245,17 @@ class Columns(Wire):
         return totals._choose("drop", pl.all().exclude(ALL))
 
     def distinct(
-        self, *columns: str, over: Over = "scope", name: str | None = None, ttl: Epochs | None = None
+        self,
+        *columns: str,
+        over: Over = "scope",
+        name: str | None = None,
+        ttl: Epochs | Length | None = None,
+        time: str | None = None,
     ) -> Columns:
         """Each combination of values of `columns` once: once in a scope (the default: ever, in the root scope), or once a time.
 
         What comes out has these columns and no others. ttl=Epochs(n): what has not come in the n epochs before is new again.
+        ttl=60, or a timedelta, with time="at": what has not come in so much event time. See `GroupBy.agg`.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -246,7 +270,7 @@ class Columns(Wire):
         schemas.check_columns("distinct", columns, self.schema)
         check_over(over, "distinct")
         once = Aggregate("max", ALL)  # never changes, so a running total tells of new keys alone
-        found = GroupBy(self._marked(), columns)._aggregate("distinct", {ALL: once}, over, name, ttl)
+        found = GroupBy(self._marked(), columns)._aggregate("distinct", {ALL: once}, over, name, ttl, time=time)
         return found._choose("drop", *columns)
 
     def _marked(self) -> Columns:
@@ -264,6 +288,7 @@ class Columns(Wire):
         name: str | None = None,
         right: Mapping[str, Any] | None = None,
         changes: bool = False,
+        ttl: Epochs | None = None,
     ) -> Columns:
         """Join with `other` on equal columns `on`: with all rows so far (over="scope"), or within each time (over="time").
 
@@ -274,6 +299,10 @@ class Columns(Wire):
         time, with the rows of `other` that are there when that time is complete, or with nulls; rows of `other` that come later
         do not reach it. how="left", "right", "full" and "anti" with changes=True run on, and give `Changes`: rows without a
         match that are taken back when one comes. Keys come out once, among the columns of this stream.
+
+        ttl=Epochs(n), with how="inner", "semi" or "lookup": rows are forgotten after n epochs, so that what is kept stays
+        bounded. A row meets those of its own epoch, of the n before it and the n behind it; pairs that are farther apart are
+        missing. (Of event times that are near each other `join_interval` knows.)
 
         `right` names the columns and types of `other`, for rows that come before any of it, where `other.schema` is not known.
         Null keys match nothing.
@@ -291,8 +320,25 @@ class Columns(Wire):
 
         self._same_scope(other, "join")
         if isinstance(self, Changes) or isinstance(other, Changes):
+            if ttl is not None:
+                raise GraphError(
+                    f"{user_site()}: joins of changes have no ttl: a row that is forgotten is still taken back"
+                )
             return join_changes(self, other, on, how, over, name, right, changes)
         check_join(how, check_over(over, "join"), changes)
+        if ttl is not None:
+            if isinstance(ttl, int | dt.timedelta):
+                raise GraphError(
+                    f"{user_site()}: ttl=Epochs(n) of a join counts epochs; of event times that are near each other "
+                    "join_interval gives the pairs"
+                )
+            check_ttl(ttl, None, over, self, "the epochs for which a row is kept")
+            if how not in get_args(ExpiringHow):
+                kinds = ", ".join(map(repr, get_args(ExpiringHow)))
+                raise GraphError(
+                    f"{user_site()}: a join with a ttl is one of {kinds}: how={how!r} would have to take back what it has "
+                    "forgotten"
+                )
         keys = (on,) if isinstance(on, str) else tuple(on)
         if not keys or not all(isinstance(key, str) for key in keys):
             raise GraphError(f"{user_site()}: join(on=...) takes names of columns, not {on!r}")
@@ -300,15 +346,19 @@ class Columns(Wire):
         here = self.schema
         schema = schemas.joined(how, keys, here, there)
         channel = Exchange(columns=keys, prepare=columns_of)
+        factory: Callable[[], Operator] = lambda: ColumnJoin(keys, how, over, there, changes=changes, left=here)  # noqa: E731
+        if ttl is not None:
+            epochs, kind = ttl.n, cast(ExpiringHow, how)
+            factory = lambda: ExpiringJoin(keys, kind, epochs, there)  # noqa: E731
         node = self.graph.add_node(
             "join",
             self.scope,
             name,
-            factory=lambda: ColumnJoin(keys, how, over, there, changes=changes, left=here),
+            factory=factory,
             inputs=2,
             notifies=True,
             stateful=True,
-            verb=verbs.Join(keys, how, over, changes),
+            verb=verbs.Join(keys, how, over, changes) if ttl is None else None,
         )
         self._connect(node, 0, channel)
         other._connect(node, 1, channel)
@@ -499,7 +549,8 @@ class GroupBy:
         *exprs: pl.Expr,
         over: Over = "scope",
         name: str | None = None,
-        ttl: Epochs | None = None,
+        ttl: Epochs | Length | None = None,
+        time: str | None = None,
         changes: bool = False,
         **aggregates: Aggregate | pl.Expr,
     ) -> Columns:
@@ -512,10 +563,15 @@ class GroupBy:
         ttl=Epochs(n): of running totals, a key that has had no row in the n epochs before is forgotten. If it comes again, its
         totals begin anew.
 
+        ttl=60, or a timedelta, with time="at": by event time, in the column `time`: integers, or datetimes and dates. A key is
+        forgotten when an epoch is complete and its last event time is more than that before the greatest one of all rows so
+        far. Rows that are as late when they come are left out (`split_late(time, lateness=ttl)` has them), so that a key that
+        is gone does not come back for them.
+
         changes=True: running totals as `Changes`, which take back what a key had before. So totals of totals are those of the
         totals that there are.
         """
-        return self._computed(exprs, aggregates, over, name, ttl, changes)
+        return self._computed(exprs, aggregates, over, name, ttl, changes, time)
 
     def _computed(
         self,
@@ -523,8 +579,9 @@ class GroupBy:
         aggregates: Mapping[str, Aggregate | pl.Expr],
         over: Over,
         name: str | None,
-        ttl: Epochs | None = None,
+        ttl: Epochs | Length | None = None,
         changes: bool = False,
+        time: str | None = None,
     ) -> Columns:
         check_over(over, "agg")
         if changes and (over == "time" or ttl is not None):
@@ -547,7 +604,7 @@ class GroupBy:
                     f"{user_site()}: agg({key}=...): a running total cannot be kept for a Polars expression; say "
                     f"over='time' for one result a time, or use an aggregate of falkirk.agg: {', '.join(KINDS)}"
                 )
-        return self._aggregate("aggregate", named, over, name, ttl, changes)
+        return self._aggregate("aggregate", named, over, name, ttl, changes, time)
 
     def _aggregate(
         self,
@@ -555,19 +612,19 @@ class GroupBy:
         named: Mapping[str, Aggregate | pl.Expr],
         over: Over,
         name: str | None,
-        ttl: Epochs | None,
+        ttl: Epochs | Length | None,
         changes: bool = False,
+        time: str | None = None,
     ) -> Columns:
         from timely.dataflow.changes import Changes
 
         keys, columns = self.keys, self.columns
-        if ttl is not None and not isinstance(ttl, Epochs):
-            raise GraphError(f"{user_site()}: ttl=Epochs(n) counts epochs without a row of the key; it is not {ttl!r}")
-        if ttl is not None and (over == "time" or columns.scope.depth != 1):
-            raise GraphError(f"{user_site()}: ttl is for what runs on over all epochs: over='scope', outside of loops")
         if ttl is not None:
+            check_ttl(ttl, time, over, columns, "epochs without a row of the key")
             refuse_values(named, "with a ttl: say distinct(..., ttl=...), and count what comes of it")
-        epochs = None if ttl is None else ttl.n
+        elif time is not None:
+            raise GraphError(f"{user_site()}: time= is the event time of a ttl: say ttl=, a length of time")
+        epochs = ttl.n if isinstance(ttl, Epochs) else None
         check_aggregate(keys, named)
         if self.made:
             check_made(self.made, named.values())
@@ -576,6 +633,8 @@ class GroupBy:
             columns = columns._plan("group_by", None, lambda frame: frame.with_columns(made), made, few)
         schema = schemas.aggregated("agg", keys, named, columns.schema)
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
+        if ttl is not None and not isinstance(ttl, Epochs):
+            return expiring_totals(columns, kind, keys, plain, ttl, str(time), name, schema)
         combine = PreAggregate(keys, plain).apply if len(plain) == len(named) else None
         node = columns._attach(
             kind,

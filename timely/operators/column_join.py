@@ -23,10 +23,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from timely.data.batch import Batch, as_polars, concat, divide
-from timely.data.kernels.rows import ColumnList, KeyedFrame, KeyedRows, Met, joined, take_or_null
+from timely.data.kernels.rows import ColumnList, KeyedFrame, Met, joined, take, take_or_null
 from timely.data.kernels.series import frame_of, series_of
 from timely.errors import CodecError, GraphError, OperatorError, user_site
 from timely.operators.base import Context, Operator
@@ -155,6 +156,17 @@ class Joining(Operator):
             left + [column.alias(column.name + self._suffix) if column.name in taken else column for column in others]
         )
 
+    def _looked_up(self, left: ColumnList, met: Met | None, there: pl.DataFrame | None) -> pl.DataFrame:
+        """All left rows, with what was met on the right, whose columns are those of `there`, or nulls."""
+        count = len(left[0])
+        if met is None:
+            return self._beside(left, self._known(RIGHT, there).clear(count).get_columns())
+        alone = np.flatnonzero(~marked(met, count))
+        places = np.concatenate([met.places, alone])
+        order = np.argsort(places, kind="stable")
+        rows = np.where(order < len(met.rows), order, -1)
+        return self._beside(take(left, places[order]), take_or_null(met.columns, rows))
+
 
 class ColumnJoin(Joining):
     """Joins input 0 with input 1 on equal keys. Emits Polars frames: left columns, then right ones without the keys.
@@ -203,7 +215,7 @@ class ColumnJoin(Joining):
             if met is not None and self.how == "inner":
                 found.append(self._beside(mine.take(met.places), met.columns))
             elif self.how == "lookup":
-                found.append(self._looked_up(mine, met, right.rows(time)))
+                found.append(self._looked_up(mine.frame.get_columns(), met, right.rows(time).columns()))
         if self.how == "inner":
             if theirs is not None and (met := left.rows(time).meet(theirs, by_row=True)) is not None:
                 found.append(self._beside(met.columns, theirs.take(met.places)))
@@ -223,7 +235,7 @@ class ColumnJoin(Joining):
             right.append(time, new_keys)
         if mine is not None:
             met = right.rows(time).meet(mine)
-            matched = _marked(met, len(mine.frame))
+            matched = series_of("", marked(met, len(mine.frame)))
             some, others = divide(mine.frame, matched)
             found += [as_polars(some)] if len(some) else []
             if len(others):
@@ -235,7 +247,7 @@ class ColumnJoin(Joining):
         if rows is None or self._kept is None:
             return None
         keys = rows.frame.select(self._on)
-        new = keys.filter(~_marked(self._kept[side].rows(time).meet(rows), len(keys)))
+        new = keys.filter(~marked(self._kept[side].rows(time).meet(rows), len(keys)))
         new = new.drop_nulls().unique(maintain_order=True)
         return KeyedFrame(new, self._on) if len(new) else None
 
@@ -289,19 +301,6 @@ class ColumnJoin(Joining):
         keys = {column.name: column for column in rows if column.name in self._on}
         return [keys.get(column.name, column) for column in holes]
 
-    def _looked_up(self, left: KeyedFrame, met: Met | None, right: KeyedRows) -> pl.DataFrame:
-        """All left rows, with what was met, or nulls."""
-        count = len(left.frame)
-        if met is None:
-            return self._beside(
-                left.frame.get_columns(), self._known(RIGHT, right.columns()).clear(count).get_columns()
-            )
-        alone = np.flatnonzero(~_marked(met, count).to_numpy())
-        places = np.concatenate([met.places, alone])
-        order = np.argsort(places, kind="stable")
-        rows = np.where(order < len(met.rows), order, -1)
-        return self._beside(left.take(places[order]), take_or_null(met.columns, rows))
-
     def _join(self, left: pl.DataFrame | None, right: pl.DataFrame | None) -> list[pl.DataFrame]:
         """The rows of one time."""
         if (left is None and self.how not in ("right", "full")) or (
@@ -342,12 +341,12 @@ def _signed(frame: pl.DataFrame, sign: int) -> pl.DataFrame:
     return frame.with_columns(pl.lit(sign, pl.Int8).alias(CHANGE))
 
 
-def _marked(met: Met | None, count: int) -> pl.Series:
+def marked(met: Met | None, count: int) -> npt.NDArray[np.bool_]:
     """True for each of `count` rows that met another."""
-    marks = np.zeros(count, bool)
+    marks = np.zeros(count, np.bool_)
     if met is not None:
         marks[met.places] = True
-    return series_of("", marks)
+    return marks
 
 
 def _whole(batches: Sequence[Batch]) -> pl.DataFrame | None:

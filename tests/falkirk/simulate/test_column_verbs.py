@@ -56,6 +56,10 @@ def small() -> Dataflow:
         windows.group_by("k").agg(n=agg.count(), total=agg.sum("v"), middle=agg.median("v")).capture("sessions")
         rows.group_by("k").agg(low=agg.min("v"), high=agg.quantile("v", 0.9), ttl=Epochs(1)).capture("alive")
         other = flow.columns("other", Batches(frames(4, 6, "r"), per_epoch=1))
+        rows.group_by("k").agg(n=agg.count(), high=agg.max("v"), ttl=6, time="at").capture("alive by event time")
+        near = other.select("k", "r")
+        for how in ("inner", "semi", "lookup"):
+            rows.select("k", "v").join(near, on="k", how=how, ttl=Epochs(1)).capture(f"{how} for a time")
         joined = rows.join(other.select("k", "r"), on="k", how="full", changes=True)
         joined.group_by("k").agg(low=agg.min("r"), top=agg.max("v"), n=agg.count()).capture("extremes")
         of_changes = joined.group_by("k").agg(

@@ -15,8 +15,11 @@ from runtime.memory import Cluster
 from tests.timely.operators.fake_context import FakeContext
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError
 from timely.operators import agg
+from timely.operators.expiring_join import ExpiringJoin
 from timely.operators.interval_join import IntervalJoin
+from timely.operators.window_shapes import Epochs
 from timely.time import Frontier
 
 rows = st.lists(
@@ -176,6 +179,76 @@ def test_an_interval_join_gives_each_pair_once_but_for_late_rows(
         assert sorted((epoch, row[0]) for epoch, each in enumerate(told) for row in each) == sorted(
             (epoch, number) for epoch, _, _, number in late[side]
         )
+
+
+@some
+@given(
+    st.lists(rows | st.just([]), min_size=3, max_size=6),
+    st.sampled_from(["inner", "semi", "lookup"]),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
+def test_a_join_with_a_ttl_is_of_rows_of_near_epochs(
+    fed: list[Any], how: Any, ttl: int, workers: int, seed: int
+) -> None:
+    def joined(left: Columns, right: Columns) -> Columns:
+        found = left.join(right.select("k", "m"), on="k", how=how, ttl=Epochs(ttl))
+        return found.select("n") if how == "semi" else found.select("n", "m")
+
+    told, so_far = run(joined, fed, workers, seed)
+    dated = {name: so_far[-1][name].with_columns(epoch=pl.col("nm"[name == "right"]) // 10) for name in SCHEMA}
+    both = dated["left"].join(dated["right"], on="k", suffix="_right")
+    both = both.filter((pl.col("epoch") - pl.col("epoch_right")).abs() <= ttl)
+    both = both.with_columns(at_epoch=pl.max_horizontal("epoch", "epoch_right"))
+    wanted = both.select("at_epoch", "n", "m")
+    if how == "semi":
+        wanted = both.group_by("n").agg(pl.col("at_epoch").min()).select("at_epoch", "n")
+    elif how == "lookup":
+        known = both.filter(pl.col("at_epoch") == pl.col("epoch")).select("n", "m")
+        wanted = dated["left"].join(known, on="n", how="left").select("epoch", "n", "m")
+    assert Counter((epoch, *row) for epoch, each in enumerate(told) for row in each) == Counter(wanted.rows())
+
+
+@pytest.mark.parametrize("how", ["inner", "semi", "lookup"])
+def test_a_join_with_a_ttl_keeps_some_epochs(how: Any) -> None:
+    operator, ctx = ExpiringJoin(["k"], how, 3), FakeContext()
+    held, size = [], []
+    for epoch in range(300):
+        ctx.time = (epoch,)
+        for port, column in enumerate("nm"):
+            keys = [port * (how == "semi") * 1000 + epoch % 7, 5]  # of semi joins rows wait
+            operator.on_batch(ctx, port, (epoch,), pl.DataFrame({"k": keys, column: [epoch, 0]}))  # type: ignore[arg-type]
+        operator.on_notify(ctx, (epoch,))  # type: ignore[arg-type]
+        operator.on_watermark(Frontier.before([(epoch + 1,)]))
+        assert operator.state is not None
+        held.append(operator.state.size().rows)
+        size.append(operator.state.size().bytes)
+        if epoch in (80, 200):
+            after = ExpiringJoin(["k"], how, 3)
+            assert after.state is not None
+            after.state.restore(operator.state.snapshot(Frontier.before([(epoch + 1,)]), Frontier.empty(1)))
+            operator = after
+    assert max(held) <= 2 * 2 * 2 * 5  # two rows of two sides in an epoch, and as many again that are not dropped yet
+    assert max(size[200:]) <= 2 * max(size[:50])
+
+
+def test_a_ttl_that_has_no_meaning_is_refused() -> None:
+    flow = Dataflow()
+    left, right = (flow.input(name).to_columns(schema) for name, schema in SCHEMA.items())
+    changed = left.group_by("k").agg(n=agg.max("n"), changes=True)
+    for build, why in (
+        (lambda: left.join(right, on="k", ttl="3"), "counts the epochs for which a row is kept; it is not '3'"),  # type: ignore[arg-type]
+        (lambda: left.join(right, on="k", ttl=3), "of event times that are near each other join_interval"),  # type: ignore[arg-type]
+        (lambda: left.join(right, on="k", ttl=Epochs(3), over="time"), "is for what runs on over all epochs"),
+        (
+            lambda: left.join(right, on="k", how="anti", changes=True, ttl=Epochs(3)),
+            "how='anti' would have to take back",
+        ),
+        (lambda: changed.join(right, on="k", ttl=Epochs(3)), "joins of changes have no ttl"),
+    ):
+        with pytest.raises(GraphError, match=rf"test_column_joins\.py:\d+: .*{why}"):
+            build()
 
 
 @pytest.mark.parametrize("lag", [0, 10])

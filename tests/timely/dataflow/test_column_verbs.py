@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.memory import Cluster
+from tests.timely.operators.fake_context import FakeContext
 from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.operators import agg
+from timely.operators.expiring_aggregate import ExpiringAggregate
 from timely.operators.window_shapes import Epochs, Session
+from timely.state import ExpiringTotals
+from timely.time import Frontier
 
 SCHEMA = {"k": pl.String, "n": pl.Int64}
 rows = st.lists(st.tuples(st.none() | st.sampled_from("abc"), st.none() | st.integers(-4, 9)), max_size=6)
@@ -180,6 +185,61 @@ def test_a_median_of_all_rows_of_a_time_is_one_row() -> None:
     ]
 
 
+@some
+@given(
+    fed=epochs.map(lambda fed: [[row for row in data if row[1] is not None] for data in fed]),
+    ttl=st.integers(0, 6),
+    instants=st.booleans(),
+    workers=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_a_key_is_forgotten_when_its_event_times_are_past(
+    fed: list[Any], ttl: int, instants: bool, workers: int, seed: int
+) -> None:
+    length: Any = dt.timedelta(days=ttl) if instants else ttl
+
+    def timed(stream: Columns) -> Columns:
+        return stream.with_columns(at=pl.from_epoch("n", "d") if instants else pl.col("n"))
+
+    def totals(stream: Columns) -> Columns:
+        return timed(stream).group_by("k").agg(rows=agg.count(), low=agg.min("n"), ttl=length, time="at")
+
+    def once(stream: Columns) -> Columns:
+        return timed(stream).distinct("k", ttl=length, time="at")
+
+    watermark = -100
+    held: dict[Any, list[int]] = {}
+    wanted: list[Any] = []
+    new: list[Any] = []
+    for data in fed:
+        on_time = [(k, n) for k, n in data if n >= watermark]
+        new.append(sorted({(k,) for k, _ in on_time if k not in held}, key=str))
+        for k, n in on_time:
+            held.setdefault(k, []).append(n)
+        wanted.append(sorted({(k, len(held[k]), min(held[k])) for k, _ in on_time}, key=str))
+        watermark = max([watermark, *(n - ttl for _, n in data)])
+        held = {k: met for k, met in held.items() if max(met) >= watermark}
+    assert run(totals, fed, workers, seed) == wanted
+    assert run(once, fed, workers, seed) == new
+
+
+def test_keys_that_are_past_are_not_kept() -> None:
+    operator, ctx = ExpiringAggregate(["k"], {"n": agg.count(), "middle": agg.median("at()")}), FakeContext()
+    assert operator.state is not None
+    held, taken = [], []
+    for epoch in range(3000):
+        ctx.time = (epoch,)
+        operator.on_batch(ctx, 0, ctx.time, pl.DataFrame({"k": [epoch, epoch % 3 - 3], "at()": epoch}))  # type: ignore[arg-type]
+        operator.on_batch(ctx, 1, ctx.time, [epoch - 20])  # type: ignore[arg-type]
+        operator.on_notify(ctx, ctx.time)  # type: ignore[arg-type]
+        operator.on_watermark(Frontier.before([(epoch + 1,)]))
+        held.append(operator.state.size().rows)
+        taken.append(operator.state.size().bytes)
+    assert max(held) <= 4 * ExpiringTotals.few
+    assert max(taken[2000:]) <= 1.5 * max(taken[:2000])
+    assert as_polars(ctx.sent[-1][1])["n"].to_list() == [1, 1000]
+
+
 def test_what_cannot_be_meant_is_refused_at_the_call() -> None:
     stream = Dataflow().input("in").to_columns()
     for build, why in (
@@ -196,6 +256,12 @@ def test_what_cannot_be_meant_is_refused_at_the_call() -> None:
             lambda: stream.group_by("k").agg(n=agg.n_unique("n"), ttl=Epochs(2)),
             "cannot be kept with a ttl: say distinct",
         ),
+        (lambda: stream.agg(n=agg.count(), time="n"), "agg.time=.... takes agg.count.., .*, not 'n'"),
+        (lambda: stream.group_by("k").agg(n=agg.count(), time="n"), "time= is the event time of a ttl"),
+        (lambda: stream.group_by("k").agg(n=agg.count(), ttl=3), "ttl=3 is a length of event time: name its column"),
+        (lambda: stream.group_by("k").agg(n=agg.count(), ttl=Epochs(3), time="n"), "counts epochs; with time= it is a"),
+        (lambda: stream.distinct("k", ttl=3, time=7), "takes the name of a column, not 7"),  # type: ignore[arg-type]
+        (lambda: stream.group_by("k").agg(n=agg.count(), ttl=-1, time="n"), "a ttl is not negative, as -1 is"),
         (lambda: stream.window(Session(3), "n").agg(n=agg.n_unique("n")), "cannot be kept in sessions, which"),
         (lambda: stream.agg(n=agg.count(), changes=True, over="time"), "is of totals that run on"),
         (lambda: stream.distinct("n", over="day"), "over is 'time'"),  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
 from timely.io import Batches, Csv, Iterable, Parquet
 from timely.operators import agg
-from timely.operators.window_shapes import Session, Sliding, Tumbling
+from timely.operators.window_shapes import Epochs, Session, Sliding, Tumbling
 
 FRAME = pl.DataFrame(
     {
@@ -80,6 +80,9 @@ FINAL: list[Callable[[Columns, Any, dict[str, agg.Aggregate], Any], Columns]] = 
     lambda s, keys, named, over: s.window(Sliding(dt.timedelta(days=2), dt.timedelta(days=1)), time="at").agg(**named),
     lambda s, keys, named, over: s.join(s.select(*keys, other="n", n2="n"), on=keys, over=over),
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="semi", over=over),
+    lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="lookup", ttl=Epochs(2)),
+    lambda s, keys, named, over: s.group_by(*keys).agg(**of_sessions(named), ttl=3, time="n"),
+    lambda s, keys, named, over: s.distinct(*keys, ttl=dt.timedelta(days=2), time="at"),
     lambda s, keys, named, over: s.join(s.select("k", "x"), on="k", how="left", over="time"),
     lambda s, keys, named, over: s.join(s.select("k", "x", "d"), on="k", how="right", over="time"),
     lambda s, keys, named, over: s.join(s.select("c", "x").filter(pl.col("x") > 99), on="c", how="full", changes=True),

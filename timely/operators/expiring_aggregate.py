@@ -1,0 +1,77 @@
+"""Running totals of keys with a time to live by event time.
+
+A key is forgotten when the watermark (`timely.operators.watermark`) passes its last event time. Rows before the watermark do
+not come here: so what a key had is forgotten before or after all of its rows of an epoch, never between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from timely.data.batch import Batch, as_polars
+from timely.data.kernels.columns import Numbers
+from timely.data.kernels.totals import Part
+from timely.operators import agg
+from timely.operators.agg import Aggregate
+from timely.operators.aggregate import REFUSALS, Grouping, refused
+from timely.operators.base import Context
+from timely.operators.column_windows import AT
+from timely.state import ExpiringTotals, Parts, TimedValues
+from timely.time import Time
+
+_LAST = "last()"
+"""The event time of the last row of a key, as an aggregate."""
+
+_MARK = "watermark"
+_VALUES = Part("values", AT)
+
+
+def with_last(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
+    """The aggregates, and the last event time, which does not come out."""
+    return {**aggregates, _LAST: agg.max(AT)}
+
+
+class ExpiringAggregate(Grouping):
+    """Totals that run on, of keys that live. Port 0 takes rows with `AT`, port 1 the watermarks. Emits the keys that changed.
+
+    Args:
+        keys: the key columns, one or more. Input must be exchanged by them.
+        aggregates: output column → aggregate.
+        combined: whether rows come from `PreAggregate`, with `with_last`, where there are several workers.
+    """
+
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], combined: bool = False) -> None:
+        super().__init__(keys, with_last(aggregates), combined)
+        self._aggregates = dict(aggregates)
+        self._watermarks = TimedValues()
+        self._totals = ExpiringTotals(self._keys, self._parts, AT)
+        self.state = Parts(self._pending, self._watermarks, self._totals)
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        if port == 0:
+            super().on_batch(ctx, port, time, batch)
+        else:
+            self._watermarks.at(time)[_MARK] = batch[0]
+            ctx.notify_at()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        tables = self._pending.pop(time)
+        try:
+            if tables:
+                changed = self._totals.add(time, self._rows(tables), self._differs)
+                if len(changed):
+                    ctx.send(self._finish(changed.columns(self._finishing)))
+            for mark in self._watermarks.pop(time).values():
+                self._totals.expire(time, mark - 1)
+        except REFUSALS as error:
+            sample = as_polars(tables[0]) if tables and self._is_rows(tables[0]) else tables[0] if tables else []
+            raise refused(ctx, time, error, sample) from error
+
+    def _differs(self, before: Mapping[Part, Numbers], after: Mapping[Part, Numbers]) -> npt.NDArray[np.bool_]:
+        """A mask of the keys whose result differs from the one before, or that begin anew."""
+        found = [aggregate.differs(before, after) for aggregate in self._aggregates.values()]
+        return reduce(np.logical_or, [*found, before[_VALUES] == 0])

@@ -1,0 +1,108 @@
+"""Running joins whose rows have a time to live: those of epochs that are too far apart do not meet.
+
+A row of epoch e meets those of the epochs from e - n to e + n, at the later of the two. So a join gives what an interval join
+by epoch would. Rows that nothing to come can meet are dropped, as soon as nothing will be rolled back to when they could be
+met. The end of the input is farther than that from all epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from timely.data.batch import as_polars, divide
+from timely.data.kernels.rows import ColumnList, KeyedFrame, Met
+from timely.data.kernels.series import frame_of, series_of
+from timely.operators.column_join import LEFT, RIGHT, Joining, marked
+from timely.state import RowsState
+from timely.time import INF, Frontier, Time
+
+EPOCH = "epoch()"
+"""The column of the epoch of a row that is kept: the last."""
+
+_END = 1 << 62
+
+ExpiringHow: TypeAlias = Literal["inner", "semi", "lookup"]
+
+
+class ExpiringJoin(Joining):
+    """Joins input 0 with input 1 on equal keys, in the root scope, of epochs that are at most `ttl` apart.
+
+    Args:
+        how: "inner": each pair. "semi": each left row that has a match, once. "lookup": each left row at its own time, with
+            what is there of the right, or with nulls.
+        ttl: in epochs.
+    """
+
+    def __init__(
+        self,
+        on: Sequence[str],
+        how: ExpiringHow,
+        ttl: int,
+        right: Mapping[str, Any] | None = None,
+        suffix: str = "_right",
+    ) -> None:
+        self.how = how
+        self._ttl = ttl
+        self._kept = (RowsState(on, EPOCH), RowsState(on, EPOCH))
+        super().__init__(on, right, suffix, self._kept)
+
+    def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
+        epoch = _END if time[0] == INF else int(time[0])
+        if self.how == "semi" and new_right is not None:
+            new_right = new_right.select(self._on).drop_nulls().unique(maintain_order=True)
+        mine, theirs = (
+            None if new is None else KeyedFrame(_dated(new, epoch), self._on) for new in (new_left, new_right)
+        )
+        found = []
+        if theirs is not None and self.how != "lookup":
+            met = self._among(LEFT, time, theirs, epoch, by_row=True)
+            if met is not None and self.how == "semi":
+                # Left rows that such a key has met came out then; those that wait have met none.
+                known = marked(self._among(RIGHT, time, theirs, epoch), len(theirs.frame))
+                met.choose(np.flatnonzero(~known[met.places]))
+                found.append(frame_of(_undated(met.columns)))
+            elif met is not None:
+                found.append(self._beside(_undated(met.columns), _undated(theirs.take(met.places))))
+        if theirs is not None:
+            self._kept[RIGHT].append(time, theirs)
+        if mine is not None:
+            met = self._among(RIGHT, time, mine, epoch)
+            plain = _undated(mine.frame.get_columns())
+            if self.how == "lookup":
+                there = self._kept[RIGHT].rows(time).columns()
+                if met is not None:
+                    met.columns = _undated(met.columns)
+                found.append(self._looked_up(plain, met, None if there is None else there.drop(EPOCH)))
+            elif self.how == "semi":
+                some, others = divide(mine.frame, series_of("", marked(met, len(mine.frame))))
+                found.append(frame_of(_undated(as_polars(some).get_columns())))
+                mine = KeyedFrame(as_polars(others), self._on)
+            elif met is not None:
+                found.append(self._beside(_undated(mine.take(met.places)), _undated(met.columns)))
+        if mine is not None and self.how != "lookup":
+            self._kept[LEFT].append(time, mine)
+        return [frame for frame in found if len(frame)]
+
+    def _among(self, side: int, time: Time, rows: KeyedFrame, epoch: int, by_row: bool = False) -> Met | None:
+        """The rows of a side with the keys of `rows`, of `epoch`, that still live."""
+        upto = np.full(len(rows.frame), epoch)
+        return self._kept[side].rows(time).meet(rows, by_row, (upto - self._ttl, upto))
+
+    def on_watermark(self, frontier: Frontier) -> None:
+        """Drops what can meet nothing any more."""
+        super().on_watermark(frontier)
+        for time in frontier.antichain:
+            for kept in self._kept:
+                kept.evict(int(time[0]) - self._ttl)
+
+
+def _dated(frame: pl.DataFrame, epoch: int) -> pl.DataFrame:
+    return frame.hstack([series_of(EPOCH, np.full(len(frame), epoch))])
+
+
+def _undated(columns: ColumnList) -> ColumnList:
+    return columns[:-1]
