@@ -329,8 +329,10 @@ _ALL = (
         10_000_000,  # rows
         (
             Variant("falkirk", "spark_pipeline.py", once=True),
+            Variant("falkirk_view", "spark_pipeline.py", "view", once=True),
             Variant("pyspark_batch", "spark_pipeline.py", "batch", once=True),
             Variant("falkirk_ten_epochs", "spark_pipeline.py", "epochs", once=True),
+            Variant("falkirk_ten_epochs_view", "spark_pipeline.py", "epochs_view", once=True),
             Variant("foreach_batch", "spark_pipeline.py", "foreach_batch", once=True),
         ),
         higher_is_better=False,

@@ -18,5 +18,6 @@ from libraries.spark.region import batch
 from libraries.spark.session import SparkOptions
 from libraries.spark.stream_source import Stream
 from libraries.spark.table import write
+from libraries.spark.view import view
 
-__all__ = ["SparkError", "SparkOptions", "Stream", "batch", "register", "sink", "source", "stop", "write"]
+__all__ = ["SparkError", "SparkOptions", "Stream", "batch", "register", "sink", "source", "stop", "view", "write"]

@@ -33,13 +33,15 @@ from timely.operators.base import JobContext, Operator
 @dataclass(frozen=True, slots=True)
 class Consumer:
     """A region, whose `input` the files are, or a table. They go into the folder of `region`, or into `folder`, in which they
-    outlive the job. `warm` begins to start Spark. What its `query` cannot read need not be in them; None: all may be read."""
+    outlive the job. `warm` begins to start Spark. What its `query` cannot read need not be in them; None: all may be read. If
+    `empty`, it is told of a run that gave no rows, by an entry without a path."""
 
     region: str
     input: str
     warm: Callable[[], None] | None = None
     folder: Path | None = None
     query: Mentioned | None = None
+    empty: bool = False
 
     def place(self, context: JobContext) -> Path:
         """The folder for its files."""
@@ -168,7 +170,7 @@ def hand_over(
     entries. Their names no other attempt has: its files may have other rows. What counts of a run is published, and never
     changes: so the run and the number stand for the rows of a file."""
     if not written or not consumers:
-        return [[] for _ in consumers]
+        return [[ManifestEntry(each.input, "", 0, 0, b"")] if each.empty else [] for each in consumers]
     schema = write_schema(files.carried_schema(pq.read_schema(written[0][0])))
     with ExitStack() as stack:
         opened = [

@@ -3,9 +3,13 @@
 A *due* epoch is one at whose completion the region runs. All of this is arithmetic on epochs, so that every attempt and every
 incarnation decides alike.
 
-Where runs are over everything, small files are merged into larger ones, so that there are few however many epochs there were:
-of each magnitude of rows fewer than `FAN`. A merge is an entry of its own time that takes the place of others; they stay until
-it is there for good, so a rollback to before it finds them again.
+Small files are merged into larger ones, where later runs are over their rows, too. Where runs are over everything there are few
+files however many epochs there were: of each magnitude of rows fewer than `FAN`. A merge is an entry of its own time that
+takes the place of others; they stay until it is there for good, so a rollback to before it finds them again.
+
+Where runs are over the last n epochs the files of a *block* are merged, of `FAN` epochs, of `FAN` such blocks, and so on, as
+soon as it is complete. A run takes the largest blocks that lie wholly in its epochs. Where it begins within one it takes
+what that was merged from, which therefore stays as long as some run may need it.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ class ManifestEntry(NamedTuple):
 
     input: str
     path: str
+    """Empty for an entry that says only that a run of the region before has given no rows."""
     rows: int
     size: int
     """In bytes."""
@@ -49,6 +54,16 @@ class ManifestEntry(NamedTuple):
     """The columns of the schema that are not in it, because no query reads them: see `libraries.spark.mentioned`."""
     place: str = ""
     """Of a file of a table the folder, below that of its epoch, that stands for values of its rows."""
+    since: int = 0
+    """The first epoch of its block, if it is a merge."""
+
+
+class Merge(NamedTuple):
+    """Files of one input that are to be merged into one, with rows of the epochs from `since` to `until`."""
+
+    since: int
+    until: int
+    entries: list[ManifestEntry]
 
 
 class PinnedFile(NamedTuple):
@@ -124,34 +139,83 @@ class Manifest(TimedBatches):
 
         The order is that of their names, not of their coming: who gathers them again has the same.
         """
-        found = [entry for time in sorted(self.times()) if first <= time[0] <= last for entry in sorted(self._at(time))]
-        replaced = {path for entry in found for path in entry.replaced}
-        return [entry for entry in found if entry.path not in replaced]
+        return [entry for _, entry in self._dated(first, last)]
+
+    def _dated(self, first: int, last: int) -> list[tuple[int, ManifestEntry]]:
+        """The same, each with the last epoch that has rows in it."""
+        found = [
+            (time[0], entry)
+            for time in sorted(self.times())
+            if first <= time[0] <= last
+            for entry in sorted(self._at(time))
+            if entry.path and (not entry.replaced or entry.since >= first)
+        ]
+        replaced = {path for _, entry in found for path in entry.replaced}
+        return [(epoch, entry) for epoch, entry in found if entry.path not in replaced]
 
     def schemas(self) -> dict[str, tuple[int, bytes]]:
         """Of each input the last epoch that there is, and its schema there."""
-        return {entry.input: (time[0], entry.schema) for time in sorted(self.times()) for entry in self._at(time)}
+        return {
+            entry.input: (time[0], entry.schema)
+            for time in sorted(self.times())
+            for entry in self._at(time)
+            if entry.path
+        }
 
-    def ripe(self, last: int) -> list[list[ManifestEntry]]:
-        """The files up to epoch `last` that are to be merged, each list into one."""
-        if self._calendar.over != "all":
-            return []
+    def ripe(self, last: int) -> list[Merge]:
+        """The files up to epoch `last` that are to be merged."""
+        match self._calendar.over:
+            case "new":
+                return []
+            case "all":
+                return self._alike(last)
+            case length:
+                return self._blocks(last, length)
+
+    def _alike(self, last: int) -> list[Merge]:
+        """Files of about the same size, whatever their epochs."""
         alike: defaultdict[tuple[str, int], list[ManifestEntry]] = defaultdict(list)
         for entry in self.entries(0, last):
             if entry.size < LARGE:
                 alike[entry.input, _magnitude(entry.rows)].append(entry)
-        return [entries for entries in alike.values() if len(entries) >= FAN]
+        return [Merge(0, last, entries) for entries in alike.values() if len(entries) >= FAN]
+
+    def _blocks(self, last: int, length: int) -> list[Merge]:
+        """The files of complete blocks in which no later run begins for now: the smallest blocks that have enough of them.
+
+        What the run at `last` takes from a merge is merged by no smaller one again, which would have rows a second time.
+        """
+        needed = self._calendar.needed_after(last)
+        left = [
+            (entry.since if entry.replaced else epoch, entry)
+            for epoch, entry in self._dated(self._calendar.first(last), last)
+            if entry.size < LARGE
+        ]
+        merges: list[Merge] = []
+        size = FAN
+        while size <= length:
+            blocks: defaultdict[tuple[str, int], list[ManifestEntry]] = defaultdict(list)
+            for epoch, entry in left:
+                blocks[entry.input, epoch - epoch % size].append(entry)
+            for (name, since), entries in blocks.items():
+                until = since + size - 1
+                inside = any(since <= merge.since <= until and merge.entries[0].input == name for merge in merges)
+                if len(entries) >= FAN and since >= needed and until <= last and not inside:
+                    merges.append(Merge(since, until, entries))
+            size *= FAN
+        return merges
 
     def compact(self, frontier: Frontier) -> None:
         """Forget files that no run outside `frontier` is over; of each input the last entry stays, for its schema."""
         inside = sorted((time for time in self.times() if time in frontier), reverse=True)
         if not inside:
             return
-        self._settle(inside)
+        if self._calendar.over == "all":
+            self._settle(inside)
         first = self._calendar.needed_after(inside[0][0])
         known: set[str] = set()
         for time in inside:
-            names = {entry.input for entry in self._at(time)}
+            names = {entry.input for entry in self._at(time) if entry.path}
             if time[0] < first and names <= known:
                 self.pop(time)
             known |= names

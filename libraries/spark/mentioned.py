@@ -15,7 +15,9 @@ _NO_FACTOR = ("select", "distinct", "all")
 _COMMENT = re.compile(r"--|/\*")
 _STANDS_FOR_ALL = re.compile(r"\*|\|>|\b(natural|pivot|unpivot|table|identifier|execute|describe|show)\b")
 _RENAMED = r"\b{}`?\s+(?:as\s+)?`?(\w+)`?\s*\("
-_NOT_RENAMED = ("where", "join", "union", "except", "intersect", "minus", "limit", "having", "tablesample")
+_NOT_RENAMED = (
+    *("where", "join", "on", "using", "union", "except", "intersect", "minus", "limit", "having", "tablesample"),
+)
 
 
 class Mentioned:

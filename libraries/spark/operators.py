@@ -8,7 +8,8 @@ nothing from one time to the next but a run that a period has left out, and has 
 back, each worker its share. To regions and tables behind it compute hands the files over as they are; where nobody else takes
 the rows, read has nothing to do. All edges between them carry only names of files, and are logged: so a failure of one of them
 makes no other work again, and once the files that Spark wrote are durable the run is never done again (a firewall; Isard and
-Abadi, *Falkirk Wheel*, section 4.1). Where runs are over everything gather also merges small files, before it sends a run.
+Abadi, *Falkirk Wheel*, section 4.1). Where later runs are over the same rows gather also merges small files, before it sends
+a run.
 
 All of them do the same again, given the same: files of rows have names for these rows, gather has them in the order of their
 names, and what came of a run is published under a name for its input (`libraries.spark.published`). So whoever lives keeps
@@ -30,14 +31,14 @@ from libraries.spark import files
 from libraries.spark.deliveries import Consumer, hand_over, write_for
 from libraries.spark.errors import SparkError
 from libraries.spark.left_out import LeftOut
-from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, PinnedFile, entries_of
+from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, Merge, PinnedFile, entries_of
 from libraries.spark.mentioned import Mentioned
 from libraries.spark.pinned import pin_once
 from libraries.spark.placement import home, keys_of
 from libraries.spark.published import Outcome, name_of, published
 from libraries.spark.schemas import read_schema
 from libraries.spark.small import Written
-from libraries.spark.sweeping import Named, Sweep, last_epoch, named
+from libraries.spark.sweeping import Named, Names, Sweep, last_epoch, named
 from timely.data.batch import Batch, is_columns, nbytes
 from timely.data.codec.tables import read_table
 from timely.operators.base import Capability, Context, JobContext, Operator
@@ -137,7 +138,7 @@ class Gather(Operator):
     """Keeps the manifest, and sends the files of each run when its epoch is complete. On one worker.
 
     What is to be merged is merged before, outside the worker, where the files of `tables` (paths by name) are listed, too. The
-    runs that are due meanwhile wait: so no run that is sent later names a file whose place another has taken.
+    runs that are due meanwhile wait: so no run that is sent later names a file whose place another has taken for good.
     """
 
     transient = ("_preparing", "_waiting")
@@ -158,16 +159,24 @@ class Gather(Operator):
         self._names = list(names)
         self._tables = dict(tables)
         self._declared = {name: (-1, schema) for name, schema in schemas.items()}
-        self._preparing = False
+        self._preparing: Time | None = None
+        """The time of the run that is prepared."""
         self._waiting: deque[Capability] = deque()
-        """Of what is due while a run is prepared."""
+        """Of what is due meanwhile."""
         self._manifest = Manifest(calendar)
         self.state = self._manifest
+
+    def on_watermark(self, frontier: Frontier) -> None:
+        if self._preparing is not None:  # the runs that wait are over what the manifest has for them
+            frontier &= Frontier.before([self._preparing])
+        super().on_watermark(frontier)
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         known = {**self._manifest.schemas(), **self._declared}
         for entry in entries_of(batch):
             name, schema = entry.input, entry.schema
+            if not entry.path:
+                continue
             epoch, other = known.setdefault(name, (time[0], schema))
             if other != schema:  # files of an earlier epoch may be written later
                 (_, was), (when, now) = sorted([(epoch, other), (time[0], schema)])
@@ -177,14 +186,14 @@ class Gather(Operator):
         ctx.notify_at((self._calendar.due(time[0]),))
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        if self._preparing or self._tables or self._manifest.ripe(time[0]):
+        if self._preparing is not None or self._tables or self._manifest.ripe(time[0]):
             self._waiting.append(ctx.retain())
             self._next()
         else:
             self._send(ctx, time, [])
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
-        self._preparing = False
+        self._preparing = None
         merged, pinned = result
         if merged:
             self._manifest.add(time, merged)
@@ -193,38 +202,41 @@ class Gather(Operator):
 
     def _next(self) -> None:
         """Prepare the run that has waited longest, unless one is prepared already."""
-        if self._waiting and not self._preparing:
-            self._preparing = True
+        if self._waiting and self._preparing is None:
             capability = self._waiting.popleft()
+            self._preparing = capability.time
             epoch = capability.time[0]
             ripe = self._manifest.ripe(epoch)
 
             def job(context: JobContext) -> Any:
                 folder = context.folder(f"{self._region}/in")
                 pinned = pin_once(folder, epoch, self._tables, context.durable) if self._tables else []
-                return self._merge(context, epoch, ripe), pinned
+                return self._merge(context, ripe), pinned
 
             capability.start(job, context=True)
             capability.drop()
 
-    def _merge(self, context: JobContext, epoch: int, ripe: list[list[ManifestEntry]]) -> list[ManifestEntry]:
+    def _merge(self, context: JobContext, ripe: list[Merge]) -> list[ManifestEntry]:
         """In a thread of the driver."""
         folder = context.folder(f"{self._region}/in")
         merged = []
-        for number, entries in enumerate(ripe):
+        for number, (since, until, entries) in enumerate(ripe):
             context.report("merging files", number, len(ripe))
             name, paths = entries[0].input, tuple(entry.path for entry in entries)
             digest = files.add_up(entry.digest for entry in entries)
-            stem = f"{files.named_by(epoch)}-{name}-merged-{number}-{digest:016x}"
+            stem = f"{files.named_by(until)}-{name}-merged-{number}-{digest:016x}"
             path = files.merge_inputs(folder, stem, paths, read_schema(entries[0].schema), context.durable)
             rows, size = sum(entry.rows for entry in entries), os.stat(path).st_size
-            merged.append(ManifestEntry(name, path, rows, size, entries[0].schema, paths, digest))
+            schema = entries[0].schema
+            merged.append(ManifestEntry(name, path, rows, size, schema, paths, digest, since=since))
         return merged
 
     def _send(self, ctx: Context, time: Time, pinned: list[tuple[str, list[PinnedFile]]]) -> None:
         first = self._calendar.first(time[0])
         known = {**self._manifest.schemas(), **self._declared}
         unknown = [name for name in self._names if name not in known]
+        if not known:  # the region before has had runs, and none has given rows
+            return
         if unknown:
             raise SparkError(
                 f"{ctx.name} ({ctx.site}) is due at epoch {time[0]}, and its input {unknown[0]!r} has had no rows yet, so "
@@ -329,8 +341,12 @@ class Compute(Operator):
     def _start(self, ctx: Context, capability: Capability, run: Manifested, always: bool) -> None:
         epoch, worker, workers, upto = capability.time[0], ctx.worker, ctx.workers, self._upto
         made_up = self._left_out.first() if self._left_out is not None else INF
-        safe = Sweep(upto, min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0, self._named.at(upto))
-        at_once = Sweep(epoch, self._calendar.needed_after(epoch), named(epoch, run))  # nothing is ever rolled back
+        last: Names | None = self._named.at(upto)
+        this: Names | None = named(epoch, run)
+        if self._calendar.over != "all":  # what a run does not name may be what a later one needs in place of a merge
+            last = this = None
+        safe = Sweep(upto, min(self._calendar.needed_after(upto), made_up) if upto >= 0 else 0, last)
+        at_once = Sweep(epoch, self._calendar.needed_after(epoch), this)  # nothing is ever rolled back
 
         consumers = [(each.region, each.input, str(each.folder)) for each in self._consumers]
         name = name_of(epoch, run, [workers, self._reads, consumers])

@@ -34,10 +34,21 @@ class Frames(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
 
 
-class RunTask(msgspec.Struct, tag=True, frozen=True):
-    """To the child: run `function` (a pickle) or `sql` over `inputs`, and write what comes out into the folder `output`.
+class Query(msgspec.Struct, frozen=True):
+    """A function (a pickle) or SQL over frames, of whose names the first of each pair is that within, with tables by name. What
+    comes of it is called `name`."""
 
-    `tables` is a pickle of what else the function or query may use, by name, and `pinned` are tables whose files are
+    name: str
+    inputs: tuple[tuple[str, str], ...]
+    tables: tuple[str, ...]
+    function: bytes | None
+    sql: str | None
+
+
+class RunTask(msgspec.Struct, tag=True, frozen=True):
+    """To the child: run the last of `queries`, over `inputs` and what comes of the others, and write its rows into `output`.
+
+    `tables` is a pickle of what else the queries may use, by name, and `pinned` are tables whose files are
     known. Files hold at most `rows` rows, or (0) any number; then nothing but files comes out. The function may ask for
     `epoch`, and for `attempt`, which is counted from 0. For a "source" it is given a session instead of inputs; that of a
     "sink" writes by itself, and nothing comes out.
@@ -48,8 +59,7 @@ class RunTask(msgspec.Struct, tag=True, frozen=True):
     epoch: int
     attempt: int
     region: str
-    function: bytes | None
-    sql: str | None
+    queries: tuple[Query, ...]
     inputs: tuple[Frames, ...]
     tables: bytes
     pinned: tuple[tuple[str, tuple[PinnedFile, ...]], ...]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from libraries.spark.pinned import local_path
 from libraries.spark.placement import HOME
 from libraries.spark.schemas import write_schema
 from libraries.spark.session import SparkOptions
+from libraries.spark.view import View, Viewed, take_apart
 from recovery.policies import Batch, Every, Lazy, interval
 from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Input, Output
@@ -34,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def batch(
-    inputs: Columns | Mapping[str, Columns],
+    inputs: Columns | View | Mapping[str, Columns | View],
     what: Callable[..., DataFrame] | str,
     *,
     every: Every = 1,
@@ -55,7 +57,7 @@ def batch(
     region around: see docs/spark.md.
 
     Args:
-        inputs: a stream of columns, called "input", or several by name.
+        inputs: a stream of columns, or a `view`, called "input"; or several by name.
         what: a function from Spark DataFrames (the streams in their order, then `tables` by keyword) to a DataFrame; or SQL,
             in which streams and tables have their names. A function with parameters `epoch` or `attempt` is given these, too.
         every: an int n is every n-th epoch, and a duration (`10.0`, `"5m"`, a timedelta) a period: then an epoch that is
@@ -63,9 +65,9 @@ def batch(
             run over everything, when all input has ended.
         over: the rows that a run sees: "new" for those since the last run, "all" for everything so far, n for the last n
             epochs. With a period "new" is not possible. There is no run where nothing has come since the last.
-        combine: for `over="all"`, where results for parts of the rows can be combined to that for all, as sums can to a sum: a
-            function of, or SQL over, a DataFrame `input` with such results. Then `what` runs over what is new only, and
-            `combine` over the results of all these runs.
+        combine: for `over="all"` or n epochs, where results for parts of the rows can be combined to that for all of them, as
+            sums can to a sum: a function of, or SQL over, a DataFrame `input` with such results. Then `what` runs over what is
+            new only, and `combine` over the results of these runs.
         tables: DataFrames that are there already, by name: a path of Parquet files, a function from a SparkSession to a
             DataFrame, or a small table: of Polars, pandas or Arrow, or a Spark DataFrame of the caller's own, which is copied.
             Of a path, each run has its own list of files, made when its epoch is complete; each attempt at the run reads those.
@@ -80,24 +82,38 @@ def batch(
     """
     streams = dict(inputs) if isinstance(inputs, Mapping) else {"input": inputs}
     options = options or SparkOptions()
-    first = _checked(streams, what, tables or {})
+    first = _checked(streams, what, tables or {}, runner)
     name = name or first.graph.fresh_name("spark")
-    if combine is not None:
-        if over != "all" or runner is not None:
-            raise GraphError(f'{user_site()}: combine= is for over="all", and for Spark')
-        parts = batch(
-            inputs,
-            what,
-            every=every if interval(every).seconds is None else 1,
-            tables=tables,
-            schemas=schemas,
-            options=options,
-            checkpoint=checkpoint,
-            name=f"{name}-parts",
-        )
-        return batch(parts, combine, every=every, over="all", options=options, checkpoint=checkpoint, name=name)
+    if combine is None:
+        return _region(streams, what, every, over, tables, schemas, options, checkpoint, name, runner)
+    if over == "new" or runner is not None:
+        raise GraphError(f'{user_site()}: combine= is for over="all" or a number of epochs, and for Spark')
     period, calendar = _calendar(every, over)
-    paths, others = _tables(tables or {})
+    part: Every = 1 if period is not None else every
+    if isinstance(calendar.over, int):  # each run is over whole parts
+        part = math.gcd(calendar.every, calendar.over)
+    parts = _region(streams, what, part, "new", tables, schemas, options, checkpoint, f"{name}-parts")
+    return _region({"input": parts}, combine, every, over, None, None, options, checkpoint, name, moves=over != "all")
+
+
+def _region(
+    inputs: Mapping[str, Columns | View],
+    what: Callable[..., DataFrame] | str,
+    every: Every,
+    over: Over,
+    tables: Mapping[str, Any] | None,
+    schemas: Mapping[str, pa.Schema] | None,
+    options: SparkOptions,
+    checkpoint: Every,
+    name: str,
+    runner: Runner | None = None,
+    moves: bool = False,
+) -> Columns:
+    """The operators of a region. `moves`: it has a run also where its input, a region, has had one that gave no rows."""
+    streams, views, all_tables = take_apart(inputs, tables or {})
+    first = next(iter(streams.values()))
+    period, calendar = _calendar(every, over)
+    paths, others = _tables(all_tables)
     declared = {}
     for each, schema in (schemas or {}).items():
         if each not in streams or not isinstance(schema, pa.Schema):
@@ -108,11 +124,12 @@ def batch(
     if runner is None:
         from libraries.spark.runner import SparkRunner
 
-        runner = SparkRunner(name, what, others, options)
+        itself = Viewed("", tuple((each, each) for each in inputs), what, tuple(tables or {}))
+        runner = SparkRunner(name, what, others, options, steps=[*views, itself])
     # Rows that later runs read, too, keep all columns: the query may be another one by then.
-    query = Mentioned(what, streams) if isinstance(what, str) and calendar.over == "new" else None
+    query = _mentioned(what, [*inputs, *streams], views) if calendar.over == "new" else None
     delivered = [
-        deliver(stream, Consumer(name, each, runner.warm, query=query), f"{name}-spill-{each}", Spill)
+        deliver(stream, Consumer(name, each, runner.warm, query=query, empty=moves), f"{name}-spill-{each}", Spill)
         for each, stream in streams.items()
     ]
     spilled = delivered[0].concat(*delivered[1:])
@@ -121,7 +138,7 @@ def batch(
         f"{name}-gather",
         lambda: Gather(name, calendar, streams, declared, paths, query),
         Exchange(key=lambda _: HOME),
-        holds=calendar.over == "all" or bool(paths),  # while it merges, and while it lists files
+        holds=calendar.over != "new" or bool(paths),  # while it merges, and while it lists files
     ).policy(Lazy(every=checkpoint, log_outputs=True))
     graph = first.graph
     handed = Deliveries(len(graph.nodes), 1)
@@ -140,10 +157,24 @@ def batch(
     return Columns(graph, graph.root, (Output(read.index),))
 
 
-def _checked(streams: Mapping[str, Columns], what: object, tables: Mapping[str, Any]) -> Columns:
+def _mentioned(what: Callable[..., DataFrame] | str, names: Sequence[str], views: Sequence[Viewed]) -> Mentioned | None:
+    """The columns that a region's SQL mentions, with that of its views; None if one of them is a function."""
+    texts = [text for text in (what, *(each.what for each in views)) if isinstance(text, str)]
+    if len(texts) <= len(views):
+        return None
+    inner = [name for each in views for name, _ in each.inputs]
+    return Mentioned("\n".join(texts), [*names, *inner])
+
+
+def _checked(
+    inputs: Mapping[str, Columns | View], what: object, tables: Mapping[str, Any], runner: Runner | None
+) -> Columns:
     site = user_site()
+    streams, views, tables = take_apart(inputs, tables)
     if not streams:
         raise GraphError(f"{site}: a region on Spark needs at least one stream of columns")
+    if views and runner is not None:
+        raise GraphError(f"{site}: a view is for regions on Spark, not for runner=")
     first = next(iter(streams.values()))
     for name, stream in streams.items():
         if not isinstance(stream, Columns):
@@ -159,10 +190,10 @@ def _checked(streams: Mapping[str, Columns], what: object, tables: Mapping[str, 
             raise GraphError(
                 f"{site}: a region on Spark takes whole epochs, but {name!r} is in {stream.scope}: leave() first"
             )
-    for name in (*streams, *tables):
+    for name in (*inputs, *(inner for each in views for inner, _ in each.inputs), *tables):
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise GraphError(f"{site}: {name!r} cannot be the name of a table in SQL: use letters, digits and _")
-    if twice := streams.keys() & tables.keys():
+    if twice := {*streams, *(name for each in views for name, _ in each.inputs), *inputs} & tables.keys():
         raise GraphError(f"{site}: {min(twice)!r} is the name of an input and of a table; rename one of them")
     if not callable(what) and not (isinstance(what, str) and what.strip()):
         raise GraphError(f"{site}: a region on Spark takes a function or SQL text, not {what!r}")

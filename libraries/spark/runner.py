@@ -16,9 +16,10 @@ from libraries.spark.errors import SparkError
 from libraries.spark.files import epoch_of
 from libraries.spark.host import SparkHost, host_of
 from libraries.spark.manifest import PinnedFile
-from libraries.spark.protocol import Frames, Kind, RunTask
+from libraries.spark.protocol import Frames, Kind, Query, RunTask
 from libraries.spark.session import SparkOptions
 from libraries.spark.small import Written
+from libraries.spark.view import Viewed
 from timely.operators.base import JobContext
 
 _packing = threading.Lock()
@@ -26,7 +27,10 @@ _packing = threading.Lock()
 
 
 class SparkRunner:
-    """Runs `what`, a function or SQL text, with `tables` by name, on the Spark that has `options`."""
+    """Runs `what`, a function or SQL text, with `tables` by name, on the Spark that has `options`.
+
+    `steps` are its views, and itself at last; by default it is the only one, over all that there are files of, in their order.
+    """
 
     def __init__(
         self,
@@ -35,13 +39,15 @@ class SparkRunner:
         tables: Mapping[str, Any],
         options: SparkOptions,
         kind: Kind = "region",
+        steps: Sequence[Viewed] = (),
     ) -> None:
         self._kind = kind
         self._region = region
         self._what = what
         self._tables = dict(tables)
         self._options = options
-        self._packed: tuple[bytes | None, bytes] | None = None
+        self._steps = steps
+        self._packed: tuple[list[Query], bytes] | None = None
 
     @property
     def host(self) -> SparkHost:
@@ -61,24 +67,29 @@ class SparkRunner:
         rows: int,
     ) -> Written:
         """Run it over the files of `inputs` and `tables`. Raises SparkError if that cannot be done."""
-        if self._packed is None:  # not before: what the function refers to may be defined after the dataflow
-            function = pack(self._what, "the function") if callable(self._what) else None
-            self._packed = function, pack(self._tables, "tables=")
+        if self._packed is None:  # not before: what the functions refer to may be defined after the dataflow
+            only = Viewed("", tuple((name, name) for name in inputs), self._what, (*self._tables, *tables))
+            self._packed = [_query(each) for each in self._steps or [only]], pack(self._tables, "tables=")
+        queries, packed = self._packed
         task = RunTask(
             number=-1,
             kind=self._kind,
             epoch=epoch_of(Path(output)),
             attempt=0,
             region=self._region,
-            function=self._packed[0],
-            sql=None if callable(self._what) else self._what,
+            queries=tuple(queries),
             inputs=tuple(Frames(name, schema, tuple(files)) for name, (schema, files) in inputs.items()),
-            tables=self._packed[1],
+            tables=packed,
             pinned=tuple((name, tuple(files)) for name, files in tables.items()),
             output=output,
             rows=rows,
         )
         return self.host.run(task, context.report, lambda: context.stopped, context.note)
+
+
+def _query(each: Viewed) -> Query:
+    function = pack(each.what, "the function") if callable(each.what) else None
+    return Query(each.name, each.inputs, each.tables, function, None if callable(each.what) else each.what)
 
 
 def pack(what: Any, called: str, functions: Iterable[Any] = ()) -> bytes:

@@ -32,7 +32,7 @@ from libraries.spark import pinned
 from libraries.spark.access import Access
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import write_output
-from libraries.spark.protocol import RunTask
+from libraries.spark.protocol import Kind, Query, RunTask
 from libraries.spark.region_session import current
 from libraries.spark.small import SMALL, Written
 from timely.data.codec.tables import write_table
@@ -187,19 +187,14 @@ class Tasks:
     def _found(self, session: SparkSession, task: RunTask) -> Any:
         """The DataFrame of the user's function or query; of a sink's function whatever it returns."""
         _check(task)
-        frames = {each.name: self._access.read(session, each) for each in task.inputs}
+        known = {each.name: self._access.read(session, each) for each in task.inputs}
         tables = self._tables_of(session, task) | {
             name: self._access.read_table(session, files) for name, files in task.pinned
         }
-        for name, frame in (frames | tables).items():
-            frame.createOrReplaceTempView(name)
-        if task.sql is not None:
-            return session.sql(task.sql)
-        assert task.function is not None
-        function = cloudpickle.loads(task.function)
-        given = [session] if task.kind == "source" else list(frames.values())
-        asked = tables | _asked(function, len(given), {"epoch": task.epoch, "attempt": task.attempt})
-        return (invoke if task.kind == "sink" else call)(function, *given, **asked)
+        *views, last = task.queries
+        for each in views:
+            known[each.name] = _answer(session, task, each, known, tables, "region")
+        return _answer(session, task, last, known, tables, task.kind)
 
     def _tables_of(self, session: SparkSession, task: RunTask) -> dict[str, DataFrame]:
         """The other tables of the region. A small one is made once a session; a function is called by each run."""
@@ -212,6 +207,23 @@ class Tasks:
             name: what if isinstance(what, DataFrame) else _made_by(what, session, name)
             for name, what in known[1].items()
         }
+
+
+def _answer(
+    session: SparkSession, task: RunTask, query: Query, known: dict[str, Any], others: dict[str, Any], kind: Kind
+) -> Any:
+    """The DataFrame of a function or query of the user's; of a sink's function whatever it returns."""
+    frames = {name: known[each] for name, each in query.inputs}
+    tables = {name: others[name] for name in query.tables}
+    for name, frame in (frames | tables).items():
+        frame.createOrReplaceTempView(name)
+    if query.sql is not None:
+        return session.sql(query.sql)
+    assert query.function is not None
+    function = cloudpickle.loads(query.function)
+    given = [session] if kind == "source" else list(frames.values())
+    asked = tables | _asked(function, len(given), {"epoch": task.epoch, "attempt": task.attempt})
+    return (invoke if kind == "sink" else call)(function, *given, **asked)
 
 
 def _asked(function: Any, given: int, known: dict[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ NO_NEED: dict[str, str] = {
     "libraries.spark.queries:Publisher._deal_out": _OWN_FILES,
     "libraries.spark.kept:KeptJava.look": "what PySpark's own gateway has written into a folder that nobody else may enter",
     "libraries.spark.keeper:main": "the orders of the process that started this one",
-    "libraries.spark.tasks:Tasks._found": _PROGRAM,
+    "libraries.spark.tasks:_answer": _PROGRAM,
     "libraries.spark.tasks:Tasks._tables_of": _PROGRAM,
     "libraries.spark.tasks:Tasks.run": _PROGRAM,
     "runtime.processes.standalone_monitor:_process_of": "the kernel's word on who is at the other end of a socket",

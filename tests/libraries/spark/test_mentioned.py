@@ -47,6 +47,8 @@ COLUMNS = ["shop", "price", "at", "Place", "a b"]
         ("select identifier('pri' || 'ce') from input", []),
         ("select b from input as t(a, b, c, d, e, f)", []),
         ("select b from `input` t (a, b, c, d, e, f)", []),
+        ("select price from other join input on (shop > 1)", ["at", "Place", "a b"]),
+        ("select price from other join input using (shop)", ["at", "Place", "a b"]),
         ("select shop from input pivot (sum(price) for at in (1, 2))", []),
         ("select shop from input where (price > 1) union (select shop from input)", ["at", "Place", "a b"]),
     ],

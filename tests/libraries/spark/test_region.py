@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
-from libraries.spark import files, manifest
+from libraries.spark import files, manifest, operators
 from libraries.spark.left_out import LeftOut
 from libraries.spark.manifest import Calendar, Manifest, ManifestEntry
 from libraries.spark.placement import home, keys_of
@@ -247,6 +247,30 @@ def test_run_that_is_done_again_reads_the_files_of_a_table_that_it_was_given_how
         left += len(list(world._files.path.rglob("*.tables")))
     assert again > 0
     assert left < 4 * 12  # of what is safe they go
+
+
+@pytest.mark.parametrize("over", ["new", "all", 3])
+@pytest.mark.parametrize("store", [True, False], ids=["store", "no store"])
+def test_runs_that_wait_until_the_files_of_a_table_are_listed_have_their_rows(
+    store: bool, over: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All epochs are complete before the first list is made, and nothing is ever rolled back where there is no store."""
+    (tmp_path / "names.parquet").write_bytes(b"names")
+    pin = operators.pin_once
+
+    def slowly(*how: Any) -> Any:
+        time.sleep(0.3 * (how[1] == 0))
+        return pin(*how)
+
+    monkeypatch.setattr(operators, "pin_once", slowly)
+    flow = functools.partial(program, SOME, LocalRunner(totals), over=over, tables={"names": tmp_path})
+    if store:
+        assert given_by(World(flow, 1, 7, ())) == expected(SOME, 1, over)
+        return
+    found: dict[int, Rows] = {}
+    for time_, batch in run(flow).captured("out"):
+        found.setdefault(time_[0], []).extend((row["k"], row["s"]) for row in rows_of(batch))
+    assert {epoch: sorted(rows) for epoch, rows in found.items()} == expected(SOME, 1, over)
 
 
 def durable_upto(world: World) -> int:

@@ -242,9 +242,14 @@ def test_what_spark_reads_and_writes_by_itself_is_a_source_and_a_sink(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("every", "count"), [(1, 4), *(pytest.param(every, 6, marks=pytest.mark.soak) for every in (1, 2))]
+    ("every", "over", "count"),
+    [
+        (1, "all", 4),
+        (1, 2, 4),
+        *(pytest.param(*more, 6, marks=pytest.mark.soak) for more in ((1, "all"), (2, "all"), (1, 2), (2, 3), (2, 4))),
+    ],
 )
-def test_partial_results_combine_to_what_a_run_over_all_rows_gives(every: int, count: int) -> None:
+def test_partial_results_combine_to_what_a_run_over_all_these_rows_gives(every: int, over: Any, count: int) -> None:
     """Spark itself, over all rows, is the oracle. An epoch has no row, another one no row that the query takes."""
     parts = """select k % 7 as k, sum(v) as total, count(v) as n, min(v) as least, max(v) as most
         from input where v <> 3 group by 1"""
@@ -256,7 +261,7 @@ def test_partial_results_combine_to_what_a_run_over_all_rows_gives(every: int, c
     frames = [frames[0], pl.DataFrame({"k": [1], "v": [3]}), *frames[1:]][:count]
     flow = Dataflow("combined")
     cells = flow.columns("in", Batches(frames))
-    more: dict[str, Any] = {"every": every, "over": "all", "options": OPTIONS}
+    more: dict[str, Any] = {"every": every, "over": over, "options": OPTIONS}
     spark.batch(cells, parts, name="all", **more).capture("plain")
     spark.batch(cells, parts, combine=both, name="sums", **more).capture("combined")
     result = run(flow)
@@ -268,6 +273,47 @@ def test_partial_results_combine_to_what_a_run_over_all_rows_gives(every: int, c
     assert len(combined) >= count // every - 2
     assert all(each.equals(plain[at]) for at, each in combined.items())
     assert max(combined) == max(plain)
+    if over != "all":  # a run over parts of which the last is empty is another one than the one before
+        assert combined.keys() == plain.keys()
+
+
+def test_view_is_part_of_the_query_of_each_region_that_takes_it(tmp_path: Path) -> None:
+    """The same steps as regions are the oracle. In epoch 1 no rows come out of the views, and none of the sums."""
+    frames = [frame(500), pl.DataFrame({"k": [1, 2], "v": [-1, -2]}), frame(300, 8)]
+    pl.DataFrame({"k": range(1_000), "factor": range(1_000)}).write_parquet(tmp_path / "factors.parquet")
+
+    def positive(df: Any, epoch: int) -> Any:
+        from pyspark.sql import functions as F
+
+        return df.where("v > 0").withColumn("epoch", F.lit(epoch))
+
+    scaled = "select k % 10 as k, v * factor as v, epoch from rows join factors using (k)"
+    tables = {"factors": tmp_path / "factors.parquet"}
+    flow = Dataflow("views")
+    cells = flow.columns("in", Batches(frames))
+    for step in (spark.batch, spark.view):
+        named: Any = {"options": OPTIONS} if step is spark.batch else {}
+        first = step(cells, positive, **named)
+        second = step({"rows": first}, scaled, tables=tables, **named)
+        sums = "select k, sum(v) as v, max(epoch) as epoch from input group by k"
+        name = step.__name__
+        spark.batch(second, sums, options=OPTIONS, name=f"{name}-sums").capture(f"{name} sums")
+        most = spark.batch(
+            {"a": second, "rows": cells}, most_of, over="all", every=3, options=OPTIONS, name=f"{name}-most"
+        )
+        most.capture(f"{name} most")
+    result = run(flow)
+    for name in ("sums", "most"):
+        found = [
+            {time_: as_polars(batch).sort(pl.all()).rows() for time_, batch in result.captured(f"{step} {name}")}
+            for step in ("batch", "view")
+        ]
+        assert found[0]
+        assert found[0] == found[1]
+
+
+def most_of(a: Any, rows: Any) -> Any:
+    return a.join(rows, "k").groupBy("k").agg({"epoch": "min"}).withColumnRenamed("min(epoch)", "epoch").select("k")
 
 
 def test_what_cannot_be_combined_is_an_error_at_its_line() -> None:

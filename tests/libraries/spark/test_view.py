@@ -1,0 +1,67 @@
+"""Views in the place of streams: how a region takes them apart, and what is refused. No Spark here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from libraries import spark
+from libraries.spark.region import _mentioned
+from libraries.spark.view import take_apart
+from tests.libraries.spark.local_runner import LocalRunner
+from timely.dataflow.columns import Columns
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError
+from timely.io import Batches
+
+
+def streams() -> tuple[Columns, Columns]:
+    flow = Dataflow("views")
+    return flow.columns("a", Batches([])), flow.columns("b", Batches([]))
+
+
+def test_views_are_taken_apart_into_streams_and_steps_from_the_first_to_the_last() -> None:
+    a, b = streams()
+    names = object()
+    paid = spark.view(a, "select k from input where p > 0")
+    known = spark.view({"paid": paid, "b": b}, "select k from paid join b using (k)", tables={"names": names})
+    taken = take_apart({"known": known, "again": a}, {"names": names, "old": 7})
+    assert taken.streams == {"known_paid_input": a, "known_b": b, "again": a}
+    assert [(each.name, each.inputs, each.tables) for each in taken.views] == [
+        ("known_paid", (("input", "known_paid_input"),), ()),
+        ("known", (("paid", "known_paid"), ("b", "known_b")), ("names",)),
+    ]
+    assert taken.tables == {"names": names, "old": 7}
+    query = _mentioned("select k from known", ["known", *taken.streams], taken.views)
+    assert query is not None
+    assert query.left_out(["k", "p", "wide"]) == ("wide",), "the texts of all steps count"
+    assert _mentioned(lambda df: df, ["known"], taken.views) is None
+    function = [taken.views[0]._replace(what=lambda df: df)]
+    assert _mentioned("select k from known", ["known"], function) is None
+
+
+def refused(match: str, inputs: Any, **arguments: Any) -> None:
+    with pytest.raises(GraphError, match=rf"test_view.py:\d+: {match}"):
+        spark.batch(inputs, "select 1", **arguments)
+
+
+def test_views_that_cannot_be_are_errors_at_the_line() -> None:
+    a, b = streams()
+    one = spark.view(a, "select k from input")
+    for what in (7, " "):
+        with pytest.raises(GraphError, match=r"test_view.py:\d+: a view is a function or SQL text, not"):
+            spark.view(a, what)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match=r"test_view.py:\d+: a view needs at least one stream"):
+        spark.view({}, "select 1")
+    refused("'one_input' is the name of two inputs", {"one": one, "one_input": b})
+    tables = {"names": 1}, {"names": 2}
+    views = [spark.view(a, "select k from input", tables=each) for each in tables]
+    refused("'names' is the name of two tables", {"x": views[0], "y": views[1]})
+    refused("'names' is the name of two tables", views[0], tables=tables[1])
+    refused("'input' is the name of an input and of a table", {"x": one}, tables={"input": "names"})
+    refused("'a b' cannot be the name", {"x": spark.view({"a b": a}, "select 1")})
+    refused("input 'input_input' of a region on Spark is str", spark.view("text", "select 1"))  # type: ignore[arg-type]
+    refused("a view is for regions on Spark, not for runner=", one, runner=LocalRunner(lambda table: table))
+    with pytest.raises(GraphError):
+        spark.write(one, "folder")  # type: ignore[arg-type]
