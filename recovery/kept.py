@@ -11,71 +11,90 @@ Memory is limited by a budget. Beyond it the oldest times go, so what is kept co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from recovery.metadata import Bound, after, holds, nothing, union, within
+from recovery.metadata import MORE, Bound, after, holds, nothing, union, within
 from timely.time import Time
 
-M = TypeVar("M")
+M = TypeVar("M", bound=tuple[Any, ...])
+"""A message: a tuple that begins with its event's time and its own."""
 
 Channel: TypeAlias = tuple[int, int]
 """An edge and the worker that receives."""
 
 
-@dataclass(slots=True, eq=False)
-class Kept(Generic[M]):
-    """A message with its event's time, its own, and its size in bytes."""
-
-    event: Time
-    time: Time
-    size: int
-    message: M
-
-
 class KeptMessages(Generic[M]):
     """The messages that one worker has sent and keeps.
+
+    A job sends many messages and seldom fails, so to keep one is to append it to a list (`way`). All else is done for many at
+    once: `forget` drops whole times from the front, and `weigh`, to be called now and then, holds what is kept to the budget.
 
     Args:
         depths: of each edge on which messages are kept, the coordinates of their times.
         budget: bytes.
+        size: the bytes of a message on an edge, about.
 
-    >>> kept = KeptMessages[str]({7: 1}, budget=5)
-    >>> kept.keep((7, 0), (1,), (1,), 3, "a"); kept.keep((7, 0), (2,), (2,), 3, "b")
-    >>> kept.coverage((7, 0)), [each.message for each in kept.wanted((7, 0), (0,))]
-    ((2,), ['b'])
+    >>> kept = KeptMessages[tuple[Time, Time, str]]({7: 1}, budget=5, size=lambda edge, message: len(message[2]))
+    >>> kept.keep((7, 0), ((1,), (1,), "abc")); kept.keep((7, 0), ((2,), (2,), "def")); kept.weigh()
+    >>> kept.coverage((7, 0)), [each[2] for each in kept.wanted((7, 0), (0,))]
+    ((2,), ['def'])
     """
 
-    def __init__(self, depths: Mapping[int, int], budget: int) -> None:
+    def __init__(self, depths: Mapping[int, int], budget: int, size: Callable[[int, M], int]) -> None:
         self._depths = depths
         self.budget = budget
-        self._messages: dict[Channel, list[Kept[M]]] = {}
+        self._size = size
+        self._messages: dict[Channel, list[M]] = {}
+        self._weighed: dict[Channel, int] = {}
+        """How many of the messages of a channel, from the front, are weighed."""
         self._coverage: dict[Channel, Bound] = {}
-        self.size = 0
-        """Bytes that are kept; never more than the budget."""
+        self.most = 0
+        """Bytes that the weighed messages take at most: what was forgotten since they were counted is still in it."""
 
-    def keep(self, channel: Channel, event: Time, time: Time, size: int, message: M) -> None:
-        """Keep a message, in the order of sending. If it is too old to be covered, it is not kept."""
-        coverage = self._coverage.get(channel)
-        if coverage is not None and holds(coverage, time):
-            return
-        self._messages.setdefault(channel, []).append(Kept(event, time, size, message))
-        self.size += size
-        if self.size > self.budget:
+    @property
+    def size(self) -> int:
+        """Bytes that are kept. O(messages)."""
+        return sum(size for *_, size in self.sizes())
+
+    def way(self, channel: Channel) -> Callable[[M], None]:
+        """The function that keeps a message of a channel. It is to be called in the order of sending."""
+        return self._messages.setdefault(channel, []).append
+
+    def keep(self, channel: Channel, message: M) -> None:
+        """Keep a message, in the order of sending."""
+        self.way(channel)(message)
+
+    def weigh(self) -> None:
+        """Weigh what has been kept since the last time. Beyond the budget the oldest times go."""
+        for channel, messages in self._messages.items():
+            weighed, count = self._weighed.get(channel, 0), len(messages)
+            if weighed < count:
+                edge, size = channel[0], self._size
+                self.most += sum([size(edge, message) for message in messages[weighed:]])
+                self._weighed[channel] = count
+        if self.most > self.budget:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Let the oldest times go, until some room is left: so that this is not done for each message."""
-        excess = self.size - self.budget * 3 // 4
-        for time, size in sorted((each.time, each.size) for messages in self._messages.values() for each in messages):
-            if excess <= 0:
+        """Count, and let the oldest times go until a quarter is free: so that this is not done for each message."""
+        size = self._size
+        found = [(message[1], size(c[0], message)) for c, messages in self._messages.items() for message in messages]
+        self.most = sum(weight for _, weight in found)
+        room = self.budget * 3 // 4
+        if self.most <= room:
+            return
+        last: Time = ()
+        for time, weight in sorted(found):
+            if self.most <= room and time != last:
                 break
-            excess, last = excess - size, time
+            self.most, last = self.most - weight, time
         for channel, messages in self._messages.items():
-            old = [each.time for each in messages if each.time <= last]
+            old = [message[1] for message in messages if message[1] <= last]
             if old:
                 self.forget(channel, after(max(old)))
+                self._keep_only(channel, lambda message: message[1] > last)
+            self._weighed[channel] = len(messages)
 
     def coverage(self, channel: Channel) -> Bound:
         """The bound from which on everything that was sent is kept."""
@@ -84,34 +103,51 @@ class KeptMessages(Generic[M]):
     def sizes(self) -> Iterator[tuple[Channel, int, int]]:
         """Of each channel the number of messages that are kept, and their bytes."""
         for channel, messages in self._messages.items():
-            yield channel, len(messages), sum(each.size for each in messages)
+            yield channel, len(messages), sum([self._size(channel[0], message) for message in messages])
 
     def forget(self, channel: Channel, before: Bound) -> None:
-        """Keep nothing before a bound: the receiver will never go below it, or what came before is not known here."""
-        covered = self.coverage(channel)
-        if not within(before, covered):
-            self._coverage[channel] = before = union(before, covered)
-            self._drop(channel, [each for each in self._messages.get(channel, ()) if holds(before, each.time)])
+        """Keep nothing before a bound: the receiver will never go below it, or what came before is not known here.
+
+        Messages are in the order of sending, nearly that of times. What is sent before the bound but behind something that is
+        still kept goes with that; nobody is given it.
+        """
+        covered = self._coverage.get(channel)
+        if before == covered:
+            return
+        if covered is not None:
+            if within(before, covered):
+                return
+            before = union(before, covered)
+        self._coverage[channel] = before
+        messages = self._messages.get(channel)
+        if messages:
+            gone = 0
+            if MORE in before:
+                while gone < len(messages) and holds(before, messages[gone][1]):
+                    gone += 1
+            else:
+                while gone < len(messages) and messages[gone][1] < before:
+                    gone += 1
+            del messages[:gone]
+            self._weighed[channel] = max(self._weighed.get(channel, 0) - gone, 0)
 
     def undo(self, edge: int, bound: Bound) -> None:
         """The sender went back to `bound`: what later events sent on an edge is sent anew."""
-        for channel, messages in self._messages.items():
+        for channel in self._messages:
             if channel[0] == edge:
-                self._drop(channel, [each for each in messages if not holds(bound, each.event)])
+                self._keep_only(channel, lambda message: holds(bound, message[0]))
 
-    def wanted(self, channel: Channel, target: Bound) -> Iterator[Kept[M]]:
+    def wanted(self, channel: Channel, target: Bound) -> Iterator[M]:
         """The messages that a receiver lacks which comes back at `target`, in the order of sending."""
-        return (each for each in self._messages.get(channel, ()) if not holds(target, each.time))
+        messages = self._messages.get(channel, ())
+        known = union(target, self.coverage(channel)) if messages else target
+        return (message for message in messages if not holds(known, message[1]))
 
-    def _drop(self, channel: Channel, gone: list[Kept[M]]) -> None:
-        """Give up some messages of a channel, which are in the order in which they are kept."""
-        messages = self._messages.get(channel, [])
-        self.size -= sum(each.size for each in gone)
-        if gone == messages[: len(gone)]:  # the oldest, as nearly always
-            del messages[: len(gone)]
-        else:
-            dropped = set(map(id, gone))
-            messages[:] = [each for each in messages if id(each) not in dropped]
+    def _keep_only(self, channel: Channel, stays: Callable[[M], bool]) -> None:
+        """Give up all messages of a channel but those that stay."""
+        messages = self._messages[channel]
+        messages[:] = [message for message in messages if stays(message)]
+        self._weighed[channel] = 0  # some of them are counted twice now; that they take no more remains true
 
 
 class Suppression:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from recovery.kept import KeptMessages
 from recovery.layout import Layout
@@ -39,8 +39,12 @@ from timely.time import INF, Summary, Time
 NOTIFICATION = -1
 RESULT = -2
 
-_LOOKED_AT = 8
-"""Of so many batches of records that stay on a worker one is looked at to learn its size."""
+Shipment: TypeAlias = tuple[Time, Time, int, bytes | None, Any]
+"""A message that its sender keeps: its event's time, its own, its number, header and payload; None and the batch where it
+stays on this worker. A plain tuple: one is made for each message of a job that nothing ever happens to."""
+
+_LOOKED_AT = 32
+"""Of so many batches that stay on a worker one is looked at to learn how large its records are."""
 
 _MESSAGE_BYTES = 400
 """Bytes that a message takes beside its payload: many are small, and the budget is for all of it."""
@@ -121,8 +125,15 @@ class WorkerRecorder:
         self.logged = frozenset(edge.edge for edge in layout.edges if edge.resends)
         self.shipping = frozenset(edge.edge for edge in layout.edges if edge.resends or edge.kept)
         depths = {edge.edge: edge.summary.result_depth for edge in layout.edges if edge.kept}
-        self.shipments: KeptMessages[Message | LogEntry] = KeptMessages(depths, KEPT_BYTES)
-        """Messages that are logged nowhere, on edges to all workers: to others, and entries of those that stay here."""
+        self.shipments: KeptMessages[Shipment] = KeptMessages(depths, KEPT_BYTES, self._bytes_of)
+        """Messages that are logged nowhere, on edges to all workers, this one too."""
+        self._never_logged = {
+            (edge.edge, worker): self.shipments.way((edge.edge, worker))
+            for edge in layout.edges
+            if edge.kept and not edge.resends
+            for worker in range(layout.workers)
+        }
+        self._stays = {edge: keep for (edge, worker), keep in self._never_logged.items() if worker == index}
         self._reach: dict[tuple[int, int], bool] = {}
         """Outputs where not all is logged, unless they change times unlogged: whether what goes to later times is."""
         self.logs: dict[tuple[int, int], list[LogEntry]] = {}
@@ -143,8 +154,8 @@ class WorkerRecorder:
         self.since: list[Bound] = [info.nothing for info in layout.processors]
         """Of each processor: of what lies before this, memory knows state and events only. Positions, requests and D̄ are in
         the store, because that is where they came from."""
-        self._looked_at: dict[int, tuple[int, int]] = {}
-        """Of each edge the rows and bytes of the batch that was looked at last."""
+        self._looked_at: dict[int, tuple[int, float]] = {}
+        """Of each edge the number of the batch that was looked at last, and bytes of each of its records."""
         self._received: list[Bound] = [info.nothing for info in layout.processors]
         """Of each processor: everything before this has been received, and what is sent again of it is not wanted."""
         self._local_number = 0
@@ -245,38 +256,42 @@ class WorkerRecorder:
 
     def shipped(self, receiver: int, message: Message) -> None:
         """A message on an edge that is logged or kept leaves for another worker."""
-        edge, event, time = message.edge, message.event, message.time
-        if self._edges[edge].logs(event, time):
-            self.logs.setdefault((edge, receiver), []).append(LogEntry.of(message, receiver))
-        else:
-            self.shipments.keep((edge, receiver), event, time, _MESSAGE_BYTES + message.nbytes, message)
+        edge, event, time, payload = message.edge, message.event, message.time, message.payload
+        keep = self._never_logged.get((edge, receiver))
+        if keep is None:
+            if self._edges[edge].logs(event, time):
+                self.logs.setdefault((edge, receiver), []).append(LogEntry.of(message, receiver))
+                return
+            keep = self.shipments.way((edge, receiver))
+        whole = payload[0] if len(payload) == 1 else b"".join(payload)
+        keep((event, time, message.number, message.header, whole))
 
     def kept(self, edge: int, event: Time, time: Time, batch: Batch) -> None:
         """A batch on an edge that is logged or kept stays within this worker."""
-        info, channel = self._edges[edge], (edge, self._index)
-        logged = info.logs(event, time)
-        if not (logged or info.kept):
-            return
-        self._local_number += 1
-        entry = LogEntry(edge, self._index, self._local_number, event, time, batch=batch)
-        if logged:
-            self.logs.setdefault(channel, []).append(entry)
-        else:
-            self.shipments.keep(channel, event, time, _MESSAGE_BYTES + self._size_here(edge, batch), entry)
+        keep = self._stays.get(edge)
+        if keep is None:
+            info, channel = self._edges[edge], (edge, self._index)
+            if info.logs(event, time):
+                self._local_number += 1
+                entry = LogEntry(edge, self._index, self._local_number, event, time, batch=batch)
+                self.logs.setdefault(channel, []).append(entry)
+                return
+            if not info.kept:
+                return
+            keep = self.shipments.way(channel)
+        self._local_number = number = self._local_number + 1
+        keep((event, time, number, None, batch))
 
-    def _size_here(self, edge: int, batch: Batch) -> int:
-        """The bytes of a batch that stays, about. Records are looked at now and then: that takes longer than to keep them."""
-        rows = len(batch)
-        if (
-            not isinstance(batch, list)
-            or self._local_number % _LOOKED_AT == 0
-            or rows > self._looked_at.get(edge, (0, 0))[0]
-        ):
-            size = nbytes(batch)
-            self._looked_at[edge] = rows, size
-            return size
-        looked_at, size = self._looked_at[edge]
-        return size * rows // looked_at
+    def _bytes_of(self, edge: int, message: Shipment) -> int:
+        """The bytes of a message that is kept, about. Batches that stay here are looked at now and then: that takes long."""
+        _, _, number, header, content = message
+        if header is not None:
+            return _MESSAGE_BYTES + len(content)
+        looked_at, each = self._looked_at.get(edge, (-_LOOKED_AT, 0.0))
+        if number >= looked_at + _LOOKED_AT:
+            each = nbytes(content) / max(len(content), 1)
+            self._looked_at[edge] = number, each
+        return _MESSAGE_BYTES + int(len(content) * each)
 
     def recall(self, entry: LogEntry) -> None:
         """A message is in the log of an earlier process of this worker. Numbers tell the order of sending, so they go on."""

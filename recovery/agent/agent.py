@@ -185,14 +185,13 @@ class Agent:
         self._begun = False
         self._joins_when_noted = False
         self._worked = 0.0
-        processors = layout.processors
-        self._kept_here = [
-            ((edge.edge, index), processors[edge.target].group, processors[edge.target].depth)
-            for edge in layout.edges
-            if edge.kept
-        ]
-        """The channels that stay on this worker, with the group and the depth of the receiver, which lives as long as they do:
+        self._kept_here: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        """The channels that stay on this worker, by the group and the depth of the receiver, which lives as long as they do:
         nothing that it has completed is needed."""
+        for edge in layout.edges:
+            if edge.kept:
+                target = layout.processors[edge.target]
+                self._kept_here.setdefault((target.group, target.depth), []).append((edge.edge, index))
         self._attributes = Attributes(layout, self.worker, self.recorder)
         self._operator_memory = OperatorMemory(layout, self.worker)
         self.recorder.beside = self._operator_memory.watched()
@@ -542,6 +541,7 @@ class Agent:
                 self._commit()
             elif self._now - self._reported_at >= self._busy_seconds:
                 self._report_completed(busy=True)  # for long: alive, and perhaps further in a loop
+            self.recorder.shipments.weigh()
             if self._all_released():
                 self.phase = WorkerPhase.RELEASED
                 self._report(Released(self.index))
@@ -549,8 +549,10 @@ class Agent:
 
     def _report_completed(self, busy: bool = False) -> None:
         upto = self.completion.of_groups(busy)
-        for channel, group, depth in self._kept_here:
-            self.recorder.shipments.forget(channel, at_cut(upto[group], depth))
+        for (group, depth), channels in self._kept_here.items():
+            complete = at_cut(upto[group], depth)
+            for channel in channels:
+                self.recorder.shipments.forget(channel, complete)
         if upto != self.completion.reported or self._now - self._reported_at >= HEARTBEAT_SECONDS:
             self.completion.reported = upto
             self._reported_at = self._now

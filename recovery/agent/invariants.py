@@ -119,8 +119,8 @@ def logs_are_collected(agent: Agent) -> str | None:
 def kept_messages_are_collected(agent: Agent) -> str | None:
     """Messages to other workers are kept while their receivers can go back before them, no longer, and within a budget."""
     shipments = agent.recorder.shipments
-    if shipments.size > shipments.budget:
-        return f"it keeps {shipments.size} bytes that it sent, where {shipments.budget} may be"
+    if shipments.most > shipments.budget:
+        return f"it keeps {shipments.most} bytes that it sent, where {shipments.budget} may be"
     for edge in agent.layout.edges if agent.alive else ():
         for receiver in range(agent.layout.workers) if edge.kept else ():
             low, coverage = agent.low[receiver][edge.target], shipments.coverage((edge.edge, receiver))

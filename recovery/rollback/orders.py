@@ -201,14 +201,24 @@ class RollbackPlanner:
         return keeps
 
     def _has(self, decision: Decision) -> Has | None:
-        """Of what this worker does again, others have what lies before the bounds at which they came back last."""
+        """Of what this worker does again, others have what lies before the bounds at which they came back last.
+
+        None where nobody came back with anything: then nobody needs to be asked about each message.
+        """
         suppression = Suppression(decision.held)
-        targets = {edge.edge: edge.target for edge in self._layout.edges if edge.kept}
+        targets = {
+            (worker, edge.edge): edge.target
+            for edge in self._layout.edges
+            if edge.kept
+            for worker, bounds in enumerate(decision.held)
+            if any(bounds[edge.target])
+        }
 
         def has(worker: int, edge: int, time: Time) -> bool:
-            return edge in targets and suppression.has(worker, targets[edge], time)
+            target = targets.get((worker, edge))
+            return target is not None and suppression.has(worker, target, time)
 
-        return has if decision.held else None
+        return has if targets else None
 
     def _resend(self, decision: Decision, remembers: bool) -> tuple[list[ResentBatch], list[tuple[int, Message]]]:
         """Q'(e): the messages that their receivers need again."""

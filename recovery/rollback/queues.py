@@ -19,9 +19,8 @@ from msgspec.structs import replace
 from recovery.layout import EdgeInfo, Layout
 from recovery.metadata import Bound, cut_within, holds
 from recovery.protocol import AskCost, Cost, Redone, Resent
-from recovery.recorder import LogEntry, WorkerRecorder
+from recovery.recorder import LogEntry, Shipment, WorkerRecorder
 from timely.data.batch import nbytes
-from timely.data.messages import Message
 from timely.time import Time
 
 
@@ -54,8 +53,11 @@ def goes_again(
     return from_log(edge, target, lives, event, time) and owed(source, target, event, time)
 
 
-def _entry(kept: Message | LogEntry, receiver: int) -> LogEntry:
-    return kept if isinstance(kept, LogEntry) else LogEntry.of(kept, receiver)
+def _entry(edge: int, receiver: int, kept: Shipment) -> LogEntry:
+    event, time, number, header, content = kept
+    if header is None:
+        return LogEntry(edge, receiver, number, event, time, batch=content)
+    return LogEntry(edge, receiver, number, event, time, header, content)
 
 
 def wanted(
@@ -79,7 +81,7 @@ def wanted(
         entries = recorder.logs.get((number, receiver), [])
         if lives and target is not None:
             shipments = recorder.shipments.wanted((number, receiver), target)
-            unlogged = (_entry(each.message, receiver) for each in shipments)
+            unlogged = [_entry(number, receiver, each) for each in shipments]
             entries = list(merge(entries, unlogged, key=lambda entry: entry.number))
         for entry in entries:
             if goes_again(edge, source, target, lives, entry.event, entry.time):

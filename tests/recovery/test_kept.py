@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TypeAlias
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.kept import Channel, KeptMessages, Suppression
-from recovery.metadata import Bound
+from recovery.metadata import Bound, everything
 from timely.time import Time
 
 DEPTHS = {0: 1, 1: 2}
@@ -19,11 +20,19 @@ def time(random: Random, depth: int) -> Time:
     return tuple(random.randrange(5) for _ in range(depth))
 
 
+Shipped: TypeAlias = tuple[Time, Time, int, int]
+"""A message: its event's time, its own, its size, its number."""
+
+
+def kept_messages(budget: int) -> KeptMessages[Shipped]:
+    return KeptMessages(DEPTHS, budget, lambda edge, message: message[2])
+
+
 @given(st.integers(0, 2**40), st.integers(0, 60))
 def test_from_the_coverage_on_everything_is_kept_in_order(seed: int, budget: int) -> None:
     random = Random(seed)
-    kept = KeptMessages[int](DEPTHS, budget)
-    sent: dict[Channel, list[tuple[Time, Time, int, int]]] = {channel: [] for channel in CHANNELS}
+    kept = kept_messages(budget)
+    sent: dict[Channel, list[Shipped]] = {channel: [] for channel in CHANNELS}
     least: dict[Channel, Bound] = {channel: (0,) * DEPTHS[channel[0]] for channel in CHANNELS}
     for number in range(200):
         channel = random.choice(CHANNELS)
@@ -32,7 +41,7 @@ def test_from_the_coverage_on_everything_is_kept_in_order(seed: int, budget: int
             event = time(random, depth)
             message = event, max(event, time(random, depth)), random.randrange(1, 5), number
             sent[channel].append(message)
-            kept.keep(channel, *message)
+            kept.keep(channel, message)
         elif kind < 0.9:
             least[channel] = max(least[channel], time(random, depth))
             kept.forget(channel, least[channel])
@@ -42,41 +51,77 @@ def test_from_the_coverage_on_everything_is_kept_in_order(seed: int, budget: int
             for at in CHANNELS:
                 if at[0] == channel[0]:
                     sent[at] = [each for each in sent[at] if each[0] < bound]
-        held = 0
         for at in CHANNELS:
             coverage = kept.coverage(at)
             assert coverage >= least[at]
-            there = [(each.event, each.time, each.size, each.message) for each in kept.wanted(at, least[at])]
-            assert there == [each for each in sent[at] if each[1] >= coverage]
-            held += sum(size for _, _, size, _ in there)
+            assert list(kept.wanted(at, least[at])) == [each for each in sent[at] if each[1] >= coverage]
             target = time(random, DEPTHS[at[0]])
-            again = [each.message for each in kept.wanted(at, target)]
-            assert again == [n for _, t, _, n in sent[at] if t >= max(coverage, target)]
-        assert kept.size == held <= budget
+            again = list(kept.wanted(at, target))
+            assert again == [each for each in sent[at] if each[1] >= max(coverage, target)]
+        if random.random() < 0.3:
+            kept.weigh()
+            assert kept.size <= kept.most <= budget
+            assert kept.size == sum(size for _, _, size in kept.sizes())
 
 
 def test_nothing_is_dropped_within_the_budget_and_the_oldest_goes_first_beyond_it() -> None:
-    kept = KeptMessages[str](DEPTHS, 8)
-    kept.keep((0, 0), (2,), (2,), 2, "c")
-    kept.keep((1, 1), (1, 4), (1, 4), 2, "b")
-    kept.keep((0, 0), (0,), (1,), 2, "a")
+    kept = kept_messages(8)
+    kept.keep((0, 0), ((2,), (2,), 2, 0))
+    kept.keep((1, 1), ((1, 4), (1, 4), 2, 1))
+    kept.keep((0, 0), ((0,), (1,), 2, 2))
+    kept.weigh()
     assert [kept.coverage(each) for each in CHANNELS] == [(0,), (0,), (0, 0)]
-    kept.keep((0, 1), (3,), (3,), 3, "d")
+    kept.keep((0, 1), ((3,), (3,), 3, 3))
+    assert [kept.coverage(each) for each in CHANNELS] == [(0,), (0,), (0, 0)]
+    kept.weigh()
     assert [kept.coverage(each) for each in CHANNELS] == [(2,), (0,), (1, 5)]
-    assert kept.size == 5
-    kept.keep((0, 1), (4,), (4,), 4, "e")
+    assert kept.size == kept.most == 5
+    kept.keep((0, 1), ((4,), (4,), 4, 4))
+    kept.weigh()
     assert [kept.coverage(each) for each in CHANNELS] == [(3,), (4,), (1, 5)]
-    kept.keep((0, 0), (2,), (2,), 1, "too old")
-    assert kept.size == 4
+    kept.keep((0, 0), ((2,), (2,), 1, 5))
+    assert not list(kept.wanted((0, 0), (0,)))  # too old
+    assert kept.most == 4
+
+
+def test_what_was_forgotten_makes_room_before_anything_kept_has_to_go() -> None:
+    kept = kept_messages(100)
+    for n in range(10_000):
+        kept.keep((0, 0), ((n,), (n,), 7, n))
+        kept.forget((0, 0), (n - 3,) if n > 3 else (0,))
+        kept.weigh()
+        assert len(list(kept.wanted((0, 0), (0,)))) == min(n + 1, 4)
+    assert kept.size == 28 <= kept.most <= 100
 
 
 def test_dropping_and_forgetting_leave_nothing_behind() -> None:
-    kept = KeptMessages[int](DEPTHS, 100)
+    kept = kept_messages(100)
     for n in range(10_000):
-        kept.keep((0, n % 2), (n,), (n,), 7, n)
+        kept.keep((0, n % 2), ((n,), (n,), 7, n))
         kept.forget((0, 0), (n - 3,) if n > 3 else (0,))
-    assert kept.size <= 100
+        kept.weigh()
+        assert kept.size <= kept.most <= 100
     assert 9_900 < kept.coverage((0, 1))[0] < 9_999
+    for channel in CHANNELS:
+        kept.forget(channel, everything(DEPTHS[channel[0]]))
+    assert kept.size == 0
+
+
+def test_a_message_is_weighed_once_however_often_that_is_done() -> None:
+    asked: list[int] = []
+
+    def size(edge: int, message: Shipped) -> int:
+        asked.append(message[3])
+        return message[2]
+
+    kept = KeptMessages[Shipped](DEPTHS, 1_000, size)
+    for n in range(50):
+        kept.keep((0, 0), ((n,), (n,), 2, n))
+        kept.forget((0, 0), (n - 5,) if n > 5 else (0,))
+        if n % 10 == 9:
+            kept.weigh()
+            kept.weigh()
+    assert asked == [n for n in range(50) if n % 10 >= 4]  # what was forgotten before was never weighed
 
 
 def test_who_stays_at_top_still_has_what_it_came_back_with() -> None:

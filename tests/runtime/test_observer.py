@@ -58,7 +58,7 @@ def test_what_is_kept_for_survivors_is_counted_at_its_sender() -> None:
 def test_what_has_no_room_any_more_is_not_called_kept() -> None:
     for observer, agent in looks(quiet("rounds", 2, seed=3)):
         kept = agent.recorder.shipments
-        most = max((message.time[0] for channel in kept._messages.values() for message in channel), default=None)
+        most = max((message[1][0] for channel in kept._messages.values() for message in channel), default=None)
         if most is None:
             continue
         kept.budget = 0

@@ -344,7 +344,7 @@ GARBAGE = {
 SURVIVORS = {
     "kept in memory": rule(
         "what is sent to other workers is kept by its sender",
-        Change(WorkerRecorder, "shipped", "self.shipments.keep(...)", GONE),
+        Change(WorkerRecorder, "shipped", "keep(...)", GONE),
     ),
     "as good as logged": rule(
         "a receiver that goes back gets what a living sender keeps",

@@ -156,8 +156,10 @@ class Process:
         self.state: list[dict[Time, Rows]] = [{} for _ in range(count)]
         self.fired: list[set[Time]] = [set() for _ in range(count)]
         self.queues: dict[tuple[int, int], list[Message]] = defaultdict(list)
-        self.kept: KeptMessages[Message] = KeptMessages(
-            {e: edge.summary.result_depth for e, edge in enumerate(program.edges)}, budget
+        self.kept: KeptMessages[tuple[Time, Time, Message]] = KeptMessages(
+            {e: edge.summary.result_depth for e, edge in enumerate(program.edges)},
+            budget,
+            lambda _, kept: 1 + len(kept[2].rows),
         )
         self.ahead: dict[tuple[int, int], list[Message]] = defaultdict(list)
         self.ends: list[int] = []
@@ -303,7 +305,8 @@ class Job:
                 else:
                     process.sent[p][e] = max(process.sent[p].get(e, ()), time)
                     if self.keeps(e, u, v):
-                        process.kept.keep((e, v), event, time, 1 + len(part), message)
+                        process.kept.keep((e, v), (event, time, message))
+                        process.kept.weigh()
                 if v == u or not self.monitor.suppression.has(v, edge.target, time):
                     self.flight[e, u, v].append(message)
 
@@ -594,7 +597,7 @@ class Job:
                 elif ends[1] is None:
                     messages = ()
                 else:
-                    messages = [each.message for each in process.kept.wanted((e, v), ends[1])]
+                    messages = [each[2] for each in process.kept.wanted((e, v), ends[1])]
                 info = edge.info(kept=self.keeps(e, u, v))
                 again = [m for m in messages if goes_again(info, *ends, lives, m.event, m.time)]
                 self.flight[e, u, v].extend(again)

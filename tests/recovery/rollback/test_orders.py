@@ -278,7 +278,7 @@ rule(
     "who drops an epoch behind an exchange gets what its own worker had sent there; none of what it has completed is kept",
     given_again,
     [((1,), (0,)), ([(e, t) for e, t in ALL if t >= 2], 0), ([(e, t) for e, t in ALL if t >= 1], 0)],
-    Change(WorkerRecorder, "kept", "self.shipments.keep(...)", GONE),
+    Change(WorkerRecorder, "kept", "keep(...)", GONE),
 )
 
 

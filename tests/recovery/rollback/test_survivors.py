@@ -81,7 +81,7 @@ rule(
     "who goes back forgets what it sent later",
     "dice",
     57,
-    Change(KeptMessages, "undo", "holds(bound, each.event)", "True"),
+    Change(KeptMessages, "undo", "holds(bound, message[0])", "True"),
 )
 rule(
     "rebuilt queues",
