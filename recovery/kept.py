@@ -66,13 +66,19 @@ class KeptMessages(Generic[M]):
         self.way(channel)(message)
 
     def weigh(self) -> None:
-        """Weigh what has been kept since the last time. Beyond the budget the oldest times go."""
+        """Weigh what has been kept since the last time, but for what is too old to be covered: that goes.
+
+        Beyond the budget the oldest times go.
+        """
         for channel, messages in self._messages.items():
-            weighed, count = self._weighed.get(channel, 0), len(messages)
-            if weighed < count:
+            weighed = self._weighed.get(channel, 0)
+            if weighed < len(messages):
                 edge, size = channel[0], self._size
-                self.most += sum([size(edge, message) for message in messages[weighed:]])
-                self._weighed[channel] = count
+                new = messages[weighed:]
+                if (covered := self._coverage.get(channel)) is not None:
+                    messages[weighed:] = new = [message for message in new if not holds(covered, message[1])]
+                self.most += sum([size(edge, message) for message in new])
+                self._weighed[channel] = len(messages)
         if self.most > self.budget:
             self._make_room()
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from runtime.content_fingerprint import Content
 from runtime.kept_input import KeptPartition
+from runtime.read_ahead import ReadAhead
 from timely.data.batch import nbytes
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, SourceError, at_line, told
@@ -25,6 +26,8 @@ class Limits:
 
     `epochs`: how many epochs a source may be ahead of the oldest epoch that is not complete where its records end.
     `bytes`: how many bytes may wait in the queues of a worker, or for its links, before sources everywhere pause.
+    `seconds`: with a store, how much work, in seconds of a worker's processor time, may be open in epochs that it has read: it
+    reads fewer than `epochs` ahead where they take long, two at least, because a failure makes others do them again.
 
     >>> flow = falkirk.Dataflow()
     >>> seen = flow.source("items", falkirk.Iterable(range(4), epoch_every=1)).capture("out")
@@ -34,6 +37,7 @@ class Limits:
 
     epochs: int = 16
     bytes: int = 256 << 20
+    seconds: float = 0.02
 
     def __post_init__(self) -> None:
         for limit in (self.epochs, self.bytes):
@@ -41,6 +45,8 @@ class Limits:
                 raise FalkirkError(
                     at_line(f"limits are whole numbers from 1 up, or nothing could ever be read: {self}")
                 )
+        if not self.seconds >= 0:
+            raise FalkirkError(at_line(f"seconds of open work are a number from 0 up, not {self.seconds!r}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +141,8 @@ class SourceDriver:
         """The epochs before this are told."""
         self._readers = [_Reader(partition) for partition in opened]
         self._live = list(self._readers)
+        self._ahead = ReadAhead() if rereads else None
+        """None: nobody does anything again."""
         self.records = 0
         self.bytes = 0
         if not self._live and not rereads:
@@ -179,7 +187,7 @@ class SourceDriver:
         oldest = self._oldest()
         if not self._rereads:
             self.acknowledge(oldest)
-        reader = self._next(oldest + limits.epochs)
+        reader = self._next(self._bound(oldest, limits))
         if reader is None:
             return False
         self._worker.acting = self._node
@@ -218,11 +226,22 @@ class SourceDriver:
         assert current is not None
         return current[0] - self._worker.epochs_in_flight(self._node.index)
 
+    def _bound(self, oldest: int, limits: Limits) -> int:
+        """The first epoch of which nothing may be read yet."""
+        if self._ahead is None:
+            return oldest + limits.epochs
+        return self._ahead.bound(oldest, limits.seconds, limits.epochs)
+
+    def measure(self, spent: float) -> None:
+        """This worker has used so many seconds of processor time: by what an epoch takes it reads ahead."""
+        if self._ahead is not None and self._live:
+            self._ahead.measure(spent, self._oldest())
+
     def _free(self, limits: Limits) -> list[_Reader]:
         """The readers that the limit on epochs does not hold back."""
         if not self._live:
             return []
-        bound = self._oldest() + limits.epochs
+        bound = self._bound(self._oldest(), limits)
         return [reader for reader in self._live if reader.epoch < bound]
 
     def _next(self, bound: int) -> _Reader | None:
@@ -261,6 +280,8 @@ class SourceDriver:
                     )
                 )
             reader.epoch = chunk.epoch + chunk.closes
+            if self._ahead is not None:
+                self._ahead.read(chunk.epoch)
             self._pass(reader, chunk.position)
             self._remember(reader, chunk)
             if chunk.data is not None and not isinstance(chunk.data, list | pl.DataFrame | pa.Table):
@@ -389,6 +410,8 @@ class SourceDriver:
                 except FalkirkError as error:
                     raise self._blame(error) from error
             self._pass(reader, at)
+        if self._ahead is not None:
+            self._ahead.begin()
         self._told = INF + 1 if epoch is None else epoch if self._readers else 0
         self._live = [reader for reader in self._readers if not reader.ended]
         if epoch is not None:

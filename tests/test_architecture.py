@@ -45,7 +45,7 @@ ROOMS = {
     "monitor": ["coordination explain", "web"],
     "runtime": [
         *("links scratch imports host_limits", "control"),
-        "workspace program explain kept_input content_fingerprint inputs outputs session job",
+        "workspace program explain kept_input content_fingerprint read_ahead inputs outputs session job",
         *("memory", "observer store_client recovery_driver", "page", "processes", "supervisor"),
         "run host_file hosts",
     ],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -28,15 +30,22 @@ def main(
     runs: int = 3,
     peers_python: Path | None = None,
     data: Path | None = None,
+    only: Sequence[str] = (),
 ) -> list[harness.Row]:
     """Measure the benchmark `name`, print its figures, and return them.
 
-    Without `workers`, 1 and 2 are measured. With `json` each figure is a line of JSON on standard output, and nothing else
-    is printed there. Raises FalkirkError for an unknown name or a senseless number.
+    Without `workers`, 1 and 2 are measured; with `only`, these systems alone. With `json` each figure is a line of JSON on
+    standard output, and nothing else is printed there. Raises FalkirkError for an unknown name or a senseless number.
     """
     if name not in BENCHES:
         raise FalkirkError(f"there is no benchmark {shown(name, 80)}; there are: {', '.join(BENCHES)}")
     bench = BENCHES[name]
+    if only:
+        known = [variant.system for variant in bench.variants]
+        for system in only:
+            if system not in known:
+                raise FalkirkError(f"--only {shown(system, 80)}: {name} measures {', '.join(known)}")
+        bench = replace(bench, variants=tuple(each for each in bench.variants if each.system in only))
     for what, number in (("--workers", workers), ("--size", size), ("--runs", runs)):
         if number is not None and number < 1:
             raise FalkirkError(f"{what} {number}: must be 1 or more")
@@ -65,6 +74,8 @@ def main(
             started += 1
             what = f"{name}: {task.variant.system}, {task.workers} worker{'s' if task.workers > 1 else ''}"
             progress.update(line, description=f"{what} (run {started} of {total})")
+            if not notes.is_terminal:
+                notes.print(f"{what} (run {started} of {total})", highlight=False)
 
         rows = harness.measure(bench, tasks, runs, on_run) + rows
     if json:
@@ -123,10 +134,14 @@ def bench_command(
         Path | None,
         typer.Option("--peers-python", envvar=PEERS_PYTHON, help="The interpreter that has the other systems."),
     ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Measure this system, or part, alone. May be given several times."),
+    ] = None,
 ) -> None:
     """Measure Falkirk beside what one would otherwise use, on the same input and for the same output."""
     try:
-        rows = main(name, workers, peers, json, size, runs, peers_python)
+        rows = main(name, workers, peers, json, size, runs, peers_python, only=only or ())
     except FalkirkError as error:
         typer.secho(str(error), err=True, fg=typer.colors.RED)
         raise typer.Exit(2) from None

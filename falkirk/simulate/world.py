@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
+from math import inf
 from random import Random
 from typing import Any
 
@@ -101,7 +102,8 @@ class World:
         self._random = Random(f"schedule {seed}")
         self._digest = blake2b(digest_size=16)
         self._build = build
-        self._limits = Limits(epochs=self._random.choice((1, 4, 16)))
+        # Simulated time passes as if all of it were processor time: only some read ahead by that, or none would read far.
+        self._limits = Limits(epochs=self._random.choice((1, 4, 16)), seconds=0.02 if seed % 8 == 6 else inf)
         self._patience = self._random.choice((0.5, 1.0, 4.0))
         self._attend_seconds = ATTEND_SECONDS if seed % 8 == 7 else 0.0  # the less often, the fewer orders of events
         self._events = {3: 1, 5: 20}.get(seed % 8, TURN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from typing import Any
 
 from falkirk.simulate.faults import Rates
@@ -73,7 +74,7 @@ def simulated(program: str, workers: int, seed: int, faults: Faults) -> str | No
     world = quiet(program, workers, seed)
     world.injector.rates = faults.rates
     if faults.in_flight is not None:
-        world._limits = Limits(epochs=faults.in_flight)
+        world._limits = Limits(epochs=faults.in_flight, seconds=inf)
     world.disk.faults = replace(world.disk.faults, delay=(faults.write_seconds / 5, faults.write_seconds * 2))
     try:
         world.run(STEPS)

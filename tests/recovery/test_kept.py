@@ -105,6 +105,9 @@ def test_dropping_and_forgetting_leave_nothing_behind() -> None:
     for channel in CHANNELS:
         kept.forget(channel, everything(DEPTHS[channel[0]]))
     assert kept.size == 0
+    kept.keep((0, 0), ((10_000,), (10_000,), 7, 0))
+    kept.weigh()
+    assert kept.size == 0, "what nobody will ever want is given up, however late it was sent"
 
 
 def test_a_message_is_weighed_once_however_often_that_is_done() -> None:
