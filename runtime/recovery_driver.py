@@ -175,7 +175,7 @@ class RecoveryDriver:
             self._tell_ends()
         while not (quiet := worker.run(min(left, _CHUNK))):
             left -= _CHUNK
-            if left <= 0 or self._clock() - began >= TURN_SECONDS:
+            if worker.telling or left <= 0 or self._clock() - began >= TURN_SECONDS:
                 break
         worker.acting = None
         if recorder.records != records:

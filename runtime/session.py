@@ -49,6 +49,9 @@ _GATHER = 8192
 _TURN = 10_000
 """Queued batches and notifications that a worker handles before its driver looks at links and sources again."""
 
+_LONG_SECONDS = 2e-4
+"""Seconds of a turn after which the others hear of it before more is begun: to tell them costs a quarter of that, or less."""
+
 
 class InputHandle:
     """Feeds one `Dataflow.input` of this worker."""
@@ -219,6 +222,9 @@ class Session:
         self.limits = limits or Limits()
         self._link = link
         self._clock = clock
+        self._began = clock()
+        if link is not None:
+            self.worker.late = self._late
         self._captured: dict[int, list[tuple[Time, Batch]]] = {n.index: [] for n in self.plan.graph.of_kind("capture")}
         self._own_files = Workspace() if workspace is None else None
         files = workspace or self._own_files
@@ -312,6 +318,7 @@ class Session:
         if recovery is not None:
             busy = recovery.begin()
         if link is not None:
+            self._began = self._clock()
             for frame in link.poll(0):
                 self._receive(frame)
                 busy = True
@@ -342,6 +349,10 @@ class Session:
         if not busy and quiet and block != 0.0 and not (recovery is None and self.done):  # it may be needed again
             self._wait(block, pressed or paused or not runs or bool(worker.pressed_by))
         return busy or not quiet
+
+    def _late(self) -> bool:
+        """True if the present turn has taken so long that the others should hear of it before it goes on."""
+        return self._clock() - self._began > _LONG_SECONDS
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Do what operators ask for."""

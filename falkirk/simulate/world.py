@@ -107,6 +107,9 @@ class World:
         self._patience = self._random.choice((0.5, 1.0, 4.0))
         self._attend_seconds = ATTEND_SECONDS if seed % 8 == 7 else 0.0  # the less often, the fewer orders of events
         self._events = {3: 1, 5: 20}.get(seed % 8, TURN)
+        self._telling = Random(f"telling {seed}")
+        self._tells = {1: 1.0, 6: 0.3}.get(seed % 8, 0.0)
+        """Of the notifications so many find that the others may be waiting."""
         self._most_events = {4: 3, 6: 12}.get(seed % 8, MOST_EVENTS)
         self._kept_bytes = {1: 0, 2: 4_000, 5: 20_000}.get(seed % 8, KEPT_BYTES)
         self._small = self._random.choice((256, 2048, 1 << 16))
@@ -290,6 +293,7 @@ class World:
                 workspace=self._files,
                 recovery=recovery,
             )
+            agent.worker.late = lambda: self._telling.random() < self._tells
         except Killed:
             self._kill(process, "killed at I/O")
             return

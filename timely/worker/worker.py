@@ -33,6 +33,12 @@ from timely.worker.outbox import Outbox, decode_message
 from timely.worker.processor import Letter, Runtime, acquaint, build_operator, no_such_output
 from timely.worker.recorder import Recorder
 
+_MUCH = 1 << 15
+"""Bytes from the others that a turn handles at most before it tells them so: what follows may take much longer than that."""
+
+_FEW = 64
+"""Batches and notifications up to which it pays to look through what waits."""
+
 NOTIFY = 1 << 30
 """The "port" of notifications in the heap: behind all batches of the same operator and time."""
 
@@ -90,6 +96,11 @@ class Worker:
         self.edge_places: dict[int, int] = {}
         self.queued_bytes = 0
         """Encoded bytes received from other workers and not yet handled."""
+        self.late: Callable[[], bool] | None = None
+        """The driver's answer to whether so much time has gone by since it last sent frames that the others may be waiting."""
+        self.telling = False
+        """It gave itself back for its frames to be sent, though it has more to do."""
+        self._heard_bytes = 0
         self.runtimes = [
             Runtime(
                 processor,
@@ -196,7 +207,8 @@ class Worker:
     def run(self, limit: int = 1 << 60) -> bool:
         """Handle up to `limit` queued batches and notifications. True: nothing more can be done until new input comes.
 
-        An operator that asks, when it is notified of a time, to be notified of it once more gives the worker back.
+        An operator that asks, when it is notified of a time, to be notified of it once more gives the worker back. So does
+        what others may wait to hear of: where it took long, an operator that may take as long again does not come first.
         """
         ready, runtimes = self._ready, self.runtimes
         if self.awaited:
@@ -209,15 +221,21 @@ class Worker:
             if not limit:
                 return False
             limit -= 1
-            _, port, op, time = heappop(ready)
+            item = heappop(ready)
+            _, port, op, time = item
             runtime = runtimes[op]
             if port == NOTIFY:
                 if self._grows and self._still_blocked(runtime, time):
                     continue
+                if self._deltas and not self.telling and self._should_tell(runtime):
+                    heappush(ready, item)
+                    if not self._queue_first():
+                        self.telling = True
+                        return False
+                    continue
                 self._notify(runtime, time)
-            else:
-                if len(batch := self._collect(runtime, port, time)):
-                    self._stack.append((runtime, port, time, batch))
+            elif len(batch := self._collect(runtime, port, time)):
+                self._stack.append((runtime, port, time, batch))
             self._drive()
             if port == NOTIFY and time in runtime.ctx.pending:
                 return False  # it asked for another one: it has more to do than others should wait for
@@ -232,6 +250,31 @@ class Worker:
         if not any(leq(least, time) for least in self.tracker.frontier(watch)):
             return False
         heappush(self._blocked[watch], (order_key(time, runtime.rank), NOTIFY, runtime.processor.index, time))
+        return True
+
+    def _should_tell(self, runtime: Runtime) -> bool:
+        """True if the others wait, it may be, and if they can be told of progress before this notification.
+
+        What waits here may still cause something at its time, so it must be outside for them, as notifications with a place
+        are. Batches in queues are not, but can be handled first (`_queue_first`).
+        """
+        if self._heard_bytes <= _MUCH and (self.late is None or not self.late()):
+            return False
+        places = [self.runtimes[op].processor.place for _, port, op, _ in self._ready if port == NOTIFY]
+        return len(self._ready) <= _FEW and runtime.processor.place is not None and None not in places
+
+    def _queue_first(self) -> bool:
+        """Handle the first batch in a queue, before notifications that are due. False if there is none."""
+        waiting = [item for item in self._ready if item[1] != NOTIFY]
+        if not waiting:
+            return False
+        item = min(waiting)
+        self._ready.remove(item)
+        heapify(self._ready)
+        _, port, op, time = item
+        if len(batch := self._collect(self.runtimes[op], port, time)):
+            self._stack.append((self.runtimes[op], port, time, batch))
+        self._drive()
         return True
 
     def _notify(self, runtime: Runtime, time: Time) -> None:
@@ -375,6 +418,7 @@ class Worker:
         for edge, sender, _, item in waiting:
             if isinstance(item, Message):
                 self.queued_bytes -= item.nbytes
+                self._heard_bytes += item.nbytes
                 self._count(self.edge_places[edge], time, -1)
                 if (
                     self._recorder is not None
@@ -497,13 +541,14 @@ class Worker:
     def take_frames(self, quiet: bool, pressed: bool = False) -> dict[int, Frame]:
         """The frames for the other workers, by receiver.
 
-        Messages go at once; progress only when the worker is `quiet`, which lets most changes cancel. `pressed` tells the
-        others to pause their sources.
+        Messages go at once; progress only when the worker is `quiet` or `telling`, which lets most changes cancel. `pressed`
+        tells the others to pause their sources.
         """
         progress = []
-        if quiet and self._deltas:
+        if (quiet or self.telling) and self._deltas:
             progress = [(place, time, diff) for (place, time), diff in self._deltas.items()]
             self._deltas.clear()
+        self.telling, self._heard_bytes = False, 0
         return self._outbox.take(self.generation, progress, pressed)
 
     def pending(self) -> list[tuple[int, Time]]:

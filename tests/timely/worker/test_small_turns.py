@@ -1,13 +1,23 @@
-"""Workers that are interrupted after every single batch or notification still say nothing of progress too early."""
+"""Workers that are interrupted after every single batch or notification still say nothing of progress too early.
+
+So do those that interrupt themselves, because the others may be waiting.
+"""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
+from libraries import differential
+from libraries.differential.rows import rows_of
 from runtime import session
-from tests.timely.worker.test_worker import PROGRAMS, diamond, outputs
+from runtime.memory import Cluster
+from runtime.session import Session
+from tests.timely.worker.test_worker import PROGRAMS, diamond, loop, outputs
+from timely.dataflow.dataflow import Dataflow
+from timely.worker.worker import Worker
 
 TURNED = [program for program in PROGRAMS if program is not diamond]
 
@@ -18,3 +28,58 @@ def test_short_turns_give_the_same_output(program: Any, turn: int, monkeypatch: 
     monkeypatch.setattr(session, "_TURN", turn)
     for seed in range(4):
         assert outputs(program, 3, seed) == outputs(program, 1, seed)
+
+
+@pytest.mark.parametrize("often", [1.0, 0.4])
+@pytest.mark.parametrize("program", [each for each in TURNED if each is not loop], ids=lambda p: p.__name__)
+def test_telling_before_notifications_gives_the_same_output(
+    program: Any, often: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    take = Worker.take_frames
+
+    def watched(worker: Worker, quiet: bool, pressed: bool = False) -> Any:
+        told.append(worker.telling)
+        return take(worker, quiet, pressed)
+
+    monkeypatch.setattr(Worker, "take_frames", watched)
+    for seed in range(6):
+        random = Random(seed)
+        monkeypatch.setattr(Session, "_late", lambda _, random=random: random.random() < often)
+        assert outputs(program, 3, seed) == outputs(program, 1, seed)
+    assert any(told), "no worker ever interrupted itself"
+
+
+def test_others_hear_that_messages_were_taken_before_what_follows_is_begun() -> None:
+    """Two workers count the same keys. Each can begin only when the other has taken what it was sent, and has said so.
+
+    Worker 0 has all that it needs when the frames of worker 1 come. It must answer before it counts, as worker 1 is idle until
+    then.
+    """
+    flow = Dataflow("counts")
+    differential.input_of(flow, "in").count(name="count").capture("out")
+    cluster = Cluster(flow, 2, seed=None)
+    zero, one = cluster.sessions
+    for each in cluster.sessions:
+        each.input("in").send([rows_of(range(20_000), range(20_000))])
+        each.input("in").advance_to(1)
+        each.step()
+
+    def deliver(begin: int, end: int) -> None:
+        while cluster.in_flight[begin, end]:
+            cluster._deliver((begin, end))
+
+    def waits(session: Session) -> bool:
+        return "count" in [cluster.plan.processors[each].node.name for each, _ in session.worker.pending()]
+
+    deliver(1, 0)
+    deliver(0, 1)
+    one.step()
+    deliver(1, 0)
+    zero.step()
+    assert waits(zero), "it counted first"
+    deliver(0, 1)
+    one.step()
+    zero.step()
+    assert not waits(zero)
+    assert not waits(one)
