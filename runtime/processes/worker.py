@@ -40,6 +40,7 @@ from runtime.inputs import Limits
 from runtime.job import Drive, run_session, session_stats
 from runtime.links.interface import Link
 from runtime.links.unix import SocketLink
+from runtime.processes.allocator import keep_freed_memory
 from runtime.processes.heartbeat import Heartbeat, SupervisorChannel, doing
 from runtime.program import Program, built, unpacked
 from runtime.scratch import join_job
@@ -108,6 +109,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=end_with, args=(sock, sys.argv[3]), daemon=True).start()
     join_job(sys.argv[3])
+    keep_freed_memory()
     channel = SupervisorChannel(sock)
     heartbeat = Heartbeat(channel, float(sys.argv[2]))
     control: Control[ToChild] = Control(sock, TO_CHILD)
