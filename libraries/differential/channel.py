@@ -6,14 +6,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from libraries.differential.rows import Rows, of_key, split
+from libraries.differential import packing  # noqa: F401 - it says how rows are carried
+from libraries.differential.rows import I64, NOTHING, Rows, constant, is_constant, of_key, range_of, split, summed
 from timely.data.batch import Batch
 from timely.data.kernels.columns import pooled_take
 from timely.data.routing import hash_column, partition_records, workers_of
 from timely.operators.channels import Exchange
 
 _SAMPLE = 8
+
+_MANY = 4096
+"""Rows from which on it pays to look whether they are there several times."""
+
+_PART = 1 << 15
+"""Rows whose owners are found at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +39,39 @@ class ByKey(Exchange):
         """The part of `batch` for each worker."""
         pairs, columns, _ = split(batch)
         parts = [list(part) for part in partition_records(pairs, _key, workers)]
-        for rows in columns:
-            owners = workers_of(hash_column(rows.key), workers)
+        for rows in map(_thinned, columns):
+            owners = _owners(rows.key, workers)
             for worker in range(workers):
                 mine = np.flatnonzero(owners == worker)
-                if len(mine):
-                    parts[worker].append(Rows(*(pooled_take(each, mine) for each in (rows.key, rows.value, rows.diff))))
+                if len(mine) == len(rows):
+                    parts[worker].append(rows)
+                elif len(mine):
+                    parts[worker].append(Rows(*(_taken(each, mine) for each in (rows.key, rows.value, rows.diff))))
         return [part or None for part in parts]
 
 
 BY_KEY = ByKey()
+
+
+def _thinned(rows: Rows) -> Rows:
+    """The rows summed up, where one sees beforehand that most are there several times: of few records that are no pairs."""
+    if len(rows) < _MANY or not is_constant(rows.value) or rows.value[0] != NOTHING:
+        return rows
+    low, high = range_of(rows.key)
+    if 2 * (high - low) > len(rows):
+        return rows
+    (key,), diff = summed([rows.key], rows.diff)
+    return Rows(key, constant(NOTHING, len(key)), diff)
+
+
+def _owners(key: I64, workers: int) -> npt.NDArray[Any]:
+    """The worker of each key. A part at a time: what is made on the way stays in the processor's cache."""
+    owners = [workers_of(hash_column(key[at : at + _PART]), workers) for at in range(0, max(1, len(key)), _PART)]
+    return owners[0] if len(owners) == 1 else np.concatenate(owners)
+
+
+def _taken(column: I64, rows: npt.NDArray[np.intp]) -> I64:
+    return constant(int(column[0]), len(rows)) if is_constant(column) else pooled_take(column, rows)
 
 
 def _key(change: tuple[Any, int]) -> Any:

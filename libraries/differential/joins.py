@@ -64,6 +64,8 @@ class _Meetings:
     turned: bool
     """The first side is the right one."""
     ends: I64
+    single: bool
+    """Each group is one row, so each row of the other side makes one pair."""
 
     @classmethod
     def between(
@@ -76,7 +78,10 @@ class _Meetings:
         turned: bool = False,
     ) -> _Meetings:
         """All pairs of these rows."""
-        return cls(key, mine, starts, of, theirs, turned, np.cumsum((starts[1:] - starts[:-1])[of]))
+        counts = starts[1:] - starts[:-1]
+        single = len(counts) == len(key) and bool((counts == 1).all())
+        ends = np.arange(1, len(of) + 1) if single else np.cumsum(counts[of])
+        return cls(key, mine, starts, of, theirs, turned, ends, single)
 
     def summed(self) -> _Meetings:
         """The same with the rows of the other side in order, each once: so it depends on no more than what there is."""
@@ -88,16 +93,25 @@ class _Meetings:
 
     def part(self, begin: int, end: int) -> tuple[I64, I64, I64, I64]:
         """The pairs from number `begin` to `end`: key, left value, right value, difference."""
+        mine: npt.NDArray[np.intp]
+        theirs: npt.NDArray[np.intp] | slice
+        if self.single:
+            mine, theirs = self.of[begin:end], slice(begin, end)
+        else:
+            mine, theirs = self._places(begin, end)
+        one, other = self.mine[0][mine], self.theirs[0][theirs]
+        left, right = (other, one) if self.turned else (one, other)
+        return self.key[mine], left, right, self.mine[1][mine] * self.theirs[1][theirs]
+
+    def _places(self, begin: int, end: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The rows of both sides that meet in the pairs from number `begin` to `end`."""
         first, last = (int(at) for at in self.ends.searchsorted([begin, end - 1], "right"))
         rows = np.arange(first, last + 1)
         starting = self.ends[rows] - (self.starts[self.of[rows] + 1] - self.starts[self.of[rows]])
         counts = np.minimum(self.ends[rows], end) - np.maximum(starting, begin)
         theirs = np.repeat(rows, counts)
         offsets = np.repeat(self.starts[self.of[rows]] - starting, counts)
-        mine = np.arange(begin, end) + offsets
-        one, other = self.mine[0][mine], self.theirs[0][theirs]
-        left, right = (other, one) if self.turned else (one, other)
-        return self.key[mine], left, right, self.mine[1][mine] * self.theirs[1][theirs]
+        return np.arange(begin, end) + offsets, theirs
 
 
 class _Made:

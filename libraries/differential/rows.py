@@ -26,6 +26,9 @@ LEAST = -(1 << 62)
 FEW = 32
 """Number of changes up to which they are handled one by one, in Python; more are handled as columns."""
 
+_FIRST = 64
+"""Rows that are looked at before all are, to see whether they are in order."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
@@ -73,8 +76,8 @@ def rows_of(key: Any, value: Any = None, diff: Any = 1) -> Rows:
     3
     """
     keys = np.ascontiguousarray(key, np.int64)
-    values = np.full(len(keys), NOTHING, np.int64) if value is None else np.ascontiguousarray(value, np.int64)
-    diffs = np.full(len(keys), diff, np.int64) if np.ndim(diff) == 0 else np.ascontiguousarray(diff, np.int64)
+    values = constant(NOTHING, len(keys)) if value is None else np.ascontiguousarray(value, np.int64)
+    diffs = constant(diff, len(keys)) if np.ndim(diff) == 0 else np.ascontiguousarray(diff, np.int64)
     if not len(keys) == len(values) == len(diffs):
         raise ValueError(f"columns of one length are wanted, not of {len(keys)}, {len(values)} and {len(diffs)}")
     if len(keys) and (keys.min() < LEAST or (value is not None and values.min() < LEAST)):
@@ -86,11 +89,7 @@ def made_rows(made: Any, diff: Any) -> Rows:
     """Columns of what a function of columns has made: a pair of arrays, or one."""
     key, value = made if isinstance(made, tuple) else (made, None)
     key = np.broadcast_to(np.asarray(key, np.int64), diff.shape)
-    value = (
-        np.full(len(key), NOTHING, np.int64)
-        if value is None
-        else np.broadcast_to(np.asarray(value, np.int64), diff.shape)
-    )
+    value = constant(NOTHING, len(key)) if value is None else np.broadcast_to(np.asarray(value, np.int64), diff.shape)
     return Rows(key, value, diff)
 
 
@@ -134,8 +133,10 @@ def summed(columns: Sequence[I64], diff: I64, runs: bool = False) -> tuple[list[
     if count < 2:
         keep = diff != 0
         return [column[keep] for column in columns], diff[keep]
-    lows = [int(column.min()) for column in (*columns, diff)]
-    bits = [(int(column.max()) - low).bit_length() for column, low in zip((*columns, diff), lows, strict=True)]
+    lows, highs = zip(*map(range_of, (*columns, diff)), strict=True)
+    bits = [(high - low).bit_length() for low, high in zip(lows, highs, strict=True)]
+    if sum(bits[:-1]) < 63 and 1 << sum(bits[:-1]) <= count:
+        return _counted(columns, diff, lows, bits)
     if sum(bits) < 64:
         return _packed(columns, diff, lows, bits, runs)
     order = np.lexsort(tuple(reversed(columns)))
@@ -147,38 +148,85 @@ def summed(columns: Sequence[I64], diff: I64, runs: bool = False) -> tuple[list[
     return _added(columns, diff[order], np.flatnonzero(new))
 
 
-def _packed(columns: Sequence[I64], diff: I64, lows: list[int], bits: list[int], runs: bool) -> tuple[list[I64], I64]:
-    # Unsigned: 63 bits are as good as 64, and no sign bit gets in the way.
-    word = np.zeros(len(diff), np.uint64)
-    for column, low, width in zip((*columns, diff), lows, bits, strict=True):
+def range_of(column: I64) -> tuple[int, int]:
+    """The least number of a column that is not empty, and the greatest."""
+    return (int(column[0]),) * 2 if is_constant(column) else (int(column.min()), int(column.max()))
+
+
+def _words(columns: Sequence[I64], lows: Sequence[int], bits: Sequence[int]) -> npt.NDArray[np.uint64]:
+    """The numbers of each row in one, the first column uppermost. Unsigned: no sign bit gets in the way."""
+    word: npt.NDArray[np.uint64] | None = None
+    for column, low, width in zip(columns, lows, bits, strict=True):
         if width:
-            word <<= np.uint64(width)
-            word |= (column - low).view(np.uint64)
-    record = word >> np.uint64(bits[-1])
-    if (record[1:] > record[:-1]).all():  # in order already, each once
-        keep = diff != 0
-        return ([*columns], diff) if keep.all() else ([column[keep] for column in columns], diff[keep])
+            above = (column - low).view(np.uint64)
+            if word is None:
+                word = above
+            else:
+                word <<= np.uint64(width)
+                word |= above
+    return np.zeros(len(columns[0]), np.uint64) if word is None else word
+
+
+def _unpacked(word: npt.NDArray[np.uint64], lows: Sequence[int], bits: Sequence[int]) -> list[I64]:
+    """The columns of such numbers, which are used up."""
+    found: list[I64] = []
+    for low, width in zip(reversed(lows), reversed(bits), strict=True):
+        if not width:
+            found.append(np.full(len(word), low, np.int64))
+            continue
+        column = (word & np.uint64((1 << width) - 1)).view(np.int64)
+        column += low
+        found.append(column)
+        word >>= np.uint64(width)
+    return found[::-1]
+
+
+def _counted(columns: Sequence[I64], diff: I64, lows: Sequence[int], bits: Sequence[int]) -> tuple[list[I64], I64]:
+    """`summed` where there are fewer records than rows: one sum for each that there could be, and nothing is sorted."""
+    word = _words(columns, lows[:-1], bits[:-1]).view(np.int64)
+    if bits[-1]:
+        sums = np.zeros(1 << sum(bits[:-1]), np.int64)
+        np.add.at(sums, word, diff)
+    else:
+        sums = np.bincount(word) * lows[-1]
+    there = np.flatnonzero(sums)
+    sums = sums[there]
+    return _unpacked(there.view(np.uint64), lows[:-1], bits[:-1]), sums
+
+
+def _packed(
+    columns: Sequence[I64], diff: I64, lows: Sequence[int], bits: Sequence[int], runs: bool
+) -> tuple[list[I64], I64]:
+    word = _words((*columns, diff), lows, bits)
+    of_diff = np.uint64(bits[-1])
+    first = word[:_FIRST] >> of_diff
+    if (first[1:] > first[:-1]).all():
+        record = word >> of_diff
+        if (record[1:] > record[:-1]).all():  # in order already, each once
+            keep = diff != 0
+            return ([*columns], diff) if keep.all() else ([column[keep] for column in columns], diff[keep])
     word.sort(kind="stable" if runs else None)
-    record = word >> np.uint64(bits[-1]) if bits[-1] else word
+    if bits[-1]:
+        differences = (word & np.uint64((1 << bits[-1]) - 1)).view(np.int64)
+        differences += lows[-1]
+        word >>= of_diff
+    else:
+        differences = constant(lows[-1], len(word))
     new = np.empty(len(word), np.bool_)
     new[0] = True
-    np.not_equal(record[1:], record[:-1], out=new[1:])
-    if bits[-1]:
-        differences = (word & np.uint64((1 << bits[-1]) - 1)).view(np.int64) + lows[-1]
-    else:
-        differences = np.full(len(word), lows[-1], np.int64)
+    np.not_equal(word[1:], word[:-1], out=new[1:])
     if not new.all():
         starts = np.flatnonzero(new)
-        differences = np.add.reduceat(differences, starts)
-        record = record[starts]
-    if not differences.all():
+        if bits[-1]:
+            differences = np.add.reduceat(differences, starts)
+        else:
+            differences = np.diff(starts, append=len(word))
+            differences *= lows[-1]
+        word = word[starts]
+    if not (lows[-1] if is_constant(differences) else differences.all()):
         keep = differences != 0
-        differences, record = differences[keep], record[keep]
-    found: list[I64] = []
-    for low, width in zip(reversed(lows[:-1]), reversed(bits[:-1]), strict=True):
-        found.append((record & np.uint64((1 << width) - 1)).view(np.int64) + low)
-        record = record >> np.uint64(width)
-    return found[::-1], differences
+        differences, word = differences[keep], word[keep]
+    return _unpacked(word, lows[:-1], bits[:-1]), differences
 
 
 def _added(columns: Sequence[I64], diff: I64, starts: npt.NDArray[np.intp]) -> tuple[list[I64], I64]:
@@ -197,4 +245,20 @@ def distinct(numbers: I64) -> I64:
 
 def joined(columns: Sequence[I64]) -> I64:
     """Columns one after the other; a single one as it is."""
-    return columns[0] if len(columns) == 1 else np.concatenate(columns) if columns else np.zeros(0, np.int64)
+    if len(columns) == 1:
+        return columns[0]
+    if not columns:
+        return np.zeros(0, np.int64)
+    if all(map(is_constant, columns)) and len({int(column[0]) for column in columns}) == 1:
+        return constant(int(columns[0][0]), sum(map(len, columns)))
+    return np.concatenate(columns)
+
+
+def constant(value: int, count: int) -> I64:
+    """A column of one number only, which takes no memory and cannot be written to."""
+    return np.broadcast_to(np.int64(value), (count,))
+
+
+def is_constant(column: I64) -> bool:
+    """True for what `constant` gives, if there is a row in it."""
+    return column.strides == (0,) and len(column) > 0

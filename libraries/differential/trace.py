@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from libraries.differential.rows import I64, LEAST, distinct, joined, summed
+from libraries.differential.rows import I64, LEAST, constant, distinct, joined, summed
 from timely.data.routing import shards_of
 from timely.state.interface import WHOLE, Run, StateSize
 from timely.state.interface import Rows as RowCount
@@ -218,9 +218,9 @@ class Trace:
         """Changes at `time`, in order of key and value, each once."""
         count = len(key)
         if count > _SOME:
-            self._push(_Sorted(key, value, np.zeros(count, np.int64), diff, (time,)))
+            self._push(_Sorted(key, value, constant(0, count), diff, (time,)))
         elif count:
-            at = np.full(count, self._times.setdefault(time, len(self._times)), np.int64)
+            at = constant(self._times.setdefault(time, len(self._times)), count)
             self._columns.append((key, value, at, diff))
             self._not_by_key.append((key, value, time, diff))
             self._more(count)
@@ -330,7 +330,8 @@ class Trace:
                 continue
             of = np.repeat(np.arange(len(keys)), counts)
             rows = np.arange(total) + np.repeat(begin - (np.cumsum(counts) - counts), counts)
-            found.append((of, run.value[rows], run.at[rows] + len(times), run.diff[rows]))
+            at = constant(len(times), total) if len(run.times) == 1 else run.at[rows] + len(times)
+            found.append((of, run.value[rows], at, run.diff[rows]))
             times += run.times
         if self._count and len(keys):
             key, value, at, diff = self._last()

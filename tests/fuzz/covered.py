@@ -5,6 +5,7 @@ from __future__ import annotations
 _VALUES = ("value", "records")
 
 COVERED: dict[str, tuple[str, ...]] = {
+    "libraries.differential.packing:_widened": _VALUES,
     "libraries.spark.manifest:entries_of": ("manifest entry",),
     "libraries.spark.pinned:_NOTED": ("files of tables",),
     "libraries.spark.published:_OUTCOME": ("outcome of a run",),

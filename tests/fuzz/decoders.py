@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 import zmq
 from msgspec.structs import replace
 
+from libraries.differential.rows import rows_of
 from libraries.spark import batches as spark_batches
 from libraries.spark import pinned, published
 from libraries.spark import protocol as spark
@@ -139,6 +140,7 @@ def batches() -> list[list[Any]]:
         [np.float32(1.5), np.datetime64("2024-01-01", "D"), np.str_("x"), np.bytes_(b"x")],
         [np.arange(6).reshape(2, 3), np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])],
         [pa.table({"a": [1, None]}), pl.DataFrame({"b": ["x", "y"]}), pl.Series("c", [1.5])],
+        [rows_of([1, 300, 1 << 40], None, [1, -1, 1]), rows_of(range(5), range(5)), (("a", 1), 1)],
     ]
 
 
