@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 _SPARE_SECONDS = 1.0
 """Seconds without a task after which a process takes itself for a spare, which has the time to warm up."""
 
+HASTE = "haste"
+"""The argument of a process that replaces a spare which was taken: it is one itself, and need not wait to find that out."""
+
 _LOOK_SECONDS = 2.0
 _MUCH = 16 << 20
 """Bytes in the store of a job from which on a spare loads Numba, which takes seconds: it would restore so much with it."""
@@ -120,7 +123,8 @@ def main() -> int:
         plan = compile_plan(task.program.build().graph, task.workers)
         recovery = prepared(task, plan)
         if recovery is not None:
-            wait_warm(sock, task.store.folder if task.store is not None else "")
+            patience = 0.0 if HASTE in sys.argv[5:] else _SPARE_SECONDS
+            wait_warm(sock, task.store.folder if task.store is not None else "", patience)
             gc.freeze()  # hundreds of thousands of objects that stay: looking at them again and again takes 0.1 s each time
         begin, *early = control.read(wait=True) or [Quit()]
         if not isinstance(begin, Begin):
@@ -214,15 +218,17 @@ def prepared(task: WorkerTask, plan: Plan) -> PreparedRecovery | None:
     return PreparedRecovery(plan, task.store)
 
 
-def wait_warm(sock: socket.socket, folder: str) -> None:
-    """Wait for a task. Who waits for long is a spare, and prepares for what it will have to restore from the store."""
-    if wait_readable([sock.fileno()], _SPARE_SECONDS):
+def wait_warm(sock: socket.socket, folder: str, patience: float = _SPARE_SECONDS) -> None:
+    """Wait for a task. Who waits for longer than `patience` is a spare, and prepares for what it will have to restore."""
+    if wait_readable([sock.fileno()], patience):
         return
     warm_up()
-    while not wait_readable([sock.fileno()], _LOOK_SECONDS):
+    look = 0.0
+    while not wait_readable([sock.fileno()], look):
         if sum(_size(file) for file in Path(folder).glob("worker-*/*")) > _MUCH:
             kernels.warm()
             return
+        look = _LOOK_SECONDS
 
 
 def _size(file: Path) -> int:

@@ -16,7 +16,7 @@ from runtime.control import MONITOR_SOCKET, Begin, ToChild
 from runtime.host_limits import check_processes
 from runtime.inputs import Limits
 from runtime.job import Drive
-from runtime.processes.worker import StoreTask, WorkerTask
+from runtime.processes.worker import HASTE, StoreTask, WorkerTask
 from runtime.program import Program
 from runtime.supervisor.processes import WORKER, Child, Children, link_to, task_file
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _SPARE_SECONDS = 0.5
 """Seconds after the use of a spare until the next one is prepared: until then the job needs the processor more."""
+
+_AFTER_SECONDS, _RESTORE_SECONDS = 0.2, 5.0
+"""After a loss that is so long after the job goes on, when its first epochs are out; and in any case after so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ class LocalWorkers:
         self._task = task
         self._spares: deque[Child] = deque()
         self._spare_due: float | None = None
+        self._has_lost = False
+        """True since a worker was lost: where one dies another one may soon, and the next spare makes haste."""
         self._listener: socket.socket | None = None
         self.workers: dict[int, Child] = {}
         address = os.path.join(children.private, MONITOR_SOCKET)
@@ -145,7 +150,7 @@ class LocalWorkers:
         link_to(child, Begin(worker, child.incarnation, tuple(self.workers)), list(self.workers.values()))
         self.workers[worker] = child
         if self._task.store is not None:
-            self._spare_due = time.monotonic() + _SPARE_SECONDS
+            self._spare_due = time.monotonic() + (_RESTORE_SECONDS if self._has_lost else _SPARE_SECONDS)
 
     def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
         """End a process at once: that is no loss to be told of."""
@@ -162,6 +167,7 @@ class LocalWorkers:
                 self._spare_due = time.monotonic() + _SPARE_SECONDS
         elif self.workers.get(child.worker) is child:
             del self.workers[child.worker]
+            self._has_lost = True
             return [Lost(child.worker, child.incarnation, f"process {child.pid} {child.how_it_ended()}")]
         return []
 
@@ -174,7 +180,9 @@ class LocalWorkers:
         return []
 
     def restored(self) -> None:
-        """There is nothing to say: it does not take long."""
+        """The next spare has not disturbed the restore. Now it may begin."""
+        if self._spare_due is not None:
+            self._spare_due = min(self._spare_due, time.monotonic() + _AFTER_SECONDS)
 
     def tell(self, message: ToChild) -> None:
         """Tell all workers something."""
@@ -192,7 +200,8 @@ class LocalWorkers:
         self._file.close()
 
     def _start_spare(self) -> None:
-        self._spares.append(self._children.start(WORKER, [self._file.fileno()]))
+        haste = (HASTE,) if self._has_lost else ()
+        self._spares.append(self._children.start(WORKER, [self._file.fileno()], *haste))
 
     def _dismiss(self, child: Child) -> None:
         """End a worker that must not go on; what it said in time counts, its last words do not."""

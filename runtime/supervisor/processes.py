@@ -145,11 +145,11 @@ class Children:
         """Seconds between two signs of life of a process; 0: there are none."""
         return self.liveness.timeout / _BEATS if math.isfinite(self.liveness.timeout) else 0.0
 
-    def start(self, module: str, files: list[int]) -> Child:
-        """Start a process. Its arguments: a connection to here, how often to beat, `private`, and `files`."""
+    def start(self, module: str, files: list[int], *more: str) -> Child:
+        """Start a process. Its arguments: a connection to here, how often to beat, `private`, `files`, and `more`."""
         mine, theirs = socket.socketpair()
         with theirs:
-            arguments: list[str | int] = [0, str(self.beat_seconds), self.private, *range(1, 1 + len(files))]
+            arguments: list[str | int] = [0, str(self.beat_seconds), self.private, *range(1, 1 + len(files)), *more]
             process = start(module, arguments, [theirs.fileno(), *files], self._environment)
         pidfd: int | None = None
         if isinstance(process, Forked):

@@ -12,7 +12,7 @@ CODE = """
 import socket, sys, threading, time
 from pathlib import Path
 import runtime.processes.worker as worker
-worker._SPARE_SECONDS = worker._LOOK_SECONDS = 0.01
+worker._LOOK_SECONDS = 0.01
 looked = []
 size = worker._size
 worker._size = lambda file: looked.append(file) or size(file)
@@ -24,7 +24,7 @@ def until_ready():
     there.send(b"a task")
 
 threading.Thread(target=until_ready).start()
-worker.wait_warm(here, sys.argv[1])
+worker.wait_warm(here, sys.argv[1], float(sys.argv[2]))
 print("numba" in sys.modules, here.recv(9))
 """
 
@@ -34,6 +34,6 @@ def test_a_spare_loads_numba_where_there_is_much_to_restore(much: bool, tmp_path
     (tmp_path / "worker-001").mkdir()
     with (tmp_path / "worker-001" / "segment-00000001").open("wb") as file:
         file.truncate(32 << 20 if much else 1 << 20)
-    command = [sys.executable, "-c", CODE, str(tmp_path)]
+    command = [sys.executable, "-c", CODE, str(tmp_path), "0.01"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == [str(much), "b'a", "task'"]

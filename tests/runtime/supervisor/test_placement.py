@@ -1,0 +1,96 @@
+"""Spares of workers on this host: when they are prepared, and which of them make haste."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from runtime.control import FROM_CHILD, Control
+from runtime.inputs import Limits
+from runtime.processes.worker import HASTE
+from runtime.program import Program
+from runtime.supervisor import placement
+from runtime.supervisor.placement import LocalWorkers, Task
+from runtime.supervisor.processes import Child, Children
+from runtime.supervisor.store import JobStore
+from timely.dataflow.dataflow import Dataflow
+
+
+class Started(Children):
+    """Processes that are started on paper only: the arguments of each, in order."""
+
+    def __init__(self, private: Path) -> None:
+        super().__init__(2, private=str(private))
+        self.arguments: list[tuple[str, ...]] = []
+
+    def start(self, module: str, files: list[int], *more: str) -> Child:
+        self.arguments.append(more)
+        mine, theirs = socket.socketpair()
+        self.others = [*getattr(self, "others", []), theirs]
+        return self.meet(module, Control(mine, FROM_CHILD), None)
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[LocalWorkers, Started, Callable[[float], None]]]:
+    now = [100.0]
+    monkeypatch.setattr(placement.time, "monotonic", lambda: now[0])
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    with ExitStack() as resources:
+        (tmp_path / "private").mkdir()
+        children = resources.enter_context(Started(tmp_path / "private"))
+        store = JobStore(resources, tmp_path / "store", 2, lambda text: None)
+        task = Task(Program(flow=Dataflow("job")), 2, Limits(), "job", tmp_path, store=store)
+        local = LocalWorkers(children, task, lambda text: None)
+        resources.callback(local.close)
+        yield local, children, wait
+
+
+def test_the_next_spare_waits_until_the_job_goes_on_and_then_makes_haste(
+    place: tuple[LocalWorkers, Started, Callable[[float], None]],
+) -> None:
+    local, started, wait = place
+    local.begin()
+    for worker in range(2):
+        local.needed(worker)
+    assert started.arguments == [(), ()]
+    wait(0.6)
+    local.turn()
+    assert started.arguments == [(), (), ()], "the first spare may take its time"
+    (lost,) = local.gone(local.workers[1])
+    assert lost.worker == 1
+    local.needed(1)
+    wait(1.0)
+    local.turn()
+    assert len(started.arguments) == 3, "the restore needs the processor more"
+    local.restored()
+    local.turn()
+    assert len(started.arguments) == 3, "and so do the first epochs after it"
+    wait(0.3)
+    local.turn()
+    assert started.arguments[3:] == [(HASTE,)]
+    local.turn()
+    assert len(started.arguments) == 4
+
+
+def test_a_restore_that_does_not_end_does_not_put_off_the_next_spare_for_ever(
+    place: tuple[LocalWorkers, Started, Callable[[float], None]],
+) -> None:
+    local, started, wait = place
+    local.begin()
+    local.needed(0)
+    local.needed(1)
+    local.gone(local.workers[0])
+    local.needed(0)
+    assert started.arguments == [(), (), (HASTE,)], "there was no spare: it is needed at once"
+    wait(6.0)
+    local.turn()
+    assert started.arguments[3:] == [(HASTE,)]
