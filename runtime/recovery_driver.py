@@ -142,9 +142,10 @@ class RecoveryDriver:
         self._attends = self._is_due(self._began)
         if not self._attends:
             return False
-        spent = self._spent()
-        for source in self._sources.values():
-            source.measure(spent)
+        if self.agent.running:  # in a round nobody knows what is complete
+            spent = self._spent()
+            for source in self._sources.values():
+                source.measure(spent)
         events = self._hear()
         if events:
             self._tell(*events)

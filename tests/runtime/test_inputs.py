@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import polars as pl
@@ -406,3 +407,18 @@ rule(
 @pytest.mark.parametrize("name", RULES)
 def test_without_the_rule_the_scenario_comes_out_otherwise(name: str) -> None:
     RULES[name].check()
+
+
+@pytest.mark.parametrize(
+    ("rereads", "limits", "most"),
+    [(True, Limits(), 2), (True, Limits(seconds=inf), 16), (True, Limits(epochs=1), 1), (False, Limits(), 16)],
+)
+def test_with_a_store_a_source_reads_ahead_by_the_work_that_is_open(rereads: bool, limits: Limits, most: int) -> None:
+    flow = Dataflow()
+    flow.source("in", Iterable(partitioned=[list(range(40)), [1]], epoch_every=1)).capture("out")
+    plan = compile_plan(flow.graph, 2)  # the other worker has read nothing, so nothing is complete
+    source = SourceDriver(next(iter(plan.graph.of_kind("source"))), Worker(plan, 0), lambda: 0.0, rereads=rereads)
+    while source.pump(limits):
+        pass
+    assert source.records == most
+    assert not source.may_read(limits)
