@@ -9,29 +9,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recovery.metadata import Bound, inverse, project
+from recovery.metadata import Bound, inverse, project, union
 from timely.time import Summary
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A constraint on one processor by the bound of another: at most φ of it, or σ⁻¹ (`backwards`)."""
+    """A constraint on one processor by the bound of another: at most φ of it, or σ⁻¹ (`backwards`).
+
+    `least`: whatever the other has, the constraint admits all of this.
+    """
 
     source: int
     summary: Summary
     backwards: bool
+    least: Bound | None = None
 
     def __call__(self, bound: Bound) -> Bound:
         """The largest bound that the constraint admits when the other has this one."""
-        return inverse(self.summary, bound) if self.backwards else project(self.summary, bound)
+        most = inverse(self.summary, bound) if self.backwards else project(self.summary, bound)
+        return most if self.least is None else union(most, self.least)
 
 
 def beneath(steps: Sequence[Step], bound: Bound) -> Bound:
     """The largest x ⊆ `bound` with x ⊆ F(x), or something larger that is less than `bound` if it is not its own limit.
 
     F is all `steps` in turn, round a cycle. Each either moves the coordinate that changes by a constant, but not below
-    0, or sets it. So F(i) is max(i + w, c) in that coordinate: where it decreases once, it decreases down to c, which a
-    binary search finds.
+    0 (or its `least`), or sets it. So F(i) is max(i + w, c) in that coordinate: where it decreases once, it decreases down
+    to c, which a binary search finds.
 
     >>> back = Step(0, Summary.feedback(2), backwards=True)
     >>> beneath([back], (3, 1_000_000)), beneath([back, Step(0, Summary.feedback(2), backwards=False)], (3, 9))

@@ -374,10 +374,11 @@ class _RepeatingDescent(_Descent):
     def _spread(self, p: int) -> None:
         _Descent._spread(self, p)
         if p < self._count and not self.live[p]:
-            node, most = self._count + p, union(self.bound[p], self._repeats[p])
+            node, repeats = self._count + p, self._repeats[p]
+            most = union(self.bound[p], repeats)
             if not within(self.bound[node], most):
-                same = Step(p, Summary.identity(depth_of(most)), backwards=False)
-                self._lower(node, most, same if most == self.bound[p] else None)
+                step = Step(p, Summary.identity(depth_of(most)), backwards=False, least=repeats)
+                self._lower(node, most, None if MORE in repeats else step)
 
     def _fall(self, p: int) -> None:
         _Descent._fall(self, p)

@@ -24,7 +24,7 @@ from recovery.fixed_point.solve import (
     solution,
     solve,
 )
-from recovery.metadata import Bound, everything, nothing
+from recovery.metadata import MORE, Bound, everything, nothing
 from tests.recovery.fixed_point import literal
 from tests.recovery.fixed_point.systems import (
     Graph,
@@ -72,6 +72,40 @@ def test_equals_the_literal_fixed_point_where_survivors_keep_what_they_have(seed
     for _ in range(5):
         g, processors, repeats = survivors(random, graph(random, random.randrange(1, 7)))
         equals_the_literal(g, processors, repeats)
+
+
+@given(seeds)
+def test_going_down_a_cycle_at_once_ends_where_going_round_it_does(seed: int) -> None:
+    """What is done again in the same way ends it, too."""
+    random = Random(seed)
+    for _ in range(20):
+        count = random.randrange(1, 4)
+        edges = [
+            replace(
+                PhysicalEdge(random.randrange(count), random.randrange(count), random.choice([LOOP, BACK]), port),
+                suppressed=random.random() < 0.8,
+            )
+            for port in range(random.randrange(2, 6))
+        ]
+        processors = [AnyFrontier((3, random.randrange(20, 60))) for _ in range(count)]
+        repeats: list[Bound] = [(3, random.randrange(30)) if random.random() < 0.6 else (0, 0) for _ in range(count)]
+        at_once = solution(edges, processors, None, repeats)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(solving._Descent, "_jump", lambda self, p: None)
+            assert solution(edges, processors, None, repeats) == at_once
+
+
+def test_a_survivor_goes_no_further_down_a_cycle_than_to_what_it_does_again_in_the_same_way() -> None:
+    edges = [PhysicalEdge(0, 1, BACK, 0, suppressed=True), PhysicalEdge(0, 1, LOOP, 1, suppressed=True)]
+    found = solution(edges, [AnyFrontier((3, 100)), AnyFrontier((3, 100))], None, [(3, 50), (0, 0)])
+    assert found.frontiers == [(3, 49), (3, 50)]
+    assert found.notifications == [(3, 50), (3, 50)]
+
+
+def test_what_is_done_again_may_be_a_set_and_so_may_what_it_is_done_again_from() -> None:
+    kept: Bound = (3, 7, MORE, 5)
+    assert solution([], [CheckpointChain([(kept, ())])], None, [(0, 0)]).notifications == [kept]
+    assert solution([], [CheckpointChain([(kept, ())])], None, [(3, 2, MORE, 2)]).frontiers == [kept]
 
 
 @given(seeds, st.booleans())
