@@ -69,8 +69,6 @@ class Intervals:
 
     def _contains(self, low: Sequence[Sequence[Bound]], group: int, at: Bound) -> bool:
         members = self._members[group]
-        if not members:
-            return True
         processors = self._layout.processors
         worker, p = self._behind[group]
         if p in members and not within(at_cut(at, processors[p].depth), low[worker][p]):

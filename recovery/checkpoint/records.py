@@ -190,4 +190,4 @@ def save_batch(batch: Batch) -> tuple[bytes, bytes]:
     again, would take fresh memory in large blocks for it, at several milliseconds each.
     """
     header, buffers = encode_batch(batch)
-    return header, bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)
+    return header, b"".join(buffers)

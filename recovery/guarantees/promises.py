@@ -282,7 +282,7 @@ def _promise(node: Node, state: _State) -> Promise:
     if node.sink is not None and not getattr(node.sink, "exactly_once", False):
         told = "it is told each epoch as soon as that is complete, and after a failure some of them again"
         causes.append(_cause(Grade.REPEATING, node, told, f"{_EXACT}, or key what it does by epoch and worker"))
-        if state.again < Alike.EPOCHS and state.unsteady is not None:
+        if state.unsteady is not None:
             causes.append(state.unsteady)
     if not getattr(node.sink, "outlives", True):
         causes.append(

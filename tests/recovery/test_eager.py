@@ -14,7 +14,7 @@ from recovery.policies import Batch, Eager, Ephemeral, Lazy
 from tests.recovery.test_layout import Remembers, groups, laid_out, logged
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
-from timely.io import Callback, Iterable
+from timely.io import Callback, FileSink, Iterable
 
 
 def of_group(layout: Layout, name: str) -> tuple[bool, bool]:
@@ -111,6 +111,24 @@ def test_what_cannot_be_in_an_eager_region_is_refused_with_its_line(
         laid_out(flow)
     here = f"{Path(inspect.getfile(build)).name}:"
     assert all(part in str(refused.value) for part in says.replace("HERE", here).split(here)), str(refused.value)
+
+
+def test_a_sink_in_an_eager_region_must_say_that_it_is_exactly_once(tmp_path: Path) -> None:
+    class Silent:
+        """Says nothing of it."""
+
+        def open(self, worker: int, workers: int) -> None:
+            """Nothing."""
+
+    def check(sink: Any) -> None:
+        flow = Dataflow()
+        with flow.region("now", policy=Eager()):
+            flow.source("in", Iterable([1])).to(sink)
+        laid_out(flow)
+
+    check(FileSink(tmp_path))
+    with pytest.raises(GraphError, match="is told at least once"):
+        check(Silent())
 
 
 def test_batch_in_front_of_an_eager_region_logs_for_it() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import falkirk
 from monitor.coordination.handshake import layout_changes
 from recovery.layout import Layout, lay_out
-from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, interval
+from recovery.policies import POLICIES, Batch, Ephemeral, Interval, Lazy, LogHistory, Snapshot, interval
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.fingerprint import differences, fingerprint, outline
@@ -85,7 +85,7 @@ def test_every_is_a_number_of_epochs_or_a_duration(every: Any, expected: Interva
     ],
 )
 def test_every_that_says_nothing_is_refused_where_the_policy_is_made(every: Any) -> None:
-    for policy in (Lazy, LogHistory):
+    for policy in (Lazy, LogHistory, Snapshot):
         with pytest.raises(GraphError, match=r"every=.*positive number of epochs") as caught:
             policy(every)
         assert repr(every) in str(caught.value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from recovery.metadata import Bound
-from recovery.recorder import RESULT, LogEntry, WorkerRecorder, image, last_of
+from recovery.metadata import MORE, Bound
+from recovery.recorder import _LOOKED_AT, _MESSAGE_BYTES, RESULT, LogEntry, WorkerRecorder, image, last_of
 from tests.recovery.layouts import layout
+from timely.data.batch import nbytes
 from timely.data.codec import encode_batch
 from timely.data.codec.batches import ARROW
 from timely.data.messages import Message
@@ -72,11 +73,85 @@ def test_numbers_within_a_worker_go_on_behind_those_of_its_log() -> None:
         (Summary.identity(2), (3, 2), (3, 2), (3, 1)),
         (Summary.egress(2), (3, 1), (4,), (3,)),
         (Summary.feedback(2), (3, 2), (3, 3), (3, 2)),
+        (Summary.feedback(3), (3, 7, 0), (3, 7, 0), (3, 6, INF)),
+        (Summary.egress(2), (3, 7, MORE, 5), (5,), (4,)),
     ],
 )
 def test_the_image_of_a_frontier_and_its_last_time(summary: Summary, bound: Bound, least: Bound, last: Time) -> None:
     assert image(summary, bound) == least
     assert last_of(summary, bound) == last
+
+
+def test_capabilities_of_a_checkpoint_come_in_the_order_of_their_times() -> None:
+    plan = layout("front source, back chain", "front>back")
+    back = replace(plan.processors[BACK], finds_capabilities=True)
+    of = WorkerRecorder(replace(plan, processors=(plan.processors[FRONT], back)), 0)
+    for time in (7, 5, 6, 5):
+        of.held(BACK, (2,), (time,), 1)
+    of.held(BACK, (2,), (6,), -1)
+    assert of.held_at(BACK, (3,)) == (((5,), 2), ((7,), 1))
+
+
+def test_messages_leave_by_the_recorder_where_they_are_logged_or_kept() -> None:
+    assert len(recorder("front|back").shipping) == 1
+    assert len(keeping().shipping) == 1
+    assert not recorder("front>back").shipping
+
+
+def keeping() -> WorkerRecorder:
+    """Of worker 0 of two, with one edge on which messages are kept."""
+    return WorkerRecorder(layout("front source, back chain", "front=>back", 2, kept=True), 0)
+
+
+def test_one_of_so_many_batches_that_stay_is_looked_at_to_learn_what_a_record_takes() -> None:
+    of = keeping()
+    (edge,) = of.shipping
+
+    def size(number: int, batch: list[str]) -> int:
+        return of._bytes_of(edge, ((1,), (1,), number, None, batch)) - _MESSAGE_BYTES
+
+    long, short = ["two" * 100] * 10, ["x"] * 5
+    assert size(1, long) == nbytes(long)
+    assert size(_LOOKED_AT, short) == nbytes(long) // 2
+    assert size(_LOOKED_AT + 1, short) == nbytes(short)
+    assert size(_LOOKED_AT + 2, long) == 2 * nbytes(short)
+    assert size(3 * _LOOKED_AT, []) == 0
+
+
+def test_a_message_that_is_kept_counts_with_what_it_takes_beside_its_payload() -> None:
+    of = keeping()
+    (edge,) = of.shipping
+    of.shipped(1, Message(edge, 1, (2,), (2,), b"header", [b"payload"]))
+    sizes = {channel: (count, size) for channel, count, size in of.shipments.sizes()}
+    assert sizes[edge, 1] == (1, _MESSAGE_BYTES + len(b"payload"))
+
+
+def test_what_is_kept_goes_back_with_its_sender_and_what_came_before_a_store_is_not_known() -> None:
+    for from_store in (False, True):
+        of = keeping()
+        (edge,) = of.shipping
+        for number in range(5):
+            of.shipped(1, Message(edge, number, (number,), (number,), b"header", [b"payload"]))
+        of.restored(FRONT, (3,), () if from_store else None)
+        coverage = (3,) if from_store else (0,)
+        assert of.kept_bounds(FRONT) == ((coverage, coverage),)
+        assert [each[1] for each in of.shipments.wanted((edge, 1), (0,))] == ([] if from_store else [(0,), (1,), (2,)])
+
+
+def test_capabilities_that_later_events_kept_are_gone_with_them() -> None:
+    plan = layout("front source, back chain", "front>back")
+    back = replace(plan.processors[BACK], finds_capabilities=True)
+    of = WorkerRecorder(replace(plan, processors=(plan.processors[FRONT], back)), 0)
+    of.held(BACK, (2,), (7,), 1)
+    of.held(BACK, (4,), (9,), 1)
+    of.restored(BACK, (3,), None)
+    assert of.held_at(BACK, (6,)) == (((7,), 1),)
+
+
+def test_what_is_sent_where_nobody_is_says_nothing() -> None:
+    of = recorder("front>back")
+    of.sent(BACK, 0, (1,), (1,), [1])
+    assert of.sent_bounds(BACK) == ()
 
 
 def test_a_job_for_a_later_time_is_refused_where_it_is_started() -> None:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from monitor.coordination.coordinator import Coordinator
 from monitor.coordination.cuts import Cuts
 from monitor.coordination.events import Asked, Ticked
-from monitor.coordination.invariants import INVARIANTS, options_ascend
+from monitor.coordination.invariants import (
+    INVARIANTS,
+    all_are_there_while_it_runs,
+    memory_counts_in_its_round,
+    nobody_waits_for_ever,
+    options_ascend,
+    watermarks_are_durable_first,
+    who_is_done_needs_nothing,
+)
 from monitor.coordination.options import Options
-from monitor.coordination.workers import JobPhase, WorkerStatus
-from recovery.metadata import at_epoch
+from monitor.coordination.records import KeptWatermarks
+from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
+from recovery.metadata import MORE, at_epoch, everything
 from tests.monitor.coordination.coordinators import PLAN, life, running, settings
 from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.monitor.coordination.test_faults import decide_at_once
@@ -179,6 +189,77 @@ def test_two_checkpoints_at_one_bound_are_no_chain() -> None:
         chain.append(wrong)
         assert "then" in str(options_ascend(coordinator))
         chain.pop()
+
+
+def test_of_two_checkpoints_the_later_holds_the_earlier_and_is_not_only_the_larger_tuple() -> None:
+    chain: list[Any] = [((3, 7, MORE, 5), ()), ((4, 5), ())]
+    options = SimpleNamespace(chains=[chain], topology=SimpleNamespace(name=str))
+    job = cast(Coordinator, SimpleNamespace(options=options))
+    assert options_ascend(job) is None
+    chain[1] = ((4, 2), ())
+    assert "then" in str(options_ascend(job))
+
+
+def supposed(phase: JobPhase, presence: Presence, **status: Any) -> Coordinator:
+    """A job of one worker and one processor, as far as an invariant looks at it. W holds all before epoch 3."""
+    worker = SimpleNamespace(worker=0, presence=presence, due=None, memory=None, restored=True, released=False)
+    vars(worker).update(status)
+    layout = SimpleNamespace(processors=[SimpleNamespace(everything=everything(1))])
+    low = (((3,),),)
+    return cast(Coordinator, SimpleNamespace(phase=phase, workers=[worker], layout=layout, low_watermarks=low))
+
+
+def test_whoever_is_waited_for_has_a_deadline() -> None:
+    for presence in (Presence.AWAITED, Presence.ABSENT, Presence.BEHIND):
+        assert nobody_waits_for_ever(supposed(JobPhase.RUNNING, presence)) is not None
+        assert nobody_waits_for_ever(supposed(JobPhase.RUNNING, presence, due=7.0)) is None
+    for phase, told in ((JobPhase.GATHERING, {"memory": ()}), (JobPhase.RESTORING, {})):
+        late = supposed(phase, Presence.ALIVE, restored=False)
+        assert nobody_waits_for_ever(late) is not None
+        assert nobody_waits_for_ever(supposed(phase, Presence.ALIVE, **told)) is None
+        assert nobody_waits_for_ever(supposed(phase, Presence.JOINED, restored=False)) is None
+    assert nobody_waits_for_ever(supposed(JobPhase.RUNNING, Presence.ALIVE, restored=False)) is None
+
+
+def test_while_it_runs_all_are_alive_and_have_restored() -> None:
+    for phase in (JobPhase.RUNNING, JobPhase.CLOSING):
+        assert all_are_there_while_it_runs(supposed(phase, Presence.ALIVE)) is None
+        assert all_are_there_while_it_runs(supposed(phase, Presence.JOINED)) is not None
+        assert all_are_there_while_it_runs(supposed(phase, Presence.ALIVE, restored=False)) is not None
+    assert all_are_there_while_it_runs(supposed(JobPhase.RESTORING, Presence.JOINED)) is None
+
+
+def test_memory_counts_of_who_is_alive_in_a_round_alone() -> None:
+    for phase in (JobPhase.GATHERING, JobPhase.DECIDING):
+        assert memory_counts_in_its_round(supposed(phase, Presence.ALIVE, memory=())) is None
+        assert memory_counts_in_its_round(supposed(phase, Presence.JOINED, memory=())) is not None
+    assert memory_counts_in_its_round(supposed(JobPhase.RUNNING, Presence.ALIVE, memory=())) is not None
+    assert memory_counts_in_its_round(supposed(JobPhase.RUNNING, Presence.JOINED)) is None
+
+
+def test_who_is_done_has_restored_the_last_decision_and_w_holds_everything_there() -> None:
+    job = supposed(JobPhase.RUNNING, Presence.ALIVE, released=True)
+    assert "is done, and W is" in str(who_is_done_needs_nothing(job))
+    job.low_watermarks = ((everything(1),),)
+    assert who_is_done_needs_nothing(job) is None
+    job.workers[0].restored = False
+    assert "is done, and W is" in str(who_is_done_needs_nothing(job))
+    waits = supposed(JobPhase.CLOSING, Presence.ALIVE)
+    assert "worker 0 is not done" in str(who_is_done_needs_nothing(waits))
+
+
+def test_w_on_its_way_to_the_journal_is_nowhere_less_than_what_was_announced() -> None:
+    low: Any = (((3,), (3,)), ((3,), (3,)))
+    for written, fine in (
+        ((((4,), (3,)), ((3,), (3,))), True),
+        ((((4,), (2,)), ((3,), (3,))), False),
+        ((((4,), (4,)), ((3,), (2,))), False),
+        (low, False),
+    ):
+        record = KeptWatermarks(written)
+        options, commit = SimpleNamespace(watermarks=written), SimpleNamespace(unwritten=[record])
+        job = cast(Coordinator, SimpleNamespace(options=options, commit=commit, low_watermarks=low))
+        assert (watermarks_are_durable_first(job) is None) is fine
 
 
 def test_an_internal_error_tells_the_story(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,10 +12,12 @@ from falkirk.simulate.world import World
 from monitor.coordination.effects import Answer
 from monitor.coordination.events import Asked
 from monitor.coordination.workers import JobPhase
-from monitor.explain.what_if import PATIENCE_SECONDS, restart, targets
+from monitor.explain.what_if import PATIENCE_SECONDS, OpenQuestions, restart, targets
 from recovery.agent.agent import Agent
+from recovery.epoch_ends import EpochEnds, KnownEnds
+from recovery.errors import ReportError
 from recovery.metadata import at_cut
-from recovery.protocol import Decision
+from recovery.protocol import AskCost, Cost, CurrentMemory, Decision
 from recovery.rollback.orders import RollbackPlanner
 from tests.recovery.jobs import RULE_PROGRAMS, job
 from tests.recovery.layouts import LOOP, layout
@@ -271,3 +273,80 @@ def test_what_a_worker_with_work_before_it_holds_is_never_less_than_what_it_has_
     monkeypatch.setattr(Agent, "step", look)
     counting(program, 2, 1).run()
     assert looked
+
+
+# ---------------------------------------------------------------------------------------------- one question
+
+
+class Supposed:
+    """What is known of a job of two workers with one processor each, for one question."""
+
+    def __init__(self) -> None:
+        self.layout = layout("a any", "a>a", 2)
+        self.known: list[tuple[EpochEnds, ...]] = []
+        self.questions = OpenQuestions()
+        self.effects = self.questions.ask(7, cast(Any, self), [(0, 1)], 10.0)
+
+    def memory(self, worker: int, memory: Any, ends: Any) -> None:
+        if memory == "wrong":
+            raise ReportError("it is wrong")
+
+    def decide(self, memory: Any, failed: Any, known: KnownEnds) -> Any:
+        self.known.append(known.all())
+        return (((1,),), ((0,),))
+
+    def tell_memory(self, worker: int, memory: Any = (), *ends: EpochEnds) -> list[Any]:
+        return self.questions.hear(CurrentMemory(worker, 1, 7, memory, ends))
+
+    def tell_cost(self, worker: int) -> list[Any]:
+        return self.questions.hear(Cost(worker, 1, 7, (), ()))
+
+
+def test_memory_is_checked_as_that_of_a_round_is() -> None:
+    (told,) = Supposed().tell_memory(1, "wrong")
+    assert told.answer == "worker 1 does not answer as it should: it is wrong"
+
+
+def test_when_all_have_told_their_memory_they_are_asked_once_what_the_decision_would_cost() -> None:
+    job = Supposed()
+    ends = EpochEnds(1, 0, 0, 2)
+    assert job.tell_memory(1, (), ends) == []
+    asked = job.tell_memory(0)
+    assert [(each.worker, each.message) for each in asked] == [
+        (worker, AskCost(7, (((1,),), ((0,),)), ((), (0,)))) for worker in (0, 1)
+    ]
+    assert job.tell_memory(0) == []
+    assert job.known == [(ends,)]
+
+
+def test_an_answer_is_given_once() -> None:
+    job = Supposed()
+    job.tell_memory(0)
+    job.tell_memory(1)
+    assert job.tell_cost(0) == []
+    (told,) = job.tell_cost(1)
+    assert isinstance(told.answer, Answer)
+    assert job.tell_cost(1) == job.questions.tick(1e9) == job.questions.give_up("over") == []
+
+
+def test_who_is_silent_is_named_while_memory_and_while_costs_are_asked_for() -> None:
+    job = Supposed()
+    job.tell_memory(0)
+    assert job.questions.tick(10.0) == []
+    (told,) = job.questions.tick(10.0 + PATIENCE_SECONDS)
+    assert told.answer.startswith("worker 1 is busy")
+    job = Supposed()
+    job.tell_memory(0)
+    job.tell_memory(1)
+    job.tell_cost(1)
+    (told,) = job.questions.tick(10.0 + PATIENCE_SECONDS)
+    assert told.answer.startswith("worker 0 is busy")
+
+
+def test_operators_may_have_names_that_look_like_something_else() -> None:
+    names = ["worker", "by:1", "7"]
+    odd = layout(", ".join(f"{name} any" for name in names), "worker>7", 2)
+    for p, name in enumerate(names):
+        assert targets(odd, [name]) == ((p, 0), (p, 1))
+    with pytest.raises(FalkirkError, match="numbered 0 to 1"):
+        targets(odd, ["worker:\N{ARABIC-INDIC DIGIT ONE}"])

@@ -17,6 +17,7 @@ from monitor.explain.why import (
     RECEIVER,
     SENDER,
     Need,
+    bound_of,
     epoch_text,
     least_source,
     least_target,
@@ -421,3 +422,5 @@ def test_bounds_in_words_and_for_the_page_have_no_number_that_stands_for_all() -
     ):
         assert plain_bound(bound) == page
         assert epoch_text(bound) == words
+        if -1 not in page:
+            assert bound_of(page) == bound
