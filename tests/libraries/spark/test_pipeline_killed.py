@@ -9,8 +9,9 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from libraries import spark
 from libraries.spark.placement import home
 from recovery.policies import Batch, Lazy
 from recovery.store.local import LocalStore
+from runtime.job import Result
 from runtime.page.recorded import RecordedJob
 from runtime.program import Program
+from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from tests.falkirk.test_what_if_command import HALT, LAST, Halting, at_rest, bounds_of
 from tests.libraries.spark.connect_server import connect_server
@@ -31,7 +34,7 @@ from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow
-from timely.io import Batches
+from timely.io import Batches, Parquet
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -47,15 +50,19 @@ def epoch(number: int) -> list[pl.DataFrame]:
     ]
 
 
+def tell_who_runs(folder: str, java: int) -> None:
+    """The process ids of this child and of Java, for who strikes."""
+    Path(folder, "now.new").write_text(f"{os.getpid()} {java}")
+    Path(folder, "now.new").rename(Path(folder, "now"))
+
+
 def pipeline(folder: str, connect: str | None = None, shared: bool | None = None) -> Dataflow:
     options = OPTIONS
     if connect is not None:
         options = spark.SparkOptions(connect=connect, shared=shared, nice=0, retries=9, config=OPTIONS.config)
 
     def cleaned(df: Any) -> Any:
-        java = 0 if connect else df.sparkSession._jvm.java.lang.ProcessHandle.current().pid()
-        Path(folder, "now.new").write_text(f"{os.getpid()} {java}")
-        Path(folder, "now.new").rename(Path(folder, "now"))
+        tell_who_runs(folder, 0 if connect else df.sparkSession._jvm.java.lang.ProcessHandle.current().pid())
         return df.where("k % 5 > 0")
 
     flow = Dataflow("pipeline")
@@ -104,14 +111,16 @@ def test_the_same_on_a_server_that_is_killed_and_started_again(shared: bool, tmp
         strike_at(shared, tmp_path, {"folder": str(tmp_path), "connect": server.address, "shared": shared}, again)
 
 
-def strike_at(seed: int, tmp_path: Path, arguments: dict[str, Any], kill_java: Callable[[int], None]) -> None:
-    """Run the job, strike in an order that the seed gives, and see what came out."""
-    job = Job(Program(flow=pipeline, args=arguments), 2, tmp_path / "store")
+def struck(
+    seed: int, tmp_path: Path, program: Program, victims: Sequence[str], kill_java: Callable[[int], None]
+) -> Result:
+    """Run the job, and strike in an order that the seed gives, each time when the table `clean` has two epochs more."""
+    job = Job(program, 2, tmp_path / "store")
     rng = random.Random(seed)
     killed: list[str] = []
 
     def strike() -> None:
-        for number, victim in enumerate(rng.sample(VICTIMS, len(VICTIMS)), 1):
+        for number, victim in enumerate(rng.sample(victims, len(victims)), 1):
             wait_for(lambda number=number: len(list((tmp_path / "clean").glob("epoch=*"))) >= 2 * number)  # type: ignore[misc]
             time.sleep(rng.random() / 2)
             child, java = map(int, (tmp_path / "now").read_text().split())
@@ -132,7 +141,13 @@ def strike_at(seed: int, tmp_path: Path, arguments: dict[str, Any], kill_java: C
                 continue
 
     result = run_beside(job.run, strike)
-    assert len(killed) >= 4, killed
+    assert len(killed) >= len(victims) - 2, killed
+    return result
+
+
+def strike_at(seed: int, tmp_path: Path, arguments: dict[str, Any], kill_java: Callable[[int], None]) -> None:
+    """Run the pipeline, strike, and see what came out."""
+    result = struck(seed, tmp_path, Program(flow=pipeline, args=arguments), VICTIMS, kill_java)
     rows = pl.concat([pl.concat(epoch(number)).with_columns(epoch=number) for number in range(EPOCHS)])
     rows = rows.with_columns(pl.col("epoch").cast(pl.Int64))
     found = table(tmp_path / "rows").with_columns(pl.col("epoch").cast(pl.Int64))
@@ -152,6 +167,63 @@ def strike_at(seed: int, tmp_path: Path, arguments: dict[str, Any], kill_java: C
     grand = {time[0]: as_polars(batch).rows() for time, batch in result.captured("sums so far")}
     assert grand == {due: [(due, sum(sums.values()))] for due, sums in totals.items()}
     assert [sum(n for _, n in pairs) for _, pairs in result.captured("runs")] == list(range(1, EPOCHS // 2 + 1))
+
+
+SHOPS = ["north", "10:30=[x]", "a/b %", None]
+
+
+def divided(folder: str) -> Dataflow:
+    def cleaned(df: Any) -> Any:
+        tell_who_runs(folder, df.sparkSession._jvm.java.lang.ProcessHandle.current().pid())
+        return df.where("k % 5 > 0")
+
+    flow = Dataflow("divided")
+    batches = [with_shops(batch) for number in range(EPOCHS) for batch in epoch(number)]
+    cells = flow.columns("in", Batches(batches, per_epoch=2))
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        clean = spark.batch(cells, cleaned, name="clean", options=OPTIONS, checkpoint=0.1)
+    spark.write(clean, Path(folder) / "clean", partition_by=["shop", "even"], name="clean-table")
+    spark.write(cells, Path(folder) / "rows", partition_by=["day", "shop"], name="rows-table")
+    return flow
+
+
+def with_shops(batch: pl.DataFrame) -> pl.DataFrame:
+    return batch.with_columns(
+        shop=pl.Series([SHOPS[k % 4] for k in batch["k"]]),
+        even=pl.col("k") % 2 == 0,
+        day=pl.date(2024, 5, 1) + pl.duration(days=pl.col("n") % 3),
+    )
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_tables_in_folders_by_value_have_every_row_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
+    """Read back by Spark, and by a dataflow that is told the types of the folders."""
+    program = Program(flow=divided, args={"folder": str(tmp_path)})
+    struck(seed, tmp_path, program, VICTIMS, lambda java: os.kill(java, signal.SIGKILL))
+    rows = pl.concat(
+        [with_shops(batch).with_columns(epoch=number) for number in range(EPOCHS) for batch in epoch(number)]
+    )
+    rows = rows.with_columns(pl.col("epoch").cast(pl.Int64))
+    wanted = {"rows": rows, "clean": rows.filter(pl.col("k") % 5 > 0)}
+    folders: dict[str, Any] = {"epoch": int, "shop": str, "even": bool, "day": pl.Date}
+    flow = Dataflow("back")
+    for name, by in (("rows", ("day", "shop")), ("clean", ("shop", "even"))):
+        types = {each: folders[each] for each in ("epoch", *by)}
+        source = Parquet(str(tmp_path / name / "epoch=*/*/*/*.parquet"), folders=types)
+        flow.columns(name, source).capture(f"{name} back")
+        schema = "k long, v long, n long, shop string, even boolean, day date, epoch long"
+        table = partial(table_of, str(tmp_path / name), schema)
+        spark.source(flow, table, options=OPTIONS, name=f"{name}-spark").capture(f"{name} by Spark")
+    result = run(flow)
+    for name, right in wanted.items():
+        for way in ("back", "by Spark"):
+            found = pl.concat([as_polars(batch).select(right.columns) for _, batch in result.captured(f"{name} {way}")])
+            found = found.with_columns(pl.col("epoch").cast(pl.Int64))
+            assert found.sort(pl.all()).equals(right.sort(pl.all())), (name, way)
+
+
+def table_of(folder: str, schema: str, session: Any) -> Any:
+    return session.read.schema(schema).parquet(folder)
 
 
 class Repeated(Halting):
