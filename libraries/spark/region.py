@@ -114,6 +114,7 @@ def _region(
     first = next(iter(streams.values()))
     period, calendar = _calendar(every, over)
     paths, others = _tables(all_tables)
+    steps = [*views, Viewed("", tuple((each, each) for each in inputs), what, tuple(tables or {}))]
     declared = {}
     for each, schema in (schemas or {}).items():
         if each not in streams or not isinstance(schema, pa.Schema):
@@ -124,10 +125,9 @@ def _region(
     if runner is None:
         from libraries.spark.runner import SparkRunner
 
-        itself = Viewed("", tuple((each, each) for each in inputs), what, tuple(tables or {}))
-        runner = SparkRunner(name, what, others, options, steps=[*views, itself])
+        runner = SparkRunner(name, what, others, options, steps=steps)
     # Rows that later runs read, too, keep all columns: the query may be another one by then.
-    query = _mentioned(what, [*inputs, *streams], views) if calendar.over == "new" else None
+    query = _mentioned(steps, streams) if calendar.over == "new" else None
     delivered = [
         deliver(stream, Consumer(name, each, runner.warm, query=query, empty=moves), f"{name}-spill-{each}", Spill)
         for each, stream in streams.items()
@@ -157,13 +157,13 @@ def _region(
     return Columns(graph, graph.root, (Output(read.index),))
 
 
-def _mentioned(what: Callable[..., DataFrame] | str, names: Sequence[str], views: Sequence[Viewed]) -> Mentioned | None:
-    """The columns that a region's SQL mentions, with that of its views; None if one of them is a function."""
-    texts = [text for text in (what, *(each.what for each in views)) if isinstance(text, str)]
-    if len(texts) <= len(views):
+def _mentioned(steps: Sequence[Viewed], streams: Mapping[str, Columns]) -> Mentioned | None:
+    """The columns of `streams` that a region's SQL mentions, by those of its steps that take one; None if a function does."""
+    taking = [each for each in steps if any(known in streams for _, known in each.inputs)]
+    texts = [each.what for each in taking if isinstance(each.what, str)]
+    if len(texts) < len(taking):
         return None
-    inner = [name for each in views for name, _ in each.inputs]
-    return Mentioned("\n".join(texts), [*names, *inner])
+    return Mentioned("\n".join(texts), [name for each in taking for name, _ in each.inputs])
 
 
 def _checked(

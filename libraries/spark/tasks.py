@@ -193,7 +193,7 @@ class Tasks:
         }
         *views, last = task.queries
         for each in views:
-            known[each.name] = _answer(session, task, each, known, tables, "region")
+            known[each.name] = _bound(session, each, _answer(session, task, each, known, tables, "region"))
         return _answer(session, task, last, known, tables, task.kind)
 
     def _tables_of(self, session: SparkSession, task: RunTask) -> dict[str, DataFrame]:
@@ -224,6 +224,15 @@ def _answer(
     given = [session] if kind == "source" else list(frames.values())
     asked = tables | _asked(function, len(given), {"epoch": task.epoch, "attempt": task.attempt})
     return (invoke if kind == "sink" else call)(function, *given, **asked)
+
+
+def _bound(session: SparkSession, query: Query, frame: DataFrame) -> DataFrame:
+    """What comes of a view, whatever its names stand for later: Spark Connect asks for them only when it runs something."""
+    name = f"__falkirk_{query.name}"
+    frame.createOrReplaceTempView(name)
+    for each in (*(inner for inner, _ in query.inputs), *query.tables):
+        session.catalog.dropTempView(each)
+    return session.table(name)
 
 
 def _asked(function: Any, given: int, known: dict[str, Any]) -> dict[str, Any]:

@@ -154,6 +154,18 @@ def test_types_and_tables_go_there_and_back(server: ConnectServer, shared: bool 
     assert (str(row["at"]), str(row["local"])) == ("2024-05-06 07:08:09+00:00", "2024-05-06 07:08:09")
 
 
+def test_names_within_views_are_those_of_each_view(server: ConnectServer) -> None:
+    """All are called `input`; the server asks for them only when something runs."""
+    flow = Dataflow("views")
+    cells = flow.columns("in", Batches([pl.DataFrame({"v": [1, 2, 3]}), pl.DataFrame({"v": [4]})]))
+    odd = spark.view(cells, "select v from input where v % 2 = 1")
+    tens = spark.view(odd, lambda df: df.selectExpr("10 * v as v"))
+    more = spark.view(tens, "select v + 1 as v from input")
+    spark.batch(more, "select v * 2 as v from input", over="all", options=options_for(server)).capture("out")
+    result = frames_of(run(flow))
+    assert {epoch: sorted(found["v"]) for epoch, found in result.items()} == {0: [22, 62], 1: [22, 62]}
+
+
 def test_files_of_a_result_hold_as_many_rows_as_they_may(server: ConnectServer) -> None:
     flow = Dataflow("many")
     flow.columns("in", Batches([pl.DataFrame({"n": [150_000]})]))

@@ -195,7 +195,7 @@ def with_shops(batch: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(3))
 def test_tables_in_folders_by_value_have_every_row_once_whoever_is_killed(seed: int, tmp_path: Path) -> None:
     """Read back by Spark, and by a dataflow that is told the types of the folders."""
     program = Program(flow=divided, args={"folder": str(tmp_path)})

@@ -312,6 +312,27 @@ def test_view_is_part_of_the_query_of_each_region_that_takes_it(tmp_path: Path) 
         assert found[0] == found[1]
 
 
+def test_names_within_a_view_stand_for_nothing_behind_it() -> None:
+    flow = Dataflow("views")
+    cells = flow.columns("in", Batches([pl.DataFrame({"v": [1]})]))
+    paid = spark.view(cells, "select v from input")
+    spark.batch({"paid": paid}, "select v from input", options=OPTIONS, name="behind").capture("out")
+    with pytest.raises(FalkirkError, match=r"(?s)behind.*`input` cannot be found"):
+        run(flow)
+
+
+def test_function_behind_a_view_in_sql_has_the_columns_of_the_view_whatever_it_does_with_them() -> None:
+    def by_name(df: Any) -> Any:
+        return df.selectExpr(*(f"sum({name}) as {name}" for name in df.columns if df.where(f"{name} > 2").count()))
+
+    flow = Dataflow("columns")
+    cells = flow.columns("in", Batches([pl.DataFrame({"k": [1, 2], "v": [3, 4], "wide": [5, 6]})]))
+    few = spark.view(cells, "select v, k from input")
+    spark.batch(few, by_name, options=OPTIONS, name="few").capture("out")
+    (found,) = frames_of(run(flow)).values()
+    assert found.to_dicts() == [{"v": 7}]
+
+
 def most_of(a: Any, rows: Any) -> Any:
     return a.join(rows, "k").groupBy("k").agg({"epoch": "min"}).withColumnRenamed("min(epoch)", "epoch").select("k")
 

@@ -8,7 +8,7 @@ import pytest
 
 from libraries import spark
 from libraries.spark.region import _mentioned
-from libraries.spark.view import take_apart
+from libraries.spark.view import Viewed, take_apart
 from tests.libraries.spark.local_runner import LocalRunner
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
@@ -33,12 +33,25 @@ def test_views_are_taken_apart_into_streams_and_steps_from_the_first_to_the_last
         ("known", (("paid", "known_paid"), ("b", "known_b")), ("names",)),
     ]
     assert taken.tables == {"names": names, "old": 7}
-    query = _mentioned("select k from known", ["known", *taken.streams], taken.views)
-    assert query is not None
-    assert query.left_out(["k", "p", "wide"]) == ("wide",), "the texts of all steps count"
-    assert _mentioned(lambda df: df, ["known"], taken.views) is None
-    function = [taken.views[0]._replace(what=lambda df: df)]
-    assert _mentioned("select k from known", ["known"], function) is None
+
+
+def test_columns_are_those_that_the_steps_mention_which_take_streams() -> None:
+    a, b = streams()
+    sql = spark.view(a, "select k, p from input where p > 0")
+    both = spark.view({"x": sql, "b": b}, "select k, v from x join b using (k)")
+    columns = ["k", "p", "v", "wide"]
+
+    def left_out(inputs: Any, what: Any) -> Any:
+        taken = take_apart(inputs, {})
+        own = Viewed("", tuple((name, name) for name in inputs), what, ())
+        query = _mentioned([*taken.views, own], taken.streams)
+        return query and query.left_out(columns)
+
+    assert left_out({"input": sql}, lambda df: df) == ("v", "wide"), "a function sees what comes of the view"
+    assert left_out({"input": both}, "select * from input") == ("wide",)
+    assert left_out({"x": sql, "a": a}, "select x.k, wide from x join a using (k)") == ("v",)
+    assert left_out({"x": sql, "a": a}, lambda x, a: a) is None
+    assert left_out({"input": spark.view(a, lambda df: df)}, "select k from input") is None
 
 
 def refused(match: str, inputs: Any, **arguments: Any) -> None:
