@@ -37,7 +37,7 @@ from timely.data.messages import Effect, Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import Plan, compile_plan
 from timely.dataflow.wire import Capture, Probe
-from timely.errors import FalkirkError, GraphError, OperatorError, naming_the_line
+from timely.errors import FalkirkError, GraphError, OperatorError, name_the_line, naming_the_line
 from timely.io.waiting import wait_readable
 from timely.progress.tracker import Antichain
 from timely.time import Time, leq, visible
@@ -68,22 +68,25 @@ class InputHandle:
         """The time of this input; None once it is closed."""
         return self._worker.input_time(self._node)
 
-    @naming_the_line
     def send(self, batch: Batch) -> None:
         """Send a list of records, a frame or a table at the current time."""
-        if isinstance(batch, list):
-            if self.time is None:
-                raise OperatorError(f"input {self._worker.plan.graph.nodes[self._node].name!r} is closed")
-            self.gathered += batch
-            if len(self.gathered) >= _GATHER:
+        try:
+            if isinstance(batch, list):
+                if self.time is None:
+                    raise OperatorError(f"input {self._worker.plan.graph.nodes[self._node].name!r} is closed")
+                self.gathered += batch
+                if len(self.gathered) >= _GATHER:
+                    self.flush()
+            elif isinstance(batch, pl.DataFrame | pa.Table):
                 self.flush()
-        elif isinstance(batch, pl.DataFrame | pa.Table):
-            self.flush()
-            self._feed(batch)
-        else:
-            raise OperatorError(
-                f"send() takes a list of records, a Polars frame or an Arrow table, not {type(batch).__name__}"
-            )
+                self._feed(batch)
+            else:
+                raise OperatorError(
+                    f"send() takes a list of records, a Polars frame or an Arrow table, not {type(batch).__name__}"
+                )
+        except FalkirkError as error:
+            name_the_line(error)
+            raise
 
     def flush(self) -> None:
         """Hand what was gathered to the worker."""
@@ -91,12 +94,15 @@ class InputHandle:
             records, self.gathered = self.gathered, []
             self._feed(records)
 
-    @naming_the_line
     def advance_to(self, time: int | Time) -> None:
         """Promise to send at `time` or later only; an int is an epoch of the root scope."""
-        if self.gathered:
-            self.flush()
-        self._worker.advance(self._node, (time,) if isinstance(time, int) else time)
+        try:
+            if self.gathered:
+                self.flush()
+            self._worker.advance(self._node, (time,) if isinstance(time, int) else time)
+        except FalkirkError as error:
+            name_the_line(error)
+            raise
 
     def close(self) -> None:
         """Promise to send nothing more."""
@@ -128,7 +134,10 @@ class ProbeHandle:
     def done(self, time: int | Time) -> bool:
         """True if nothing at `time` or before it can arrive any more."""
         at = (time,) if isinstance(time, int) else time
-        return not any(leq(least, at) for least in self._worker.probe(self._node))
+        for least in self._worker.probe(self._node):  # noqa: SIM110 - a generator costs more than the comparison
+            if leq(least, at):
+                return False
+        return True
 
 
 class Participant(Protocol):

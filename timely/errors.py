@@ -128,12 +128,17 @@ def naming_the_line(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except FalkirkError as error:
-            text = str(error)
-            if error.args[:1] == (text,) and not _NAMES_A_LINE.search(text):
-                error.args = (at_line(text), *error.args[1:])
+            name_the_line(error)
             raise
 
     return called
+
+
+def name_the_line(error: FalkirkError) -> None:
+    """Add the user's line to an error that names none."""
+    text = str(error)
+    if error.args[:1] == (text,) and not _NAMES_A_LINE.search(text):
+        error.args = (at_line(text), *error.args[1:])
 
 
 def _file_of(frame: FrameType) -> str:

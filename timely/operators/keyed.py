@@ -30,6 +30,8 @@ ABSENT: Any = object()
 def pairs_of(batch: Batch) -> list[Any]:
     """The batch as a list of pairs; TypeError if it holds columns, or records that are no pairs."""
     if isinstance(batch, list):
+        if len(batch) == 1 and type(batch[0]) is tuple and len(batch[0]) == 2:
+            return batch
         if countOf(map(type, batch), tuple) != len(batch) or (batch and len(batch[0]) != 2):
             _check_pairs(batch)
         return batch
@@ -111,7 +113,7 @@ class Reduce(Operator):
             return
         old = self._totals.read(time)
         changed, unknown = self._changes(old, new)
-        if not are_canonical(unknown):  # only a key that is not known can be a NaN
+        if unknown and not are_canonical(unknown):  # only a key that is not known can be a NaN
             changed, _ = self._changes(old, self._merged(new))
         if changed:
             ctx.send(list(changed.items()))

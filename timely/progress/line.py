@@ -65,8 +65,16 @@ class LineTracker(Pointstamps):
                 self._invalidate(place)
 
     def move(self, place: int, before: Time, after: Time) -> None:
-        self.update(place, after, +1)
-        self.update(place, before, -1)
+        own = self._own[place]
+        if own.get(before) != 1 or after in own:
+            self.update(place, after, +1)
+            self.update(place, before, -1)
+            return
+        del own[before]
+        own[after] = 1
+        least = self._least[place]
+        if least is not None and (before[0] <= least or after[0] <= least):
+            self._invalidate(place)
 
     def propagate(self) -> list[int]:
         stale, self._stale = self._stale, []

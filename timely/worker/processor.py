@@ -22,10 +22,11 @@ Letter = tuple[int, int, Time, "Batch | Message"]
 class Runtime:
     """A processor on this worker: its operator, its context, and what waits for it."""
 
-    __slots__ = ("ctx", "mail", "operator", "processor", "rank", "routes")
+    __slots__ = ("ctx", "mail", "node", "operator", "processor", "rank", "routes")
 
     def __init__(self, processor: Processor, operator: Operator, ctx: Context) -> None:
         self.processor = processor
+        self.node = processor.node
         self.operator = operator
         self.ctx = ctx
         self.rank: Rank = processor.rank
@@ -36,7 +37,7 @@ class Runtime:
 
     def blame(self, time: Time, error: Exception, batch: Batch | None) -> OperatorError:
         """The error for the user, when the operator's code has raised `error`."""
-        node = self.processor.node
+        node = self.node
         return operator_error(f"{node.kind} {node.name!r}", node.site, time, error, None, batch)
 
 

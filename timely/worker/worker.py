@@ -187,7 +187,7 @@ class Worker:
         op, time = self.jobs.pop(job)
         runtime, recorder = self.runtimes[op], self._recorder
         runtime.ctx.time = time
-        self.acting = runtime.processor.node
+        self.acting = runtime.node
         if recorder is not None:
             recorder.resulted(op, time, result)
         try:
@@ -279,7 +279,7 @@ class Worker:
 
     def _notify(self, runtime: Runtime, time: Time) -> None:
         ctx, processor = runtime.ctx, runtime.processor
-        self.acting = processor.node
+        self.acting = runtime.node
         del ctx.pending[time]
         if processor.place is not None and self._peers > 1:
             self._delta(processor.place, time, -1)
@@ -309,7 +309,7 @@ class Worker:
             runtime, port, time, batch = stack.pop()
             ctx = runtime.ctx
             ctx.time = time
-            self.acting = runtime.processor.node
+            self.acting = runtime.node
             if recorder is not None:
                 recorder.delivered(runtime.processor.index, port, time, batch)
             try:
