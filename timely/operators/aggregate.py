@@ -22,7 +22,7 @@ from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, lengt
 from timely.data.kernels.columns import TINY, Numbers, whole
 from timely.data.kernels.index import Encoder
 from timely.data.kernels.series import series_of
-from timely.data.kernels.totals import Added, Part, RowReaders, combine, combined, grouped, partial, table_of
+from timely.data.kernels.totals import Added, Part, Result, RowReaders, combine, combined, grouped, partial, table_of
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.base import Context, Operator
@@ -189,7 +189,7 @@ class ColumnAggregate(Grouping):
         self._grows = any(aggregate.grows for aggregate in aggregates.values())
         # Strings that run on are met again and again: encode them once, as they come.
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
-        self._direct = _as_they_are(aggregates, self._parts)
+        self._direct = _simple(aggregates, self._parts)
         self._met = {column: TotalsState([*keys, VALUE], ROWS) for column in self._reading.distinct}
         """The values of which the different ones are counted, by key."""
         self._totals = TotalsState(self._keys, self._parts) if over == "scope" else None
@@ -372,13 +372,14 @@ def refuse_values(aggregates: Mapping[str, Any], where: str) -> None:
             raise GraphError(f"{user_site()}: agg({name}=agg.{each.kind}(...)) cannot be kept {where}")
 
 
-def _as_they_are(aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> list[tuple[str, int]]:
-    """Results that are parts as they are, and the number of each; none at all if one is more than that."""
+def _simple(aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> list[Result]:
+    """The results that are parts as they are, or means; none at all if one is more than that."""
     found = []
     for name, each in aggregates.items():
-        if each.kind not in ("count", "sum", "min", "max", "n_unique"):
+        if each.kind not in ("count", "sum", "min", "max", "mean", "n_unique"):
             return []
-        found.append((name, parts.index(each.parts()[-1])))
+        by = parts.index(Part("values", each.column)) if each.kind == "mean" else None
+        found.append(Result(name, parts.index(each.parts()[-1]), by))
     return found
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from timely.data.kernels.columns import Numbers, whole
 from timely.data.kernels.tables import Ids
-from timely.data.kernels.totals import Added, Part, Totals, union
+from timely.data.kernels.totals import Added, Part, Result, Totals, union
 from timely.data.routing import hash_columns, shards_of
 from timely.state.interface import Rows, Run, Runs
 from timely.state.scopes import Scopes, ScopeScan, ScopeState
@@ -61,8 +61,8 @@ class Changed:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def frame(self, named: Sequence[tuple[str, int]]) -> pl.DataFrame | None:
-        """Their keys, and some of their parts, by number: see `Totals.frame`."""
+    def frame(self, named: Sequence[Result]) -> pl.DataFrame | None:
+        """Their keys, and results: see `Totals.frame`."""
         return self.totals.frame(self.ids, self.values, named)
 
     def columns(self, only: Collection[Part]) -> dict[str, pa.Array]:

@@ -6,14 +6,17 @@ the times that it keeps are a prefix of the ids, so forgetting the others is `tr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 
 from timely.data.kernels.columns import TINY, column_of, is_number, is_text, numbers, whole
+from timely.data.kernels.series import series_of
 from timely.data.kernels.tables import Ids, IntTable, StringTable, compiled_loops, read_only
 
 _INT64 = pa.int64().id
@@ -169,9 +172,7 @@ class ColumnIndex:
         if ids is not None and (plain := self.integers(ids)) is not None:
             return column_of(plain, self.kind)
         if self._table is None:
-            names = self._names
-            if len(names) < len(self._small):
-                names.extend(_last(self._small, len(self._small) - len(names)))
+            names = self._all_names()
             plain = pa.array(names if ids is None else [names[i] for i in ids.tolist()], self.kind)
             return plain.dictionary_encode() if self.coded else plain
         if isinstance(self._table, IntTable):
@@ -194,6 +195,22 @@ class ColumnIndex:
             self._numbers[self._arrayed : count] = _last(self._small, count - self._arrayed)
             self._arrayed = count
         return self._numbers[ids]
+
+    def series(self, name: str, ids: Ids) -> pl.Series | None:
+        """The same as a series, and of text, as long as that is little."""
+        if (plain := self.integers(ids)) is not None:
+            return series_of(name, plain)
+        if self.kind is None or not is_text(self.kind) or self.coded or self._table is not None:
+            return None
+        names = self._all_names()
+        return pl.Series(name, [names[i] for i in ids.tolist()], pl.String)
+
+    def _all_names(self) -> list[Any]:
+        """The values by id, as long as there is no table."""
+        names = self._names
+        if len(names) < len(self._small):
+            names.extend(_last(self._small, len(self._small) - len(names)))
+        return names
 
     def _strings(self, known: pa.Array, ids: Ids | None) -> pa.Array:
         if ids is None:
@@ -310,10 +327,20 @@ class KeyIndex:
             ids = numbers(pairs.values(ids)) >> 32
         return ids
 
-    def integers(self, ids: Ids) -> list[npt.NDArray[np.int64]] | None:
-        """The same as arrays, where there is one column, of 64-bit integers; otherwise None."""
-        found = None if self._pairs else self._columns[0].integers(ids)
-        return None if found is None else [found]
+    def series(self, names: Sequence[str], ids: Ids) -> list[pl.Series] | None:
+        """The key columns of `ids`, if all are 64-bit integers, or text of which there is little; otherwise None."""
+        result: list[pl.Series] = []
+        for name, index, pairs in zip(
+            reversed(names[1:]), reversed(self._columns), reversed(self._pairs), strict=False
+        ):
+            packed = pairs.integers(ids)
+            column = None if packed is None else index.series(name, packed & 0xFFFFFFFF)
+            if packed is None or column is None:
+                return None
+            result.append(column)
+            ids = packed >> 32
+        first = self._columns[0].series(names[0], ids)
+        return None if first is None else [first, *reversed(result)]
 
     def keys(self, ids: Ids | None = None) -> list[pa.Array]:
         """The key columns of `ids` (default: of all keys)."""

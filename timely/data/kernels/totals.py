@@ -508,6 +508,16 @@ def _encoded(ids: Ids, dictionary: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(ids.astype(np.int32)), dictionary, safe=False)
 
 
+class Result(NamedTuple):
+    """A result that is a part as it is, or divided by the number of values."""
+
+    name: str
+    part: int
+    """Its number."""
+    by: int | None = None
+    """The number of the part by which it is divided."""
+
+
 class Totals:
     """Parts added up over any number of partial tables: an index of keys, and a dense array a part."""
 
@@ -703,20 +713,26 @@ class Totals:
                 result[name] = column_of(array, kind, None if count is None else values[count] == 0)
         return result
 
-    def frame(self, ids: Ids, values: Sequence[Numbers], named: Sequence[tuple[str, int]]) -> pl.DataFrame | None:
-        """The keys `ids`, and of their parts, which have these values, some under new names, as a frame.
+    def frame(self, ids: Ids, values: Sequence[Numbers], named: Sequence[Result]) -> pl.DataFrame | None:
+        """The keys `ids`, and results that are made of their parts, which have these values, as a frame.
 
-        For a few rows that costs much less than Arrow. None if there is more to it than 64-bit numbers.
+        For a few rows that costs much less than Arrow. None if there is more to it than 64-bit numbers and little text.
         """
-        keys = self.index.integers(ids)
-        if keys is None:
+        if any(self._kinds[result.part].id not in PLAIN for result in named):
             return None
-        for _, i in named:
-            count = self._counts[i]
-            if self._kinds[i].id not in PLAIN or (count is not None and not values[count].all()):
-                return None
-        columns = [*zip(self.keys, keys, strict=True), *((name, values[i]) for name, i in named)]
-        return frame_of([series_of(name, column) for name, column in columns])
+        columns = self.index.series(self.keys, ids)
+        if columns is None:
+            return None
+        for name, i, by in named:
+            found, count = values[i], self._counts[i]
+            if by is not None:
+                count = by
+                found = found.astype(np.float64) / np.maximum(values[by], 1)
+            column = series_of(name, found)
+            if count is not None and not values[count].all():
+                column = column.set(series_of("", values[count] == 0), None)
+            columns.append(column)
+        return frame_of(columns)
 
     def nbytes(self) -> int:
         """Bytes held, roughly."""
