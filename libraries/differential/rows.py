@@ -256,7 +256,7 @@ def joined(columns: Sequence[I64]) -> I64:
 
 def constant(value: int, count: int) -> I64:
     """A column of one number only, which takes no memory and cannot be written to."""
-    return np.broadcast_to(np.int64(value), (count,))
+    return np.ndarray((count,), np.int64, np.int64(value).tobytes(), strides=(0,))
 
 
 def is_constant(column: I64) -> bool:
