@@ -178,6 +178,7 @@ class Agent:
         self._effects: list[Effect] = []
         self._now = float("-inf")
         self._reported_at = float("-inf")
+        self._weighs_at = float("-inf")
         self._peers: tuple[int, ...] = ()
         self._ended: dict[int, int] = {}
         """By worker, the newest round of which its end marker has come."""
@@ -541,8 +542,11 @@ class Agent:
                 self._commit()
             elif self._now - self._reported_at >= self._busy_seconds:
                 self._report_completed(busy=True)  # for long: alive, and perhaps further in a loop
-            self.recorder.shipments.weigh()
-            if self._all_released():
+            over = self._all_released()
+            if over or self._now >= self._weighs_at:
+                self._weighs_at = self._now + REPORT_SECONDS
+                self.recorder.shipments.weigh()
+            if over:
                 self.phase = WorkerPhase.RELEASED
                 self._report(Released(self.index))
         self._report_drained()
