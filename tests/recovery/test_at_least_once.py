@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
 from recovery.layout import Layout
 from recovery.policies import AtLeastOnce, Batch, Lazy
 from tests.recovery.test_layout import laid_out, logged
 from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError
 from timely.io import Console, Iterable
+from timely.operators.base import Operator
 
 
 def fronted() -> Dataflow:
@@ -40,3 +47,66 @@ def test_nothing_is_logged_in_the_region_and_only_its_source_persists_anything()
     layout = laid_out(fronted())
     assert logged(layout) == {("logs", "lengths")}
     assert named(layout, "chain") & {"in", "parse", "told", "local"} == {"in"}
+
+
+def fed_by_another(flow: Dataflow) -> None:
+    stream = flow.source("in", Iterable([1])).map(abs).policy(Lazy())
+    with flow.region("anew", policy=AtLeastOnce()):
+        stream.map(str).capture()
+
+
+def exchanged(flow: Dataflow) -> None:
+    with flow.region("anew", policy=AtLeastOnce()):
+        flow.source("in", Iterable([1])).exchange(by=abs).capture()
+
+
+def lost(flow: Dataflow) -> None:
+    source: Any = Lossy()
+    with flow.region("anew", policy=AtLeastOnce()):
+        flow.source("in", source).capture()
+
+
+def in_a_loop(flow: Dataflow) -> None:
+    with flow.region("anew", policy=AtLeastOnce()):
+        flow.source("in", Iterable([1])).iterate(lambda inner: inner.filter(bool)).capture()
+
+
+def keeps_capabilities(flow: Dataflow) -> None:
+    with flow.region("anew", policy=AtLeastOnce()):
+        flow.source("in", Iterable([1])).unary("holds", Operator, holds=True).capture()
+
+
+class Lossy:
+    rereadable = False
+
+    def partitions(self, worker: int, workers: int) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (fed_by_another, r"is AtLeastOnce, and is fed by the map .* which is Lazy"),
+        (exchanged, r"is AtLeastOnce, and so is the .* which sends to it on other workers"),
+        (lost, r"the source 'in' .* is AtLeastOnce, and cannot be read again"),
+        (in_a_loop, r"is AtLeastOnce, and in .*loops and nested scopes cannot be"),
+        (keeps_capabilities, r"the unary 'holds' .* is AtLeastOnce, and may keep capabilities"),
+    ],
+)
+def test_what_cannot_be_sent_again_in_another_epoch_is_refused(build: Callable[[Dataflow], Any], says: str) -> None:
+    flow = Dataflow()
+    build(flow)
+    with pytest.raises(GraphError, match=says):
+        laid_out(flow)
+
+
+def test_a_source_that_says_nothing_can_be_read_again() -> None:
+    class Plain:
+        def partitions(self, worker: int, workers: int) -> list[Any]:
+            return []
+
+    flow = Dataflow()
+    source: Any = Plain()
+    with flow.region("anew", policy=AtLeastOnce()):
+        flow.source("in", source).capture("out")
+    assert "in" in named(laid_out(flow), "anew")

@@ -17,17 +17,20 @@ from monitor.coordination.invariants import (
     memory_counts_in_its_round,
     nobody_waits_for_ever,
     options_ascend,
+    watermarks_are_consistent,
     watermarks_are_durable_first,
     who_is_done_needs_nothing,
 )
 from monitor.coordination.options import Options
 from monitor.coordination.records import KeptWatermarks
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
+from recovery.fixed_point.solve import PhysicalEdge
 from recovery.metadata import MORE, at_epoch, everything
 from tests.monitor.coordination.coordinators import PLAN, life, running, settings
 from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.monitor.coordination.test_faults import decide_at_once
 from timely.story import InvariantBroken, Story, brief
+from timely.time import Summary
 
 
 def announced_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -286,3 +289,40 @@ def test_a_story_is_bounded_and_keeps_nothing_alive() -> None:
     assert str(story).count("->") == 3
     assert len(str(story)) < 1000
     assert brief([[[[1, 2]]]]) == "[[[list of 2]]]"
+
+
+def edge_of(source: Any, target: Any, chains: Any) -> Coordinator:
+    """A running job of two processors, at `source` and `target` in W, and an edge that leaves times as they are."""
+    edge = PhysicalEdge(0, 1, Summary.identity(1))
+    topology = SimpleNamespace(edges=[edge], name=str)
+    low = [source, target]
+    return cast(
+        Coordinator,
+        SimpleNamespace(
+            phase=JobPhase.RUNNING, options=SimpleNamespace(topology=topology, low=low.__getitem__, chains=chains)
+        ),
+    )
+
+
+def test_w_holds_what_was_discarded_at_its_receiver_and_no_more_there_than_can_come() -> None:
+    saved = [[((3,), ((2,),))], []]
+    assert watermarks_are_consistent(edge_of((3,), (2,), saved)) is None
+    assert watermarks_are_consistent(edge_of((3,), (1,), saved)) is not None
+    assert watermarks_are_consistent(edge_of((3,), (4,), saved)) is not None
+    nothing_saved: Any = [[], []]
+    assert watermarks_are_consistent(edge_of((3,), (3,), nothing_saved)) is None
+    assert watermarks_are_consistent(edge_of((3,), (2,), nothing_saved)) is not None
+
+
+def test_memory_of_who_is_alive_counts_in_no_other_phase() -> None:
+    for phase in set(JobPhase) - {JobPhase.GATHERING, JobPhase.DECIDING}:
+        assert memory_counts_in_its_round(supposed(phase, Presence.ALIVE, memory=())) is not None
+
+
+def test_w_that_is_not_announced_is_on_its_way_to_the_journal_as_it_is() -> None:
+    low: Any = (((3,),),)
+    for written in (((4,),),), (((5,),),):
+        options = SimpleNamespace(watermarks=(((5,),),))
+        commit = SimpleNamespace(unwritten=[KeptWatermarks(written)])
+        job = cast(Coordinator, SimpleNamespace(options=options, commit=commit, low_watermarks=low))
+        assert (watermarks_are_durable_first(job) is None) is (written == options.watermarks)

@@ -52,3 +52,8 @@ def test_the_newest_of_each_slot_counts() -> None:
     assert SavedJob.of(RECORDS).finished
     assert slot(newer) == slot(RECORDS[2])
     assert len({slot(record) for record in RECORDS}) == len(RECORDS)
+
+
+def test_an_empty_journal_says_nothing() -> None:
+    assert SavedJob.of([]) == SavedJob()
+    assert SavedJob.of([KeptEvent("failure", 1.5, {})]).rounds == 0
