@@ -28,6 +28,7 @@ def test_only_what_is_kept_for_another_worker_is_not_sent_twice() -> None:
     of = Topology(layout("a source, b any, c chain", "a=>b, b>c", 2, kept=True))
     workers = [(edge.source % 2, edge.target % 2) for edge in of.edges if edge.suppressed]
     assert workers == [(0, 1), (1, 0)]
+    assert not any(edge.suppressed for edge in Topology(layout("a source, b any", "a=>b", 2)).edges)
 
 
 def test_only_who_repeats_does_the_same_again() -> None:
