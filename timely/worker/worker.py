@@ -208,7 +208,8 @@ class Worker:
         """Handle up to `limit` queued batches and notifications. True: nothing more can be done until new input comes.
 
         An operator that asks, when it is notified of a time, to be notified of it once more gives the worker back. So does
-        what others may wait to hear of: where it took long, an operator that may take as long again does not come first.
+        what others may wait to hear of: in a loop, where it took long, an operator that may take as long again does not come
+        first. Of epochs several are on their way, so nobody waits for one of them.
         """
         ready, runtimes = self._ready, self.runtimes
         if self.awaited:
@@ -227,7 +228,7 @@ class Worker:
             if port == NOTIFY:
                 if self._grows and self._still_blocked(runtime, time):
                     continue
-                if self._deltas and not self.telling and self._should_tell(runtime):
+                if len(time) > 1 and self._deltas and not self.telling and self._should_tell(runtime):
                     heappush(ready, item)
                     if not self._queue_first():
                         self.telling = True

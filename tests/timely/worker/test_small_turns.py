@@ -15,7 +15,7 @@ from libraries.differential.rows import rows_of
 from runtime import session
 from runtime.memory import Cluster
 from runtime.session import Session
-from tests.timely.worker.test_worker import PROGRAMS, diamond, loop, outputs
+from tests.timely.worker.test_worker import PROGRAMS, diamond, loop_with_notifications, nested_loops, outputs
 from timely.dataflow.dataflow import Dataflow
 from timely.worker.worker import Worker
 
@@ -31,7 +31,7 @@ def test_short_turns_give_the_same_output(program: Any, turn: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("often", [1.0, 0.4])
-@pytest.mark.parametrize("program", [each for each in TURNED if each is not loop], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("program", [loop_with_notifications, nested_loops], ids=lambda p: p.__name__)
 def test_telling_before_notifications_gives_the_same_output(
     program: Any, often: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,13 +51,14 @@ def test_telling_before_notifications_gives_the_same_output(
 
 
 def test_others_hear_that_messages_were_taken_before_what_follows_is_begun() -> None:
-    """Two workers count the same keys. Each can begin only when the other has taken what it was sent, and has said so.
+    """Two workers count the same keys in a loop. Each can begin only when the other has taken what it was sent, and said so.
 
     Worker 0 has all that it needs when the frames of worker 1 come. It must answer before it counts, as worker 1 is idle until
     then.
     """
     flow = Dataflow("counts")
-    differential.input_of(flow, "in").count(name="count").capture("out")
+    given = differential.input_of(flow, "in")
+    given.enter(flow.graph.add_scope("loop", given.scope)).count(name="count").leave().capture("out")
     cluster = Cluster(flow, 2, seed=None)
     zero, one = cluster.sessions
     for each in cluster.sessions:
