@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 
@@ -26,14 +27,22 @@ POLICIES: dict[str, tuple[object, object]] = {
 """Of the region in front, and of the one behind."""
 
 
-def small(front: object, behind: object) -> Callable[[], Dataflow]:
+Parts: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""The numbers of each partition of the source: an epoch has two."""
+
+SEVERAL: Parts = ((1, 2, 3, 4), (2, 3, 4, 5))
+ONE: Parts = ((1,), (1,))
+
+
+def small(front: object, behind: object, parts: Parts = SEVERAL) -> Callable[[], Dataflow]:
     """Four operators: a source, a map, what each worker has seen of each number, and an output."""
 
     def build() -> Dataflow:
         flow = Dataflow("small")
-        parts = [[1, 2, 3, 4], [2, 3, 4, 5]]
         with flow.region("front", policy=front):
-            numbers = flow.source("in", Iterable(partitioned=parts, batch=1, epoch_every=2)).map(lambda n: 10 * n)
+            numbers = flow.source("in", Iterable(partitioned=list(map(list, parts)), batch=1, epoch_every=2)).map(
+                lambda n: 10 * n
+            )
         with flow.region("behind", policy=behind):
             numbers.distinct(name="seen").to(Memory(), name="out")
         return flow
@@ -41,9 +50,9 @@ def small(front: object, behind: object) -> Callable[[], Dataflow]:
     return build
 
 
-def search(name: str, workers: int, seed: int, faults: int, stride: int = 1) -> int:
+def search(name: str, workers: int, seed: int, faults: int, stride: int = 1, parts: Parts = SEVERAL) -> int:
     """The number of runs, if none of them fails."""
-    simulation = Simulation(small(*POLICIES[name]), workers)
+    simulation = Simulation(small(*POLICIES[name], parts), workers)
     runs = 0
     for found in every_crash(simulation, seed, faults, stride):
         runs += 1
@@ -80,6 +89,12 @@ def test_death_at_any_moment_does_no_harm(name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_any_two_deaths_in_a_job_of_one_worker_do_no_harm(name: str) -> None:
     assert search(name, 1, 0, faults=2) > 5_000
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", POLICIES)
+def test_any_two_deaths_in_a_job_of_two_workers_with_one_epoch_do_no_harm(name: str) -> None:
+    assert search(name, 2, 0, faults=2, parts=ONE) > 20_000
 
 
 @pytest.mark.soak
