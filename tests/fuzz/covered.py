@@ -46,6 +46,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "runtime.links.frames:_decoder": ("frame", "unix link", "host link"),
     "runtime.links.frames:decode_frame": ("frame", "unix link", "host link"),
     "runtime.links.zeromq:ZmqLink._take": ("host link",),
+    "timely.data.kernels.sketches:_pairs": ("sketch",),
     "timely.dataflow.fingerprint:_outlines": ("host greeting", "from child", "join"),
     "timely.io.claim:owner_of": ("owner of output",),
     "timely.io.csv_files:CsvBlocks._convert": ("csv", "csv as records"),

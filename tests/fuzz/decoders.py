@@ -70,6 +70,7 @@ from tests.recovery.store.owners import memory_disk
 from timely.data.codec import decode, decode_batch, encode, encode_batch, register
 from timely.data.codec.batches import ARROW, POLARS, RECORDS
 from timely.data.codec.typed import Typed
+from timely.data.kernels import sketches
 from timely.data.messages import Frame, Message
 from timely.dataflow.fingerprint import read_outline
 from timely.io import Csv, JsonLines, Parquet
@@ -209,6 +210,24 @@ def use(batch: Any) -> None:
 def read_batch(header: bytes, payload: bytes) -> None:
     """As `timely.data.codec` reads a batch from elsewhere."""
     use(decode_batch(header, payload))
+
+
+def sketch_samples() -> list[bytes]:
+    """Sketches of few numbers and of many."""
+    numbers = [pa.array([1.5, -2.0, 0.0, float("inf"), float("nan"), None]), pa.array(np.arange(-50.0, 5000.0, 7.0))]
+    return [
+        sketches.of_groups(np.zeros(len(found), np.intp), 1, found.to_numpy())[0]
+        for found in (sketches.observations(each, 0.01).drop_null() for each in numbers)
+    ]
+
+
+def use_sketch(data: bytes) -> None:
+    """Merge a sketch from elsewhere with one of our own, take both together, and ask for quantiles."""
+    held = np.array([data, *sketch_samples(), None], object)
+    both = sketches.merged(np.array([0, 0, 1, 1]), 2, held)
+    for quantile in (0.0, 0.5, 1.0):
+        for found in (held, both):
+            len(sketches.quantiles(found, quantile, "linear", 0.01).to_pylist())
 
 
 # Messages
@@ -910,6 +929,7 @@ TARGETS = {
         Target("records", _record_samples, plain(partial(read_batch, RECORDS)), msgpack=True),
         Target("arrow", _table_samples, plain(partial(read_batch, ARROW))),
         Target("polars", _frame_samples, plain(partial(read_batch, POLARS))),
+        Target("sketch", sketch_samples, plain(use_sketch)),
         Target("frame", frames, plain(read_frame), change=change_frame),
         Target("ends of epochs", lambda: [encode_ends(ENDS)], plain(decode_ends), msgpack=True),
         Target(

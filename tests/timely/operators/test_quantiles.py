@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from timely.data.batch import as_polars
 from timely.data.kernels import sketches
 from timely.data.kernels.columns import TINY
 from timely.dataflow.dataflow import Dataflow
-from timely.errors import GraphError, OperatorError
+from timely.errors import CodecError, GraphError, OperatorError
 from timely.operators import agg
 from timely.operators.aggregate import ColumnAggregate, PreAggregate
 from timely.time import Frontier
@@ -25,7 +26,10 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "int": (pa.int64(), st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5)),
     "byte": (pa.int8(), st.integers(-128, 127)),
     "unsigned": (pa.uint64(), st.integers(0, 2**64 - 1)),
-    "float": (pa.float64(), st.floats(allow_subnormal=False) | st.sampled_from([0.0, -0.0, 1.0, -1.0])),
+    "float": (
+        pa.float64(),
+        st.floats(-1e300, 1e300, allow_subnormal=False) | st.sampled_from([0.0, -0.0, 1.0, -1.0, inf, -inf, nan]),
+    ),
     "single": (pa.float32(), st.floats(width=32, allow_subnormal=False)),
     "decimal": (pa.decimal128(20, 3), st.decimals(-(10**9), 10**9, places=3)),
     "none": (pa.null(), st.none()),
@@ -155,3 +159,19 @@ def test_what_has_no_quantile_is_refused() -> None:
     with pytest.raises(OperatorError, match="of type bool has no quantiles"):
         feed(operator, [(0, (0,), pl.DataFrame({"k": [1], "v": [True]}))])
     assert agg.median("v").result_kind(pa.decimal128(9, 2)) == pa.float64()
+
+
+@pytest.mark.parametrize(
+    "values", [[0.0, -inf], [-inf, 5.0], [0.0, inf], [-inf, inf], [-inf, nan], [-inf, -inf]], ids=str
+)
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+def test_between_infinities_a_quantile_is_what_it_is_in_polars(values: list[float], interpolation: Any) -> None:
+    observed = sketches.observations(pa.array(values), 0.01).to_numpy()
+    [found] = sketches.quantiles(sketches.of_groups(np.zeros(2, np.intp), 1, observed), 0.5, interpolation, 0.01)
+    check(found.as_py(), values, agg.quantile("v", 0.5, interpolation, 0.01))
+
+
+@pytest.mark.parametrize("damaged", [b"x", bytes(15), bytes(32), b"\xff" * 7 + b"\x7f" + bytes(8)], ids=repr)
+def test_bytes_that_are_no_sketch_are_refused(damaged: bytes) -> None:
+    with pytest.raises(CodecError, match="a damaged sketch"):
+        sketches.quantiles(np.array([damaged, None], object), 0.5, "nearest", 0.01)

@@ -22,6 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from timely.errors import CodecError
+
 Interpolation = Literal["nearest", "lower", "higher", "midpoint", "linear"]
 
 Integers = npt.NDArray[np.int64]
@@ -134,10 +136,23 @@ def merged(groups: npt.NDArray[np.intp], count: int, sketches: Sketches) -> Sket
 
 
 def _pairs(sketches: Sketches) -> tuple[Integers, npt.NDArray[np.intp]]:
-    """All pairs of some sketches, and how many each has."""
+    """All pairs of some sketches, and how many each has.
+
+    Raises:
+        CodecError: for bytes that are no sketch. Some come from other workers, and from stores.
+    """
     held = [sketch or b"" for sketch in sketches.tolist()]
-    lengths = np.fromiter(map(len, held), np.intp, len(held)) // _PAIR
-    return np.frombuffer(b"".join(held), "<i8").reshape(-1, 2), lengths
+    sizes = np.fromiter(map(len, held), np.intp, len(held))
+    if (sizes % _PAIR).any():
+        raise CodecError("a damaged sketch: it ends within a pair of bucket and count")
+    lengths = sizes // _PAIR
+    pairs = np.frombuffer(b"".join(held), "<i8").reshape(-1, 2)
+    buckets = pairs[:, 0]
+    rises = buckets[1:] > buckets[:-1]
+    rises[np.cumsum(lengths[lengths > 0])[:-1] - 1] = True
+    if not rises.all() or (len(buckets) and not -_SHIFT <= buckets.min() <= buckets.max() < _SHIFT):
+        raise CodecError("a damaged sketch: its buckets do not rise, or there are no such buckets")
+    return pairs, lengths
 
 
 def _sketches(groups: npt.NDArray[np.intp], count: int, buckets: Integers, counts: Integers) -> Sketches:
@@ -178,12 +193,14 @@ def quantiles(sketches: Sketches, quantile: float, interpolation: Interpolation,
     elif interpolation in ("lower", "higher"):
         low = high = low if interpolation == "lower" else high
     least, most = (
-        _values(pairs[np.searchsorted(reached, before + at.astype(np.int64), side="right"), 0], error)
+        _values(pairs[np.searchsorted(reached[:-1], before + at.astype(np.int64), side="right"), 0], error)
         for at in (low, high)
     )
-    share = 0.5 if interpolation == "midpoint" else rank - low
-    with np.errstate(invalid="ignore"):
-        chosen = np.where(least == most, least, least + share * (most - least)) if low is not high else least
+    chosen = least
+    if low is not high:
+        with np.errstate(invalid="ignore", over="ignore"):
+            between = (least + most) / 2 if interpolation == "midpoint" else least + (rank - low) * (most - least)
+        chosen = np.where(least == most, least, between)
     found = np.zeros(len(lengths))
     found[there] = chosen
     return pa.array(found, mask=lengths == 0)
