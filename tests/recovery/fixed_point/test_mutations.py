@@ -207,7 +207,7 @@ rule(
     "behind what is not repeated nobody is ahead, however far behind",
     lambda: dead_worker(3, 0),
     [(2,), (3,), (3,)],
-    Change(solving._RepeatingDescent, "_spread", "union(self.bound[p], self._repeats[p])", "everything(1)"),
+    Change(solving._RepeatingDescent, "_spread", "union(self.bound[p], repeats)", "everything(1)"),
 )
 
 
