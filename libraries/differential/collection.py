@@ -12,7 +12,7 @@ import numpy as np
 from libraries.differential import reducers
 from libraries.differential.arrangement import Reading
 from libraries.differential.channel import BY_KEY
-from libraries.differential.joins import Join
+from libraries.differential.joins import NO_PAIR, Join
 from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Group, Reducer
 from libraries.differential.rows import NOTHING, Rows, as_pairs, made_rows, of_key, rows_of, split
@@ -210,14 +210,23 @@ class Collection:
         """
         if select is not None:
             check_callable(select, "join")
-        chosen = select or _both
+        return self._join(other, select or _both, columns, name)
+
+    def _join(
+        self,
+        other: Collection,
+        select: Callable[[Any, Any, Any], Any],
+        columns: bool,
+        name: str | None,
+        nothing: Any = None,
+    ) -> Collection:
         left, right = _together(self, other)
         chosen_name = name or self.stream.graph.fresh_name("join")
         readings = [reading_at(each, f"{chosen_name}/{port}") for port, each in enumerate((left, right))]
         made = left.stream.binary(
             right.stream,
             chosen_name,
-            partial(Join, chosen, columns, readings),
+            partial(Join, select, columns, readings, nothing),
             *(BY_KEY if reading is None else PIPELINE for reading in readings),
             kind="join",
         )
@@ -225,6 +234,8 @@ class Collection:
 
     def semijoin(self, keys: Collection, name: str | None = None) -> Collection:
         """The records whose key is in `keys`, as often as it is there: give it `distinct()` keys.
+
+        A key that is a pair itself is given as the pair (key, None).
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -234,10 +245,10 @@ class Collection:
         >>> differential.snapshot(falkirk.run(flow).captured("out"))
         {(1, 'a'): 1, (1, 'b'): 1}
         """
-        return self.join(keys.map_pairs(_key_only), select=_left, columns=True, name=name)
+        return self._join(keys.map_pairs(_key_only), _left, columns=True, name=name, nothing=NO_PAIR)
 
     def antijoin(self, keys: Collection, name: str | None = None) -> Collection:
-        """The records whose key is not in `keys`, which are distinct.
+        """The records whose key is not in `keys`, which are distinct; one that is a pair itself is the pair (key, None).
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -728,8 +739,9 @@ def _both(key: Any, left: Any, right: Any) -> Any:
 
 
 def _left(key: Any, left: Any, right: Any) -> Any:
-    return key if left is None else (key, left)
+    return key if left is NO_PAIR else (key, left)
 
 
 def _key_only(key: Any, value: Any) -> Any:
-    return key
+    """A record of `key`, which by itself, were it a pair, would be taken for a key and a value."""
+    return (key, None) if of_key(key)[1] else key

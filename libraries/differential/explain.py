@@ -218,13 +218,15 @@ class _Run:
         """The changes of pairs that make `record` and meet at `time`."""
         if (found := self._made_of.get(node)) is None:
             found = self._made_of[node] = defaultdict(list)
+            nothing = operator.nothing if isinstance(operator, Join) else None
             left = dict.fromkeys(
                 r for source, port in self._program.behind[node] if not port for r in self._sent[source]
             )
             for one in left:
                 key, pair = of_key(one)
                 for other in self._records_of(node, 1, key):
-                    made = operator.select(key, one[1] if pair else None, other[1] if of_key(other)[1] else None)
+                    values = (one[1] if pair else nothing), (other[1] if of_key(other)[1] else nothing)
+                    made = operator.select(key, *values)
                     found[made].append((one, other))
         for one, other in found.get(record, ()):
             changes = [

@@ -39,6 +39,9 @@ Select = Callable[[Any, Any, Any], Any]
 Meeting = tuple[int, int, int, int]
 """A key with the left and the right value that meet under it, all as codes, and the difference."""
 
+NO_PAIR = object()
+"""Stands for the value of a record that is no pair where None would be taken for the value of one."""
+
 _PAIRS = 1 << 17
 """Pairs that one event makes at most, in columns."""
 
@@ -172,12 +175,16 @@ class InParts(Keyed):
 class Join(InParts):
     """The pairs of records of two collections whose keys are equal. Port 0 is left, port 1 is right.
 
-    `select` makes the record; `columns`: it takes arrays as well as single values, and gives a pair of such, or one.
+    `select` makes the record; `columns`: it takes arrays as well as single values, and gives a pair of such, or one. For a
+    record that is no pair it gets `nothing` as the value.
     """
 
-    def __init__(self, select: Select, columns: bool, readings: Sequence[Reading | None] = (None, None)) -> None:
+    def __init__(
+        self, select: Select, columns: bool, readings: Sequence[Reading | None] = (None, None), nothing: Any = None
+    ) -> None:
         super().__init__()
         self.select = select
+        self.nothing = nothing
         self._columns = columns
         left, right = map(self.trace, readings)
         self.traces = self._sides = (left, right)
@@ -230,11 +237,8 @@ class Join(InParts):
             rights.add_one(key, value, time, diff)
         if later:
             self.later(ctx, later)
-        select, value_of = self.select, self.values.value
-        made = [
-            (select(value_of(key), _given(value_of, one), _given(value_of, other)), diff)
-            for key, one, other, diff in out
-        ]
+        select, value_of, given = self.select, self.values.value, self._given
+        made = [(select(value_of(key), given(one), given(other)), diff) for key, one, other, diff in out]
         ctx.send(formed(added_up(made)))
         return True
 
@@ -318,7 +322,7 @@ class Join(InParts):
 
     def _make(self, made: _Made, key: I64, left: I64, right: I64, diff: I64) -> None:
         if self._columns and are_integers(key) and _plain(left) and _plain(right):
-            one, other = (None if each[0] == NOTHING else each for each in (left, right))
+            one, other = (self.nothing if each[0] == NOTHING else each for each in (left, right))
             found = self.select(key, one, other)
             if found is not NotImplemented:
                 made.columns.append(made_rows(found, diff))
@@ -329,8 +333,11 @@ class Join(InParts):
 
     def _given_many(self, codes: I64) -> list[Any]:
         if len(codes) and codes.min() == NOTHING:
-            return [_given(self.values.value, code) for code in codes.tolist()]
+            return [self._given(code) for code in codes.tolist()]
         return self.values.values(codes)
+
+    def _given(self, code: int) -> Any:
+        return self.nothing if code == NOTHING else self.values.value(code)
 
 
 class Lookup(InParts):
@@ -375,7 +382,8 @@ class Lookup(InParts):
         for value, at, times in self._trace.changes(self.values.code(key, time)):
             if leq(at, time) and (self._new or at != time):
                 sums[value] = sums.get(value, 0) + times
-        return [(_given(self.values.value, value), times) for value, times in sums.items() if times]
+        value_of = self.values.value
+        return [(None if value == NOTHING else value_of(value), times) for value, times in sums.items() if times]
 
 
 def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> list[Meeting]:
@@ -388,10 +396,6 @@ def _meeting(key: int, time: Time, left: list[Change], right: list[Change]) -> l
         for other, when, by in right
         if join(at, when) == time
     ]
-
-
-def _given(value_of: Callable[[int], Any], code: int) -> Any:
-    return None if code == NOTHING else value_of(code)
 
 
 def _plain(codes: I64) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import networkx as nx
@@ -39,14 +40,22 @@ def histories(draw: st.DrawFn, names: str, record: st.SearchStrategy[Any], most:
 
 numbers = st.integers(0, 4)
 pairs = st.tuples(numbers, numbers)
-odd_pairs = st.tuples(st.sampled_from([0, 1, "a", None, (1, 2), 2.5, -(1 << 63)]), st.sampled_from([0, 1, "a", "b"]))
+odd_keys = st.sampled_from([0, 1, "a", None, (1, 2), (1, None), 2.5, -(1 << 63)])
+odd_pairs = st.tuples(odd_keys, st.sampled_from([0, 1, "a", "b", None, (1, 2)]))
+odd_records = odd_pairs | st.sampled_from([0, 1, "a", None, 2.5, (1, 2, 3)])
 edges = st.tuples(st.integers(0, 6), st.integers(0, 6))
 runs = {"path": st.sampled_from(PATHS), "workers": st.integers(1, 4), "seed": st.integers(0, 1000)}
 
 
+def key_and_value(record: Any) -> tuple[Any, Any]:
+    """What is no pair is its own key, and its value is None."""
+    return record if type(record) is tuple and len(record) == 2 else (record, None)
+
+
 def grouped(held: Contents) -> dict[Any, list[tuple[Any, int]]]:
     groups: dict[Any, list[tuple[Any, int]]] = {}
-    for (key, value), times in held.items():
+    for record, times in held.items():
+        key, value = key_and_value(record)
         groups.setdefault(key, []).append((value, times))
     return groups
 
@@ -99,7 +108,7 @@ def test_reduces_are_what_they_are_from_scratch(
 
 @pytest.mark.parametrize("name", ["count", "distinct", "as it is", "threshold"])
 @some
-@given(epochs=histories("a", odd_pairs), **runs)
+@given(epochs=histories("a", odd_records), **runs)
 def test_keys_may_be_anything_and_of_mixed_types(
     name: str, epochs: list[Any], path: int, workers: int, seed: int
 ) -> None:
@@ -152,6 +161,52 @@ JOINS: dict[str, tuple[Callable[..., Collection], Callable[..., Contents]]] = {
 @given(epochs=histories("ab", pairs), **runs)
 def test_joins_are_what_they_are_from_scratch(name: str, epochs: list[Any], path: int, workers: int, seed: int) -> None:
     check(*JOINS[name], ["a", "b"], epochs, path, workers, seed)
+
+
+def met(left: Contents, right: Contents) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for (one, n), (other, m) in product(left.items(), right.items()):
+        (key, mine), (same, theirs) = key_and_value(one), key_and_value(other)
+        if key == same:
+            found[key, (mine, theirs)] += n * m
+    return found
+
+
+def without(held: Contents, other: Contents, turned: bool = False) -> Counter[Any]:
+    keys = set(map(key_and_value, other))
+    found: Counter[Any] = Counter()
+    for record, times in held.items():
+        key, value = key_and_value(record)
+        if key not in {key for key, _ in keys}:
+            found[key, (None, value) if turned else (value, None)] += times
+    return found
+
+
+def keys_of(collection: Collection) -> Collection:
+    return collection.map(lambda record: (key_and_value(record)[0], None)).distinct()
+
+
+def is_in(held: Contents, other: Contents, wanted: bool) -> Contents:
+    keys = [key_and_value(record)[0] for record in other]
+    return {record: times for record, times in held.items() if (key_and_value(record)[0] in keys) == wanted}
+
+
+ODD_JOINS: dict[str, tuple[Callable[..., Collection], Callable[..., Contents]]] = {
+    "join": (lambda a, b: a.join(b), met),
+    "semijoin": (lambda a, b: a.semijoin(keys_of(b)), lambda a, b: is_in(a, b, True)),
+    "antijoin": (lambda a, b: a.antijoin(keys_of(b)), lambda a, b: is_in(a, b, False)),
+    "left join": (lambda a, b: a.left_join(b), lambda a, b: met(a, b) + without(a, b)),
+    "full join": (lambda a, b: a.full_join(b), lambda a, b: met(a, b) + without(a, b) + without(b, a, turned=True)),
+}
+
+
+@pytest.mark.parametrize("name", ODD_JOINS)
+@some
+@given(epochs=histories("ab", odd_records), **runs)
+def test_what_is_joined_may_be_anything_pairs_as_keys_and_none_as_a_value_included(
+    name: str, epochs: list[Any], path: int, workers: int, seed: int
+) -> None:
+    check(*ODD_JOINS[name], ["a", "b"], epochs, path, workers, seed)
 
 
 # Loops

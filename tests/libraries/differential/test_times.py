@@ -24,12 +24,14 @@ __all__ = ["path"]
 
 
 def in_scope(build: Any, events: list[tuple[str, Time, list[tuple[Any, int]]]]) -> dict[Time, dict[Any, int]]:
-    """The output of a program in a scope at each time, fed by hand in this order; times of the root are epochs.
+    """The output of a program in scopes as deep as the times of `events`, at each time, fed by hand in this order.
 
     `events` name the inputs "a" and "b"; each is told that nothing more comes before the next time of its own.
     """
     flow = Dataflow()
-    scope = flow.scope("scope")
+    scope = None
+    for _ in events[0][1][1:]:
+        scope = flow.scope(parent=scope)
     inputs = [differential.from_changes(flow.input(name, scope)) for name in ("a", "b")]
     out = build(*inputs).changes().capture("out")
     with Session(flow) as session:
@@ -53,6 +55,31 @@ def test_a_change_at_1_0_and_one_at_0_3_make_work_at_1_3(path: int) -> None:
 def test_a_join_of_a_change_at_1_0_with_one_at_0_3_is_at_1_3(path: int) -> None:
     found = in_scope(lambda a, b: a.join(b), [("a", (1, 0), [(("k", 5), 1)]), ("b", (0, 3), [(("k", 3), 1)])])
     assert found == {(1, 3): {("k", (5, 3)): 1}}
+
+
+THREE = [("a", (0, 0, 5), [(("k", 5), 1)]), ("a", (0, 1, 0), [(("k", 7), 1)]), ("a", (1, 0, 2), [(("k", 3), 1)])]
+"""In the order of time by which they are told, each is before the next; but no two of them are ordered."""
+
+
+def test_of_three_coordinates_what_is_first_in_their_total_order_is_not_seen_where_it_is_not_before(path: int) -> None:
+    """As in strongly connected components: the prefix of (0, 1, 0) in the total order has (0, 0, 5), what is ≤ it has not."""
+    assert in_scope(lambda a, b: a.min().concat(b), THREE) == {
+        (0, 0, 5): {("k", 5): 1},
+        (0, 1, 0): {("k", 7): 1},
+        (0, 1, 5): {("k", 7): -1},
+        (1, 0, 2): {("k", 3): 1},
+        (1, 0, 5): {("k", 5): -1},
+        (1, 1, 2): {("k", 7): -1},
+        (1, 1, 5): {("k", 7): 1},
+    }
+
+
+def test_a_join_at_three_coordinates_is_where_both_are_there(path: int) -> None:
+    events = [THREE[0], ("b", (0, 1, 0), [(("k", "x"), 1)]), ("b", (1, 0, 2), [(("k", "y"), 1)])]
+    assert in_scope(lambda a, b: a.join(b), events) == {
+        (0, 1, 5): {("k", (5, "x")): 1},
+        (1, 0, 5): {("k", (5, "y")): 1},
+    }
 
 
 def test_neither_of_two_changes_makes_anything_and_both_do(path: int) -> None:
