@@ -8,6 +8,7 @@ a disk that loses what it claims to have synced, in part. What was acknowledged 
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -106,8 +107,8 @@ class SimulatedDisk:
         self._done: dict[Writer, list[tuple[str, Exception | None]]] = {}
         self._moments: list[tuple[float, int]] = []  # when something is to be done for a ticket, sorted
         self._tickets = 0
-        self.changes = 0
-        """The number of times that an operation began, was done, or was heard of."""
+        self.changes: Counter[Writer | None] = Counter()
+        """By writer, the number of operations that it began, and of those that were done: as much as its death would find."""
         self._full_until = 0.0
 
     # Store
@@ -165,9 +166,9 @@ class SimulatedDisk:
         """
         while self._moments and self._moments[0][0] <= now:
             at, ticket = self._moments.pop(0)
-            self.changes += 1
             operation = self._waiting[ticket]
             if not operation.applied:
+                self.changes[operation.writer] += 1
                 self._apply(operation, at)
                 if operation.late:
                     del self._waiting[ticket]
@@ -206,7 +207,7 @@ class SimulatedDisk:
         applied_at = heard_at - draw.uniform(0, takes)
         ticket = self._tickets
         self._tickets += 1
-        self.changes += 1
+        self.changes[writer] += 1
         self._waiting[ticket] = _Operation(ticket, writer, name, parts, data, applied_at, heard_at, unclear)
         insort(self._moments, (applied_at, ticket))
         return ticket

@@ -29,8 +29,8 @@ KINDS = {
 Moment: TypeAlias = tuple[str, int, tuple[int, ...]]
 """A moment of a run: of which kind, the how many-th of that kind, and who may as well die in it.
 
-Workers, and -1 for the monitor. A process is left out if nothing but the clock and its own memory, which it would lose, has
-changed since a moment in which it was not.
+Workers, and -1 for the monitor. A process is left out if all that has happened since a moment in which it was not is in its own
+memory, which it would lose, or would happen in the same way after its death: docs/decisions/085 says what that is.
 """
 
 

@@ -32,6 +32,8 @@ class SimulatedMonitor:
     ) -> None:
         self.owner = (MONITOR, incarnation)
         self._checks = checks
+        self.changes = 0
+        """The number of times that something else than the clock has changed the coordinator."""
         self._records: dict[int, tuple[Record, ...]] = {}
         client = SimulatedStore(disk, self.owner, lambda: None)
         self._journal = MonitorJournal(disk, store_id, incarnation, client)
@@ -63,5 +65,6 @@ class SimulatedMonitor:
         """Tell the coordinator what has happened; the effects. Raises InvariantBroken if it is not as it must always be."""
         effects = self.coordinator.step(now, *events)
         if effects or events != (Ticked(),):  # time that passes without an effect changes nothing else
+            self.changes += 1
             self.coordinator.check()
         return effects

@@ -7,8 +7,8 @@ clock and the disk are simulated. The same seed gives the same run, event by eve
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
 from math import inf
@@ -128,11 +128,9 @@ class World:
         self._monitor_at = 0.0
         self._troubled = False
         self._exhaustive = script is not None
-        self._said = 0
-        """The number of times that a process began or ended, or that something was said."""
-        self._turned = dict.fromkeys(range(workers), 0)
-        """By worker, the number of times that its memory changed: it got something, or had a turn in which it did something."""
-        self._tried: dict[int, tuple[int, ...]] = {}
+        self._given: Counter[int] = Counter()
+        """By worker, and for the monitor: how much it has passed on that outlives it, but for what it wrote or published."""
+        self._tried: dict[int, Hashable] = {}
 
     # Running
 
@@ -190,21 +188,32 @@ class World:
         return actions
 
     def _mortal(self, *who: int) -> list[int]:
-        """Those of `who` for whose death something has changed since they were asked for last: see `Moment`."""
+        """Those of `who` whose death is another one than when they were asked for last: see `Moment`."""
         if not self._exhaustive:
             return []
         found = []
         for each in who:
-            others = sum(turns for worker, turns in self._turned.items() if worker != each)
-            state = self._said, self.disk.changes, self.outside.changes, others
-            if self._tried.get(each) != state:
-                self._tried[each] = state
+            met = self._met_by_death(each)
+            if self._tried.get(each) != met:
+                self._tried[each] = met
                 found.append(each)
         return found
 
+    def _met_by_death(self, who: int) -> Hashable:
+        """In counts, all with which the death of `who` cannot change places: what outlives it, and what the monitor has done.
+
+        All else happens in its own memory, which is gone, or to others, who would do it in the same way if it were dead.
+        """
+        monitor = None if self._monitor is None else self._monitor.owner
+        if who == MONITOR:
+            return monitor, self._given[who], self.disk.changes[monitor]
+        process = self._processes[who]
+        owner = None if process is None else process.owner
+        heard = 0 if self._monitor is None else self._monitor.changes
+        return monitor, heard, owner, self._given[who], self.disk.changes[owner], self.outside.changes
+
     def note(self, kind: str, **data: Any) -> None:
         """Something for the log."""
-        self._said += 1
         self.log.append((self.now, kind, data))
         self._digest.update(repr((self.now, kind, data)).encode())
 
@@ -218,17 +227,13 @@ class World:
     # Workers
 
     def _turn(self, process: Process) -> None:
-        said = len(process.to_monitor)
         if process.session is None:
-            self._turned[process.worker] += 1
+            self._given[process.worker] += 1
             self._open(process)
-            self._said += 1
             return
         session = process.session
         try:
-            if session.step():
-                self._turned[process.worker] += 1
-            self._said += len(process.to_monitor) - said
+            session.step()
             session.worker.check()
             self.checks.turned(process)
         except Killed:
@@ -335,16 +340,14 @@ class World:
             return  # its links are those of the process that took its place
         data = b"".join(bytes(part) for part in encode_frame(frame))
         self._digest.update(data)
-        self._said += 1
+        self._given[process.worker] += 1
         self._flights.setdefault((process, target), deque()).append(data)
 
     def _deliver(self, pair: tuple[Process, Process]) -> None:
-        self._turned[pair[1].worker] += 1
         data = self._flights[pair].popleft()
         pair[1].frames.append(decode_frame(memoryview(data)[4:]))
 
     def _tell_monitor(self, process: Process) -> None:
-        self._said += 1
         data = process.to_monitor.popleft()
         self._digest.update(data)
         message = decode_to_monitor(data)
@@ -353,7 +356,7 @@ class World:
         self._tell(Heard(message, process.incarnation))
 
     def _tell_worker(self, process: Process) -> None:
-        self._turned[process.worker] += 1
+        self._given[MONITOR] += 1
         data = process.from_monitor.popleft()
         self._digest.update(data)
         message = decode_to_worker(data)
@@ -383,12 +386,11 @@ class World:
             self.disk, STORE_ID, self._incarnations, self.layout, settings, self.now, self.checks
         )
         self.note("monitor started", incarnation=self._incarnations)
-        for process in self._processes:
-            if process is not None and process.session is not None:
-                process.disconnect()
-                process.heard.clear()
-                self.checks.connected_anew(process)
-                process.connected = process.anew = True
+        for process in self.processes:
+            process.disconnect()
+            process.heard.clear()
+            self.checks.connected_anew(process)
+            process.connected = process.anew = True
         self._tell(Began())
 
     def _kill_monitor(self, delay: float) -> None:
@@ -424,7 +426,6 @@ class World:
         monitor = self._monitor
         assert monitor is not None
         for effect in effects:
-            self._said += 1
             if self.injector.at("monitor io", self.now, self._troubled, mortal=self._mortal(MONITOR)):
                 self._kill_monitor(self._random.random() * 0.5)
                 return
@@ -451,6 +452,7 @@ class World:
                     self._asked.pop(number, None)
                     if isinstance(answer, str) and any(text in answer for text in NO_ANSWERS):
                         raise Violation(f"a question was answered with an error: {answer}")
+            self._given[MONITOR] += not isinstance(effect, Send | TimelineEvent)  # a message is lost until it is heard
 
     def _send(self, worker: int, message: ToWorker) -> None:
         self.checks.said(message)

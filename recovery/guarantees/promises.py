@@ -9,6 +9,7 @@ It is taken that stores keep what they have acknowledged, and that a program's f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import reduce
@@ -18,8 +19,9 @@ from msgspec.structs import asdict
 
 from recovery.guarantees.classes import OperatorClass, class_of, gives_each_once, keeps_keys, keeps_state, why_arbitrary
 from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
-from timely.dataflow.graph import Graph, Node
+from timely.dataflow.graph import Edge, Graph, Node
 from timely.io.interface import source_repeats
+from timely.operators.channels import PIPELINE, Channel, Exchange
 
 
 class Grade(IntEnum):
@@ -156,7 +158,8 @@ def promises(graph: Graph) -> tuple[Promise, ...]:
     while todo:
         index = todo.pop()
         waiting.discard(index)
-        state = _leaving(graph.nodes[index], _reaching(states, [edge.source.node for edge in incoming[index]]))
+        node = graph.nodes[index]
+        state = _leaving(node, _reaching(node, states, incoming[index]))
         if state != states[index]:
             states[index] = state
             behind = [edge.target.node for edge in outgoing[index] if edge.target.node not in waiting]
@@ -165,8 +168,28 @@ def promises(graph: Graph) -> tuple[Promise, ...]:
     return tuple(_promise(node, states[node.index]) for node in graph.nodes if node.sink or node.kind == "capture")
 
 
-def _reaching(states: list[_State], sources: list[int]) -> _State:
-    return reduce(_State.meet, (states[source] for source in sources), _State())
+def _reaching(node: Node, states: list[_State], edges: Sequence[Edge]) -> _State:
+    """All streams that come to a node, as one."""
+    met = reduce(_State.meet, (states[edge.source.node] for edge in edges), _State())
+    if len(edges) == 1 and _by_key(edges[0].channel):
+        return met
+    # Nobody keeps the order between streams, or between workers: the last that is said of a key may be any of it.
+    reason, unsteady, twice = (
+        "the last of a key may come here before others of it, by another way",
+        met.unsteady,
+        met.twice,
+    )
+    if met.again == Alike.LATEST:
+        unsteady = _cause(Grade.DIVERGENT, node, reason, _EXACT)
+    if met.seen == Alike.LATEST:
+        twice = _cause(Grade.DIVERGENT, node, reason, _EXACT)
+    alike, again, seen = (Alike.NOT if level == Alike.LATEST else level for level in (met.alike, met.again, met.seen))
+    return replace(met, alike=alike, again=again, seen=seen, unsteady=unsteady, twice=twice)
+
+
+def _by_key(channel: Channel) -> bool:
+    """True if all of one key that a worker sends stays together."""
+    return channel == PIPELINE or (isinstance(channel, Exchange) and channel.key is None and not channel.columns)
 
 
 def _leaving(node: Node, state: _State) -> _State:

@@ -16,7 +16,7 @@ import polars as pl
 
 from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
-from tests.falkirk.simulate.programs import Gathering
+from tests.falkirk.simulate.programs import Clocked, Gathering, Holds
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream
@@ -56,6 +56,19 @@ class Ahead(Operator):
         for later in (1, 3):
             ctx.send_at((*time[:-1], time[-1] + later), [record for record in batch if sum(record) % 4 == later])
         ctx.send([record for record in batch if sum(record) % 2 == 0])
+
+
+class Asked(Operator):
+    """Has each record looked at by a job outside of the worker."""
+
+    repeats = True
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        for record in batch:
+            ctx.start(lambda record=record: (record[1] % 11, (record[0] + record[1]) % 50))
+
+    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
+        ctx.send([result])
 
 
 def _columns(stream: Stream, n: int) -> Stream:
@@ -112,7 +125,12 @@ KEEPING: dict[str, Step] = {
     "joined": _joined,
     "ahead": lambda stream, n: stream.unary("ahead", Ahead, notifies=False),
 }
-OWN: dict[str, Step] = {"loop": _loop, "history": _history}
+OWN: dict[str, Step] = {
+    "loop": _loop,
+    "history": _history,
+    "held": lambda stream, n: stream.unary("held", Holds, holds=True),
+    "asked": lambda stream, n: stream.exchange(by=lambda pair: pair[n % 2]).unary("asked", Asked, holds=True),
+}
 """What cannot be in some regions that are saved as one."""
 SKIPPING: dict[str, Step] = {"skipping loop": lambda stream, n: _loop(stream, n, skips=True)}
 
@@ -129,18 +147,43 @@ def _flat(found: Any) -> list[Any]:
 
 STEPS = {**STATELESS, **PER_TIME, **KEEPING, **OWN, **SKIPPING}
 
+ENTRIES: dict[str, Callable[[Stream], Stream]] = {
+    "map": lambda stream: stream.map(lambda pair: pair),
+    "exchange": lambda stream: stream.exchange(by=lambda pair: pair[1]),
+    "nothing": lambda stream: stream,
+}
+"""The first operator of a region that one stream enters: what crosses its border may go to other workers at once."""
+
+
+def _numbers(size: int, at: int, part: int = 0) -> list[tuple[int, int]]:
+    return [((i * (i + part + at)) % 11, (i * 7 + at) % 50) for i in range(size)]
+
+
+SOURCES: dict[str, Callable[[int], list[list[tuple[int, int]]]]] = {
+    "two parts": lambda at: [_numbers(20, at), _numbers(24, at, 1)],
+    "ends early": lambda at: [_numbers(2, at), _numbers(26, at, 1)],
+    "a part without anything": lambda at: [[], _numbers(20, at)],
+    "one part": lambda at: [_numbers(30, at)],
+    "one epoch": lambda at: [_numbers(3, at)],
+    "nothing": lambda at: [[]],
+}
+"""By partition, the records of a source: with several workers most have no part of their own in some of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Region:
     """One region: its policy, the streams that enter it (numbers of regions before it; none: a source), its operators.
 
-    `outputs`: inside of it, of what its last operator gives.
+    `outputs`: inside of it, each of what the so many-th of its operators gives; 0: of what enters.
     """
 
     policy: Policy
     inputs: tuple[int, ...]
     steps: tuple[tuple[str, int], ...]
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[tuple[str, int], ...] = ()
+    entry: str = "map"
+    source: str = "two parts"
+    clocked: bool = False
 
 
 POLICIES: tuple[Callable[[Random], Policy], ...] = (
@@ -171,7 +214,7 @@ def _draw(random: Random) -> tuple[Region, ...]:
     for at in range(random.randint(2, 5)):
         policy = random.choice(POLICIES)(random)
         fed = at > 0 and not isinstance(policy, AtLeastOnce) and random.random() < 0.8
-        inputs = tuple(random.sample(range(at), min(at, random.choice((1, 1, 2))))) if fed else ()
+        inputs = tuple(random.sample(range(at), min(at, random.choice((1, 1, 2, 3))))) if fed else ()
         kinds = list(STATELESS)
         if not isinstance(policy, AtLeastOnce):
             kinds += PER_TIME
@@ -182,8 +225,12 @@ def _draw(random: Random) -> tuple[Region, ...]:
         if not isinstance(policy, AtLeastOnce | Eager | Ephemeral):
             kinds += list(SKIPPING)
         steps = tuple((random.choice(kinds), random.randrange(10)) for _ in range(random.randint(1, 4)))
-        outputs = tuple(name for name in ("capture", "memory", "callback") if random.random() < 0.2)
-        regions.append(Region(policy, inputs, steps, outputs))
+        outputs = tuple(
+            (name, random.randint(0, len(steps))) for name in ("capture", "memory", "callback") if random.random() < 0.2
+        )
+        source = random.choice(("two parts", "two parts", *SOURCES))
+        entry = random.choice(("map", *ENTRIES))
+        regions.append(Region(policy, inputs, steps, outputs, entry, source, random.random() < 0.1))
     return tuple(regions)
 
 
@@ -193,24 +240,27 @@ def built(regions: Sequence[Region]) -> Dataflow:
     streams: list[Stream] = []
     for at, region in enumerate(regions):
         with flow.region(f"r{at}", policy=region.policy):
-            if region.inputs:
-                first, *others = (streams[number] for number in region.inputs)
-                stream = first.concat(*others) if others else first.map(lambda pair: pair)
-            else:
-                parts = [
-                    [((i * (i + part + at)) % 11, (i * 7 + at) % 50) for i in range(20 + 4 * part)] for part in range(2)
-                ]
-                stream = flow.source(f"in{at}", Iterable(partitioned=parts, batch=2 + at % 2, epoch_every=3 + at % 3))
+            inside = [_entering(flow, at, region, streams)]
             for kind, number in region.steps:
-                stream = STEPS[kind](stream, number)
-            for name in region.outputs:
-                _output(stream, name, f"r{at}-{name}")
-        streams.append(stream)
+                inside.append(STEPS[kind](inside[-1], number))
+            for name, after in region.outputs:
+                _output(inside[after], name, f"r{at}-{name}")
+        streams.append(inside[-1])
     read = {number for region in regions for number in region.inputs}
     for at, stream in enumerate(streams):
         if at not in read:
             _output(stream, ("capture", "memory")[at % 2], f"out{at}")
     return flow
+
+
+def _entering(flow: Dataflow, at: int, region: Region, streams: Sequence[Stream]) -> Stream:
+    if region.inputs:
+        first, *others = (streams[number] for number in region.inputs)
+        return first.concat(*others) if others else ENTRIES[region.entry](first)
+    parts = SOURCES[region.source](at)
+    if region.clocked:
+        return flow.source(f"in{at}", Clocked(parts, 0.02))
+    return flow.source(f"in{at}", Iterable(partitioned=parts, batch=2 + at % 2, epoch_every=3 + at % 3))
 
 
 def _output(stream: Stream, kind: str, name: str) -> None:

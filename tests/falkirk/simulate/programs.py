@@ -775,7 +775,7 @@ class Clocked:
     rereadable = True
 
     def __init__(
-        self, parts: Sequence[Sequence[int]], seconds: float, clock: Callable[[], float] = lambda: 0.0
+        self, parts: Sequence[Sequence[Any]], seconds: float, clock: Callable[[], float] = lambda: 0.0
     ) -> None:
         self._parts, self._seconds, self._clock = parts, seconds, clock
 
@@ -805,7 +805,7 @@ def _place(position: Position) -> tuple[int, int]:
 class _ClockedPart:
     """Position: [epoch, numbers read]. Each epoch takes so many seconds, from the first read on."""
 
-    def __init__(self, number: int, part: Sequence[int], seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(self, number: int, part: Sequence[Any], seconds: float, clock: Callable[[], float]) -> None:
         self.name = f"part-{number}"
         self._part, self._seconds, self._clock = part, seconds, clock
         self._epoch = self._at = 0

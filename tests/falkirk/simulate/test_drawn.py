@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from falkirk.simulate.simulation import Simulation, report
-from tests.falkirk.simulate.drawn import STEPS, built, draw, program
+from tests.falkirk.simulate.drawn import ENTRIES, SOURCES, STEPS, built, draw, program
 
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
 EACH = 5
@@ -32,12 +32,17 @@ def test_the_same_seed_draws_the_same_program() -> None:
 
 
 def test_all_policies_and_operators_are_drawn() -> None:
-    """Also regions fed by two others, and regions that feed two."""
+    """Also regions fed by two others, regions that feed two, and sources of all shapes."""
     drawn = [draw(seed) for seed in range(60)]
     policies = Counter(type(region.policy).__name__ for regions in drawn for region in regions)
     assert len(policies) == 7
     assert min(policies.values()) > 5
     assert {kind for regions in drawn for region in regions for kind, _ in region.steps} == STEPS.keys()
+    fed = [region for regions in drawn for region in regions if region.inputs]
+    assert {region.source for regions in drawn for region in regions if not region.inputs} == SOURCES.keys()
+    assert {region.entry for region in fed if len(region.inputs) == 1} == ENTRIES.keys()
+    assert any(region.clocked and not region.inputs for regions in drawn for region in regions)
+    assert any(after < len(region.steps) for region in fed for _, after in region.outputs)
     assert any(len(region.inputs) == 2 for regions in drawn for region in regions)
     read = [Counter(number for region in regions for number in region.inputs) for regions in drawn]
     assert any(most > 1 for each in read for most in each.values())

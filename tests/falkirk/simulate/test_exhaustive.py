@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
 
 from falkirk.simulate.exhaustive import every_crash
+from falkirk.simulate.faults import Fault
+from falkirk.simulate.monitor_process import MONITOR
+from falkirk.simulate.process import Process
 from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
 from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from timely.data.messages import Frame
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Iterable, Memory
 
@@ -62,19 +67,61 @@ def search(name: str, workers: int, seed: int, faults: int, stride: int = 1, par
 
 
 def test_death_at_any_of_some_moments_does_no_harm() -> None:
-    assert search("sent again, snapshot", 2, 0, faults=1, stride=31) > 10
+    assert search("sent again, snapshot", 2, 0, faults=1, stride=12) > 10
 
 
-def test_who_dies_with_nothing_new_to_see_dies_once() -> None:
-    """A worker that only reads and thinks has no moment of its own in which to die; one that has written or sent has."""
-    world = World(small(*POLICIES["lazy"]), 1, 0, (), ())
-    while not world.finished:
-        before = world.disk.changes, world.outside.changes, world._said
-        seen = len(world.injector.moments)
-        world.step()
-        new = [who for _, _, mortal in world.injector.moments[seen + 1 :] for who in mortal]
-        assert not new or (world.disk.changes, world.outside.changes, world._said) != before
+def met_by_death(world: World, who: int, passed: Counter[int]) -> object:
+    """All that is there after the death of `who`, or that decides what comes of it, but for the clock: by content."""
+    monitor = world._monitor
+    at = None if monitor is None else monitor.owner
+    process = None if who == MONITOR else world._processes[who]
+    owner = at if who == MONITOR else None if process is None else process.owner
+    folder = "monitor/" if who == MONITOR else f"worker-{who:03d}/"
+    begun = [each.name for each in world.disk._waiting.values() if each.writer == owner and not each.applied]
+    left = owner, passed[who], begun, world.disk.names(folder)
+    if who == MONITOR or monitor is None:
+        asked_for = len(world._starts) + sum(kind == "started" for _, kind, _ in world.log)
+        return at, left, asked_for if who == MONITOR else world.outside.digest.hexdigest()
+    job = monitor.coordinator
+    known = (
+        *(job.phase, job.generation, job.reserved, job.decision, job.low_watermarks, job.cuts.outstanding),
+        *(repr(job.options.chains), [job.options.completed(flat) for flat in range(len(job.options.chains))]),
+        *map(repr, job.commit.unwritten),
+        *((each.presence, each.incarnation, each.restored, each.released, each.memory) for each in job.workers),
+    )
+    return at, left, known, world.outside.digest.hexdigest()
+
+
+@pytest.mark.parametrize("script", [(), (Fault("step", 70, "kill", 0),), (Fault("step", 90, "kill monitor"),)], ids=str)
+@pytest.mark.parametrize("name", ["lazy", "lazy, eager"])
+def test_who_is_not_tried_again_would_leave_what_it_would_have_left_before(
+    name: str, script: tuple[Fault, ...]
+) -> None:
+    world = World(small(*POLICIES[name]), 2, 0, (), script)
+    passed: Counter[int] = Counter()
+    before: dict[int, object] = {}
+    named, carry, tell = world._mortal, world.carry, world._tell_worker
+
+    def mortal(*who: int) -> list[int]:
+        found = named(*who)
+        for each in who:
+            met = met_by_death(world, each, passed)
+            assert each in found or met == before[each]
+            before[each] = met
+        return found
+
+    def carried(process: Process, worker: int, frame: Frame) -> None:
+        carry(process, worker, frame)
+        passed[process.worker] += 1
+
+    def told(process: Process) -> None:
+        tell(process)
+        passed[MONITOR] += 1
+
+    world._mortal, world.carry, world._tell_worker = mortal, carried, told  # type: ignore[method-assign]
+    world.run()
     moments = world.injector.moments
+    assert len(world.injector.happened) == len(script)
     assert sum(0 in mortal for _, _, mortal in moments) < sum(when in ("step", "io") for when, _, _ in moments) / 2
 
 
@@ -82,23 +129,23 @@ def test_who_dies_with_nothing_new_to_see_dies_once() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", POLICIES)
 def test_death_at_any_moment_does_no_harm(name: str, seed: int) -> None:
-    assert search(name, 1 + seed % 2, seed, faults=1) > 50
+    assert search(name, 1 + seed % 2, seed, faults=1) > 40
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", POLICIES)
 def test_any_two_deaths_in_a_job_of_one_worker_do_no_harm(name: str) -> None:
-    assert search(name, 1, 0, faults=2) > 5_000
+    assert search(name, 1, 0, faults=2) > 1_500
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", POLICIES)
 def test_any_two_deaths_in_a_job_of_two_workers_with_one_epoch_do_no_harm(name: str) -> None:
-    assert search(name, 2, 0, faults=2, parts=ONE) > 20_000
+    assert search(name, 2, 0, faults=2, parts=ONE) > 4_000
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", POLICIES)
 def test_second_death_at_any_of_many_moments_after_the_first_does_no_harm(name: str) -> None:
-    """At every fifth: at every moment these are some 150,000 runs each, more than an hour."""
-    assert search(name, 2, 0, faults=2, stride=5) > 2_000
+    """At every third: at every moment these are some 40,000 runs each, half an hour."""
+    assert search(name, 2, 0, faults=2, stride=3) > 2_000

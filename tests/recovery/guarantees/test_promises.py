@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,17 @@ SINKS: dict[str, Callable[[Stream], object]] = {
     "told": lambda stream: stream.to(Callback(print), name="out"),
     "exactly": lambda stream: stream.to(FileSink("folder"), name="out"),
 }
+
+
+@pytest.mark.parametrize("mixed", [lambda n: n.records().exchange(by=str), lambda n: n.concat(n.map_values(str))])
+def test_what_parts_the_totals_of_a_key_is_to_blame(mixed: Callable[[Any], Any]) -> None:
+    flow = Dataflow()
+    totals = flow.source("in", Recut()).key_by(str).count()
+    mixed(totals).to(Callback(print), name="out")
+    (promise,) = promises(flow.graph)
+    assert promise.any == Grade.DIVERGENT
+    assert promise.causes[0].kind in ("exchange", "sink")
+    assert "the last of a key" in promise.causes[0].reason
 
 
 def made(source: str, operator: str, policy: object, sink: str) -> Promise:
@@ -238,6 +250,9 @@ def test_totals_that_are_not_passed_on_by_key_have_no_last_word() -> None:
     assert of(lambda totals: totals) == Alike.LATEST
     assert of(lambda totals: totals.map_values(str)) == Alike.LATEST
     assert of(lambda totals: totals.exchange()) == Alike.LATEST
+    assert of(lambda totals: totals.records().exchange(by=str)) == Alike.NOT
+    assert of(lambda totals: totals.records().broadcast()) == Alike.NOT
+    assert of(lambda totals: totals.concat(totals.map_values(str))) == Alike.NOT
     assert of(lambda totals: totals.records().filter(lambda pair: pair[1] < 3)) == Alike.NOT
     assert of(lambda totals: totals.records().map(str)) == Alike.NOT
     assert of(lambda totals: totals.values()) == Alike.NOT
