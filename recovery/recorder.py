@@ -124,13 +124,14 @@ class WorkerRecorder:
         self._edges = {edge.edge: edge for edge in layout.edges}
         self.logged = frozenset(edge.edge for edge in layout.edges if edge.resends)
         self.shipping = frozenset(edge.edge for edge in layout.edges if edge.resends or edge.kept)
+        self.keeping = frozenset(edge.edge for edge in layout.edges if edge.kept and not edge.resends)
         depths = {edge.edge: edge.summary.result_depth for edge in layout.edges if edge.kept}
         self.shipments: KeptMessages[Shipment] = KeptMessages(depths, KEPT_BYTES, self._bytes_of)
         """Messages that are logged nowhere, on edges to all workers, this one too."""
         self._never_logged = {
             (edge.edge, worker): self.shipments.way((edge.edge, worker))
             for edge in layout.edges
-            if edge.kept and not edge.resends
+            if edge.edge in self.keeping
             for worker in range(layout.workers)
         }
         self._stays = {edge: keep for (edge, worker), keep in self._never_logged.items() if worker == index}

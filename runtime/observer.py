@@ -11,7 +11,7 @@ import os
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from typing import Any, Protocol
 
 import numpy as np
@@ -56,6 +56,7 @@ class Counting:
         self._since = 0.0
         self.logged: Container[int] = inner.logged
         self.shipping: Container[int] = inner.shipping
+        self.keeping: Collection[int] = inner.keeping
         self.requested = inner.requested
         self.held = inner.held
         self.started = inner.started

@@ -4,8 +4,9 @@
 alone without a store ("no_recovery_epochs"), and in an Ephemeral or Batch region ("ephemeral", "batch"); running counts in an
 eager region, whose words are in another one ("eager"); and the segments of a
 "lazy_1s" job written once more by a bare loop, each a file that is synced and renamed ("bare_durable_write"). With a store the
-sink hears of an epoch when its low-watermark has passed, a monitor runs beside, and the worker is a process of its own; what
-these others do is not the worker's time and is not counted.
+sink hears of an epoch when its low-watermark has passed, and a monitor runs beside; what that does is not the worker's time and
+is not counted. With a store and without, each worker is a process of its own: in the caller's process memory, threads and the
+collection of garbage are others.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tally import Tally, Timed, read_tally
 
 import falkirk
 from falkirk import Batch, Dataflow, Eager, Ephemeral, Lazy, Parquet, agg
+from runtime.program import Program
+from runtime.supervisor.supervisor import Job
 from timely.io import Partition
 
 PASSES = 12
@@ -165,8 +168,11 @@ def main() -> None:
         report(write_bare(sizes), segments=len(sizes), megabytes=sum(sizes) / 1e6)
         return
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as store:
-        where = None if args.part.startswith("no_recovery") else store
-        falkirk.run(build(args.data, Path(folder), args.part), workers=args.workers, store=where)
+        flow = build(args.data, Path(folder), args.part)
+        if args.part.startswith("no_recovery"):
+            Job(Program(flow=flow), args.workers).run()
+        else:
+            falkirk.run(flow, workers=args.workers, store=store)
         seconds, rows, _ = read_tally(Path(folder))
         used = sum(
             float((Path(folder) / f"used-{w}").read_text()) - float((Path(folder) / f"cpu-{w}").read_text())

@@ -96,6 +96,8 @@ def test_messages_leave_by_the_recorder_where_they_are_logged_or_kept() -> None:
     assert len(recorder("front|back").shipping) == 1
     assert len(keeping().shipping) == 1
     assert not recorder("front>back").shipping
+    assert keeping().keeping == keeping().shipping
+    assert not recorder("front|back").keeping, "a log is kept for longer than what is sent beside it"
 
 
 def keeping() -> WorkerRecorder:

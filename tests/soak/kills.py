@@ -35,6 +35,9 @@ from tests.support.processes import monitor_pid
 
 PER_SECOND = 2500
 
+STEPS = ("failure", "round", "decided", "restored", "resumed", "note")
+"""The events that say how a recovery goes on."""
+
 RECOVERING = ("assembling", "gathering", "restoring")
 """The phases in which a failure is a second one."""
 
@@ -56,6 +59,8 @@ class Tally:
 
     recoveries: list[float] = field(default_factory=list)
     """Seconds from the first failure to `restored`, as the monitor has seen it."""
+    longest: list[str] = field(default_factory=list)
+    """The steps of the longest of them."""
     store_bytes: int = 0
     """The most that a store has held."""
     memory: list[tuple[int, int]] = field(default_factory=list)
@@ -90,6 +95,8 @@ class Soak:
         self.over = False
         self.last: list[tuple[str, dict[str, Any]]] = []
         """Events, for when something goes wrong."""
+        self.steps: list[tuple[float, str]] = []
+        """The kills and events since the job ran last, and when they were."""
         self.spared = random.randrange(workers) if tally.jobs % 3 < 2 else None
         self.spared_pid: int | None = None
         self.samples: list[int] = []
@@ -103,11 +110,23 @@ class Soak:
         if kind in ("round", "decided", "restored", "resumed"):
             self.phase = {"round": "gathering", "decided": "restoring"}.get(kind, "running")
             self.cutting = 0
+        if kind in STEPS:
+            self.step(f"{kind} {' '.join(str(each) for each in data.values())}")
         if kind == "restored":
-            self.tally.recoveries.append(data["seconds"])
+            self.recovered(data["seconds"])
         self.cutting += (kind == "cut") - (kind == "checkpoint")
         if kind == "watermarks":
             self.hasty = 0
+
+    def step(self, what: str) -> None:
+        self.steps.append((time.monotonic(), what))
+
+    def recovered(self, seconds: float) -> None:
+        if seconds > max(self.tally.recoveries, default=0.0):
+            end = self.steps[-1][0]
+            self.tally.longest = [f"{at - end + seconds:7.2f} s  {what}" for at, what in self.steps]
+        self.tally.recoveries.append(seconds)
+        self.steps.clear()
 
     def run(self, workers: int, monitors: int) -> None:
         """Run to the end, with at most so many kills."""
@@ -145,13 +164,15 @@ class Soak:
             if monitors and self.random.random() < 0.15:
                 pid = monitor_pid(self.job)
                 if pid is not None and kill(pid):
+                    self.step(f"kill the monitor, {pid}")
                     monitors -= 1
                     self.tally.monitors += 1
                     self.phase = "assembling"
             mortal = [pid for pid in self.job.pids if pid != self.spared_pid]
             if workers and mortal:
                 phase = "checkpointing" if self.phase == "running" and self.cutting > 0 else self.phase
-                if kill(self.random.choice(mortal)):
+                if kill(pid := self.random.choice(mortal)):
+                    self.step(f"kill {pid}, one of {self.job.pids}")
                     workers -= 1
                     self.hasty += 1
                     self.tally.workers += 1
@@ -260,6 +281,7 @@ def main() -> None:
     print(f"{tally.in_recovery} of {tally.workers} workers were killed while the job was recovering")
     times = sorted(tally.recoveries)
     print(f"recovery: median {times[len(times) // 2]:.2f} s, longest {times[-1]:.2f} s")
+    print("\n".join(["the longest, from its first failure on:", *tally.longest]))
     print("memory of the supervisor (MB):", [(a >> 20, b >> 20) for a, b in tally.memory])
     print("memory of workers that were spared (MB):", [(a >> 20, b >> 20) for a, b in tally.survivors])
 

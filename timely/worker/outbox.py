@@ -7,6 +7,7 @@ from collections.abc import Callable
 from timely.data.batch import Batch, concat
 from timely.data.codec import decode_batch, encode_batch
 from timely.data.messages import Frame, Message, Update
+from timely.data.pool import Pool
 from timely.dataflow.plan import Plan, Route
 from timely.errors import CodecError, FalkirkError
 from timely.operators.channels import Exchange
@@ -37,6 +38,13 @@ class Outbox:
         self._first = 0
         self._pressed = False
         self._has: Has | None = None
+        self._pools = {edge: Pool() for edge in (recorder.keeping if recorder is not None else ())}
+        """By edge, because what is kept of one may be kept for longer than that of another."""
+
+    @property
+    def pooled(self) -> int:
+        """Bytes of the memory in which columns are encoded that the recorder keeps."""
+        return sum(pool.size for pool in self._pools.values())
 
     def split(self, route: Route, batch: Batch) -> list[Batch | None]:
         """The part of `batch` for each worker; a key function that raises is reported as its operator's error."""
@@ -98,7 +106,7 @@ class Outbox:
         edge, event, time = slot
         batch = batches[0] if len(batches) == 1 else concat(batches)
         try:
-            header, payload = encode_batch(batch)
+            header, payload = encode_batch(batch, self._pools.get(edge))
         except CodecError as error:
             raise self._blame(edge, error, batch) from error
         number = self._numbers.get((edge, worker), self._first) + 1

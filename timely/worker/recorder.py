@@ -7,7 +7,7 @@ for None an event. Operators are named by their processor's index in the plan.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from typing import Any, Protocol
 
 from timely.data.batch import Batch
@@ -25,6 +25,10 @@ class Recorder(Protocol):
     @property
     def shipping(self) -> Container[int]:
         """The edges of the graph for whose messages to other workers `shipped` is called, and `kept` for what stays here."""
+
+    @property
+    def keeping(self) -> Collection[int]:
+        """Those of `shipping` of whose messages `shipped` keeps all for a while, encoded as they are."""
 
     def delivered(self, processor: int, port: int, time: Time, batch: Batch) -> None:
         """A batch is about to be handled."""

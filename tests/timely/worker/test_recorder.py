@@ -26,7 +26,7 @@ from timely.worker.worker import Worker
 class Notes:
     """A recorder that writes down what it hears, batches copied."""
 
-    logged = shipping = frozenset[int]()
+    logged = shipping = keeping = frozenset[int]()
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []

@@ -15,6 +15,7 @@ from timely.data.codec.blame import blame
 from timely.data.codec.records import CarefulWriter, ColumnWriter, read
 from timely.data.codec.tables import read_frame, read_table, write_frame, write_table
 from timely.data.codec.typed import shown
+from timely.data.pool import Pool
 from timely.errors import CodecError
 
 FORMAT = 1
@@ -74,8 +75,11 @@ def decode(data: Any) -> Any:
     return values[0]
 
 
-def encode_batch(batch: Batch) -> tuple[bytes, list[Any]]:
+def encode_batch(batch: Batch, pool: Pool | None = None) -> tuple[bytes, list[Any]]:
     """A batch as a short header and payload buffers (one today).
+
+    Args:
+        pool: the memory for large columns, of a batch that many like it follow.
 
     Raises:
         CodecError: if a record is of a type that is not carried. The message says where and what to do.
@@ -83,9 +87,9 @@ def encode_batch(batch: Batch) -> tuple[bytes, list[Any]]:
     if type(batch) is list:
         return RECORDS, [_pack(batch, single=False)]
     if isinstance(batch, pa.Table):
-        return ARROW, [write_table(batch)]
+        return ARROW, [write_table(batch, pool)]
     if isinstance(batch, pl.DataFrame):
-        return POLARS, [write_frame(batch)]
+        return POLARS, [write_frame(batch, pool)]
     raise CodecError(
         f"a batch is a list of records, an Arrow table or a Polars frame, not {type(batch).__name__}; "
         "return one of these from map_batches, or send one of these"

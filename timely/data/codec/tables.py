@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.codec.typed import shown
+from timely.data.pool import Pool
 from timely.errors import CodecError
 
 ALIGNMENT = 8
@@ -23,18 +24,49 @@ WEIGHTLESS_ROWS = 1 << 24
 """Rows that may come without a byte for each: nulls without a type, and runs."""
 
 
-def write_table(table: pa.Table) -> pa.Buffer:
+_MANY_ROWS = 2048
+"""Rows from which on it pays to learn the size of a table before it is written."""
+
+_HEAD, _COLUMN_HEAD = 8192, 1024
+"""Bytes that the stream and each column may take beside what they hold."""
+
+
+def write_table(table: pa.Table, pool: Pool | None = None) -> pa.Buffer:
     """The table as an Arrow IPC stream. Only what is in view is written, also of a slice.
+
+    Args:
+        pool: where to write it, if it is large and there is room.
 
     Raises:
         CodecError: if it could not be read again, because of its size.
     """
     if len(table) > WEIGHTLESS_ROWS:
         _check_weight(table)
+    table = _compact(table)
+    if pool is not None and len(table) >= _MANY_ROWS:
+        room = pool.room(int(table.nbytes) + _HEAD + _COLUMN_HEAD * table.num_columns)
+        if room is not None and (written := _write_into(room, table)) is not None:
+            pool.used(written.size)
+            return written
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(_compact(table))
+    _write(sink, table)
     return sink.getvalue()
+
+
+def _write(sink: pa.NativeFile, table: pa.Table) -> None:
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _write_into(room: memoryview, table: pa.Table) -> pa.Buffer | None:
+    """The table as it was written to `room`; None if it did not fit: of many pieces each has a head of its own."""
+    buffer = pa.py_buffer(room)
+    sink = pa.FixedSizeBufferWriter(buffer)
+    try:
+        _write(sink, table)
+    except OSError:
+        return None
+    return buffer.slice(0, sink.tell())
 
 
 def _compact(table: pa.Table) -> pa.Table:
@@ -181,8 +213,8 @@ def _is_weightless(kind: pa.DataType) -> bool:
     return bool(pa.types.is_null(kind) or pa.types.is_run_end_encoded(kind))
 
 
-def write_frame(frame: pl.DataFrame) -> pa.Buffer:
-    """A Polars frame as an Arrow IPC stream.
+def write_frame(frame: pl.DataFrame, pool: Pool | None = None) -> pa.Buffer:
+    """A Polars frame as an Arrow IPC stream. `pool` as for `write_table`.
 
     Raises:
         CodecError: if a column holds Python objects, or is of a type that Arrow lacks.
@@ -200,7 +232,7 @@ def write_frame(frame: pl.DataFrame) -> pa.Buffer:
         raise CodecError(
             f"Polars has no Arrow form for these columns, named {frame.columns!r}: {shown(error)}"
         ) from None
-    return write_table(table)
+    return write_table(table, pool)
 
 
 def read_frame(payload: Any, trusted: bool = False) -> pl.DataFrame:
