@@ -34,7 +34,6 @@ from recovery.policies import (
     AtLeastOnce,
     Eager,
     Ephemeral,
-    Interval,
     Lazy,
     LogHistory,
     Policy,
@@ -341,7 +340,7 @@ def _info(
         region=node.region.name if node.region else None,
         policy=type(policy).__name__,
         depth=node.shift.depth,
-        chain=role in ("source", "sink", "capture") or keeps or saved or history or ahead or isinstance(policy, Eager),
+        chain=role in ("source", "sink", "capture") or keeps or saved or ahead or isinstance(policy, Eager),
         group=group,
         role=role,
         history=history,
@@ -389,9 +388,8 @@ def _group(policies: list[Policy], depth: int, fed: bool) -> GroupInfo:
     """As often as the most impatient policy that the program gave; the default counts only where it gave none."""
     if any(isinstance(policy, Eager) for policy in policies):
         return GroupInfo(None, None, eager=True, alone=not fed)
-    policies = [policy for policy in policies if policy is not DEFAULT] or policies
-    chosen = [interval(policy.every) for policy in policies if isinstance(policy, Lazy | LogHistory | Snapshot)]
-    chosen = chosen or [Interval(seconds=1.0)]
+    given = [each for each in policies if isinstance(each, Lazy | LogHistory | Snapshot) and each is not DEFAULT]
+    chosen = [interval(policy.every) for policy in given or [DEFAULT]]
     epochs = [each.epochs for each in chosen if each.epochs is not None]
     seconds = [each.seconds for each in chosen if each.seconds is not None]
     return GroupInfo(min(epochs, default=None), min(seconds, default=None), depth)

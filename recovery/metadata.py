@@ -230,7 +230,7 @@ def project(summary: Summary, bound: Bound) -> Bound:
     """
     if bound[0] == NEVER:
         return everything(summary.result_depth)
-    return for_each(summary, bound) if summary.result_depth > 1 and summary.add[:1] == (0,) else summary(prefix(bound))
+    return for_each(summary, bound) if summary.add[:1] == (0,) else summary(prefix(bound))
 
 
 def inverse(summary: Summary, bound: Bound) -> Bound:

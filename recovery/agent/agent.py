@@ -212,9 +212,7 @@ class Agent:
         live = self.checkpoints.live_keys()
         for meta, sections, records in read:
             keys = [key_of(record) for record in records]
-            self.journal.recovered(
-                meta, sections, [key if key in live and last[key] == meta.number else None for key in keys]
-            )
+            self.journal.recovered(meta, sections, [key if key in live else None for key in keys])
         self.journal.resume()
         self.noted = self.checkpoints.generation
         if not current:
@@ -257,7 +255,8 @@ class Agent:
                 self._make_piece()
             case PositionsFound(positions):
                 self.draft = self._begin_cut(positions)
-                if self._make_piece():
+                self._make_piece()
+                if not self.saving:
                     self._write()
             case Stored(name):
                 self._on_stored(name)
@@ -289,7 +288,7 @@ class Agent:
     @property
     def saving(self) -> bool:
         """True if a piece of a cut can be made now: `PieceDue` should come soon."""
-        return self.running and (self.draft is not None or bool(self.due))
+        return self.draft is not None or bool(self.due)
 
     @property
     def cut_every(self) -> float | None:
@@ -310,7 +309,7 @@ class Agent:
 
     def waits_for_store(self) -> bool:
         """True if something is on its way to the store, or waits for it."""
-        return bool(self.gathered or self.sealed or self.journal.in_flight is not None)
+        return bool(self.gathered) or self.journal.in_flight is not None
 
     def concerns(self, frame: Frame) -> bool:
         """True if a frame must come as `Received`. All others are of this generation: the engine's, many, and none of ours."""
@@ -377,7 +376,7 @@ class Agent:
             self.low[worker][p] = bound
             self.known_ends.collect((worker, p), bound[0])
             for edge in self.layout.edges:
-                if edge.target == p and (edge.spread or worker == self.index):
+                if edge.target == p:
                     if edge.resends:
                         self.checkpoints.collect_log(edge.edge, worker, bound)
                     if edge.kept:
@@ -459,7 +458,7 @@ class Agent:
 
     def _report_drained(self) -> None:
         """Answer the monitor when all links are empty and nothing is being stored."""
-        if self.phase != WorkerPhase.DRAINING or self.waits_for_store() or self.journal.gathered:
+        if self.phase != WorkerPhase.DRAINING or self.waits_for_store():
             return
         if any(self._ended.get(worker, 0) < self.round for worker in self._peers):
             return
@@ -519,7 +518,6 @@ class Agent:
             self._let_go(p, bound)
         self._perform()
         self._effects.append(Rewind(orders.sources))
-        self._acknowledge()
         self._effects += [SendFrame(worker, frame) for worker, frame in frames.items()]
         early, self.early = self.early, []
         for frame in early:
@@ -542,11 +540,10 @@ class Agent:
                 self._commit()
             elif self._now - self._reported_at >= self._busy_seconds:
                 self._report_completed(busy=True)  # for long: alive, and perhaps further in a loop
-            over = self._all_released()
-            if over or self._now >= self._weighs_at:
+            if self._now >= self._weighs_at:
                 self._weighs_at = self._now + REPORT_SECONDS
                 self.recorder.shipments.weigh()
-            if over:
+            if self._all_released():
                 self.phase = WorkerPhase.RELEASED
                 self._report(Released(self.index))
         self._report_drained()
@@ -566,10 +563,7 @@ class Agent:
         return (
             self.worker.done
             and not self.worker.effects
-            and not self.gathered
-            and not self.sealed
-            and self.draft is None
-            and not self.due
+            and not self.cutting
             and all(bound[0] == NEVER for bounds in self.low for bound in bounds)
         )
 
@@ -577,7 +571,7 @@ class Agent:
 
     def _commit(self) -> None:
         """Cut the eager groups where they are complete, all in one segment, unless one is being written: then in the next."""
-        if self.eager and not (self.cutting or self.journal.gathered):
+        if self.eager and not self.cutting:
             assert self.completion.reported is not None
             for number in self.eager:
                 at = self.completion.reported[number]
@@ -585,25 +579,20 @@ class Agent:
                     self.due.append(Cut(self.worker.generation, number, at))
             self._make_piece()
 
-    def _make_piece(self) -> bool:
-        """Make the next piece of the cuts that are due; those that need no piece are made as a whole, and so are eager ones.
-
-        True if an eager one was made last, and none is due any more.
-        """
-        eager = False
+    def _make_piece(self) -> None:
+        """Make the next piece of the cuts that are due; those that need no piece are made as a whole, and so are eager ones."""
         while self.draft is not None or self.due:
             if self.draft is None:
                 sources = self.checkpoints.sources(self.due[0].group, self.due[0].at)
                 if sources:
                     self._effects.append(AskPositions(sources))
-                    return False
+                    return
                 self.draft = self._begin_cut({})
             eager = self.draft.group in self.eager
             while not self.checkpoints.advance(self.draft):
                 if not eager:
-                    return False
+                    return
             self._end_cut(self.draft)
-        return eager
 
     def _begin_cut(self, positions: Positions) -> Draft:
         cut = self.due.pop(0)
@@ -638,7 +627,7 @@ class Agent:
         if segment is not None:
             self.sealed, self.gathered = self.gathered, []
             self._effects.append(Put(*segment))
-        elif not self.journal.gathered:  # what they tell of was durable before
+        else:  # what they tell of was durable before
             gathered, self.gathered = self.gathered, []
             self._report_stored(gathered)
 
@@ -646,7 +635,7 @@ class Agent:
         self._effects += map(Delete, self.journal.stored(name))
         self.checkpoints.forget_decisions()
         for report in self.sealed:
-            if isinstance(report, Durable) and report.group in self.eager:
+            if isinstance(report, Durable):
                 self._release(report.group, report.at)
         sealed, self.sealed = self.sealed, []
         self._report_stored(sealed)
@@ -658,14 +647,14 @@ class Agent:
             self._report(report)
             if isinstance(report, Restored | Join):
                 self.noted = report.generation
-        if self._joins_when_noted and self.noted == self.checkpoints.generation:
+        if self._joins_when_noted:
             self._joins_when_noted = False
             self._join()
 
     def _release(self, group: int, at: Bound) -> None:
-        """A commit of an eager group is durable: open its gates.
+        """A cut of a group is durable. If it is a commit, open its gates.
 
-        If nothing can take it back, publish its outputs, and acknowledge its input, without waiting for the monitor.
+        If nothing can take that back, publish its outputs, and acknowledge its input, without waiting for the monitor.
         """
         for gate in self._gates[group]:
             self.worker.open(gate, at)

@@ -37,7 +37,7 @@ from recovery.checkpoint.records import (
 )
 from recovery.checkpoint.saved_events import SavedEvents
 from recovery.layout import Layout
-from recovery.metadata import Bound, Xi, at_cut, everything, holds, nothing, within
+from recovery.metadata import Bound, Xi, at_cut, holds, nothing, within
 from recovery.recorder import WorkerRecorder
 from recovery.store.journal import Journal
 from recovery.store.segments import Section
@@ -119,9 +119,9 @@ class Checkpoints:
         return tuple(found)
 
     def last_cut(self, group: int) -> Bound:
-        """The last cut that was begun of a group of epochs."""
-        of = [self._of[p] for p in self._layout.members(group) if self._layout.processors[p].chain]
-        return min((each.saved[-1].bound if each.saved else nothing(1) for each in of), default=everything(1))
+        """The last cut that was begun of an eager group, in which all are chains."""
+        saved = [self._of[p].saved for p in self._layout.members(group)]
+        return min(each[-1].bound if each else nothing(1) for each in saved)
 
     def cut(self, group: int, at: Bound, states: Callable[[int], State | None], positions: Positions) -> Draft:
         """Begin a cut. Every event of the group before it must have been handled. Use `advance` until it is done.
@@ -167,8 +167,6 @@ class Checkpoints:
         pieces: Iterator[Run] = iter(())
         if keeps:
             assert state is not None
-            if whole:
-                history.scan = None
             after = info.nothing if whole or last is None else last.bound
             pieces = history.new_runs(state, bound, after, lambda: self.piece_rows)
         draft.states.append((p, saved, pieces))
@@ -363,7 +361,7 @@ class Checkpoints:
     def _collect_history(self, p: int, low: Bound, last: int) -> int:
         """Drop the events whose effects a saved state holds. The first checkpoint to keep, of those up to `last`."""
         base = self.base(p, low)
-        if not any(base):
+        if base == self._layout.processors[p].nothing:
             return last
         self._events.collect_history(p, base)
         return self._of[p].index_of(base)
@@ -401,9 +399,8 @@ class Checkpoints:
         """State that is not at hand any more is saved anew, if what is not needed takes much more room than what is."""
         _, p, bound = key
         saved = self._of[p].at(bound)
-        if saved is None:
-            self._journal.dead(key)
-        elif saved.sections:
+        assert saved is not None  # its key is dead as soon as it is gone
+        if saved.sections:
             self._write(saved)
         elif not saved.checkpoint.pieces:
             self._add(saved.checkpoint)

@@ -25,6 +25,29 @@ def test_what_is_told_adds_up_in_whatever_pieces_it_comes() -> None:
     assert known.all() == (ends(7, 8),)
 
 
+def test_epochs_that_adjoin_leave_no_gap_in_whatever_order_they_come() -> None:
+    assert ends(2, 5).joined(ends(0, 2)) == ends(0, 2).joined(ends(2, 5)) == ends(0, 5)
+
+
+def test_ends_are_in_the_order_of_epochs_whatever_their_positions() -> None:
+    """A position is whatever a source makes of it: that of a later epoch need not be greater, nor can it be compared."""
+    one = EpochEnds(1, 0, 0, 1, (("part", ((0, {"file": "b"}),)),))
+    two = EpochEnds(1, 0, 1, 2, (("part", ((1, {"file": "a"}),)),))
+    both = EpochEnds(1, 0, 0, 2, (("part", ((0, {"file": "b"}), (1, {"file": "a"}))),))
+    assert one.joined(two) == two.joined(one) == both
+
+
+def test_of_what_one_process_alone_can_read_again_a_part_is_enough() -> None:
+    for first, second in ((True, False), (False, True)):
+        assert ends(0, 2, alone=first).joined(ends(2, 4, alone=second)) == ends(0, 4, alone=True)
+    assert ends(0, 2).joined(ends(2, 4)) == ends(0, 4)
+
+
+def test_what_is_known_is_told_in_one_order() -> None:
+    sources = [EpochEnds(worker, p, 0, 1) for worker in (0, 1) for p in (0, 3)]
+    assert KnownEnds(reversed(sources)).all() == tuple(sources)
+
+
 def test_behind_a_gap_begins_what_is_known() -> None:
     known = KnownEnds([ends(0, 3), ends(5, 7)])
     assert known.all() == KnownEnds([ends(5, 7), ends(0, 3)]).all() == (ends(5, 7),)

@@ -9,10 +9,22 @@ from __future__ import annotations
 import functools
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.metadata import Bound, after, at_epoch, everything, inverse, nothing, project, to_frontier
+from recovery.metadata import (
+    MORE,
+    Bound,
+    after,
+    at_epoch,
+    cut_within,
+    everything,
+    inverse,
+    nothing,
+    project,
+    to_frontier,
+)
 from tests.recovery.fixed_point.times import MaximalTimes, image, projection
 from timely.time import INF, Summary, Time
 
@@ -106,3 +118,33 @@ def test_nothing_everything_and_whole_epochs(depth: int, epoch: int) -> None:
     assert not to_frontier(everything(depth)).antichain
     assert [t for t in every if t < at_epoch(epoch, depth)] == [t for t in every if t[0] < epoch]
     assert MaximalTimes.of([(INF,) * depth]) <= to_frontier(everything(depth))
+
+
+@pytest.mark.parametrize(
+    ("time", "bound"),
+    [
+        ((3,), (4,)),
+        ((3, 5, 7), (3, 5, 8)),
+        ((3, 2, INF), (3, 3, 0)),
+        ((3, INF, INF), (4, 0, 0)),
+        ((3, INF, 1), (3, INF, 2)),
+    ],
+)
+def test_the_least_bound_behind_a_time(time: Time, bound: Bound) -> None:
+    assert after(time) == bound
+
+
+@pytest.mark.parametrize(
+    ("bound", "depth", "cut"),
+    [
+        ((3, 7), 1, (3,)),
+        ((3, 7, 2), 2, (3, 7)),
+        ((4,), 3, (4, 0, 0)),
+        ((3, 7, MORE, 5), 1, (3,)),
+        ((3, 7, MORE, 5), 2, (3, 7, MORE, 5)),
+        ((3, 7, 1, MORE, 5, 2), 2, (3, 7, MORE, 5)),
+        ((3, 7, MORE, 5), 3, (3, 7, 0, MORE, 5, 0)),
+    ],
+)
+def test_the_last_cut_that_a_processor_at_a_bound_has_come_to(bound: Bound, depth: int, cut: Bound) -> None:
+    assert cut_within(bound, depth) == cut

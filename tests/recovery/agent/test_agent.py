@@ -388,7 +388,7 @@ for _name, _changes in {
         Change(
             Agent,
             "_report_drained",
-            "self.phase != WorkerPhase.DRAINING or self.waits_for_store() or self.journal.gathered",
+            "self.phase != WorkerPhase.DRAINING or self.waits_for_store()",
             "self.phase != WorkerPhase.DRAINING",
         ),
     ),

@@ -25,6 +25,7 @@ from recovery.store.journal import Journal
 from tests.recovery.layouts import layout
 from tests.recovery.store.owners import OWNER, STORE, memory_disk, section
 from tests.support.mutation import GONE, Change, Instead, Rules
+from timely.errors import ProtocolError
 from timely.state import KeyedState
 
 RULES = Rules()
@@ -369,7 +370,50 @@ def test_written_content_is_kept_within_a_bound_and_let_go_oldest_first(monkeypa
     large = SavedCheckpoint(_saved(1, 30, 1), ("cut", 1, (30,)), checkpoints._journal.small, sections=[section("x", 1)])
     checkpoints._retain(large)
     assert not large.sections
-    assert large.key not in checkpoints._retained
+    assert [each.bound[0] for each in checkpoints._retained.values()] == [17, 18, 19]
+
+
+def test_written_content_goes_with_its_checkpoint_and_large_content_is_not_kept() -> None:
+    _, checkpoints = _reopened(memory_disk())
+    state = KeyedState()
+    state.write((0,), {key: key for key in range(100)})
+    for epoch in (1, 2, 3):
+        _cut(checkpoints, 1, epoch, state)
+    assert [bound[0] for _, _, bound in checkpoints._retained] == [1, 2, 3]
+    checkpoints.apply(2, (None, (2,)))
+    assert [bound[0] for _, _, bound in checkpoints._retained] == [1, 2]
+    checkpoints._journal.small = 1
+    state.write((3,), {key: -key for key in range(100)})
+    _cut(checkpoints, 1, 4, state)
+    assert [bool(saved.sections) for saved in checkpoints.saved()] == [True, True, False]
+
+
+def test_state_that_is_saved_anew_takes_the_place_of_what_was_saved_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recovery.checkpoint.processor_checkpoints.MANY", 3)
+    _, checkpoints = _reopened(memory_disk())
+    state = KeyedState()
+    for epoch in range(1, 7):
+        state.write((epoch,), {"k": epoch, epoch: "new"})
+        _cut(checkpoints, 1, epoch + 1, state)
+    assert [saved.checkpoint.since[0] for saved in checkpoints.saved()] == [2, 2, 2, 5, 5, 5]
+    checkpoints.collect(1, (6,))
+    assert [saved.bound[0] for saved in checkpoints.saved()] == [5, 6, 7]
+
+
+def test_what_was_read_and_is_not_come_back_to_is_forgotten() -> None:
+    _, checkpoints = _checkpoints()
+    header, payload = save_batch(["row"])
+    checkpoint = msgspec.structs.replace(_saved(1, 3, 1), since=(3,), pieces=1)
+    checkpoints.load([(checkpoint, b""), (Piece(1, (3,), (((1,), 0, 1),), header), payload)])
+    assert [list(run.batch) for run in checkpoints.runs(1, (3,))] == [["row"]]
+    checkpoints.forget_payloads()
+    assert not checkpoints.runs(1, (3,))
+
+
+def test_records_of_another_program_are_refused() -> None:
+    _, checkpoints = _checkpoints()
+    with pytest.raises(ProtocolError, match="does not fit the program"):
+        checkpoints.load([(_saved(7, 3, 1), b"")])
 
 
 def test_what_was_read_is_kept_until_w_is_where_it_was_restored() -> None:
@@ -390,6 +434,7 @@ def test_what_was_read_is_kept_until_w_is_where_it_was_restored() -> None:
 def test_batches_that_can_be_one_and_be_told_apart_again() -> None:
     plain, other = pa.table({"a": [1]}), pa.table({"b": [1]})
     coded = pa.table({"a": pa.array(["x"]).dictionary_encode()})
+    partly = pa.table({"a": pa.array(["x"]).dictionary_encode(), "b": [1]})
     marked = plain.replace_schema_metadata({"of": "another"})
     assert _alike([1], ["two"])
     assert _alike(plain, pa.table({"a": [2, 3]}))
@@ -399,6 +444,8 @@ def test_batches_that_can_be_one_and_be_told_apart_again() -> None:
         (plain, other),
         (plain, marked),
         (coded, coded),
+        (partly, partly),
+        (pl.DataFrame(), plain),
         (plain, pl.DataFrame()),
     ):
         assert not _alike(one, two)

@@ -1,0 +1,273 @@
+"""One worker goes back: which operators are made anew, from where sources read on, and what comes from memory or the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from recovery.agent.effects import Rewind
+from recovery.agent.events import Connected
+from recovery.checkpoint.records import SourcePosition
+from recovery.metadata import Bound, everything
+from recovery.policies import AtLeastOnce, Lazy, LogHistory
+from recovery.rollback.orders import SourceOrder
+from tests.recovery.agent.driven import DrivenAgents, counts, of_kind, passing
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import FalkirkError
+from timely.io import Iterable
+from timely.operators.base import Capability, Context, Operator
+from timely.state import KeyedState
+from timely.time import Time
+
+
+class _Notes(Operator):
+    """Keeps what it got in one epoch until the end of that, in an attribute."""
+
+    def __init__(self) -> None:
+        self.notes: dict[Time, list[int]] = {}
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        self.notes.setdefault(time, []).extend(batch)
+        ctx.notify_at(time)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        ctx.send([sum(self.notes.pop(time))])
+
+
+class _Total(_Notes):
+    """The same, and a total in its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = self.total = KeyedState()
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        self.total.write(time, {"sum": self.total.read(time).get("sum", 0) + sum(self.notes[time])})
+        super().on_notify(ctx, time)
+
+
+class _Keeper(Operator):
+    """Keeps a capability for the epoch after next, and hears which it has when it goes back."""
+
+    def __init__(self) -> None:
+        self.kept: list[Capability] = []
+        self.given_back: list[Time] = []
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        capability = ctx.retain()
+        capability.downgrade((time[0] + 2,))
+        self.kept.append(capability)
+
+    def on_restore(self, ctx: Context, capabilities: list[Capability]) -> None:
+        self.kept = capabilities
+        self.given_back = [each.time for each in capabilities]
+
+
+def noting() -> Dataflow:
+    flow = Dataflow("noting")
+    with flow.region("all", policy=Lazy(every=1)):
+        numbers = flow.source("in", Iterable(range(10)))
+        numbers.unary("notes", _Notes, stateful=False).probe()
+        numbers.unary("total", _Total).probe()
+    return flow
+
+
+def keeping() -> Dataflow:
+    flow = Dataflow("keeping")
+    with flow.region("all", policy=Lazy(every=1)):
+        flow.source("in", Iterable(range(10))).unary("keeper", _Keeper, holds=True).probe()
+    return flow
+
+
+def again() -> Dataflow:
+    """A source whose records come in the current epoch when they are read again."""
+    flow = Dataflow("again")
+    with flow.region("front", policy=AtLeastOnce()):
+        numbers = flow.source("in", Iterable(range(10)))
+    numbers.distinct(name="new").capture("out")
+    return flow
+
+
+def one(build: Any, epochs: int = 4, *cuts: int) -> DrivenAgents:
+    """One worker that has read so many epochs, and been cut at some."""
+    agents = DrivenAgents(build, 1).begin()
+    agents.epochs(epochs)
+    for epoch in cuts:
+        for group in range(len(agents.layout.groups)):
+            agents.cut(0, (epoch,), group)
+        agents.store_all()
+    return agents
+
+
+def goes_back(
+    agents: DrivenAgents, bound: Bound | None, names: Sequence[str] = (), failed: bool = False, **more: Any
+) -> dict[str, SourceOrder]:
+    """All processors, or those of these names, go back to a bound; from where sources go on, by name."""
+    generation = agents.of[0].checkpoints.generation + 1
+    agents.drain(generation)
+    bounds = {info.name: bound for info in agents.layout.processors if not names or info.name in names}
+    made = agents.decision(generation, [bounds], (0,) if failed else (), **more)  # type: ignore[list-item]
+    (rewind,) = of_kind(agents.hear(0, made), Rewind)
+    agents.store_all()
+    agents.settle()
+    return {agents.of[0]._plan.graph.nodes[node].name: order for node, order in rewind.sources.items()}
+
+
+def operator(agents: DrivenAgents, name: str) -> Any:
+    return agents.of[0].worker.runtimes[agents.named(name)].operator
+
+
+# Operators
+
+
+def test_an_operator_without_state_is_made_anew() -> None:
+    """What it keeps may be of what is rolled back, and nothing tells which."""
+    agents = one(noting, 2)
+    before = operator(agents, "notes")
+    before.notes[9,] = [1]
+    goes_back(agents, (1,))
+    assert operator(agents, "notes") is not before
+    assert operator(agents, "notes").notes == {}
+
+
+def test_a_living_operator_with_state_goes_back_with_it_and_forgets_attributes_that_have_changed() -> None:
+    agents = one(noting, 3)
+    before = operator(agents, "total")
+    before.notes[9,] = [1]
+    goes_back(agents, (2,))
+    assert operator(agents, "total") is before
+    assert before.notes == {}
+    assert before.total.read((5,)).get("sum") == sum(range(16))
+
+
+def test_who_stays_as_it_is_keeps_everything() -> None:
+    agents = one(noting, 3)
+    before = operator(agents, "notes"), operator(agents, "total")
+    before[1].notes[9,] = [1]
+    goes_back(agents, (2,), ["in"])
+    assert (operator(agents, "notes"), operator(agents, "total")) == before
+    assert before[1].notes == {(9,): [1]}
+
+
+def test_an_operator_that_keeps_capabilities_is_made_anew_and_hears_which_it_has() -> None:
+    """Those that it kept in epochs that are kept, for later ones."""
+    agents = one(keeping, 4)
+    before = operator(agents, "keeper")
+    assert [each.time for each in before.kept] == [(2,), (3,), (4,), (5,)]
+    goes_back(agents, (2,))
+    after = operator(agents, "keeper")
+    assert after is not before
+    assert after.given_back == [(2,), (3,)]
+    assert sorted(time for _, time in agents.of[0].worker.held) == [(2,), (3,)]
+
+
+def test_a_new_process_hears_of_the_capabilities_of_its_checkpoint() -> None:
+    agents = one(keeping, 1, 1)
+    agents.dies(0)
+    agents.tell(0, Connected())
+    back = {info.name: (1,) for info in agents.layout.processors}
+    agents.hear(0, agents.decision(2, [back], (0,)))  # type: ignore[list-item]
+    assert operator(agents, "keeper").given_back == [(2,)]
+
+
+# Sources
+
+
+def test_a_source_that_lives_knows_where_it_was() -> None:
+    agents = one(passing, 4, 1, 2)
+    assert goes_back(agents, (2,)) == {"in": (2, None, None, 2)}
+
+
+def test_a_source_that_comes_back_from_a_store_is_told_where_it_was() -> None:
+    agents = one(passing, 4, 1, 2)
+    assert goes_back(agents, (2,), failed=True) == {"in": (2, (SourcePosition("all", 2, False, 2, 0),), None, 2)}
+
+
+def test_below_where_it_came_back_from_a_store_a_source_does_not_know_either() -> None:
+    agents = one(passing, 4, 1, 2)
+    goes_back(agents, (2,), failed=True)
+    assert goes_back(agents, (1,)) == {"in": (1, (SourcePosition("all", 1, False, 1, 0),), None, 1)}
+
+
+def test_a_source_that_saved_nothing_begins_at_its_beginning() -> None:
+    agents = one(passing, 4)
+    assert goes_back(agents, (0,), failed=True) == {"in": (0, (), None, 0)}
+
+
+def test_a_source_that_has_ended_for_good_stays_ended() -> None:
+    agents = one(passing, 2)
+    agents.end()
+    agents.settle()
+    agents.cut(0, everything(1))
+    agents.store_all()
+    (order,) = goes_back(agents, everything(1), failed=True).values()
+    assert (order[0], order[3]) == (None, everything(1)[0])
+    assert agents.of[0].worker.input_time(0) is None
+
+
+def test_a_source_that_stays_goes_on_where_it_is() -> None:
+    agents = one(passing, 3)
+    assert goes_back(agents, (2,), ["out"]) == {}
+    assert agents.of[0].worker.input_time(0) == (3,)
+
+
+@pytest.mark.parametrize(("bound", "current", "goes_on"), [(1, 3, 3), (3, 1, 3)])
+def test_a_source_of_at_least_once_goes_on_in_the_current_epoch(bound: int, current: int, goes_on: int) -> None:
+    agents = one(again, 4)
+    found = goes_back(agents, (bound,), ["in"], current=current)
+    assert found["in"][0] == bound
+    assert found["in"][3] == goes_on
+    assert agents.of[0].worker.input_time(0) == (goes_on,)
+
+
+def test_other_sources_go_on_in_the_epoch_to_which_they_go_back() -> None:
+    agents = one(passing, 4)
+    assert goes_back(agents, (1,), current=3)["in"][3] == 1
+
+
+# Between two checkpoints
+
+
+def test_state_that_came_from_a_store_cannot_go_back_to_where_it_was_not_saved() -> None:
+    """What it came back with may be one run for many times. The monitor does not decide so: outputs would be wrong."""
+    agents = one(counts, 4, 1, 3)
+    goes_back(agents, (3,), failed=True)
+    agents.drain(3)
+    back = {info.name: (2,) for info in agents.layout.processors}
+    with pytest.raises(
+        FalkirkError, match=r"was restored to \(3,\), and is now to go back to \(2,\).*run the job again"
+    ):
+        agents.hear(0, agents.decision(3, [back]))  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_it_can_go_back_to_where_it_was_saved_and_to_the_beginning(bound: int) -> None:
+    agents = one(counts, 4, 1, 3)
+    goes_back(agents, (3,), failed=True)
+    goes_back(agents, (bound,))
+    assert agents.of[0].recorder.since[agents.named("count")] == (bound,)
+
+
+def test_what_keeps_nothing_and_what_is_staged_goes_back_anywhere() -> None:
+    agents = one(counts, 4, 1, 3)
+    goes_back(agents, (3,), failed=True)
+    goes_back(agents, (2,), ["ones-1", "out"])
+    assert agents.of[0].recorder.since[agents.named("out")] == (2,)
+
+
+def historic() -> Dataflow:
+    flow = Dataflow("historic")
+    with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
+        numbers = flow.source("in", Iterable(range(10)))
+    with flow.region("back", policy=LogHistory(every=1)):
+        numbers.unary("total", _Total).probe()
+    return flow
+
+
+def test_a_full_history_goes_back_anywhere_and_is_given_again_what_comes_behind() -> None:
+    agents = one(historic, 4, 1, 3)
+    for bound, failed in (((3,), True), ((2,), False)):
+        goes_back(agents, bound, ["total"], failed)
+        assert operator(agents, "total").total.read((9,)).get("sum") == sum(range(32))
