@@ -29,13 +29,18 @@ _CLAUSES = {"expressions", "from_", "joins", "where", "group", "having", "distin
 _JOINS = {"": "inner", "INNER": "inner", "LEFT": "left", "SEMI": "semi", "ANTI": "anti"}
 
 
+_NARROW = ("BIT_LENGTH(", "EXTRACT(", "LENGTH(", "OCTET_LENGTH(", "POSITION(")
+"""Functions that give 8 to 32 bits in Polars, in which `length(k) - 5` and `extract(hour from at) * 60` wrap round."""
+
+
 def sql(query: str, *, over: Over = "scope", **streams: Columns) -> Columns:
     """The stream of a query's results, over streams of columns by name.
 
     `select`, `where`, `join`, `group by` with `count`, `sum`, `min`, `max`, `avg`, `variance`, `stddev`, `count(distinct x)`,
-    `arg_min(x, y)` and `arg_max`, `approx_quantile(x, 0.9)` (`agg.quantile`), `distinct`, `union all`, subqueries and `with`.
-    Expressions are those of Polars' SQL. `over` says, as for all verbs, whether totals, joins and distinct rows run on
-    (over="scope": what comes out are changed totals and new rows) or are of each time by itself (over="time").
+    `bool_and`, `bool_or`, these with `filter (where ...)`, `arg_min(x, y)` and `arg_max`, `approx_quantile(x, 0.9)`
+    (`agg.quantile`), `distinct`, `union all`, subqueries and `with`. Expressions are those of Polars' SQL. `over` says, as for
+    all verbs, whether totals, joins and distinct rows run on (over="scope": what comes out are changed totals and new rows) or
+    are of each time by itself (over="time").
 
     >>> import polars as pl
     >>> flow = falkirk.Dataflow()
@@ -146,7 +151,7 @@ class _Compiler:
         elif having is not None:
             _refuse(f"{_text(having)}: there is no aggregate; say where")
         else:
-            found = rows.stream.select(*_items(items, rows))
+            found = _selected(rows.stream, list(_items(items, rows)))
         if (distinct := node.args.get("distinct")) is None:
             return found
         if distinct.args.get("on") is not None or found.schema is None:
@@ -261,9 +266,12 @@ class _Compiler:
                 made.append(_polars(node, rows).alias(column))
             return column
 
-        for node in [each for item in (*items, *filter(None, [having])) for each in item.find_all(exp.AggFunc)]:
-            if _text(node) not in names:
-                column = names[_text(node)] = f"total {len(aggregates)}()"
+        for whole in [
+            each for item in (*items, *filter(None, [having])) for each in item.find_all(exp.Filter, exp.AggFunc)
+        ]:
+            if not isinstance(whole.parent, exp.Filter) and _text(whole) not in names:
+                column = names[_text(whole)] = f"total {len(aggregates)}()"
+                node = _filtered(whole) if isinstance(whole, exp.Filter) else whole
                 aggregates[column] = _aggregate(node, input_of)
                 found, other = (exp.column(each, quoted=True) for each in (column, f"any of {column}"))
                 results[column] = found
@@ -294,11 +302,10 @@ class _Compiler:
             return node
 
         if having is not None:
-            totals = totals.filter(pl.sql_expr(_text(_replaced(having.this, result))))
+            totals = totals.filter(_expression(_replaced(having.this, result)))
         if any(isinstance(item, exp.Star) for item in items):
             _refuse("select * beside aggregates: name the keys")
-        chosen = [pl.sql_expr(_text(_replaced(item.unalias(), result))).alias(_name(item)) for item in items]
-        return totals.select(*chosen)
+        return _selected(totals, [_expression(_replaced(item.unalias(), result)).alias(_name(item)) for item in items])
 
 
 def _aggregate(node: Node, input_of: Any) -> Aggregate:
@@ -323,13 +330,31 @@ def _aggregate(node: Node, input_of: Any) -> Aggregate:
         return agg.quantile(input_of(of), float(share.name))
     makers = {exp.Sum: agg.sum, exp.Min: agg.min, exp.Max: agg.max, exp.Avg: agg.mean}
     makers |= {exp.Variance: agg.var, exp.Stddev: agg.std, exp.StddevSamp: agg.std}
+    makers |= {exp.LogicalAnd: agg.min, exp.LogicalOr: agg.max}
     maker = makers.get(type(node))
     if maker is None or isinstance(of, exp.Distinct):
         _refuse(
-            f"{_text(node)}: aggregates are count, sum, min, max, avg, variance, stddev, arg_min, arg_max "
-            "and approx_quantile"
+            f"{_text(node)}: aggregates are count, sum, min, max, avg, variance, stddev, bool_and, bool_or, arg_min, "
+            "arg_max and approx_quantile"
         )
     return maker(input_of(of))
+
+
+def _filtered(node: Node) -> Node:
+    """An aggregate of what its filter leaves, as one of all: what the filter does not leave is null."""
+    from sqlglot import exp
+
+    found, condition = node.this.copy(), node.expression.this
+    of = found.this.expressions[0] if isinstance(found.this, exp.Distinct) else found.this
+    one = isinstance(found, exp.Count) and (of is None or isinstance(of, exp.Star))
+    if not isinstance(found, exp.AggFunc) or isinstance(found, exp.ArgMin | exp.ArgMax):
+        _refuse(f"{_text(node)}: a filter is for aggregates of one expression")
+    left = exp.Case().when(condition.copy(), exp.Literal.number(1) if one else of.copy())
+    if isinstance(found.this, exp.Distinct):
+        found.this.set("expressions", [left, *found.this.expressions[1:]])
+    else:
+        found.set("this", left)
+    return found
 
 
 def _there(of: Node) -> Node:
@@ -379,6 +404,13 @@ def _all(rows: _Rows) -> Iterator[pl.Expr]:
             given.add(name)
 
 
+def _selected(stream: Columns, chosen: list[pl.Expr]) -> Columns:
+    """A row for each row, where no expression is a column, too: Polars' `select` gives one row for numbers alone."""
+    if any(each.meta.is_column_selection(allow_aliasing=True) for each in chosen):
+        return stream.select(*chosen)
+    return stream.with_columns(*chosen).select(*(each.meta.output_name() for each in chosen))
+
+
 def _polars(node: Node, rows: _Rows) -> pl.Expr:
     """An expression over the columns of `rows`."""
     from sqlglot import exp
@@ -388,11 +420,36 @@ def _polars(node: Node, rows: _Rows) -> pl.Expr:
             _refuse(f"{_text(each)}: not within an expression over streams")
         return exp.column(rows.column(each), quoted=True) if isinstance(each, exp.Column) else each
 
-    text = _text(_replaced(node, column))
     try:
-        return pl.sql_expr(text)
+        return _expression(_replaced(node, column))
     except pl.exceptions.PolarsError as error:
         _refuse(f"{_text(node)}: {str(error).partition(chr(10))[0]}", error)
+
+
+def _expression(node: Node) -> pl.Expr:
+    """An expression that names columns of a stream. Raises PolarsError for what Polars does not know."""
+    from sqlglot import exp
+
+    around = exp.Paren(this=node.copy())
+    for each in reversed(list(around.find_all(exp.Is, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Func))):  # inner ones first
+        each.replace(_said_to_polars(each))
+    return pl.sql_expr(_text(around))
+
+
+def _said_to_polars(node: Node) -> Node:
+    """What means in Polars' SQL what `node` means in SQL."""
+    from sqlglot import exp
+
+    copy = node.copy()
+    if isinstance(node, exp.NullSafeEQ | exp.NullSafeNEQ):
+        return exp.Paren(this=copy)  # without, all that follows would be taken for its right side
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
+        value = copy.this if node.expression.this else exp.not_(copy.this)
+        return exp.Coalesce(this=value, expressions=[exp.false()])  # of a null it would be null
+    text = _text(node)
+    if isinstance(node, exp.Func) and text.startswith(_NARROW) and not text.startswith("EXTRACT(EPOCH"):
+        return exp.cast(copy, "bigint")
+    return copy
 
 
 def _replaced(node: Node, change: Callable[[Node], Node]) -> Node:

@@ -56,7 +56,12 @@ class Columns(Wire):
         given = [*_flat(chosen), *named.values()]
         fills = not any(map(_keeps_length, given))
         few = compiled("select", chosen, named)
-        return self._plan("select", name, lambda frame: frame.select(*chosen, **named), given, few, fills)
+        names = None if fills else _names_of_values(_flat(chosen), named)
+        if names is None:
+            return self._plan("select", name, lambda frame: frame.select(*chosen, **named), given, few, fills)
+        return self._plan(
+            "select", name, lambda frame: frame.with_columns(*chosen, **named).select(names), given, few, fills
+        )
 
     def with_columns(self, *exprs: Any, name: str | None = None, **named: Any) -> Columns:
         """Polars' `with_columns` on every batch.
@@ -699,6 +704,21 @@ def _kept(exprs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _flat(exprs: tuple[Any, ...]) -> list[Any]:
     return [one for expr in exprs for one in (expr if isinstance(expr, list | tuple) else [expr])]
+
+
+def _names_of_values(exprs: Iterable[Any], named: Mapping[str, Any]) -> list[str] | None:
+    """The names of the columns if all are computed, else None.
+
+    Where each n of a batch is null, Polars' `select` gives one row for `coalesce("n", 0) > 1`; `with_columns` gives all.
+    """
+    names = []
+    for name, expr in (*((None, each) for each in exprs), *named.items()):
+        if not isinstance(expr, pl.Expr) or expr.meta.has_multiple_outputs():
+            return None
+        if expr.meta.is_column_selection(allow_aliasing=True):
+            return None
+        names.append(name or expr.meta.output_name())
+    return names
 
 
 def _keeps_length(expr: Any) -> bool:

@@ -17,7 +17,8 @@ from tests.timely.operators.fake_context import FakeContext
 from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
-from timely.errors import GraphError
+from timely.errors import GraphError, OperatorError
+from timely.io import Batches
 from timely.operators import agg
 from timely.operators.expiring_aggregate import ExpiringAggregate
 from timely.operators.window_shapes import Epochs, Session
@@ -238,6 +239,32 @@ def test_keys_that_are_past_are_not_kept() -> None:
     assert max(held) <= 4 * ExpiringTotals.few
     assert max(taken[2000:]) <= 1.5 * max(taken[:2000])
     assert as_polars(ctx.sent[-1][1])["n"].to_list() == [1, 1000]
+
+
+@pytest.mark.parametrize("given", [[None, None, None], [None, 3, None], [1, 2, 3]])
+def test_a_selection_has_a_row_for_each_row_though_each_value_of_a_batch_is_null(given: list[Any]) -> None:
+    """Polars' own select then gives one row for all: what comes out would depend on how rows are divided into batches."""
+    flow = Dataflow()
+    rows = pl.DataFrame({"n": given}, {"n": pl.Int64})
+    some, all_ = (
+        flow.columns(name, Batches(batches))
+        .select(pl.coalesce("n", 0).alias("n"), more=pl.coalesce("n", 2.5) > 1)
+        .capture()
+        for name, batches in {"some": [rows[place] for place in range(3)], "all": [rows]}.items()
+    )
+    cluster = Cluster(flow, 1, 0)
+    cluster.run()
+    expected = [(0 if n is None else n, n is None or n > 1) for n in given]
+    for capture in some, all_:
+        assert [row for _, batch in cluster.captured(capture) for row in as_polars(batch).rows()] == expected
+
+
+def test_an_unsigned_column_beyond_signed_integers_is_an_error_that_says_what_to_do() -> None:
+    flow = Dataflow()
+    hashes = pl.DataFrame({"hash": pl.Series([1, 1 << 63], dtype=pl.UInt64)})
+    flow.columns("in", Batches([hashes])).agg(most=agg.max("hash")).capture()
+    with pytest.raises(OperatorError, match=r"holds 9223372036854775808, .*; cast it before: with_columns"):
+        Cluster(flow, 1, 0).run()
 
 
 def test_what_cannot_be_meant_is_refused_at_the_call() -> None:

@@ -109,7 +109,12 @@ def numbers(column: pa.Array) -> Numbers:
     elif types.is_boolean(kind):
         column = column.cast(pa.int8())
     elif types.is_uint64(kind):
-        column = column.cast(pa.int64())  # Refuses what is too large instead of wrapping it round.
+        if (most := pc.max(column).as_py()) is not None and most > np.iinfo(np.int64).max:
+            raise OverflowError(
+                f"an unsigned column holds {most}, and totals are of 64-bit integers with a sign; cast it before: "
+                "with_columns(pl.col(...).cast(pl.Decimal(38, 0))) is exact, pl.Float64 rounds"
+            )
+        column = column.cast(pa.int64())
     integers: Numbers = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return integers
 
