@@ -35,6 +35,9 @@ from timely.time import Time
 SCHEDULES = (-1, -2)
 """The schedules under which a program runs without failures."""
 
+MORE_SCHEDULES = range(-3, -19, -1)
+"""Those under which it runs as well before a seed fails by something that the program has not promised."""
+
 _SUM = 1 << 64
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

@@ -174,7 +174,8 @@ SOURCES: dict[str, Callable[[int], list[list[tuple[int, int]]]]] = {
 class Region:
     """One region: its policy, the streams that enter it (numbers of regions before it; none: a source), its operators.
 
-    `outputs`: inside of it, each of what the so many-th of its operators gives; 0: of what enters.
+    `outputs`: inside of it, each of what the so many-th of its operators gives; 0: of what enters. `own`: of a region that
+    streams enter, a source of its own, which is "joined" to them, or "apart" with an output of its own.
     """
 
     policy: Policy
@@ -184,6 +185,7 @@ class Region:
     entry: str = "map"
     source: str = "two parts"
     clocked: bool = False
+    own: str = ""
 
 
 POLICIES: tuple[Callable[[Random], Policy], ...] = (
@@ -230,7 +232,8 @@ def _draw(random: Random) -> tuple[Region, ...]:
         )
         source = random.choice(("two parts", "two parts", *SOURCES))
         entry = random.choice(("map", *ENTRIES))
-        regions.append(Region(policy, inputs, steps, outputs, entry, source, random.random() < 0.1))
+        clocked, own = random.random() < 0.1, random.choice(("", "", "", "joined", "apart"))
+        regions.append(Region(policy, inputs, steps, outputs, entry, source, clocked, own))
     return tuple(regions)
 
 
@@ -241,6 +244,8 @@ def built(regions: Sequence[Region]) -> Dataflow:
     for at, region in enumerate(regions):
         with flow.region(f"r{at}", policy=region.policy):
             inside = [_entering(flow, at, region, streams)]
+            if region.own == "apart" and region.inputs:
+                _output(_source(flow, at, region).map(lambda pair: pair), "memory", f"r{at}-apart")
             for kind, number in region.steps:
                 inside.append(STEPS[kind](inside[-1], number))
             for name, after in region.outputs:
@@ -256,7 +261,13 @@ def built(regions: Sequence[Region]) -> Dataflow:
 def _entering(flow: Dataflow, at: int, region: Region, streams: Sequence[Stream]) -> Stream:
     if region.inputs:
         first, *others = (streams[number] for number in region.inputs)
+        if region.own == "joined":
+            others.append(_source(flow, at, region))
         return first.concat(*others) if others else ENTRIES[region.entry](first)
+    return _source(flow, at, region)
+
+
+def _source(flow: Dataflow, at: int, region: Region) -> Stream:
     parts = SOURCES[region.source](at)
     if region.clocked:
         return flow.source(f"in{at}", Clocked(parts, 0.02))

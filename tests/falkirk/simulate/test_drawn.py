@@ -40,6 +40,7 @@ def test_all_policies_and_operators_are_drawn() -> None:
     assert {kind for regions in drawn for region in regions for kind, _ in region.steps} == STEPS.keys()
     fed = [region for regions in drawn for region in regions if region.inputs]
     assert {region.source for regions in drawn for region in regions if not region.inputs} == SOURCES.keys()
+    assert {region.own for region in fed} == {"", "joined", "apart"}
     assert {region.entry for region in fed if len(region.inputs) == 1} == ENTRIES.keys()
     assert any(region.clocked and not region.inputs for regions in drawn for region in regions)
     assert any(after < len(region.steps) for region in fed for _, after in region.outputs)

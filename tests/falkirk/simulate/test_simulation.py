@@ -23,10 +23,11 @@ from falkirk.simulate.world import World
 from monitor.coordination.effects import Answer
 from monitor.explain.what_if import OpenQuestions
 from recovery.checkpoint import checkpoints, pace, processor_checkpoints
+from recovery.guarantees.promises import Alike
 from recovery.rollback.orders import RollbackPlanner
 from runtime.session import Session
 from tests.falkirk.simulate.often import often
-from tests.falkirk.simulate.programs import PROGRAMS
+from tests.falkirk.simulate.programs import PROGRAMS, Clocked
 from timely.dataflow.dataflow import Dataflow
 from timely.io.memory import rows_of
 
@@ -164,6 +165,23 @@ def test_a_failing_seed_is_made_shorter_and_still_fails(monkeypatch: pytest.Monk
     assert str(shorter.error) in text
     assert "replay: the command" in text
     assert all(str(fault) in text for fault in shorter.faults)
+
+
+def by_a_clock() -> Dataflow:
+    """What comes in which epoch depends on the schedule, and the program says so."""
+    flow = Dataflow("by a clock")
+    flow.source("in", Clocked([range(12)], 0.02)).capture("out")
+    return flow
+
+
+def test_outputs_that_are_alike_by_luck_need_not_be_so_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("falkirk.simulate.simulation.SCHEDULES", (-1, -1))
+    simulation = Simulation(by_a_clock, 1)
+    assert all(simulation.run(seed) is None for seed in range(4))
+    assert simulation.alike == {"out": Alike.RECORDS}
+    monkeypatch.setattr("falkirk.simulate.simulation.MORE_SCHEDULES", ())
+    simulation = Simulation(by_a_clock, 1)
+    assert any(simulation.run(seed) is not None for seed in range(4))
 
 
 @pytest.mark.parametrize("kind", KINDS)
