@@ -15,7 +15,7 @@ from libraries.differential.channel import BY_KEY
 from libraries.differential.joins import NO_PAIR, Join
 from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Group, Reducer
-from libraries.differential.rows import NOTHING, Rows, as_pairs, made_rows, of_key, rows_of, split
+from libraries.differential.rows import NOTHING, Rows, as_key, as_pairs, made_rows, of_key, rows_of, split
 from recovery.policies import Lazy
 from timely.data.batch import Batch
 from timely.dataflow.dataflow import Loop
@@ -142,6 +142,28 @@ class Collection:
 
         return self._stage("filter_pairs", name, apply)
 
+    def as_keys(self, name: str | None = None) -> Collection:
+        """Each record as a key without a value: one that is a pair becomes the pair (record, None).
+
+        >>> from falkirk import differential
+        >>> flow = falkirk.Dataflow()
+        >>> visits = differential.from_records(flow.source("visits", falkirk.Iterable([((0, 1), "ada"), ((2, 2), "bob")])))
+        >>> squares = differential.from_records(flow.source("squares", falkirk.Iterable([(0, 1)])))
+        >>> seen = visits.semijoin(squares.as_keys()).capture("out")
+        >>> differential.snapshot(falkirk.run(flow).captured("out"))
+        {((0, 1), 'ada'): 1}
+        """
+
+        def apply(batch: Batch) -> Batch:
+            pairs, columns, _ = split(batch)
+            out: list[Any] = [(as_key(record), by) for record, by in pairs]
+            for rows in columns:
+                alone = not len(rows) or rows.value[0] == NOTHING
+                out += [rows] if alone else [(as_key(record), by) for record, by in rows.pairs()]
+            return out
+
+        return self._stage("as_keys", name, apply)
+
     def negate(self, name: str | None = None) -> Collection:
         """Each record as often less as it is there.
 
@@ -235,7 +257,7 @@ class Collection:
     def semijoin(self, keys: Collection, name: str | None = None) -> Collection:
         """The records whose key is in `keys`, as often as it is there: give it `distinct()` keys.
 
-        A key that is a pair itself is given as the pair (key, None).
+        A key that is a pair itself is given as the pair (key, None): see `as_keys`.
 
         >>> from falkirk import differential
         >>> flow = falkirk.Dataflow()
@@ -743,5 +765,4 @@ def _left(key: Any, left: Any, right: Any) -> Any:
 
 
 def _key_only(key: Any, value: Any) -> Any:
-    """A record of `key`, which by itself, were it a pair, would be taken for a key and a value."""
-    return (key, None) if of_key(key)[1] else key
+    return as_key(key)

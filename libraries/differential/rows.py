@@ -100,6 +100,11 @@ def of_key(record: Any) -> tuple[Any, bool]:
     return record, False
 
 
+def as_key(key: Any) -> Any:
+    """A record of a key without a value. A key that is a pair would, by itself, be taken for a key and a value."""
+    return (key, None) if type(key) is tuple and len(key) == 2 else key
+
+
 def split(batch: Batch) -> tuple[list[tuple[Any, int]], list[Rows], int]:
     """The single changes of a batch, its columns, and the number of changes in all."""
     assert isinstance(batch, list)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from libraries.differential import Collection
+from libraries.differential.rows import as_key
 from timely.errors import GraphError, user_site
 
 
@@ -26,12 +28,12 @@ def label_propagation(edges: Collection, rounds: int = 5) -> Collection:
         raise GraphError(f"{user_site()}: label_propagation takes a number of rounds from 0 up, not {rounds!r}")
     apart = edges.filter_pairs(lambda a, b: a != b)
     both = apart.concat(apart.map_pairs(lambda a, b: (b, a))).distinct().arrange()
-    labels = both.map_pairs(lambda a, b: a).distinct().map_pairs(lambda node, _: (node, node))
+    labels = both.map_pairs(lambda a, b: as_key(a)).distinct().map_pairs(lambda node, _: (node, node))
     for _ in range(rounds):
         heard = both.join(labels, lambda a, b, label: (b, label), columns=True)
         labels = heard.reduce(_most_frequent)
     return labels
 
 
-def _most_frequent(node: int, heard: Sequence[tuple[int, int]]) -> list[int]:
+def _most_frequent(node: Any, heard: Sequence[tuple[Any, int]]) -> list[Any]:
     return [min(heard, key=lambda each: (-each[1], each[0]))[0]]

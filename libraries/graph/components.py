@@ -8,6 +8,8 @@ import numpy as np
 
 from libraries.differential import Collection
 from libraries.differential.collection import LIMIT, feedback
+from libraries.differential.rows import as_key
+from libraries.graph.nodes import nodes_of
 
 _HALF = 31
 """Bits of each of two numbers that are one."""
@@ -19,10 +21,10 @@ _APART = 256
 def components(
     edges: Collection, nodes: Collection | None = None, limit: int = LIMIT, name: str | None = None
 ) -> Collection:
-    """Pairs (node, least node of its component) for edges (a, b) in either direction; nodes are integers from 0 up.
+    """Pairs (node, least node of its component) for edges (a, b) in either direction.
 
-    `nodes`, distinct, are those that there are; by default those that have edges. Labels enter the loop by their lengths in
-    bits, the shortest first: so a node seldom has a label that another one takes away from it.
+    `nodes`, distinct, are those that there are; by default those that have edges. Labels that are integers enter the loop by
+    their lengths in bits, the shortest first: so a node seldom has a label that another one takes away from it.
 
     >>> from falkirk import differential, graph
     >>> flow = falkirk.Dataflow()
@@ -32,8 +34,7 @@ def components(
     [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3)]
     """
     both = edges.concat(edges.map_pairs(lambda a, b: (b, a)))
-    if nodes is None:
-        nodes = both.map_pairs(lambda a, b: a).distinct()
+    nodes = both.map_pairs(lambda a, b: as_key(a)).distinct() if nodes is None else nodes.as_keys()
     return _spread(both, nodes, limit, name)
 
 
@@ -49,7 +50,7 @@ def _spread(edges: Collection, nodes: Collection, limit: int = LIMIT, name: str 
 
 
 def strong_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
-    """Pairs (node, least node of its strongly connected component) for edges (from, to); nodes are integers from 0 up.
+    """Pairs (node, least node of its strongly connected component) for edges (from, to).
 
     >>> from falkirk import differential, graph
     >>> flow = falkirk.Dataflow()
@@ -58,36 +59,43 @@ def strong_components(edges: Collection, limit: int = LIMIT, name: str | None = 
     >>> sorted(differential.snapshot(falkirk.run(flow).captured("out")))
     [(0, 0), (1, 0), (2, 0), (3, 3), (4, 4)]
     """
-    nodes = edges.map_pairs(lambda a, b: a).concat(edges.map_pairs(lambda a, b: b)).distinct()
+    nodes = nodes_of(edges)
 
     def turned(inner: Collection) -> Collection:
         return inner.map_pairs(lambda a, b: (b, a))
 
-    return components(edges.distinct().iterate(lambda inner: _same(turned(_same(turned(inner)))), limit, name), nodes)
+    within = edges.distinct().iterate(lambda inner: _same(turned(_same(turned(inner)))), limit, name)
+    return _spread(within.concat(turned(within)), nodes)
 
 
 def _same(edges: Collection) -> Collection:
     """The edges whose ends are reached from one and the same least node."""
     edges = edges.arrange()
-    least = _spread(edges, edges.map_pairs(lambda a, b: b).distinct()).arrange()
+    least = _spread(edges, edges.map_pairs(lambda a, b: as_key(b)).distinct()).arrange()
     begins = edges.join(least, lambda a, b, label: _both(b, a, label), columns=True)
-    return begins.join(least, _alike, columns=True).filter_pairs(lambda a, _: a >= 0)
+    return begins.join(least, _alike, columns=True).filter_pairs(_is_kept)
 
 
 def _both(key: Any, a: Any, b: Any) -> Any:
-    """A key with two numbers as one value: in one number where they fit."""
-    if isinstance(key, int):
-        return key, a << _HALF | b if max(a, b) >> _HALF == 0 else (a, b)
-    return (key, a << _HALF | b) if max(a.max(), b.max()) >> _HALF == 0 else NotImplemented
+    """A key with two nodes as one value: in one number where they fit."""
+    if isinstance(key, np.ndarray):
+        fit = min(a.min(), b.min()) >= 0 and max(a.max(), b.max()) >> _HALF == 0
+        return (key, a << _HALF | b) if fit else NotImplemented
+    fit = type(a) is int and type(b) is int and min(a, b) >= 0 and max(a, b) >> _HALF == 0
+    return key, a << _HALF | b if fit else (a, b)
 
 
 def _alike(end: Any, begun: Any, label: Any) -> Any:
-    """The edge to `end`, if its beginning has the same label; -1, -1 if not."""
-    if not isinstance(end, int):
+    """The edge to `end`, if its beginning has the same label; if not, (-1, -1), an edge that joins nothing."""
+    if isinstance(end, np.ndarray):
         alike = begun & (1 << _HALF) - 1 == label
         return np.where(alike, begun >> _HALF, -1), np.where(alike, end, -1)
     begin, other = begun if isinstance(begun, tuple) else (begun >> _HALF, begun & (1 << _HALF) - 1)
     return (begin, end) if other == label else (-1, -1)
+
+
+def _is_kept(a: Any, b: Any) -> Any:
+    return (a != -1) | (b != -1) if isinstance(a, np.ndarray) else (a, b) != (-1, -1)
 
 
 def odd_components(edges: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
@@ -102,12 +110,27 @@ def odd_components(edges: Collection, limit: int = LIMIT, name: str | None = Non
     >>> differential.snapshot(falkirk.run(flow).captured("out"))
     {0: 1, 1: 1, 2: 1}
     """
-    cover = edges.map_pairs(lambda a, b: (2 * a, 2 * b + 1)).concat(edges.map_pairs(lambda a, b: (2 * a + 1, 2 * b)))
+    cover = edges.map_pairs(lambda a, b: (_copy(a, 0), _copy(b, 1))).concat(
+        edges.map_pairs(lambda a, b: (_copy(a, 1), _copy(b, 0)))
+    )
     labels = components(cover, limit=limit, name=name)
-    copies = labels.map_pairs(lambda copy, label: (copy // 2, label)).distinct()
+    copies = labels.map_pairs(lambda copy, label: (_copied(copy), label)).distinct()
     return copies.count().filter_pairs(lambda _, copies: copies == 1).map_pairs(lambda node, _: node)
 
 
+def _copy(node: Any, side: int) -> Any:
+    """One of two copies of a node: of an integer an integer, of others a pair."""
+    return 2 * node + side if type(node) is int or isinstance(node, np.ndarray) else (node, side)
+
+
+def _copied(copy: Any) -> Any:
+    return copy // 2 if type(copy) is int or isinstance(copy, np.ndarray) else copy[0]
+
+
 def _length(label: Any) -> Any:
-    """The bits of a natural number; of an array, those of each."""
-    return label.bit_length() if isinstance(label, int) else np.frexp(label.astype(np.float64))[1].astype(np.int64)
+    """The bits of an integer, and of another label 0; of an array those of each."""
+    if not isinstance(label, np.ndarray):
+        return label.bit_length() if type(label) is int else 0
+    size = np.abs(label)
+    upper = size >> 32 if len(size) and size.max() >> 32 else np.zeros_like(size)  # 64 bits are more than a float has
+    return np.where(upper > 0, 32 + np.frexp(upper)[1], np.frexp(size & 0xFFFFFFFF)[1]).astype(np.int64)

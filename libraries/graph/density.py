@@ -9,6 +9,8 @@ import numpy as np
 
 from libraries.differential import Collection
 from libraries.differential.collection import LIMIT
+from libraries.differential.rows import as_key
+from libraries.graph.nodes import bare
 
 
 def _simple(edges: Collection) -> Collection:
@@ -17,7 +19,7 @@ def _simple(edges: Collection) -> Collection:
 
 
 def _rising(a: Any, b: Any) -> Any:
-    return (min(a, b), max(a, b)) if np.ndim(a) == 0 else (np.minimum(a, b), np.maximum(a, b))
+    return (np.minimum(a, b), np.maximum(a, b)) if isinstance(a, np.ndarray) else (min(a, b), max(a, b))
 
 
 def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = None) -> Collection:
@@ -35,10 +37,10 @@ def k_core(edges: Collection, k: int, limit: int = LIMIT, name: str | None = Non
 
     def fewer(left: Collection) -> Collection:
         left = left.arrange()
-        stay = left.count().filter_pairs(lambda _, neighbours: neighbours >= k).map_pairs(lambda node, _: node)
+        stay = left.count().filter_pairs(lambda _, neighbours: neighbours >= k).map_pairs(lambda node, _: as_key(node))
         return left.semijoin(stay).map_pairs(lambda a, b: (b, a)).semijoin(stay)
 
-    return both.iterate(fewer, limit, name).map_pairs(lambda a, b: a).distinct()
+    return bare(both.iterate(fewer, limit, name).map_pairs(lambda a, b: as_key(a)).distinct())
 
 
 def triangles(edges: Collection) -> Collection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from libraries.differential import Collection
 from libraries.differential.collection import LIMIT, grow
+from libraries.graph.nodes import each, nodes_of
 
 
 def pagerank(
@@ -25,8 +26,7 @@ def pagerank(
     base, parts = round((1 - damping) / unit), 1 << 16
     factor = round(damping * parts)
     edges = edges.arrange()
-    nodes = edges.map_pairs(lambda a, b: a).concat(edges.map_pairs(lambda a, b: b)).distinct()
-    own = nodes.map_pairs(lambda node, _: (node, node * 0 + base))
+    own = nodes_of(edges).map_pairs(lambda node, _: (node, each(node, base)))
     degrees = edges.count()
 
     def step(ranks: Collection) -> Collection:

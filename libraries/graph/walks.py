@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from libraries.differential import Collection
 from libraries.differential.collection import LIMIT, grow
+from libraries.differential.rows import as_key
+from libraries.graph.nodes import bare, each
 
 
 def reach(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
@@ -17,9 +19,12 @@ def reach(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | 
     >>> differential.snapshot(falkirk.run(flow).captured("out"))
     {0: 1, 1: 1, 2: 1}
     """
-    return grow(
-        lambda known: edges.join(known, lambda a, b, _: b, columns=True).concat(roots).distinct(), edges, limit, name
-    )
+    begun = roots.as_keys()
+
+    def further(known: Collection) -> Collection:
+        return edges.join(known, lambda a, b, _: as_key(b), columns=True).concat(begun).distinct()
+
+    return bare(grow(further, edges, limit, name))
 
 
 def distances(edges: Collection, roots: Collection, limit: int = LIMIT, name: str | None = None) -> Collection:
@@ -33,7 +38,7 @@ def distances(edges: Collection, roots: Collection, limit: int = LIMIT, name: st
     >>> differential.snapshot(falkirk.run(flow).captured("out"))
     {(0, 0): 1, (1, 1): 1, (2, 2): 1}
     """
-    begun = roots.map_pairs(lambda root, _: (root, root * 0))
+    begun = roots.as_keys().map_pairs(lambda root, _: (root, each(root, 0)))
     return grow(
         lambda known: edges.join(known, lambda a, b, steps: (b, steps + 1), columns=True).concat(begun).min(),
         edges,

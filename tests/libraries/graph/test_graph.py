@@ -8,16 +8,19 @@ from random import Random
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libraries import graph
 from libraries.differential import Collection
+from libraries.graph.components import _length
 from tests.libraries.differential.histories import PATHS, Contents, check, contents, handled, run
 from tests.libraries.differential.test_histories import components, edges, histories, reachable, shortest
 
 some = settings(max_examples=settings.default.max_examples // 4)
+few = settings(max_examples=max(2, settings.default.max_examples // 20))
 
 
 def directed(held: Contents) -> nx.DiGraph:
@@ -47,15 +50,28 @@ def cliques(held: Contents) -> Contents:
     return {tuple(sorted(each)): 1 for each in nx.enumerate_all_cliques(simple(held)) if len(each) == 3}
 
 
+KINDS: dict[str, Callable[[int], Any]] = {
+    "texts": "n{}".format,
+    "pairs": lambda n: (n // 3, n % 3),
+    "triples": lambda n: (n, -n, "x"),
+    "less than 0": lambda n: n - 5,
+    "beyond 53 bits": lambda n: (1 << 61) - 7 + n,
+}
+"""What nodes may be, in the order of the numbers of which they are made."""
+
+
+def weight(a: Any, b: Any) -> int:
+    return sum(repr(a).encode()) % 7 + 2 * (sum(repr(b).encode()) % 5)
+
+
 def weighted(pairs: Collection, roots: Collection) -> Collection:
-    """Each edge (a, b) with the weight a + 2 b."""
-    return graph.shortest_paths(pairs.map(lambda edge: (edge[0], (edge[1], edge[0] + 2 * edge[1]))), roots)
+    return graph.shortest_paths(pairs.map(lambda edge: (edge[0], (edge[1], weight(*edge)))), roots)
 
 
 def least_weights(held: Contents, roots: Contents) -> Contents:
     found = nx.DiGraph()
     found.add_nodes_from(roots)
-    found.add_weighted_edges_from((a, b, a + 2 * b) for a, b in held)
+    found.add_weighted_edges_from((a, b, weight(a, b)) for a, b in held)
     return dict.fromkeys(nx.multi_source_dijkstra_path_length(found, set(roots)).items(), 1) if roots else {}
 
 
@@ -103,6 +119,37 @@ def test_walks_from_roots_are_those_of_networkx(
     for number, root in enumerate(roots[: len(epochs)]):
         epochs[number] += [("r", root, 1)]
     check(*OF_ROOTS[name], ["e", "r"], epochs, path, workers, seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", [*OF_EDGES, *OF_ROOTS])
+@few
+@given(epochs=histories("e", edges), root=st.integers(0, 6), **runs)
+def test_nodes_may_be_of_any_kind(
+    name: str, kind: str, epochs: list[Any], root: int, path: int, workers: int, seed: int
+) -> None:
+    make = KINDS[kind]
+    epochs = [[(side, (make(a), make(b)), by) for side, (a, b), by in epoch] for epoch in epochs]
+    if name in OF_EDGES:
+        check(*OF_EDGES[name], ["e"], epochs, path, workers, seed)
+    else:
+        epochs[0].append(("r", make(root), 1))
+        check(*OF_ROOTS[name], ["e", "r"], epochs, path, workers, seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_are_of_nodes_of_any_kind(kind: str) -> None:
+    make, pairs = KINDS[kind], [(0, 1), (1, 2), (2, 0), (2, 1)]
+    given = [
+        run(graph.pagerank, ["e"], [[("e", pair, 1) for pair in found]], 2)
+        for found in (pairs, [(make(a), make(b)) for a, b in pairs])
+    ]
+    assert given[1] == [{(make(node), rank): 1 for node, rank in given[0][0]}]
+
+
+@given(st.lists(st.integers(-(1 << 62), (1 << 62) - 1) | st.sampled_from([0, 1, (1 << 53) - 1, (1 << 62) - 1])))
+def test_labels_of_columns_enter_when_single_ones_do(labels: list[int]) -> None:
+    assert _length(np.array(labels, np.int64)).tolist() == [_length(label) for label in labels]
 
 
 @pytest.mark.parametrize(("path", "workers"), [(PATHS[0], 1), (PATHS[2], 2)])
