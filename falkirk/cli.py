@@ -213,16 +213,16 @@ def run(
     if monitor is not None and store is None:
         raise typer.BadParameter("--monitor goes with --store: without a store there is nothing to monitor")
     alone = engine == "spark"
-    if alone and (workers != 1 or ui or any(each is not None for each in (store, hosts, monitor, events))):
+    if alone and (workers != 1 or ui or any(each is not None for each in (hosts, monitor, events))):
         raise typer.BadParameter(
-            "--engine spark runs without workers of Falkirk: leave -w, --store, --hosts, --monitor, --ui and --events away"
+            "--engine spark runs without workers of Falkirk: leave -w, --hosts, --monitor, --ui and --events away"
         )
     if not alone and on is not None and (store is None or hosts is not None or monitor is not None):
         raise typer.BadParameter("--on goes with --store, and without --hosts and --monitor")
     if spark_conf and on is None and not alone:
         raise typer.BadParameter("--spark-conf goes with --on: which Spark are the settings for?")
     arguments, most_bytes = parse_arguments(arg or []), parse_size(max_bytes)
-    if workers > 1 or store is not None or ui:
+    if workers > 1 or (store is not None and not alone) or ui:
         _load_beside(workers)
     from falkirk.run_program import Show, run_program, say
     from runtime.inputs import Limits

@@ -62,7 +62,7 @@ def run(
             address of a master, such as "spark://host:7077" (or `libraries.spark.SparkOptions`). See docs/spark_cluster.md.
             With engine="spark": the Spark that the program is to run on.
         engine: "spark" to have Spark alone run the program, without workers of Falkirk: docs/spark_engine.md says which
-            programs that can be.
+            programs that can be. Over a `spark.Stream` it goes on where it was when it is run again with its store.
 
     Raises:
         FalkirkError: for everything that goes wrong; sinks then hold whole epochs only.
@@ -74,15 +74,15 @@ def run(
     """
     note = on_note or (lambda text: print(f"note: {text}", file=sys.stderr))
     if engine == "spark":
-        if workers != 1 or ui or any(each is not None for each in (store, drive, monitor, events)):
+        if workers != 1 or ui or any(each is not None for each in (drive, monitor, events)):
             raise FalkirkError(
                 at_line(
-                    'engine="spark" runs without workers of Falkirk: leave workers, store, drive, monitor, ui and events away'
+                    'engine="spark" runs without workers of Falkirk: leave workers, drive, monitor, ui and events away'
                 )
             )
         from libraries.spark.engine.run import run_on_spark
 
-        return run_on_spark(program if isinstance(program, Program) else Program(flow=program), on, note)
+        return run_on_spark(program if isinstance(program, Program) else Program(flow=program), on, note, store)
     if on is not None and (store is None or monitor is not None):
         raise FalkirkError(
             at_line(

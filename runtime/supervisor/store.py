@@ -9,22 +9,32 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from monitor.coordination.records import OWNER
-from recovery.store.identity import make_store_id
+from recovery.store.identity import NAME, make_store_id
+from recovery.store.interface import StoreError
 from recovery.store.local import LocalStore
 from recovery.store.reading import survey
 from runtime.supervisor.stop import STOP_FILE, JobStopped
+
+_OF_EACH = {NAME, STOP_FILE, ".lock"}
+"""What is in any store, or in one that has just been made."""
+
+ALONE = "spark-alone"
+"""The folder, in a store, of a program that runs on Spark alone."""
 
 
 class JobStore:
     """Opens, or makes, the store in `folder`, for this user alone, and keeps it until `resources` are closed.
 
-    `on_note` is called with what the user should know.
+    `on_note` is called with what the user should know. `alone`: for a program that runs on Spark alone, and not on workers.
 
     Raises:
-        StoreBusy: if another job uses the store; other StoreErrors if it is none, or cannot be written.
+        StoreBusy: if another job uses the store; other StoreErrors if it is none, has a job of the other kind, or cannot be
+            written.
     """
 
-    def __init__(self, resources: ExitStack, folder: Path, workers: int, on_note: Callable[[str], None]) -> None:
+    def __init__(
+        self, resources: ExitStack, folder: Path, workers: int, on_note: Callable[[str], None], alone: bool = False
+    ) -> None:
         self.folder = folder
         store = resources.enter_context(LocalStore(folder))
         note = store.make_private()
@@ -32,6 +42,11 @@ class JobStore:
             on_note(note)
         resources.enter_context(store.lock())
         self.id = make_store_id(store, secrets.token_bytes(16))
+        if (folder / ALONE).exists() != alone and set(os.listdir(folder)) - _OF_EACH:
+            kinds = ("Falkirk's workers, without --engine", "Spark alone, with --engine spark")
+            raise StoreError(
+                f"the store {folder} has a job that runs on {kinds[not alone]}: run it so, or choose another store"
+            )
         surveys = [survey(store, owner, self.id) for owner in (OWNER, *(f"worker-{w:03d}" for w in range(workers)))]
         self._incarnation = max((found.newest.incarnation for found in surveys if found.newest is not None), default=0)
         self._stop_file = folder / STOP_FILE

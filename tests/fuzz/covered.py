@@ -6,6 +6,7 @@ _VALUES = ("value", "records")
 
 COVERED: dict[str, tuple[str, ...]] = {
     "libraries.differential.packing:_widened": _VALUES,
+    "libraries.spark.engine.going_on:_decoder": ("program on spark",),
     "libraries.spark.manifest:entries_of": ("manifest entry",),
     "libraries.spark.pinned:_NOTED": ("files of tables",),
     "libraries.spark.published:_OUTCOME": ("outcome of a run",),
@@ -84,6 +85,7 @@ NO_NEED: dict[str, str] = {
     "libraries.spark.deliveries:hand_over": _OWN_FILES,
     "timely.data.kernels.expressions:_tree": "what Polars tells of an expression of the user's program",
     "libraries.spark.engine.piped:Piped._unpacked": _PROGRAM,
+    "libraries.spark.engine.history:InAStore.unwritten": "Parquet that this job has written, into its own store",
     "libraries.spark.files:gathered": _OWN_FILES,
     "libraries.spark.files:read_output": _OWN_FILES,
     "libraries.spark.queries:Queries._run_in": _PROGRAM,

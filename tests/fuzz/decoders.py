@@ -36,6 +36,7 @@ from libraries.spark import batches as spark_batches
 from libraries.spark import pinned, published
 from libraries.spark import protocol as spark
 from libraries.spark.cluster_attempt import read_ending
+from libraries.spark.engine.going_on import KeptProgram, read_program
 from libraries.spark.manifest import ManifestEntry, entries_of
 from libraries.spark.schemas import read_schema, write_schema
 from monitor.coordination import records as kept
@@ -330,6 +331,7 @@ FROM_SPARK: list[Any] = [
     spark.RunFailed(1, "text", True),
     spark.PrintedText("text", False),
 ]
+ON_SPARK = KeptProgram({"sums": {"kind": "distinct"}}, {}, {"state_1": "select 2"})
 NOTED: list[Any] = [pinned._Noted([("names", "folder", [spark.PinnedFile("folder", "a.parquet", 1, 2)])])]
 OUTCOMES: list[Any] = [
     published.Outcome(False),
@@ -985,6 +987,14 @@ TARGETS = {
             "store identity",
             stay(f'{{"type":"falkirk-store","version":{FORMAT},"id":"AAECAwQFBgcICQoLDA0ODw=="}}\n'.encode()),
             plain(read_identity),
+        ),
+        Target(
+            "program on spark",
+            stay(
+                b'{"outline":{"sums":{"kind":"aggregate","inputs":["0 <- rows:0 by pipe"]}},"columns":{"n":"Int64"},'
+                b'"states":{"state_1":"select 1"}}'
+            ),
+            plain(lambda data: list(read_program(data).changes(ON_SPARK, {"state_1": "agg 'sums'"}))),
         ),
         Target("owner of output", stay(b'{"job":"0123456789abcdef","sink":"files"}'), plain(owner_of)),
         Target("host file", host_files, of_file("hosts.toml", HostFile.load)),

@@ -19,6 +19,7 @@ from libraries.spark.engine import joins, totals, windows
 from libraries.spark.engine.piped import Piped
 from libraries.spark.engine.queries import mask_of, query_of
 from libraries.spark.engine.refused import Refused
+from libraries.spark.engine.totals import Continued
 from libraries.spark.engine.types import EPOCH, listed, quoted, spark_type
 from timely.dataflow import schemas
 from timely.dataflow.dataflow import Dataflow
@@ -31,6 +32,12 @@ from timely.operators.column_join import LEFT, RIGHT
 from timely.operators.column_windows import START
 from timely.operators.stateless import Stage
 from timely.operators.watermark import LATE, ON_TIME, WATERMARKS
+
+OUT = ("capture", "sink")
+"""The kinds of nodes at which batches go out."""
+
+_NAMED = re.compile(r"\brows_\d+\b")
+"""The views that a query names."""
 
 _STAY = ("exchange", "gather", "broadcast")
 """Verbs that bring rows to other workers, of which there is one here."""
@@ -65,16 +72,12 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A view over the micro-batch of a stream, and over the view `state`, of what was kept of those before it.
-
-    What is kept of this one is a query `after`, and `first` that for a state before any batch.
-    """
+    """A view of what a verb keeps of the micro-batches before: `first` before any, and `after` this one."""
 
     name: str
-    sql: str
-    state: str
-    after: str
     first: str
+    after: str
+    verb: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class Compiled:
 
     views: tuple[Query | Read | Kept, ...]
     handed: tuple[Handed, ...]
+    """One for each capture and sink, in the order of the graph."""
     shared: frozenset[str]
     """The views that would be read several times, and had better be kept."""
     streamed: str | None = None
@@ -132,6 +136,7 @@ class _Compiler:
         self._graph = graph
         self._incoming = graph.incoming()
         self._names = (f"rows_{number}" for number in count(1))
+        self._states = (f"state_{number}" for number in count(1))
         self._rows: dict[Output, Rows] = {}
         self._seen: dict[Output, View] = {}
         self._views: list[Query | Read | Kept] = []
@@ -167,7 +172,7 @@ class _Compiler:
         elif node.stages:
             (stage,) = node.stages
             self._rows[Output(node.index)] = self._staged(node, stage)
-        elif node.kind in ("capture", "sink"):
+        elif node.kind in OUT:
             self._handed.append(self._out(node, self._input(node)))
         elif node.kind == "gate":
             self._rows[Output(node.index)] = self._input(node)
@@ -263,8 +268,8 @@ class _Compiler:
                 given = _given(aggregates)
                 made = _checked(schemas.aggregated("agg", keys, given, of.schema), node)
                 if over == "scope" and self._stream is not None:
-                    view, state = self._next_kept(node, made)
-                    self._keep(view, state, totals.continued(of.name, state, of.schema, keys, given, where))
+                    state = next(self._states)
+                    self._continue(node, state, totals.continued(of.name, state, of.schema, keys, given, where), made)
                 else:
                     self._put(node, totals.totals(of.name, of.schema, keys, given, over == "scope", where), made)
             case Split(predicate):
@@ -283,9 +288,9 @@ class _Compiler:
                 if self._stream is None:
                     marks = self._put(node, windows.watermarks(marks.name, allowed), pl.Schema(), WATERMARKS)
                 else:
-                    view, state = self._next_kept(node, pl.Schema(), WATERMARKS)
-                    self._keep(view, state, windows.watermarks_continued(marks.name, state, allowed))
-                    marks = view
+                    state = next(self._states)
+                    continued = windows.watermarks_continued(marks.name, state, allowed)
+                    marks = self._continue(node, state, continued, pl.Schema(), WATERMARKS)
                 judged = windows.Judged(of.name, marks.name, of.schema, column, length, every, where)
                 kind = windows.window_type(of.schema[column])
                 self._put(node, judged.on_time(kind), pl.Schema({**of.schema, START: kind}), ON_TIME)
@@ -299,25 +304,30 @@ class _Compiler:
                 if self._stream is None:
                     self._put(node, windows.windows(of.name, marks.name, *given_to), columns)
                 else:
-                    view, state = self._next_kept(node, columns)
-                    self._keep(view, state, windows.windows_continued(of.name, marks.name, state, *given_to))
+                    state = next(self._states)
+                    self._continue(
+                        node, state, windows.windows_continued(of.name, marks.name, state, *given_to), columns
+                    )
 
     def _join(self, node: Node, on: Sequence[str], how: str, running: bool, changes: bool) -> None:
         if changes:
             raise Refused("joins that take rows back (changes=True)")
-        if running and self._stream is not None:
-            raise Refused('running joins over a stream of Spark: say over="time"')
         left, right = self._view_of(node, LEFT), self._view_of(node, RIGHT)
         made = _checked(schemas.joined(how, on, left.schema, right.schema), node)
-        self._put(node, joins.join(left.name, right.name, (left.schema, right.schema), on, how, running), made)
+        given = left.name, right.name, (left.schema, right.schema), on, how
+        if not (running and self._stream is not None):
+            self._put(node, joins.join(*given, running), made)
+            return
+        states = next(self._states), next(self._states)
+        sql, kept = joins.continued(*given, states)
+        for state, (first, after) in kept.items():
+            self._views.append(Kept(state, first, after, str(node)))
+        self._put(node, sql, made)
 
-    def _next_kept(self, node: Node, schema: pl.Schema, port: int = 0) -> tuple[View, str]:
-        """A view that keeps something from one micro-batch to the next, and the view of that."""
-        view = self._rows[Output(node.index, port)] = View(next(self._names), schema)
-        return view, f"state_of_{view.name}"
-
-    def _keep(self, view: View, state: str, made: totals.Continued) -> None:
-        self._views.append(Kept(view.name, made.sql, state, made.after, made.first))
+    def _continue(self, node: Node, state: str, made: Continued, schema: pl.Schema, port: int = 0) -> View:
+        """A view over a micro-batch and a state."""
+        self._views.append(Kept(state, made.first, made.after, str(node)))
+        return self._put(node, made.sql, schema, port)
 
     def _put(self, node: Node, sql: str, schema: pl.Schema, port: int = 0) -> View:
         view = self._rows[Output(node.index, port)] = self._query(sql, schema)
@@ -344,10 +354,14 @@ _WHAT = {
 def _read_often(views: Sequence[Query | Read | Kept], handed: Sequence[Handed]) -> frozenset[str]:
     """The names of the views whose batches come from Python, and are wanted more than once."""
     wanted = Counter(each.of for each in handed if each.of is not None)
+    for view in views:
+        if isinstance(view, Kept):
+            wanted.update(_NAMED.findall(view.after))
     for view in reversed(views):
-        below = filter(None, [view.of]) if isinstance(view, Read) else re.findall(r"\brows_\d+\b", view.sql)
-        for name in below:
-            wanted[name] += wanted[view.name]
+        if not isinstance(view, Kept):
+            below = filter(None, [view.of]) if isinstance(view, Read) else _NAMED.findall(view.sql)
+            for name in below:
+                wanted[name] += wanted[view.name]
     return frozenset(view.name for view in views if isinstance(view, Read) and wanted[view.name] > 1)
 
 

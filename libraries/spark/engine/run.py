@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import reduce
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+
 from libraries.spark.cluster_session import On, driver
-from libraries.spark.engine.compiler import Compiled, Kept, Read, compile_for_spark
+from libraries.spark.engine.compiler import OUT, Compiled, Kept, Read, compile_for_spark
 from libraries.spark.engine.piped import HANDED
 from libraries.spark.engine.totals import ERROR_BEGIN, ERROR_END
 from libraries.spark.engine.types import EPOCH, declared, listed, quoted
@@ -21,7 +23,7 @@ from runtime.job import Result
 from runtime.program import Program
 from timely.data.batch import Batch
 from timely.data.codec import decode_batch
-from timely.dataflow.graph import Node
+from timely.dataflow.graph import Graph, Node
 from timely.errors import FalkirkError, OperatorError, SinkError, told
 from timely.time import Time, visible
 
@@ -36,15 +38,22 @@ SETTINGS = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # What is kept comes back as it was.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
 }
 
 
-def run_on_spark(program: Program, on: On | None, note: Callable[[str], None]) -> Result:
+def run_on_spark(
+    program: Program, on: On | None, note: Callable[[str], None], store: str | os.PathLike[str] | None = None
+) -> Result:
     """Run a program to its end, on Spark alone.
 
     Args:
         on: a session, a master, or options; None: the session that this process has, or one for this machine.
-        note: told where Spark's page is, if there is one.
+        note: told where Spark's page is, if there is one, and what the user should know of the store.
+        store: a folder in which a program over a stream keeps how far it is: it goes on from there when it is run again.
 
     Raises:
         GraphError: for what Spark cannot do, before it starts.
@@ -53,41 +62,50 @@ def run_on_spark(program: Program, on: On | None, note: Callable[[str], None]) -
     began = time.perf_counter()
     flow = program.build()
     streams = [node for node in flow.graph.of_kind("source") if isinstance(node.source, Stream)]
+    if store is not None and not streams:
+        raise FalkirkError(
+            'a store is for a program over a stream (spark.Stream): any other is one query with engine="spark", which keeps '
+            "nothing between runs. Leave the store away, or let Falkirk's workers run it"
+        )
     compiled = None if streams else compile_for_spark(flow)
     with ExitStack() as resources:
-        session = driver(on, resources)
-        if (page := session.sparkContext.uiWebUrl) is not None:
-            note(f"Spark's own page is at {page}")
         if compiled is None:
-            from libraries.spark.engine.stream import MicroBatches, opened
+            from libraries.spark.engine.stream import run_stream
 
-            stream = opened(streams[0], session)
-            compiled = compile_for_spark(flow, stream.of)
-            writers = resources.enter_context(Writers(compiled))
-            MicroBatches(compiled, writers).run(stream, session)
+            writers = run_stream(flow, streams[0], lambda: _session(on, resources, note), resources, note, store)
         else:
-            writers = resources.enter_context(Writers(compiled))
-            for handed in batches_of(compiled, private(session), resources):
-                writers.write(*handed)
+            session = _session(on, resources, note)
+            writers = resources.enter_context(Writers(flow.graph))
+            writers.take(rows_of(compiled, private(session), resources))
             writers.commit()
         writers.close()
     stats = Stats(records=0, written=writers.written, epoch=None, read_epoch=None, queued_bytes=0, done=True)
     return Result(time.perf_counter() - began, {0: stats}, {}, writers.captured)
 
 
-def batches_of(
-    compiled: Compiled, made: SparkSession, resources: ExitStack, kept: Mapping[str, DataFrame] = MappingProxyType({})
-) -> Iterator[tuple[Node, int, Batch]]:
-    """All that goes out: where it goes, the epoch, the batch. It is one query, so that parts are shared.
+def _session(on: On | None, resources: ExitStack, note: Callable[[str], None]) -> SparkSession:
+    session = driver(on, resources)
+    if (page := session.sparkContext.uiWebUrl) is not None:
+        note(f"Spark's own page is at {page}")
+    return session
 
-    `kept` are the states of running verbs after the micro-batches before, by the names of their views; at first there are none.
+
+def rows_of(
+    compiled: Compiled,
+    made: SparkSession,
+    resources: ExitStack,
+    state: Callable[[str, DataFrame], DataFrame] = lambda name, first: first,
+) -> pa.Table:
+    """All that goes out, as `Writers.take` takes it. It is one query, so that parts are shared.
+
+    `state` gives what was kept under a name, where `first` is for what was not.
     """
     try:
         for view in compiled.views:
             if isinstance(view, Kept):
-                state = kept[view.state] if view.state in kept else made.sql(view.first)
-                state.createOrReplaceTempView(view.state)
-            frame = _read(view, made) if isinstance(view, Read) else made.sql(view.sql)
+                frame = state(view.name, made.sql(view.first))
+            else:
+                frame = _read(view, made) if isinstance(view, Read) else made.sql(view.sql)
             if view.name in compiled.shared:
                 resources.callback(frame.persist().unpersist)
             frame.createOrReplaceTempView(view.name)
@@ -95,15 +113,9 @@ def batches_of(
             _given(made, each.of).mapInArrow(each.piped.handed, HANDED).selectExpr(f"{number} as number", "*")
             for number, each in enumerate(compiled.handed)
         ]
-        rows = reduce(type(parts[0]).unionAll, parts).toArrow().to_pylist() if parts else []
+        return reduce(type(parts[0]).unionAll, parts).toArrow() if parts else pa.table({})
     except Exception as error:
         raise explained(error) from error
-    for row in rows:
-        yield (
-            compiled.handed[row["number"]].node,
-            row[EPOCH],
-            decode_batch(row["header"], memoryview(row["payload"]), trusted=True),
-        )
 
 
 def private(session: SparkSession) -> SparkSession:
@@ -140,21 +152,27 @@ def explained(error: Exception) -> FalkirkError:
 class Writers:
     """The sinks and captures of a program. What was not committed when it is left is dropped."""
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, graph: Graph, job: str | None = None) -> None:
+        """`job` is the identity by which sinks tell what this job has written; None: it has none beyond this run."""
         self.captured: dict[str, list[tuple[Time, Batch]]] = {}
         self.written = 0
         self._epochs: dict[int, set[int]] = {}
         self._writers: dict[int, Any] = {}
-        self._nodes: dict[int, Node] = {}
-        for handed in compiled.handed:
-            node = self._nodes[handed.node.index] = handed.node
+        self._ends = [node for node in graph.nodes if node.kind in OUT]
+        self._nodes = {node.index: node for node in self._ends}
+        for node in self._ends:
             if node.sink is None:
                 self.captured[node.name] = []
             else:
-                self._writers[node.index] = self._do(node, lambda sink=node.sink: sink.open(0, 1))
+                self._writers[node.index] = self._do(node, lambda node=node: _opened(node, job))
 
-    def write(self, node: Node, epoch: int, batch: Batch) -> None:
-        """Take a batch."""
+    def take(self, rows: pa.Table, trusted: bool = True) -> None:
+        """Take rows that came from Spark; `trusted`: straight, and not from a store."""
+        for row in rows.to_pylist():
+            batch = decode_batch(row["header"], memoryview(row["payload"]), trusted=trusted)
+            self._write(self._ends[row["number"]], row[EPOCH], batch)
+
+    def _write(self, node: Node, epoch: int, batch: Batch) -> None:
         if node.sink is None:
             self.captured[node.name].append(((epoch,), batch))
             return
@@ -189,3 +207,10 @@ class Writers:
         except Exception as error:
             text = error if isinstance(error, FalkirkError | OSError) else told(error)
             raise SinkError(f"sink {node.name!r} ({node.site}): {text}") from error
+
+
+def _opened(node: Node, job: str | None) -> Any:
+    sink: Any = node.sink
+    if job is not None and hasattr(sink, "for_job"):
+        sink = sink.for_job(job, node.name)
+    return sink.open(0, 1)

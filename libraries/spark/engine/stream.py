@@ -1,32 +1,44 @@
 """A compiled program over a stream of Spark: each micro-batch is an epoch, and running verbs keep their state in between.
 
 Structured Streaming decides what a micro-batch is. Its rows are a view, with the batch's number as their epoch, and the views
-of the program are what this epoch adds. Running totals have one view more, of their state before the batch; the state after it
-is computed, and held by Spark, before the next batch begins.
+of the program are what this epoch adds. A running verb has one view more, of its state before the batch; the state after it is
+computed, and kept (`libraries.spark.engine.history`), before the next batch begins.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from libraries.spark.engine.compiler import Compiled, Kept, Streamed
-from libraries.spark.engine.run import SETTINGS, Writers, batches_of, explained
+from libraries.spark.engine.compiler import Compiled, Kept, Streamed, compile_for_spark
+from libraries.spark.engine.history import History, InAStore, OfARun
+from libraries.spark.engine.run import SETTINGS, Writers, explained, rows_of
 from libraries.spark.engine.types import EPOCH, quoted
 from libraries.spark.engine.windows import BATCH
 from libraries.spark.stream_source import Stream
 from libraries.spark.tasks import check_types
-from runtime.scratch import Scratch
+from runtime.supervisor.store import JobStore
 from timely.data.batch import as_polars
+from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError
 from timely.time import INF
+
+_SETTINGS = SETTINGS | {
+    # What a checkpoint knows of its rows may name columns that it does not have; over a union of it Spark then fails.
+    "spark.sql.constraintPropagation.enabled": "false",
+}
+_LOOK_SECONDS = 1
+_END_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,43 +65,97 @@ def opened(node: Node, session: SparkSession) -> Opened:
     return Opened(Streamed(node, schema), frame, source)
 
 
+def run_stream(
+    flow: Dataflow,
+    node: Node,
+    session: Callable[[], SparkSession],
+    resources: ExitStack,
+    note: Callable[[str], None],
+    store: str | os.PathLike[str] | None,
+) -> Writers:
+    """Run a program over the stream of a source to its end; with a `store` from where it was. What was written, and captured.
+
+    Raises FalkirkError for what goes wrong.
+    """
+    kept = None
+    if store is not None:
+        kept = InAStore(JobStore(resources, Path(store), 0, note, alone=True), flow.graph)
+        if kept.last == INF:
+            note(
+                f"the job in {store} has ended: all that was there has been read. For what has come since, name another store"
+            )
+            return _writers(flow, kept, resources)
+    history: History = kept or OfARun(resources)
+    made = session()
+    stream = opened(node, made)
+    compiled = compile_for_spark(flow, stream.of)
+    if kept is not None:
+        kept.begin(compiled, stream.of, made)
+    writers = _writers(flow, kept, resources)
+    MicroBatches(compiled, writers, history).run(stream)
+    return writers
+
+
+def _writers(flow: Dataflow, kept: InAStore | None, resources: ExitStack) -> Writers:
+    """The sinks of a program, in which is what is kept of it."""
+    writers = resources.enter_context(Writers(flow.graph, None if kept is None else kept.job))
+    if kept is not None and (rows := kept.unwritten()) is not None:
+        writers.take(rows, trusted=False)
+        writers.commit()
+        kept.written()
+    return writers
+
+
 class MicroBatches:
     """Runs a program over one micro-batch after the other. Spark calls it with each, as a function."""
 
-    def __init__(self, compiled: Compiled, writers: Writers) -> None:
+    def __init__(self, compiled: Compiled, writers: Writers, history: History) -> None:
         self._compiled = compiled
         self._writers = writers
-        self._kept: dict[str, DataFrame] = {}
-        """Of each running verb its state after the batches so far, by the name of its view."""
+        self._history = history
         self._none: DataFrame | None = None
         """A micro-batch without rows, in the session of the others; None before the first."""
         self._error: Exception | None = None
+        self._busy = Lock()
+        self._over = False
 
-    def run(self, stream: Opened, session: SparkSession) -> None:
+    def run(self, stream: Opened) -> None:
         """Run until the stream ends. Raises FalkirkError for what goes wrong."""
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
-        with closing(Scratch("stream")) as scratch:
-            writer = stream.source.triggered(stream.frame.writeStream)
-            query = writer.option("checkpointLocation", str(scratch.path)).foreachBatch(self).start()
-            try:
-                query.awaitTermination()
-            except Exception as error:
-                if isinstance(self._error, FalkirkError):
-                    raise self._error from None
-                raise explained(self._error or error) from error
-            finally:
-                query.stop()
-        if self._none is not None and self._kept:
+        writer = stream.source.triggered(stream.frame.writeStream)
+        query = writer.option("checkpointLocation", self._history.checkpoint).foreachBatch(self).start()
+        try:
+            while not query.awaitTermination(_LOOK_SECONDS):
+                self._history.check()
+        except FalkirkError:
+            raise
+        except Exception as error:
+            if isinstance(self._error, FalkirkError):
+                raise self._error from None
+            raise explained(self._error or error) from error
+        finally:
+            self._over = True
+            query.stop()
+            if self._busy.acquire(
+                timeout=_END_SECONDS
+            ):  # a batch that is under way ends by that, in a thread of its own
+                self._busy.release()
+        if self._history.last >= 0:
+            if self._none is None:
+                made = stream.frame.sparkSession.newSession()
+                self._none = made.createDataFrame([], stream.frame.schema)
             self._add(self._none, INF, True)  # windows that are open close
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        try:
-            if self._none is None:
-                self._none = frame.sparkSession.createDataFrame([], frame.schema)
-            self._add(frame, number, False)
-        except Exception as error:
-            self._error = error
-            raise
+        with self._busy:
+            try:
+                if self._none is None:
+                    self._none = frame.sparkSession.createDataFrame([], frame.schema)
+                if number > self._history.last and not self._over:
+                    self._add(frame, number, False)
+            except Exception as error:
+                self._error = error
+                raise
 
     def _add(self, frame: DataFrame, number: int, ended: bool) -> None:
         with ExitStack() as resources:
@@ -97,25 +163,25 @@ class MicroBatches:
             self._go_through(frame, number, ended, resources)
 
     def _go_through(self, frame: DataFrame, number: int, ended: bool, resources: ExitStack) -> None:
-        session = frame.sparkSession
+        session, views = frame.sparkSession, self._compiled.views
         session.sql(f"select {number}L as number, {str(ended).lower()} as ended").createOrReplaceTempView(BATCH)
         rows = frame.selectExpr(f"{number}L as {quoted(EPOCH)}", "*").persist()
         resources.callback(rows.unpersist)
         assert self._compiled.streamed is not None
         rows.createOrReplaceTempView(self._compiled.streamed)
-        for node, epoch, batch in batches_of(self._compiled, session, resources, self._kept):
-            self._writers.write(node, epoch, batch)
-        for view in self._compiled.views:
-            if isinstance(view, Kept):
-                self._kept[view.state] = session.sql(view.after).localCheckpoint()
+        out = rows_of(self._compiled, session, resources, self._history.state)
+        after = {view.name: session.sql(view.after) for view in views if isinstance(view, Kept)}
+        self._history.keep(number, after, out)
+        self._writers.take(out)
         self._writers.commit()
+        self._history.written()
 
 
 @contextmanager
 def _settled(session: SparkSession) -> Iterator[None]:
     """Inside, the session has the settings that queries rest on: its own are those under which the stream is read."""
-    before: dict[str, Any] = {name: session.conf.get(name) for name in SETTINGS}
-    for name, value in SETTINGS.items():
+    before: dict[str, Any] = {name: session.conf.get(name) for name in _SETTINGS}
+    for name, value in _SETTINGS.items():
         session.conf.set(name, value)
     try:
         yield

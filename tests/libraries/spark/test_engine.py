@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import polars as pl
 import pyspark
@@ -23,17 +26,24 @@ from examples import tolls
 from falkirk import agg
 from libraries.spark import Stream, stop
 from libraries.spark.cluster_session import driver
+from libraries.spark.engine.history import InAStore
 from libraries.spark.engine.queries import query_of
 from libraries.spark.engine.refused import Refused
 from libraries.spark.engine.run import private
 from libraries.spark.engine.types import EPOCH, arrow_schema
 from libraries.spark.java import find_java, home_for_spark
 from libraries.spark.session import SparkOptions, environment
+from runtime.supervisor.stop import stop_job
+from runtime.supervisor.store import ALONE
 from tests.libraries.spark.standalone import standalone_cluster
+from tests.support.processes import wait_for
 from timely.data.batch import as_arrow
+from timely.io.file_sink import FileWriter
 from timely.operators.window_shapes import Session as Gap
 
 pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +56,9 @@ def answers(result: falkirk.Result, names: Any) -> dict[tuple[str, Any], Counter
     """The rows of each capture at each time."""
     found: dict[tuple[str, Any], Counter[str]] = {}
     for name in names:
-        for time, batch in result.captured(name):
+        for at, batch in result.captured(name):
             rows = batch if isinstance(batch, list) else pl.DataFrame(batch).to_dicts()
-            found.setdefault((name, str(time)), Counter()).update(map(repr, rows))
+            found.setdefault((name, str(at)), Counter()).update(map(repr, rows))
     return found
 
 
@@ -422,10 +432,10 @@ def streamed(folder: Path) -> Stream:
     return Stream.files(folder, schema, per_batch=1, available_now=True, options=SparkOptions(memory="1g", nice=0))
 
 
-def over_a_stream(folder: Path, chance: random.Random) -> None:
+def over_a_stream(folder: Path, chance: random.Random, files: int = 5) -> None:
     """Files of a stream, in their order; a key may be null, and come again, or not at all."""
     folder.mkdir()
-    for number in range(5):
+    for number in range(files):
         rows = [
             (
                 chance.choice(["a", "b", None]),
@@ -437,8 +447,8 @@ def over_a_stream(folder: Path, chance: random.Random) -> None:
             for _ in range(chance.randint(1, 6))
         ]
         frame = pl.DataFrame(rows, schema=OF_STREAM, orient="row")
-        frame.write_parquet(folder / f"{number}.parquet")
-        os.utime(folder / f"{number}.parquet", (number, number))
+        frame.write_parquet(folder / f"{number:02}.parquet")
+        os.utime(folder / f"{number:02}.parquet", (number, number))
 
 
 def streaming_verbs(folder: Path) -> falkirk.Dataflow:
@@ -475,6 +485,32 @@ def test_a_stream_gives_the_same_batch_by_batch(seed: int, spark: Any, tmp_path:
     stop()
 
 
+def joined(source: Any) -> falkirk.Dataflow:
+    """Running joins of what a stream brings with some of it, with totals, and with each other."""
+    flow = falkirk.Dataflow("joined")
+    rows = flow.columns("rows", source)
+    some = rows.filter(pl.col("n") > 0)
+    for how in ("inner", "semi", "lookup"):
+        rows.join(some.select("k", y="x", at="at"), on="k", how=how).capture(how)  # type: ignore[arg-type]
+    rows.join(some.select("k", "n", y="x"), on=["k", "n"], how="semi").capture("semi on two columns")
+    both = some.join(rows.group_by("k").agg(sum=agg.sum("n")), on="k").join(
+        rows.select("k", z="at"), on="k", how="semi"
+    )
+    both.group_by("k").agg(n=agg.count(), most=agg.max("sum")).capture("totals of joins")
+    return flow
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4))
+def test_running_joins_over_a_stream_give_the_same(seed: int, spark: Any, tmp_path: Path) -> None:
+    over_a_stream(tmp_path / "rows", random.Random(seed), 4)
+    batches = [pl.read_parquet(path) for path in sorted((tmp_path / "rows").glob("*.parquet"))]
+    flow = joined(falkirk.Batches(batches))
+    names = [node.name for node in flow.graph.of_kind("capture")]
+    right = answers(falkirk.run(flow), names)
+    assert answers(falkirk.run(joined(streamed(tmp_path / "rows")), engine="spark", on=spark), names) == right
+
+
 def test_running_totals_over_a_stream_go_on_from_batch_to_batch(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
     for number, rows in enumerate([[("a", 1), ("b", 5)], [("a", 2)], [("b", 9), ("b", 1)]]):
@@ -491,6 +527,146 @@ def test_running_totals_over_a_stream_go_on_from_batch_to_batch(spark: Any, tmp_
     assert found == [((0,), "a", 1, 1), ((0,), "b", 5, 5), ((1,), "a", 1, 3), ((2,), "b", 1, 15)]
 
 
+def going_on(source: Any, out: Path, full: bool = True) -> falkirk.Dataflow:
+    """Running verbs, into files; `full`: of each kind."""
+    flow = falkirk.Dataflow("going on")
+    rows = flow.columns("rows", source)
+    some = rows.filter(pl.col("n") > 0).select("k", y="at")
+    rows.join(some, on="k").to(falkirk.FileSink(out / "inner"))
+    sums = rows.group_by("k").agg(sum=agg.sum("n"), most=agg.max("x"), last=agg.max("w"))
+    sums.to(falkirk.FileSink(out / "sums"))
+    if not full:
+        return flow
+    rows.join(some, on="k", how="semi").to(falkirk.FileSink(out / "semi"))
+    windows = rows.window(falkirk.Tumbling(10), time="at", lateness=3).group_by("k").agg(n=agg.count())
+    windows.to(falkirk.FileSink(out / "windows"))
+    return flow
+
+
+def files_in(out: Path) -> dict[str, list[str]]:
+    return {
+        str(path.relative_to(out)): sorted(path.read_text().splitlines())
+        for path in sorted(out.glob("*/*.jsonl"))
+        if path.stat().st_size
+    }
+
+
+def by_workers(rows: Path, out: Path, full: bool = True) -> dict[str, list[str]]:
+    """What Falkirk's workers write, where each file of the stream is an epoch."""
+    batches = [pl.read_parquet(path) for path in sorted(rows.glob("*.parquet"))]
+    falkirk.run(going_on(falkirk.Batches(batches), out, full))
+    return files_in(out)
+
+
+class Struck(Exception):
+    """The end of a run, in a test."""
+
+
+@contextmanager
+def striking(where: str) -> Iterator[None]:
+    """Inside, a run ends when it has gone through a micro-batch, at a point of what is done then."""
+    seen: list[str] = []
+
+    def ends(of: Any, name: str, before: bool) -> Any:
+        real = getattr(of, name)
+
+        def called(*given: Any) -> Any:
+            if before and not seen:
+                seen.append(name)
+                raise Struck("struck")
+            done = real(*given)
+            if not seen:
+                seen.append(name)
+                raise Struck("struck")
+            return done
+
+        return patch.object(of, name, called)
+
+    points = {
+        "computed": (InAStore, "keep", True),
+        "kept": (InAStore, "keep", False),
+        "one sink written": (FileWriter, "commit", False),
+        "all sinks written": (InAStore, "written", True),
+        "written, and Spark does not know": (InAStore, "written", False),
+    }
+    with ends(*points[where]):
+        yield
+
+
+@pytest.mark.parametrize("full", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_a_program_over_a_stream_goes_on_where_it_was_wherever_it_ended(full: bool, spark: Any, tmp_path: Path) -> None:
+    rows, out, store = tmp_path / "rows", tmp_path / "out", tmp_path / "store"
+    over_a_stream(rows, random.Random(5), 6 if full else 3)
+    right = by_workers(rows, tmp_path / "right", full)
+    assert {name.split("/")[0] for name in right} == {"inner", "sums", *(("semi", "windows") if full else ())}
+
+    def run(**arguments: Any) -> None:
+        falkirk.run(lambda: going_on(streamed(rows), out, full), engine="spark", on=spark, store=store, **arguments)
+
+    points = ["one sink written", "written, and Spark does not know"]
+    for where in [*points, "computed", "kept", "all sinks written"] if full else points:
+        with striking(where), pytest.raises((falkirk.FalkirkError, Struck), match="struck"):
+            run()
+        there = files_in(out)
+        assert {name: right[name] for name in there} == there
+    run()
+    assert files_in(out) == right
+    assert len(list((store / ALONE).glob("batch-*"))) == 1
+    notes: list[str] = []
+    run(on_note=notes.append)
+    assert files_in(out) == right
+    assert "has ended" in notes[0]
+    with pytest.raises(falkirk.FalkirkError, match="has a job that runs on Spark alone, with --engine spark"):
+        falkirk.run(lambda: going_on(streamed(rows), out), store=store)
+
+    def other() -> falkirk.Dataflow:
+        flow = falkirk.Dataflow("other")
+        flow.columns("rows", streamed(rows)).distinct("k").capture("out")
+        return flow
+
+    with pytest.raises(falkirk.FalkirkError, match=r"(?s)has what another program has kept.*'distinct-1' is new"):
+        falkirk.run(other, engine="spark", on=spark, store=store)
+    with pytest.raises(falkirk.FalkirkError, match=r"a store is for a program over a stream"):
+        falkirk.run(lambda: going_on(falkirk.Batches([]), out), engine="spark", on=spark, store=tmp_path / "none")
+
+
+APP = """
+from pathlib import Path
+from tests.libraries.spark.test_engine import going_on, streamed
+
+def build(folder):
+    return going_on(streamed(Path(folder) / "rows"), Path(folder) / "out")
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2))
+def test_a_command_over_a_stream_is_killed_and_stopped_and_goes_on(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    rows, out, store = tmp_path / "rows", tmp_path / "out", tmp_path / "store"
+    over_a_stream(rows, chance, 14)
+    right = by_workers(rows, tmp_path / "right")
+    (tmp_path / "app.py").write_text(APP)
+    command = [sys.executable, "-m", "falkirk", "run", str(tmp_path / "app.py"), "--engine", "spark"]
+    command += ["--store", str(store), "--arg", f"folder={tmp_path}", "--spark-conf", "spark.sql.shuffle.partitions=1"]
+    for kill in (True, True, True, False, True):
+        before = len(files_in(out))
+        with (tmp_path / "said").open("w") as said, subprocess.Popen(command, cwd=ROOT, stderr=said) as job:
+            wait_for(lambda before=before: len(files_in(out)) > before + 4, 120)  # type: ignore[misc]
+            time.sleep(chance.random())
+            if kill:
+                job.kill()
+            else:
+                assert stop_job(store)
+        assert job.returncode == (-signal.SIGKILL if kill else 143)
+        there = files_in(out)
+        assert {name: right[name] for name in there} == there
+        assert len(there) < len(right)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert files_in(out) == right
+
+
 @pytest.mark.soak
 def test_what_goes_wrong_over_a_stream_is_told_with_its_line(spark: Any, tmp_path: Path) -> None:
     over_a_stream(tmp_path / "rows", random.Random(1))
@@ -505,7 +681,6 @@ def test_what_goes_wrong_over_a_stream_is_told_with_its_line(spark: Any, tmp_pat
             "sessions",
             lambda flow, rows: rows.window(Gap(3), time="n").agg(n=agg.count()),
         ),
-        ("running joins over a stream", lambda flow, rows: rows.join(rows, on="k", how="semi").capture("out")),
         (
             "sources beside the stream 'rows'",
             lambda flow, rows: flow.source("one", falkirk.Iterable([1])).capture("out"),

@@ -1,0 +1,42 @@
+"""The program whose states a store has: who else may go on from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from timely.data.codec.typed import shown
+from timely.dataflow.fingerprint import differences
+from timely.errors import FalkirkError
+
+
+class KeptProgram(msgspec.Struct, frozen=True):
+    """A program: its operators, the columns of its stream, and the query for each state. What functions do may change."""
+
+    outline: dict[str, dict[str, Any]]
+    columns: dict[str, str]
+    states: dict[str, str]
+
+    def changes(self, now: KeptProgram, verbs: dict[str, str]) -> Iterator[str]:
+        """How another program differs, a line each; `verbs` are the names of those whose states these are."""
+        yield from differences(self.outline, now.outline)
+        if self.columns != now.columns:
+            yield f"the columns of the stream were {self.columns} and are {now.columns}"
+        for name, query in now.states.items():
+            if self.states.get(name) != query:
+                yield f"{verbs[name]} keeps something else than it did"
+
+
+_decoder = msgspec.json.Decoder(KeptProgram)
+
+
+def read_program(data: bytes) -> KeptProgram:
+    """A program as a store has it. Raises FalkirkError if it is none."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise FalkirkError(
+            f"the store does not say of which program it is ({shown(error)}): bring all of it back, or choose an empty one"
+        ) from None
