@@ -44,7 +44,9 @@ from libraries.spark.session import secrets
 from libraries.spark.tasks import Tasks, hopeless, told
 from runtime.control import receive_bytes, send_bytes
 
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 1.0
+"""Seconds between two looks at how far runs are, of which each takes Python and Java some milliseconds."""
+
 _END_SECONDS = 1.0
 """Seconds in which the keeper says that Java has ended, when a connection to it was lost."""
 

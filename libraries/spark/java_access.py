@@ -33,6 +33,8 @@ class JavaAccess:
         self.version = self._spark.version
         self.jvm: int | None = up.pid
         self.page: str | None = self._spark.sparkContext.uiWebUrl
+        self._over: dict[int, dict[int, tuple[int, int]]] = {}
+        """Of each run the jobs of Spark's that are over, with their tasks: to ask for one takes tens of calls of Java."""
 
     def warm(self) -> None:
         """Have Spark run something, so that the next time is quicker."""
@@ -53,22 +55,29 @@ class JavaAccess:
     @contextmanager
     def running(self, session: SparkSession, task: RunTask) -> Iterator[None]:
         self._spark.sparkContext.setJobGroup(_group(task.number), f"falkirk: {task.region}", interruptOnCancel=True)
-        yield
+        self._over[task.number] = {}
+        try:
+            yield
+        finally:
+            del self._over[task.number]
 
     def cancel(self, number: int) -> None:
         self._spark.sparkContext.cancelJobGroup(_group(number))
 
     def progress(self, number: int) -> tuple[int, int]:
         tracker = self._spark.sparkContext.statusTracker()
-        done = total = 0
+        over = self._over.get(number, {})
+        running = []
         for job in tracker.getJobIdsForGroup(_group(number)):
-            info = tracker.getJobInfo(job)
-            for stage in info.stageIds if info is not None else ():
-                found = tracker.getStageInfo(stage)
-                if found is not None:
-                    done += found.numCompletedTasks
-                    total += found.numTasks
-        return done, total
+            if job not in over and (info := tracker.getJobInfo(job)) is not None:
+                found = [each for stage in info.stageIds if (each := tracker.getStageInfo(stage)) is not None]
+                tasks = sum(each.numCompletedTasks for each in found), sum(each.numTasks for each in found)
+                if info.status in ("SUCCEEDED", "FAILED"):
+                    over[job] = tasks
+                else:
+                    running.append(tasks)
+        all_of_them = [*over.values(), *running]
+        return sum(done for done, _ in all_of_them), sum(total for _, total in all_of_them)
 
     def read(self, session: SparkSession, frames: Frames) -> DataFrame:
         return read_files(session, frames)

@@ -32,7 +32,10 @@ from timely.io import Batches
 pytestmark = pytest.mark.spark
 
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
-OPTIONS = spark.SparkOptions(memory="1g", nice=0, retries=1, config=(("spark.sql.shuffle.partitions", "2"),))
+CONFIG = (("spark.sql.shuffle.partitions", "2"), ("spark.driver.extraJavaOptions", "-Dfalkirk.test=1"))
+"""With an option for Java of the user's, which is beside ours, such as that a heap which overflows ends it."""
+
+OPTIONS = spark.SparkOptions(memory="1g", nice=0, retries=1, config=CONFIG)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -62,6 +62,7 @@ def run_with_kills(folder: Path, versions: int, kills: int, seed: int) -> None:
         Program(flow=build, args={"folder": str(folder)}), 2, folder / "store", None, lambda *_: None, lambda _: None
     )
     problems: list[BaseException] = []
+    found: set[int] = set()
     over = threading.Event()
 
     def watch(lake: Lake) -> None:
@@ -71,6 +72,7 @@ def run_with_kills(folder: Path, versions: int, kills: int, seed: int) -> None:
                 there = whole_epochs(lake.rows())
                 assert there >= seen
                 seen = there
+                found.add(there)
                 time.sleep(0.05)
         except BaseException as error:
             problems.append(error)
@@ -95,6 +97,7 @@ def run_with_kills(folder: Path, versions: int, kills: int, seed: int) -> None:
         for reader in readers:
             reader.join()
     assert not problems
+    assert any(0 < there < versions for there in found), "nobody has read while the job wrote"
     for lake in targets:
         assert whole_epochs(lake.rows()) == versions
         assert [each for each in lake.commits() if each] == [epoch(number) for number in range(versions)]

@@ -1,0 +1,119 @@
+"""A whole job with a region on Spark, as its user has it: what is told of a failed attempt, and its memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from libraries import spark
+from recovery.policies import Batch
+from runtime.page.address import PAGE_FILE
+from tests.monitor.web.serving import ask
+from tests.support.processes import parent, wait_for
+from timely.dataflow.dataflow import Dataflow
+from timely.io import Batches
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
+ROOT = Path(__file__).resolve().parents[3]
+OPTIONS = spark.SparkOptions(memory="1g", nice=0, config=(("spark.sql.shuffle.partitions", "2"),))
+
+APP = """
+from tests.libraries.spark.test_whole_job import in_a_region
+"""
+
+
+def held(folder: str, batches: Any) -> Any:
+    """In Python of Spark's: fails as long as there is no file `go`, and then takes very long."""
+    with open(f"{folder}/go"):
+        Path(folder, "held").touch()
+    time.sleep(600)
+    yield from batches
+
+
+def in_a_region(folder: str) -> Dataflow:
+    flow = Dataflow("whole")
+    rows = flow.columns("in", Batches([pl.DataFrame({"k": [1, 2]})]))
+    with flow.region("history", policy=Batch(log_outputs=True)):
+        found = spark.batch(
+            rows, lambda df: df.mapInArrow(lambda given: held(folder, given), df.schema), options=OPTIONS, name="slow"
+        )
+    found.capture("out")
+    return flow
+
+
+@contextmanager
+def running(folder: Path, name: str = "in_a_region", *more: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, which is killed in the end, if it is still there."""
+    (folder / "app.py").write_text(APP)
+    (folder / "in").mkdir()
+    pl.DataFrame({"k": [1, 2]}).write_parquet(folder / "in" / "0.parquet")
+    command = [sys.executable, "-m", "falkirk", "run", f"{folder / 'app.py'}:{name}", "--store", str(folder / "store")]
+    with (
+        (folder / "said").open("w") as said,
+        subprocess.Popen([*command, "--arg", f"folder={folder}", *more], cwd=ROOT, stderr=said, text=True) as job,
+    ):
+        try:
+            yield job
+        finally:
+            job.kill()
+
+
+def below(pids: set[int]) -> set[int]:
+    """All that these processes have started, and that those have; each of their threads may have."""
+    found = set(pids)
+    while True:
+        started = set()
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if pid not in found and parent(pid) in found:
+                    started.add(pid)
+        if not started:
+            return found - pids
+        found |= started
+
+
+def test_failed_attempt_is_told_on_the_console_on_the_page_and_in_the_events_and_doctor_knows_all_processes(
+    tmp_path: Path,
+) -> None:
+    said, events = tmp_path / "said", tmp_path / "events"
+    with running(tmp_path, "in_a_region", "--ui", "--ui-port", "0", "--events", str(events)) as job:
+        wait_for(lambda: "another one follows" in said.read_text())
+        (tmp_path / "go").touch()
+        wait_for(lambda: (tmp_path / "held").exists())
+        (line,) = [each for each in said.read_text().splitlines() if "another one follows" in each]
+        assert "slow" in line
+        reason = f"No such file or directory: '{tmp_path}/go'"
+        assert reason in said.read_text()
+        timeline = ask((tmp_path / "store" / PAGE_FILE).read_text(), "/api/timeline")["events"]
+        for kept in (timeline, [json.loads(each) for each in events.read_text().splitlines()]):
+            (note,) = [each for each in kept if each["kind"] == "note" and "another one follows" in each["text"]]
+            assert reason in note["text"]
+
+        doctor = [sys.executable, "-m", "falkirk", "doctor", "--run", str(tmp_path / "store")]
+        done = subprocess.run(doctor, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        rows = [each.split(None, 5) for each in done.stdout.splitlines()[1:-1]]
+        names = {int(pid): name for pid, _, _, _, _, name in rows}
+        (keeper,) = [pid for pid, name in names.items() if name == "keeper of Spark"]
+        assert set(names) == {job.pid, keeper, *below({job.pid, keeper})}
+        assert {
+            "the command",
+            "worker",
+            "monitor",
+            "page",
+            "child for Spark",
+            "Java of Spark",
+            "Python of Spark",
+        } < set(names.values())
+        assert all(float(size) > 0 for _, size, *_ in rows)
