@@ -112,7 +112,8 @@ class Collection:
             out: list[Any] = [(function(*_pair(record)), by) for record, by in pairs]
             for rows in columns:
                 value = None if rows.value[0] == NOTHING else rows.value
-                out.append(made_rows(function(rows.key, value), rows.diff))
+                made = made_rows(function(rows.key, value), rows.diff)
+                out += [(function(*_pair(record)), by) for record, by in rows.pairs()] if made is None else made
             return out
 
         return self._stage("map_pairs", name, apply)

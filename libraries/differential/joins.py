@@ -324,8 +324,10 @@ class Join(InParts):
         if self._columns and are_integers(key) and _plain(left) and _plain(right):
             one, other = (self.nothing if each[0] == NOTHING else each for each in (left, right))
             found = self.select(key, one, other)
-            if found is not NotImplemented:
-                made.columns.append(made_rows(found, diff))
+            changes = None if found is NotImplemented else made_rows(found, diff)
+            if changes is not None:
+                for each in changes:
+                    (made.columns if isinstance(each, Rows) else made.changes).append(each)
                 return
         select = self.select
         values = [self.values.values(key), *(self._given_many(each) for each in (left, right))]

@@ -68,16 +68,16 @@ def rows_of(key: Any, value: Any = None, diff: Any = 1) -> Rows:
     """Rows of integers: arrays or sequences; without `value` the records are the keys. `diff` may be one number for all.
 
     Raises:
-        ValueError: for columns of different lengths, and for integers below -2**62.
+        ValueError: for columns of different lengths, of what are no integers, and for integers below -2**62 or beyond 63 bits.
 
     >>> from falkirk import differential
     >>> rows = differential.rows_of([1, 1, 2], [10, 11, 20])
     >>> len(rows)
     3
     """
-    keys = np.ascontiguousarray(key, np.int64)
-    values = constant(NOTHING, len(keys)) if value is None else np.ascontiguousarray(value, np.int64)
-    diffs = constant(diff, len(keys)) if np.ndim(diff) == 0 else np.ascontiguousarray(diff, np.int64)
+    keys = _integers(key, "keys")
+    values = constant(NOTHING, len(keys)) if value is None else _integers(value, "values")
+    diffs = constant(diff, len(keys)) if np.ndim(diff) == 0 else _integers(diff, "differences")
     if not len(keys) == len(values) == len(diffs):
         raise ValueError(f"columns of one length are wanted, not of {len(keys)}, {len(values)} and {len(diffs)}")
     if len(keys) and (keys.min() < LEAST or (value is not None and values.min() < LEAST)):
@@ -85,12 +85,31 @@ def rows_of(key: Any, value: Any = None, diff: Any = 1) -> Rows:
     return Rows(keys, values, diffs)
 
 
-def made_rows(made: Any, diff: Any) -> Rows:
-    """Columns of what a function of columns has made: a pair of arrays, or one."""
-    key, value = made if isinstance(made, tuple) else (made, None)
-    key = np.broadcast_to(np.asarray(key, np.int64), diff.shape)
-    value = constant(NOTHING, len(key)) if value is None else np.broadcast_to(np.asarray(value, np.int64), diff.shape)
-    return Rows(key, value, diff)
+def _integers(column: Any, what: str) -> I64:
+    numbers = np.asarray(column)
+    if numbers.dtype.kind not in "iub" and len(numbers):
+        raise ValueError(f"columns hold integers, and no nulls; {what} are {numbers.dtype}: send such as records")
+    if numbers.dtype == np.uint64 and len(numbers) and numbers.max() >> np.uint64(63):
+        raise ValueError(
+            f"columns hold integers from -2**62 to 2**63 - 1; {what} reach {numbers.max()}: send such as records"
+        )
+    return np.ascontiguousarray(numbers, np.int64)
+
+
+def made_rows(made: Any, diff: I64) -> list[Any] | None:
+    """Changes of what a function has made of columns, a pair or one: columns, or records if not all are integers.
+
+    None for what is neither arrays of one length nor single values: the function is then to be asked for each record.
+    """
+    parts = made if isinstance(made, tuple) and len(made) == 2 and made[1] is not None else (made,)
+    if any(isinstance(each, tuple) for each in parts):
+        return None
+    columns = [np.broadcast_to(np.asarray(each), diff.shape) for each in parts]
+    if any(each.dtype.kind not in "iub" for each in columns):
+        records = list(zip(*(each.tolist() for each in columns), strict=True))
+        return list(zip(records if len(parts) == 2 else [one for (one,) in records], diff.tolist(), strict=True))
+    key, *values = (each.astype(np.int64, copy=False) for each in columns)
+    return [Rows(key, values[0] if values else constant(NOTHING, len(diff)), diff)]
 
 
 def of_key(record: Any) -> tuple[Any, bool]:

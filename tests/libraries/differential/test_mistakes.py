@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Callable
 from typing import Any
 
+import polars as pl
 import pytest
 
 from libraries import differential
@@ -108,3 +110,51 @@ def test_a_body_must_give_what_it_made_of_its_argument() -> None:
 def test_a_function_of_reduce_gives_values_in_a_list(path: int) -> None:
     with pytest.raises(OperatorError, match="the function of reduce gives the values of a key, in a list, not 'ab'"):
         after(lambda c: c.reduce(lambda key, group: "ab"), [(("k", 1), 1)])
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (pl.Series([1.5, 2.0]), "keys are float64"),
+        (pl.Series([1, None]), "keys are float64"),
+        (pl.Series(["a", "b"]), "keys are object"),
+        (pl.Series([dt.date(2024, 1, 1)] * 2), "keys are datetime64"),
+        (pl.Series([1, 1 << 63], dtype=pl.UInt64), "keys reach 9223372036854775808"),
+        (pl.Series([1, -(1 << 63)]), "integers from -2\\*\\*62 up"),
+    ],
+)
+def test_columns_are_of_integers_that_fit(column: pl.Series, why: str) -> None:
+    with pytest.raises(ValueError, match=f"columns hold .*{why}"):
+        differential.rows_of(column)
+
+
+MADE: dict[str, Callable[[Any, Any], Any]] = {
+    "halves": lambda key, value: (key, value / 2),
+    "one half": lambda key, value: value / 4,
+    "texts": lambda key, value: (key, "x"),
+    "numbers": lambda key, value: 7,
+    "pairs as values": lambda key, value: (key, (value, 1)),
+    "pairs as keys": lambda key, value: ((key, value), None),
+    "nothing": lambda key, value: (key, None),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("how", ["map_pairs", "join"])
+def test_a_function_of_columns_gives_what_it_gives_of_single_values(name: str, how: str) -> None:
+    function = MADE[name]
+    flow = Dataflow()
+    given = differential.input_of(flow, "given")
+    made = (
+        given.map_pairs(function)
+        if how == "map_pairs"
+        else given.join(given, lambda key, left, right: function(key, left), columns=True)
+    )
+    made.distinct().capture("out")
+    with Session(flow) as session:
+        numbers = differential.Input(session, "given")
+        numbers.columns([n % 7 for n in range(200)], [n % 5 for n in range(200)])
+        numbers.close()
+        session.run()
+        found = differential.snapshot(session.captured("out"))
+    assert found == {function(key, value): 1 for key in range(7) for value in range(5)}
