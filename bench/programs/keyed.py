@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from common import arguments, report
-from tally import Tally, Timed, read_tally
+from tally import Tally, Timed, cpu_seconds, read_tally
 
 import falkirk
 from falkirk import Dataflow, Parquet, agg
@@ -32,8 +32,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         falkirk.run(build(args.data, Path(folder)), workers=args.workers)
         seconds, rows, sums = read_tally(Path(folder))
+        cpu = cpu_seconds(Path(folder))
     check = {"rows": rows, "count": sums["n"], "total": sums["total"], "maxima": sums["top"]}
-    report(args.size / seconds, check=check)
+    report(args.size / seconds, cpu_seconds=cpu, check=check)
 
 
 if __name__ == "__main__":

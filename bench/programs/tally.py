@@ -52,17 +52,18 @@ class _TimedPartition(Around):
 
 @dataclass(frozen=True)
 class Timed:
-    """`source`, with a note in `folder` of when each partition was first read."""
+    """`source`, with notes in `folder` of when each partition was first read, and of the processor time used until then."""
 
     source: Source
     folder: Path
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
-        """Those of the source, each with its note.
+        """Those of the source, each with its notes.
 
         This is called before anything is read, so it is the place to load the compiled loops of this worker.
         """
         warm()
+        (self.folder / f"cpu-{worker}").write_text(repr(time.process_time()))
         inner = self.source.partitions(worker, workers)
         return [_TimedPartition(p, self.folder / f"start-{worker}-{i}") for i, p in enumerate(inner)]
 
@@ -74,6 +75,7 @@ class _TallyWriter:
     rows: int = 0
     sums: dict[str, float] = field(default_factory=dict)
     ended: float = 0.0
+    used: float = 0.0
 
     def write(self, epoch: int, batch: Batch) -> None:
         table = as_arrow(batch)
@@ -83,13 +85,13 @@ class _TallyWriter:
             self.sums[name] = self.sums.get(name, 0) + column.sum().item()
 
     def commit(self, epoch: int) -> None:
-        self.ended = time.monotonic()
+        self.ended, self.used = time.monotonic(), time.process_time()
 
     def abort(self) -> None:
         return
 
     def close(self) -> None:
-        self.file.write_text(json.dumps({"rows": self.rows, "sums": self.sums, "ended": self.ended}))
+        self.file.write_text(json.dumps({"rows": self.rows, "sums": self.sums, "ended": self.ended, "used": self.used}))
 
 
 @dataclass(frozen=True)
@@ -113,3 +115,9 @@ def read_tally(folder: Path) -> tuple[float, int, dict[str, Any]]:
         for name, value in tally["sums"].items():
             sums[name] = sums.get(name, 0) + value
     return max(tally["ended"] for tally in tallies) - started, sum(tally["rows"] for tally in tallies), sums
+
+
+def cpu_seconds(folder: Path) -> float:
+    """Processor seconds of all workers together, each until its last commit."""
+    used = sum(json.loads(file.read_text())["used"] for file in folder.glob("tally-*.json"))
+    return float(used - sum(float(file.read_text()) for file in folder.glob("cpu-*")))

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from common import arguments, report
-from tally import Tally, Timed, read_tally
+from tally import Tally, Timed, cpu_seconds, read_tally
 
 import falkirk
 from falkirk import Dataflow, Parquet, agg
@@ -35,7 +35,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         falkirk.run(build(args.data, Path(folder)), workers=args.workers)
         seconds, rows, sums = read_tally(Path(folder))
-    report(args.size / seconds, check={"rows": rows, "total": sums["n"]})
+        cpu = cpu_seconds(Path(folder))
+    report(args.size / seconds, cpu_seconds=cpu, check={"rows": rows, "total": sums["n"]})
 
 
 if __name__ == "__main__":

@@ -7,17 +7,18 @@ State is kept by shard, so that another number of workers moves whole shards. Th
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from itertools import compress
+from itertools import compress, pairwise
 from operator import itemgetter
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from timely.data.batch import Batch, Columns
-from timely.data.codec.hashing import Hashes, hash_column, hash_columns, stable_hash
-from timely.data.kernels.columns import pooled_empty, take_rows
+from timely.data.codec.hashing import MIXING, Hashes, hash_column, hash_columns, stable_hash
+from timely.data.kernels.columns import PLAIN, column_of, numbers, pooled_empty, take_rows, whole
 from timely.data.kernels.tables import Ids, compiled_loops, read_only
 from timely.errors import CodecError
 
@@ -194,15 +195,46 @@ def partition_columns(columns: Columns, keys: Sequence[str], workers: int) -> li
     missing = [key for key in keys if key not in names]
     if missing:
         raise CodecError(f"there is no key column {missing[0]!r}; the columns are {list(names)}")
+    if isinstance(columns, pa.Table) and len(columns) >= _MANY and len(keys) == 1 and workers <= _FEW:
+        parts = _divide_words(columns, keys[0], workers)
+        if parts is not None:
+            return parts
     owners = workers_of(hash_columns([columns[key] for key in keys]), workers)
     order, ends = _by_owner(owners, workers)
-    counts = np.diff(ends, prepend=0)
-    parts: list[Columns | None] = [None] * workers
-    busy = np.flatnonzero(counts)
-    if len(busy) == 1:
-        parts[int(busy[0])] = columns
-        return parts
-    gathered: Columns = columns[order] if isinstance(columns, pl.DataFrame) else take_rows(columns, order)
-    for worker in busy.tolist():
-        parts[worker] = gathered.slice(int(ends[worker] - counts[worker]), int(counts[worker]))
-    return parts
+    if len(busy := np.flatnonzero(np.diff(ends, prepend=0))) == 1:
+        return [columns if worker == busy[0] else None for worker in range(workers)]
+    return _parts(columns[order] if isinstance(columns, pl.DataFrame) else take_rows(columns, order), ends)
+
+
+def _parts(gathered: Columns, ends: Ids) -> list[Columns | None]:
+    """The rows of each worker, which are side by side."""
+    begins = [0, *ends.tolist()]
+    return [gathered.slice(begin, end - begin) if begin < end else None for begin, end in pairwise(begins)]
+
+
+def _divide_words(table: pa.Table, key: str, workers: int) -> list[Columns | None] | None:
+    """The same where all is 64-bit numbers, and the key integers, without an order of rows; None where it is not."""
+    columns = [whole(column) for column in table.columns]
+    plain = all(column.type.id in PLAIN and not column.null_count for column in columns)
+    if not plain or not pa.types.is_integer(table.schema.field(key).type):
+        return None
+    owners = owners_of_integers(numbers(columns[table.column_names.index(key)]), workers)
+    if owners is None:
+        return None
+    ends, loop = np.empty(workers, np.intp), compiled_loops().divide_words
+    divided = []
+    for column in columns:
+        out = pooled_empty(len(owners) + 1, np.int64)
+        loop(owners, ends, read_only(numbers(column).view(np.int64)), out)
+        divided.append(column_of(out[:-1].view(PLAIN[column.type.id]), column.type))
+    return _parts(pa.Table.from_arrays(divided, table.column_names), ends)
+
+
+def owners_of_integers(values: npt.NDArray[np.int64], workers: int) -> npt.NDArray[np.uint8] | None:
+    """The worker of each of many integer keys, in one pass; None if one is beyond what that takes."""
+    owners = np.empty(len(values), np.uint8)
+    prime, *mixes = MIXING
+    found = compiled_loops().owners_of_integers(
+        read_only(values), np.int64(prime), *map(np.uint64, mixes), np.uint64(workers), owners
+    )
+    return read_only(owners) if found else None

@@ -640,11 +640,16 @@ class GroupBy:
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
         if ttl is not None and not isinstance(ttl, Epochs):
             return expiring_totals(columns, kind, keys, plain, ttl, str(time), name, schema)
-        combine = PreAggregate(keys, plain).apply if len(plain) == len(named) else None
+        combine = PreAggregate(keys, plain, sparing=True) if len(plain) == len(named) else None
         node = columns._attach(
             kind,
             name,
-            Exchange(columns=keys, prepare=columns_of, combine=combine),
+            Exchange(
+                columns=keys,
+                prepare=columns_of,
+                combine=None if combine is None else combine.apply,
+                unite=None if combine is None else combine.unite,
+            ),
             factory=lambda: column_aggregate(
                 keys, named, over, combined=combine is not None, ttl=epochs, sign=CHANGE if changes else None
             ),

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
-from timely.data.kernels.columns import TINY, Numbers, whole
+from timely.data.kernels.columns import TINY, Numbers, is_number, numbers, whole
 from timely.data.kernels.index import Encoder
 from timely.data.kernels.series import series_of
 from timely.data.kernels.totals import Added, Part, Result, RowReaders, combine, combined, grouped, partial, table_of
@@ -36,6 +36,12 @@ Over = Literal["time", "scope"]
 REFUSALS = (TypeError, KeyError, ValueError, OverflowError, pa.ArrowException, pl.exceptions.PolarsError)
 _MANY = 16
 
+_SAMPLE = 2048
+"""Rows whose keys are compared to find out whether grouping makes few of many."""
+
+_ALONE = 2
+"""Rows for each key that there may be on average, for it to be said that they are mostly alone."""
+
 _EPOCH = "epoch()"
 """The column of the epoch of a row, where keys have a time to live."""
 
@@ -48,20 +54,31 @@ class PreAggregate:
     Args:
         keys: the key columns.
         aggregates: output column → aggregate. Give the same to the `ColumnAggregate` behind the exchange.
+        sparing: whether many rows that are mostly alone with their keys are left as they are, for that one to group.
     """
 
-    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate], sparing: bool = False) -> None:
         self._reading = Reading(keys, aggregates)
         self._keys = self._reading.grouping
         self._parts = self._reading.carried
         self._readers = RowReaders(self._keys, self._parts)
+        self._sparing = sparing
 
     def apply(self, batch: Batch) -> pa.Table:
         """The partial table of `batch`: the keys, then a column for each part of an aggregate. Of few rows, one for each."""
         table = self._reading.rows(batch)
         if len(table) < TINY:  # to send them all costs less than to find out which have one key
             return table_of(self._readers.of(table).read(table), self._keys, self._parts)
-        return self._partial(as_arrow(table))
+        rows = as_arrow(table)
+        return rows if self._sparing and mostly_alone(rows, self._keys) else self._partial(rows)
+
+    def unite(self, batches: Sequence[Batch]) -> Batch:
+        """What `apply` made of several batches, as one: the rows, or a partial table."""
+        tables = [as_arrow(batch) for batch in batches]
+        spared = [table.column_names == self._reading.names for table in tables]
+        if any(spared) and not all(spared):
+            tables = [self._partial(table) if spare else table for table, spare in zip(tables, spared, strict=True)]
+        return concat(tables)
 
     def _partial(self, table: pa.Table) -> pa.Table:
         return partial(table, self._keys, self._parts)
@@ -79,6 +96,8 @@ class Grouping(Operator):
         self._parts = self._reading.parts
         self._finishing = {part for aggregate in aggregates.values() for part in aggregate.finishing()}
         self._combined = combined
+        self._waits = False
+        """Rows of several workers are grouped when their time is complete, all at once, and not as they come."""
         self._encoder: Encoder | None = None
         self._plain = False
         self._readers = RowReaders(self._reading.grouping, self._reading.carried)
@@ -87,22 +106,28 @@ class Grouping(Operator):
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         try:
             if self._combined and ctx.workers > 1:
-                # Batches of several workers were joined: each chunk has its own dictionary, and is best taken by itself.
-                for part in as_arrow(batch).to_batches():
-                    self._add(time, pa.Table.from_batches([part]))
-            else:
-                rows = self._reading.rows(batch)
-                if len(rows) < TINY:
-                    self._readers.of(rows)  # what is refused is refused where it comes
+                table = as_arrow(batch)
+                if self._is_rows(table):
+                    self._add_rows(time, table, self._waits)
                 else:
-                    rows = self._partial(as_arrow(rows))
-                self._add(time, rows)
+                    # Batches of several workers were joined: each chunk has its own dictionary, and is best taken by itself.
+                    for part in table.to_batches():
+                        self._add(time, pa.Table.from_batches([part]))
+            else:
+                self._add_rows(time, self._reading.rows(batch))
         except REFUSALS as error:
             raise refused(ctx, time, error, batch) from error
         ctx.notify_at(time)
 
     def _partial(self, table: pa.Table) -> pa.Table:
         return partial(self._encode(table), self._reading.grouping, self._reading.carried)
+
+    def _add_rows(self, time: Time, rows: Columns, as_they_are: bool = False) -> None:
+        if len(rows) < TINY:
+            self._readers.of(rows)  # what is refused is refused where it comes
+        elif not as_they_are:
+            rows = self._partial(as_arrow(rows))
+        self._add(time, rows)
 
     def _add(self, time: Time, rows: Columns) -> None:
         held = self._pending.add(time, rows)
@@ -189,6 +214,7 @@ class ColumnAggregate(Grouping):
         self._grows = any(aggregate.grows for aggregate in aggregates.values())
         # Strings that run on are met again and again: encode them once, as they come.
         self._encoder = Encoder() if over == "scope" and len(keys) == 1 else None
+        self._waits = over == "time"
         self._direct = _simple(aggregates, self._parts)
         self._met = {column: TotalsState([*keys, VALUE], ROWS) for column in self._reading.distinct}
         """The values of which the different ones are counted, by key."""
@@ -237,9 +263,11 @@ class ColumnAggregate(Grouping):
 
     def _is_result(self, ctx: Context, batch: Batch) -> bool:
         """True if this is all of a time, with each key once."""
-        if self._reading.distinct or (self._combined and ctx.workers > 1) or self._is_rows(batch):
+        if self._reading.distinct or self._is_rows(batch):
             return False
-        return _distinct(as_arrow(batch), self._keys)
+        table = as_arrow(batch)
+        several = self._combined and ctx.workers > 1
+        return _rises(table, self._keys) if several else _distinct(table, self._keys)
 
     def _dated(self, time: Time, rows: Sequence[Added], ttl: int) -> list[Added]:
         """Rows with their epoch. Keys that are too old for these to be added to are forgotten."""
@@ -386,6 +414,35 @@ def _simple(aggregates: Mapping[str, Aggregate], parts: Sequence[Part]) -> list[
 def by_name(table: pa.Table) -> dict[str, pa.Array]:
     """The columns of a table, each as one array."""
     return {name: whole(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+
+
+def mostly_alone(table: pa.Table, keys: Sequence[str]) -> bool:
+    """True for rows of numbers with one integer key, if most are surely alone with it: to group them would make few fewer.
+
+    By the pairs with one key in a sample, as if all keys were equally frequent.
+    """
+    kind = table.schema.field(keys[0]).type
+    if len(keys) > 1 or not pa.types.is_integer(kind):
+        return False
+    if not all(is_number(column.type) and not column.null_count for column in table.columns):
+        return False
+    sample = np.sort(numbers(whole(table[keys[0]]))[:: max(1, len(table) // _SAMPLE)])
+    pairs = int(np.count_nonzero(sample[1:] == sample[:-1]))
+    return 4 * pairs < len(sample) and 2 * pairs * len(table) < _ALONE * len(sample) ** 2
+
+
+def _rises(table: pa.Table, keys: list[str]) -> bool:
+    """True if a partial table has each key once because each is greater than the one before, and says all of it.
+
+    Rows that were not grouped (`table_of`) have null for the sum of no values.
+    """
+    key = table.column(keys[0])
+    if len(keys) > 1 or key.num_chunks != 1 or not pa.types.is_integer(key.type):
+        return False
+    if any(column.null_count for column in table.columns):
+        return False
+    values = numbers(key.chunk(0))
+    return bool((values[1:] > values[:-1]).all())
 
 
 def _distinct(table: pa.Table, keys: list[str]) -> bool:

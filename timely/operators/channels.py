@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from timely.data.batch import Batch, head, is_columns
+from timely.data.batch import Batch, concat, head, is_columns
 from timely.data.routing import partition_columns, partition_records, shard_of, stable_hash, worker_of_shard
 
 _SAMPLE = 8
@@ -23,6 +23,10 @@ class Channel:
     def sample(self, batch: Batch) -> Batch:
         """A few records or rows of `batch`, to try whether they could travel."""
         return head(batch, _SAMPLE)
+
+    def joined(self, batches: Sequence[Batch]) -> Batch:
+        """Batches of one time that wait side by side, as one."""
+        return batches[0] if len(batches) == 1 else concat(batches)
 
 
 PIPELINE = Channel()
@@ -46,7 +50,8 @@ class Exchange(Channel):
 
     Give `key` for records (None: the first field of a pair), `columns` for columns. `prepare` brings a batch into the
     form that the key applies to; `combine` aggregates a batch before it travels. Both run only where there are several
-    workers, and then on every batch: what stays on its worker is combined as well.
+    workers, and then on every batch: what stays on its worker is combined as well. If `combine` leaves some batches as they
+    are, `unite` makes one of several, of either kind.
 
     >>> class Seen(falkirk.Operator):
     ...     # The words that this worker owns: equal words meet at one worker.
@@ -63,6 +68,7 @@ class Exchange(Channel):
     columns: tuple[str, ...] = ()
     prepare: Callable[[Batch], Batch] | None = None
     combine: Callable[[Batch], Batch] | None = None
+    unite: Callable[[Sequence[Batch]], Batch] | None = None
 
     def describe(self) -> str:
         return f"exchange by {', '.join(self.columns)}" if self.columns else "exchange"
@@ -82,6 +88,12 @@ class Exchange(Channel):
                 "or exchange(by=column)"
             )
         return list(partition_columns(batch, list(self.columns), workers))
+
+    def joined(self, batches: Sequence[Batch]) -> Batch:
+        """See `Channel`."""
+        if self.unite is not None and len(batches) > 1:
+            return self.unite(batches)
+        return Channel.joined(self, batches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from timely.data.batch import Batch, concat
+from timely.data.batch import Batch
 from timely.data.codec import decode_batch, encode_batch
 from timely.data.messages import Frame, Message, Update
 from timely.data.pool import Pool
@@ -104,7 +104,7 @@ class Outbox:
 
     def _encode(self, worker: int, slot: Slot, batches: list[Batch]) -> Message:
         edge, event, time = slot
-        batch = batches[0] if len(batches) == 1 else concat(batches)
+        batch = self.plan.graph.edges[edge].channel.joined(batches)
         try:
             header, payload = encode_batch(batch, self._pools.get(edge))
         except CodecError as error:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Container
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from timely.data.batch import Batch, concat
+from timely.data.batch import Batch
 from timely.data.messages import Effect, Frame, Message, StartJob
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan, Route, Way
@@ -430,7 +430,7 @@ class Worker:
                 batches.append(decode_message(item))
             else:
                 batches.append(item)
-        return batches[0] if len(batches) == 1 else concat(batches) if batches else []
+        return self.plan.graph.edges[edge].channel.joined(batches) if batches else []
 
     # What operators ask for (timely.operators.base.Engine)
 

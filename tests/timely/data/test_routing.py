@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.data.routing import (
@@ -351,6 +351,30 @@ def test_columns_go_where_records_go(rows: list[tuple[int, str | None]], workers
             got = [[] if part is None else pl.DataFrame(part).cast({"w": pl.String}).rows() for part in parts]
             assert got == partition_records(rows, key, workers)
             assert all(part is None or (type(part) is type(columns) and len(part)) for part in parts)
+
+
+@given(
+    least=st.sampled_from([-(2**63), -(2**61) + 1, -5, 10**6]),
+    span=st.sampled_from([1, 100, 2**40, 2**60]),
+    size=st.sampled_from([8192, 9001]),
+    kind=st.sampled_from([pa.int64(), pa.int32(), pa.uint64()]),
+    workers=st.integers(2, 9),
+    null=st.booleans(),
+)
+@settings(max_examples=settings.default.max_examples // 5)
+def test_many_rows_of_numbers_go_to_the_owners_of_their_keys_in_order(
+    least: int, span: int, size: int, kind: pa.DataType, workers: int, null: bool
+) -> None:
+    rng = np.random.default_rng(size)
+    keys = least + rng.integers(0, span, size) if kind == pa.int64() else rng.integers(0, min(span, 2**31), size)
+    floats = pa.array(rng.random(size), mask=np.arange(size) == 7) if null else rng.random(size)
+    table = pa.table({"v": floats, "k": pa.array(keys, kind), "row": np.arange(size)})
+    owners = np.array([worker_of_shard(shard_of(stable_hash(int(key))), workers) for key in keys])
+    parts = partition_columns(table, ["k"], workers)
+    assert [part is None for part in parts] == [not (owners == worker).any() for worker in range(workers)]
+    for worker, part in enumerate(parts):
+        if part is not None:
+            assert part.equals(table.take(pa.array(np.flatnonzero(owners == worker))).combine_chunks())
 
 
 def test_shards_of_a_column_are_the_upper_bits() -> None:

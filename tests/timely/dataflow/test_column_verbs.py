@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.memory import Cluster
+from tests.timely.feeding import feed_batches_in_turn
 from tests.timely.operators.fake_context import FakeContext
 from timely.data.batch import as_polars
 from timely.dataflow.columns import Columns
@@ -112,6 +114,51 @@ def test_a_verb_gives_what_polars_gives(name: str, fed: list[Any], over: Any, wo
     else:
         so_far = [frame([row for data in fed[: at + 1] for row in data]) for at in range(len(fed))]
         assert found == changes([oracle(each) if len(each) else each for each in so_far])
+
+
+@st.composite
+def many(draw: Any) -> list[list[pl.DataFrame]]:
+    """Epochs of batches of some rows and of many, whose keys are mostly alone in some."""
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    kind = draw(st.sampled_from([pl.Int64, pl.Float64, pl.Int16]))
+    batch = st.tuples(st.sampled_from([1, 300, 700, 2100, 9000]), st.sampled_from([3, 4000, 2**50]))
+    fed = []
+    for sizes in draw(st.lists(st.lists(batch, max_size=5), min_size=1, max_size=3)):
+        frames = []
+        for size, span in sizes:
+            values = pl.Series("v", rng.integers(-99, 99, size), pl.Int64).cast(kind) / (8 if kind == pl.Float64 else 1)
+            values = values.cast(kind)
+            if draw(st.booleans()):
+                values = values.set(values == values[0], None if draw(st.booleans()) else values.max())
+            frames.append(pl.DataFrame({"k": rng.integers(-span, span, size), "v": values}))
+        fed.append(frames)
+    return fed
+
+
+MANY = {"n": agg.count(), "total": agg.sum("v"), "low": agg.min("v"), "top": agg.max("v"), "mean": agg.mean("v")}
+
+
+@settings(max_examples=settings.default.max_examples // 3, deadline=None)
+@given(fed=many(), over=st.sampled_from(["time", "scope"]), workers=st.integers(1, 3), seed=st.integers(0, 99))
+def test_totals_of_many_rows_are_those_of_polars_whether_or_not_they_are_combined_before_they_travel(
+    fed: list[list[pl.DataFrame]], over: Any, workers: int, seed: int
+) -> None:
+    flow = Dataflow()
+    out = flow.input("in").to_columns().group_by("k").agg(over=over, **MANY).capture()
+    cluster = Cluster(flow, workers, seed)
+    feed_batches_in_turn(cluster, fed)
+    found: dict[int, list[Any]] = {}
+    for time, batch in cluster.captured(out):
+        found.setdefault(time[0], []).extend(as_polars(batch).rows())
+    so_far: list[pl.DataFrame] = []
+    for epoch, batches in enumerate(fed):
+        so_far = [*so_far, *batches] if over == "scope" else batches
+        if batches:
+            now = pl.concat(so_far).group_by("k").agg(each.expression().alias(name) for name, each in MANY.items())
+            now = now.filter(pl.col("k").is_in(pl.concat(batches)["k"].unique().implode()))
+            assert sorted(found.get(epoch, [])) == sorted(now.rows())
+        else:
+            assert epoch not in found
 
 
 @pytest.mark.parametrize("keyed", [True, False])

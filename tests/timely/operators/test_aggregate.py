@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from runtime.memory import Cluster
 from runtime.session import Session
 from tests.timely.feeding import feed_batches_in_turn
-from tests.timely.operators.fake_context import feed
+from tests.timely.operators.fake_context import FakeContext, feed
 from timely.data.batch import as_polars
 from timely.data.kernels.columns import TINY
 from timely.dataflow.dataflow import Dataflow
@@ -356,6 +356,48 @@ def test_large_partial_tables_of_integer_keys_are_added_up(spread: int, over: st
     )
     found = pl.DataFrame(pl.from_arrow(result)).sort("k")
     assert found.rows() == expected.rows()
+
+
+@pytest.mark.parametrize("over", ["time", "scope"])
+def test_rows_that_are_alone_travel_as_they_are_and_meet_partial_tables(over: Any) -> None:
+    rng = np.random.default_rng(3)
+    before = PreAggregate(["k"], ALL, sparing=True)
+    alone, alike, few = (
+        pa.table({"k": rng.integers(0, n, m), "v": rng.random(m)}) for n, m in ((90_000, 9_000), (90, 9_000), (9, 9))
+    )
+    sent = [before.apply(batch) for batch in (alone, alike, few)]
+    assert [batch.column_names == ["k", "v"] for batch in sent] == [True, False, False]
+    for batches in ([0], [1], [0, 0], [0, 1], [1, 2], [0, 1, 2], [2, 0]):
+        joined = before.unite([sent[i] for i in batches])
+        assert joined.column_names == sent[0 if set(batches) == {0} else 1].column_names
+        wanted = expected([(alone, alike, few)[i] for i in batches], ["k"])
+        for given_ in ([joined], [sent[i] for i in batches]):
+            after = ColumnAggregate(["k"], ALL, over=over, combined=True)
+            [(_, result)] = feed(after, [(0, (0,), batch) for batch in given_], workers=2)
+            assert rows(result) == wanted
+            after = ColumnAggregate(["k"], ALL, over=over, combined=True)
+            again = ColumnAggregate(["k"], ALL, over=over, combined=True)
+            ctx: Any = FakeContext(2)
+            for batch in given_:
+                ctx.time = (0,)
+                after.on_batch(ctx, 0, (0,), batch)
+            assert after.state is not None
+            assert again.state is not None
+            again.state.restore(after.state.snapshot(Frontier.top(1), Frontier.empty(1)))
+            again.on_notify(ctx, (0,))
+            assert rows(ctx.sent[-1][1]) == wanted
+
+
+@pytest.mark.parametrize("odd", [float("nan"), 2.0**1023])
+def test_many_floats_with_nan_and_integers_that_leave_64_bits_are_as_in_polars(odd: float) -> None:
+    keys = np.arange(20_000) % 7_000
+    floats = np.where(np.arange(20_000) % 5_000 == 3, odd, np.arange(20_000) / 4)
+    batch = pa.table({"k": keys, "v": floats})
+    [(_, result)] = feed(ColumnAggregate(["k"], ALL, over="time"), [(0, (0,), batch)])
+    assert rows(result) == expected([batch], ["k"])
+    far = pa.table({"k": keys, "v": np.where(keys == 5, 2**62, keys)})
+    with pytest.raises(OperatorError, match="k=5 is 13835058055282163712, which is beyond 64-bit"):
+        feed(ColumnAggregate(["k"], {"s": agg.sum("v")}, over="time"), [(0, (0,), far)])
 
 
 @pytest.mark.parametrize("size", [4, 2000])

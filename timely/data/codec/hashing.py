@@ -36,6 +36,8 @@ _MASK = (1 << 64) - 1
 _PRIME = (1 << 61) - 1
 _MIX_1 = 0x9E3779B97F4A7C15
 _MIX_2 = 0xD6E8FEB86659FD93
+MIXING = (_PRIME, _MIX_1, _MIX_2)
+"""The numbers by which an integer of less than the first is hashed: see `_hash_int`."""
 
 # What is hashed besides plain numbers starts from a seed of its own, so that 7, b"\7" and "day 7" part ways.
 _TEXT = 0x51ED270B35AE2C61

@@ -48,6 +48,8 @@ _TAG = np.uint64(0xFFFFFFFF00000000)
 _ID = np.uint64(0x00000000FFFFFFFF)
 _S32 = np.uint64(32)
 _S56 = np.uint64(56)
+_S54 = np.uint64(54)
+_S10 = np.uint64(10)
 _FREE = np.uint64(0)
 _HEAD_U = np.uint64(15)
 
@@ -271,31 +273,63 @@ def order_by_owner(owners, order, ends):
 
 
 @_jit
-def count_rows(groups, rows, present):
-    """Add the rows of each group to `rows`, and put the groups that have any into `present`; how many those are."""
+def owners_of_integers(values, prime, mix_1, mix_2, workers, owners):
+    """Fill `owners` with the worker of each integer key; False if one is as far from 0 as `prime`, and then they mean nothing.
+
+    The hash is that of `timely.data.codec.hashing`, of which its upper ten bits count (`timely.data.routing`).
+    """
+    beyond = False
+    for row in range(values.size):
+        value = values[row]
+        beyond |= (value >= prime) | (value <= -prime)
+        h = np.uint64(value) * mix_1
+        h = (h ^ (h >> _S32)) * mix_2
+        owners[row] = ((h >> _S54) * workers) >> _S10
+    return not beyond
+
+
+@_jit
+def divide_words(owners, ends, words, out):
+    """Fill `out` (one place more than rows) with the words of owner 0, then of owner 1, and so on: see `order_by_owner`."""
+    at = 0
+    for owner in range(ends.size):
+        for row in range(owners.size):
+            out[at] = words[row]
+            at += owners[row] == owner
+        ends[owner] = at
+
+
+@_jit
+def count_rows(groups, low, rows):
+    """Add the rows of each group to `rows`. Groups are numbers from `low` on, here and below."""
     for at in range(groups.size):
-        rows[groups[at]] += 1
+        rows[groups[at] - low] += 1
+
+
+@_jit
+def present_groups(rows, present):
+    """Put the groups that have rows, less `low`, into `present`; how many those are."""
     found = 0
     for group in range(rows.size):
-        if rows[group] != 0:
-            present[found] = group
-            found += 1
+        present[found] = group
+        found += rows[group] != 0
     return found
 
 
 @_jit
-def sum_groups(groups, values, sums):
-    """Add each value to its group's sum."""
+def sum_groups(groups, low, values, sums):
+    """Add each value to its group's sum. False: nothing went wrong."""
     for at in range(groups.size):
-        sums[groups[at]] += values[at]
+        sums[groups[at] - low] += values[at]
+    return False
 
 
 @_jit
-def sum_integers(groups, values, sums):
+def sum_integers(groups, low, values, sums):
     """Add each value to its group's sum; True if one of them left 64 bits, and then the result means nothing."""
     left = np.int64(0)
     for at in range(groups.size):
-        group = groups[at]
+        group = groups[at] - low
         value = values[at]
         before = sums[group]
         after = before + value
@@ -305,24 +339,26 @@ def sum_integers(groups, values, sums):
 
 
 @_jit
-def min_groups(groups, values, least):
-    """Lower each group's least value; True if a NaN was met, and then the result means nothing."""
+def min_groups(groups, low, values, least):
+    """Lower each group's least value, without a branch; True if a NaN was met, and then the result means nothing."""
+    met_nan = False
     for at in range(groups.size):
         value = values[at]
-        if value != value:
-            return True
-        if value < least[groups[at]]:
-            least[groups[at]] = value
-    return False
+        met_nan |= value != value
+        group = groups[at] - low
+        before = least[group]
+        least[group] = value if value < before else before
+    return met_nan
 
 
 @_jit
-def max_groups(groups, values, most):
-    """Raise each group's greatest value; True if a NaN was met, and then the result means nothing."""
+def max_groups(groups, low, values, most):
+    """Raise each group's greatest value, without a branch; True if a NaN was met, and then the result means nothing."""
+    met_nan = False
     for at in range(groups.size):
         value = values[at]
-        if value != value:
-            return True
-        if value > most[groups[at]]:
-            most[groups[at]] = value
-    return False
+        met_nan |= value != value
+        group = groups[at] - low
+        before = most[group]
+        most[group] = value if value > before else before
+    return met_nan

@@ -211,9 +211,14 @@ def warm_tables() -> None:
     compiled_loops().mark_missing(read_only(np.zeros(1, np.int32)), np.zeros(1, np.intp), np.zeros(1, np.intp))
     groups = read_only(np.zeros(8, np.intp))
     loops = compiled_loops()
-    loops.count_rows(groups, np.zeros(1, np.int64), np.zeros(1, np.intp))
-    loops.order_by_owner(read_only(np.zeros(8, np.uint8)), np.zeros(9, np.intp), np.zeros(1, np.intp))
+    loops.count_rows(groups, 0, np.zeros(1, np.int64))
+    loops.present_groups(np.zeros(1, np.int64), np.zeros(1, np.intp))
+    owners, ends = read_only(np.zeros(8, np.uint8)), np.zeros(1, np.intp)
+    loops.order_by_owner(owners, np.zeros(9, np.intp), ends)
+    loops.divide_words(owners, ends, groups, np.zeros(9, np.int64))
+    one = np.uint64(1)
+    loops.owners_of_integers(groups, np.int64(1), one, one, one, np.zeros(8, np.uint8))
     for values in (read_only(np.zeros(8)), read_only(np.zeros(8, np.int64))):
         sums = loops.sum_groups if values.dtype.kind == "f" else loops.sum_integers
         for loop in (sums, loops.min_groups, loops.max_groups):
-            loop(groups, values, np.zeros(1, values.dtype))
+            loop(groups, 0, values, np.zeros(1, values.dtype))

@@ -99,10 +99,23 @@ def _ufunc(kind: Kind, dtype: np.dtype[Any]) -> np.ufunc:
 
 def _reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
     """One result for each of `count` groups; groups (n) says to which each of values (n) belongs."""
-    if len(groups) >= _MANY and values.dtype.kind != "O":
-        result = _compiled_reduce(kind, groups, count, values)
+    return _reduce_all(kind, [groups], 0, count, [values])
+
+
+def _reduce_all(kind: Kind, groups: Sequence[Ids], low: int, count: int, values: Sequence[Numbers]) -> Numbers:
+    """The same of several pieces. Groups are numbers from `low` on."""
+    if sum(map(len, groups)) >= _MANY and values[0].dtype.kind != "O":
+        result = _compiled_reduce(kind, groups, low, count, values)
         if result is not None:
             return result
+    return _plain_reduce(kind, _flat(groups) - low if low else _flat(groups), count, _flat(values))
+
+
+def _flat(pieces: Sequence[Numbers]) -> Numbers:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _plain_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
     if kind == "sum" and values.dtype.kind == "f":
         # Without any values the weights are ignored, and counts come out.
         return np.bincount(groups, values, count).astype(np.float64, copy=False)
@@ -120,22 +133,22 @@ def _squares(groups: Ids, count: int, values: Numbers) -> Numbers:
     return np.bincount(groups, (values - means[groups]) ** 2, count).astype(np.float64, copy=False)
 
 
-def _compiled_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers | None:
+def _compiled_reduce(
+    kind: Kind, groups: Sequence[Ids], low: int, count: int, values: Sequence[Numbers]
+) -> Numbers | None:
     """The same for many rows; None if there are NaNs, which minima and maxima must pass over, or a sum left 64 bits."""
-    loops = compiled_loops()
-    groups, values = read_only(groups), read_only(values)
+    loops, dtype = compiled_loops(), values[0].dtype
     if kind == "sum":
-        result = pooled_full(count, 0, values.dtype)
-        if values.dtype.kind == "f":
-            loops.sum_groups(groups, values, result)
-        elif loops.sum_integers(groups, values, result):
+        loop = loops.sum_groups if dtype.kind == "f" else loops.sum_integers
+        result = pooled_full(count, 0, dtype)
+    else:
+        limits = (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+        loop = loops.min_groups if kind == "min" else loops.max_groups
+        result = pooled_full(count, limits[0] if kind == "min" else limits[1], dtype)
+    for of, given in zip(groups, values, strict=True):
+        if loop(read_only(of), low, read_only(np.ascontiguousarray(given)), result):
             return None
-        return result
-    floats = values.dtype.kind == "f"
-    limits = (np.inf, -np.inf) if floats else (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
-    result = pooled_full(count, limits[0] if kind == "min" else limits[1], values.dtype)
-    met_nan = (loops.min_groups if kind == "min" else loops.max_groups)(groups, values, result)
-    return None if met_nan else result
+    return result
 
 
 def _reach(values: Numbers) -> int:
@@ -161,10 +174,16 @@ def _count_rows(groups: Ids, count: int) -> tuple[Numbers, Ids]:
     if len(groups) < _MANY:
         rows: Numbers = np.bincount(groups, minlength=count)
         return rows, np.flatnonzero(rows)
-    rows = pooled_full(count, 0, np.int64)
-    present = pooled_empty(count, np.intp)
-    found = compiled_loops().count_rows(read_only(groups), rows, present)
-    return rows, present[:found]
+    return _count_all([groups], 0, count)
+
+
+def _count_all(groups: Sequence[Ids], low: int, count: int) -> tuple[Numbers, Ids]:
+    """The same of several pieces, with groups from `low` on; those that have any are told less `low`."""
+    rows, present = pooled_full(count, 0, np.int64), pooled_empty(count, np.intp)
+    loops = compiled_loops()
+    for of in groups:
+        loops.count_rows(read_only(of), low, rows)
+    return rows, present[: loops.present_groups(rows, present)]
 
 
 def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
@@ -175,6 +194,8 @@ def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.T
     """
     if len(table) < TINY:
         return combine([ungrouped(table, keys, parts)], keys, parts)
+    if len(table) >= _MANY and (found := _regroup([ungrouped(table, keys, parts)], keys, parts)) is not None:
+        return pa.Table.from_arrays(list(found.values()), list(found))
     groups, count, keys_of = _group([whole(table[key]) for key in keys])
     rows, present = _count_rows(groups, count)
     full = len(present) == count
@@ -366,7 +387,7 @@ class RowReader:
 
     def read(self, batch: Columns) -> Added:
         """The rows of such a table or frame."""
-        ones = _ONES[: len(batch)] if len(batch) <= TINY else np.ones(len(batch), np.int64)
+        ones = _ones(len(batch))
         at = batch.get_column if isinstance(batch, pl.DataFrame) else batch.column
         masks: dict[str, npt.NDArray[np.bool_] | None] = {}
         plain: dict[str, Numbers] = {}
@@ -424,6 +445,16 @@ class RowReaders:
 
 _ONES = np.ones(TINY, np.int64)
 _ONES.flags.writeable = False
+
+
+def _ones(count: int) -> Numbers:
+    """So many ones, for whoever does not write to them: of many only one is there."""
+    return _ONES[:count] if count <= TINY else np.ndarray(count, np.int64, _ONES, 0, (0,))
+
+
+def _are_ones(values: Numbers) -> bool:
+    """True for what `_ones` gives of many."""
+    return values.strides == (0,)
 
 
 def _kind_of(part: Part, schema: pa.Schema) -> pa.DataType:
@@ -800,6 +831,7 @@ def combined(
 
 def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> dict[str, pa.Array] | None:
     """The same for many rows with one integer key and no nulls, without an index; None where that does not apply."""
+    many = [added for added in many if len(added)]
     first = many[0]
     if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type) or any(part.kind == "squares" for part in parts):
         return None
@@ -808,14 +840,40 @@ def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) 
         full = not added.keys[0].null_count and all(valid is None for valid in added.valid)
         if not alike or not full or not all(map(is_number, added.kinds)):
             return None
-    groups, count, keys_of = _group([pa.concat_arrays([added.keys[0] for added in many])])
-    _, present = _count_rows(groups, count)
-    columns = dict(zip(keys, keys_of(present), strict=True))
+    groups, low, count, keys_of = _group_integers([numbers(added.keys[0]) for added in many], first.keys[0].type)
+    rows, present = _count_all(groups, low, count)
+    full = len(present) == count
+    columns = {keys[0]: keys_of(present)}
+    counted: pa.Array | None = None
     for i, part in enumerate(parts):
+        given = [added.values[i] for added in many]
+        if all(map(_are_ones, given)):
+            if counted is None:
+                counted = column_of(rows if full else pooled_take(rows, present), pa.int64())
+            columns[part.name] = counted
+            continue
         kind: Kind = "sum" if part.kind in _ADDS else part.kind
-        result = _reduce(kind, groups, count, np.concatenate([added.values[i] for added in many]))
+        result = _reduce_all(kind, groups, low, count, given)
         if result.dtype.kind == "O":
             columns[part.name] = _sums(result[present], pa.int64())
         else:
-            columns[part.name] = column_of(pooled_take(result, present), first.kinds[i])
+            columns[part.name] = column_of(result if full else pooled_take(result, present), first.kinds[i])
     return columns
+
+
+def _group_integers(pieces: list[Numbers], kind: pa.DataType) -> tuple[list[Ids], int, int, Callable[[Ids], pa.Array]]:
+    """A group number for each value, from which number on they are, how many there may be, and how to get the keys of some,
+    from 0 on.
+
+    Integers in a narrow range are group numbers as they are, in their order: so equal input gives equal output.
+    """
+    low, high = min(int(piece.min()) for piece in pieces), max(int(piece.max()) for piece in pieces)
+    total = sum(map(len, pieces))
+    if high - low < _SPARSE * total:
+        keys_of: Callable[[Ids], pa.Array] = lambda ids: column_of(  # noqa: E731
+            np.add(ids, low, out=pooled_empty(len(ids), np.int64)), kind
+        )
+        return pieces, low, high - low + 1, keys_of
+    table = IntTable(total // 4)
+    groups = [table.ids(piece) for piece in pieces]
+    return groups, 0, len(table), lambda ids: column_of(table.values()[ids], kind)
