@@ -11,7 +11,7 @@ from common import arguments, percentile, report
 
 import falkirk
 from falkirk import Dataflow, Session
-from timely.data.routing import SHARDS, stable_hash, worker_of_shard
+from timely.data.routing import shard_of, stable_hash, worker_of_shard
 
 
 def build() -> Dataflow:
@@ -26,7 +26,7 @@ def keys_of(worker: int, workers: int, how_many: int) -> list[int]:
     keys: list[int] = []
     candidate = 0
     while len(keys) < how_many:
-        if worker_of_shard(stable_hash(candidate) % SHARDS, workers) == worker:
+        if worker_of_shard(shard_of(stable_hash(candidate)), workers) == worker:
             keys.append(candidate)
         candidate += 1
     return keys

@@ -12,13 +12,13 @@ from common import arguments, report
 
 import falkirk
 from falkirk import Dataflow, Session
-from timely.data.routing import SHARDS, stable_hash, worker_of_shard
+from timely.data.routing import shard_of, stable_hash, worker_of_shard
 
 
 def key_of(worker: int, workers: int) -> int:
     """The least integer whose state is kept by `worker`."""
     key = 0
-    while worker_of_shard(stable_hash(key) % SHARDS, workers) != worker:
+    while worker_of_shard(shard_of(stable_hash(key)), workers) != worker:
         key += 1
     return key
 

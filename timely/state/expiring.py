@@ -126,6 +126,11 @@ class ExpiringTotals(TotalsState):
         self._due = self._alike = None
         self._given_up = len(self.totals) - len(self.all())
 
+    def without_past(self) -> bool:
+        """Keys that were given up are left to forget."""
+        super().without_past()
+        return False
+
     def compact(self, frontier: Frontier) -> None:
         """Forget how to go back within `frontier`, and the keys that were given up there."""
         super().compact(frontier)

@@ -122,6 +122,12 @@ class State(Protocol):
         """The size of the state."""
 
 
+def without_past(state: State) -> bool:
+    """Tell `state` that nobody will ever go back, if it can profit. True if at the root nothing is left to compact."""
+    tell = getattr(state, "without_past", None)
+    return is_transient(state) if tell is None else bool(tell())
+
+
 def is_transient(state: State) -> bool:
     """True if `state` holds nothing of times that are complete: then nothing of it needs to be saved."""
     return bool(getattr(state, "transient", False))

@@ -97,6 +97,12 @@ class _Keyed(ScopeState[Change]):
 
     def write(self, time: Time, updates: dict[Any, Any]) -> None:
         values = self.values
+        if self.pastless:
+            if self.settled is not None and time < self.settled:
+                self.check_order(time)
+            self.settled = time
+            values.update(updates)
+            return
         get = values.get
         replaced = {key: get(key, ABSENT) for key in updates}
         if self.log or (self.settled is not None and time < self.settled):
@@ -113,6 +119,10 @@ class _Keyed(ScopeState[Change]):
 
     def record(self, time: Time, wrote: dict[Any, Any], replaced: dict[Any, Any]) -> None:
         log = self.log
+        if self.pastless:
+            self.check_order(time)
+            self.settled = time
+            return
         if log and log[-1][0] == time:
             wrote_before, replaced_before = log[-1][1]
             log[-1] = (time, ({**wrote_before, **wrote}, {**replaced, **replaced_before}))

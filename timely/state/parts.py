@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from timely.state.interface import Rows, Run, Scan, Scannable, State, StateSize, is_transient
+from timely.state.interface import Rows, Run, Scan, Scannable, State, StateSize, is_transient, without_past
 from timely.time import Frontier
 
 
@@ -65,6 +65,11 @@ class Parts:
         """Every part may merge what is inside `frontier`."""
         for part in self.parts:
             part.compact(frontier)
+
+    def without_past(self) -> bool:
+        """See `timely.state.interface.without_past`, of every part."""
+        nothing_left = [without_past(part) for part in self.parts]  # each is told
+        return all(nothing_left)
 
     def size(self) -> StateSize:
         """The size of all parts together."""

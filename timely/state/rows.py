@@ -28,7 +28,7 @@ class _Rows(ScopeState[Change]):
 
     def append(self, time: Time, given: KeyedFrame) -> None:
         self.check_order(time)
-        self.log.append((time, len(self.rows)))
+        self.note(time, len(self.rows))
         self.rows.append(given)
 
     def undo(self, change: Change) -> None:

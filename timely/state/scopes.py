@@ -24,6 +24,15 @@ class ScopeState(Generic[Change]):
     def __init__(self) -> None:
         self.log: deque[tuple[Time, Change]] = deque()
         self.settled: Time | None = None
+        self.pastless = False
+        """Nobody will go back: what is written is compacted at once."""
+
+    def note(self, time: Time, change: Change) -> None:
+        """Keep the change that was written at `time`, as long as somebody may go back."""
+        if self.pastless:
+            self.settled = time
+        else:
+            self.log.append((time, change))
 
     def undo(self, change: Change) -> None:
         """Take back `change`, the newest one."""
@@ -99,6 +108,14 @@ class Scopes(Generic[S]):
 
     def __init__(self) -> None:
         self._scopes: dict[Time, S] = {}
+        self._pastless = False
+
+    def without_past(self) -> bool:
+        """Nobody will ever go back: nothing is kept for that. See `timely.state.interface.without_past`."""
+        self._pastless = True
+        for scope in self._scopes.values():
+            scope.pastless = True
+        return True
 
     def _new(self) -> S:
         raise NotImplementedError
@@ -108,6 +125,7 @@ class Scopes(Generic[S]):
         scope = self._scopes.get(outer)
         if scope is None:
             scope = self._scopes[outer] = self._new()
+            scope.pastless = self._pastless
         return scope
 
     def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:

@@ -91,13 +91,15 @@ class _Totals(ScopeState[Change]):
             totals.add(of, added, unique)
         after = totals.gather(touched)
         change = known, touched, before
-        self.log.append((time, change))
+        self.note(time, change)
         return change, after
 
     def clear(self, time: Time, ids: Ids) -> None:
         """Forget what the keys `ids`, all different, have met."""
         self.check_order(time)
-        self.log.append((time, (len(self.totals), ids, self.totals.gather(ids))))
+        if not self.pastless:
+            self.log.append((time, (len(self.totals), ids, self.totals.gather(ids))))
+        self.settled = time if self.pastless else self.settled
         self.totals.clear(ids)
 
     def undo(self, change: Change) -> None:

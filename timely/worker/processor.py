@@ -13,6 +13,7 @@ from timely.operators.base import Context, Operator
 from timely.operators.ends import CaptureEnd, HeldEnd, SinkEnd, StagedEnd
 from timely.operators.stateless import Stateless, operator_error
 from timely.progress.tracker import Rank
+from timely.state.interface import State, without_past
 from timely.time import Time
 
 Letter = tuple[int, int, Time, "Batch | Message"]
@@ -22,7 +23,7 @@ Letter = tuple[int, int, Time, "Batch | Message"]
 class Runtime:
     """A processor on this worker: its operator, its context, and what waits for it."""
 
-    __slots__ = ("ctx", "mail", "node", "operator", "processor", "rank", "routes")
+    __slots__ = ("ctx", "mail", "node", "operator", "processor", "rank", "routes", "settled")
 
     def __init__(self, processor: Processor, operator: Operator, ctx: Context) -> None:
         self.processor = processor
@@ -34,6 +35,16 @@ class Runtime:
             [(route.way, route.processor, route.port, route) for route in routes] for routes in processor.routes
         ]
         self.mail: dict[tuple[int, Time], list[Letter]] = {}
+        self.settled: State | None = None
+        """The operator's state, if nothing of it is ever compacted, since nobody goes back and it has one scope."""
+
+    def settle(self) -> None:
+        """Nobody will ever go back: let the state do without what that would take."""
+        state = self.operator.state
+        if state is None or not without_past(state) or self.node.scope.depth > 1:
+            return
+        if type(self.operator).on_watermark is Operator.on_watermark:
+            self.settled = state
 
     def blame(self, time: Time, error: Exception, batch: Batch | None) -> OperatorError:
         """The error for the user, when the operator's code has raised `error`."""

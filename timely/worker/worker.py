@@ -110,6 +110,9 @@ class Worker:
             for processor in plan.processors
         ]
         acquaint(self.runtimes, plan.of_node)
+        if recorder is None:
+            for runtime in self.runtimes:
+                runtime.settle()
         for processor in plan.processors:
             if processor.node.kind == "gate" and recorder is not None:
                 self.gates[processor.index] = (0,) * processor.node.scope.depth
@@ -296,12 +299,13 @@ class Worker:
             raise runtime.blame(time, error, None) from error
         if ctx.out:
             self._fan_out(runtime)
-        if runtime.operator.state is not None:
-            if recorder is not None:
+        state = runtime.operator.state
+        if recorder is not None:
+            if state is not None:
                 recorder.completed(processor.index)
-            else:
-                assert processor.watch is not None
-                runtime.operator.on_watermark(self._completed_at(processor.watch, time))
+        elif state is not runtime.settled:
+            assert processor.watch is not None
+            runtime.operator.on_watermark(self._completed_at(processor.watch, time))
 
     def _drive(self) -> None:
         """Push what is on the stack, and all that it causes, up to queues."""

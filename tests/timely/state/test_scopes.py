@@ -16,6 +16,7 @@ from timely.data.kernels.rows import KeyedFrame
 from timely.data.kernels.totals import ungrouped
 from timely.operators import agg
 from timely.state import KeyedState, RowsState, TotalsState
+from timely.state.interface import without_past
 from timely.time import INF, Frontier, Time
 
 Rows = list[tuple[str, int | None]]
@@ -113,6 +114,37 @@ def test_keep_is_as_if_dropped_times_had_never_been(kind: Any, history: Any, mor
     for time, rows in later:
         subject.put(time, rows)
     assert view(subject) == view(play(kind, inside + later))
+
+
+@kinds
+@settings(max_examples=40)
+@given(history=histories, f=frontiers)
+def test_without_a_past_a_state_is_one_that_is_compacted_at_once(kind: Any, history: Any, f: Frontier) -> None:
+    compacted, subject = kind(), kind()
+    assert without_past(subject.state)
+    for time, rows in history:
+        compacted.put(time, rows)
+        compacted.state.compact(Frontier.lexicographic(time))
+        subject.put(time, rows)
+        if any(rows):
+            assert subject.state.size().runs == len(subject.state._scopes)  # what is there, and no change of it
+            with pytest.raises(ValueError, match="older versions are gone"):
+                subject.state.keep(Frontier.before([(time[0], 0)]))
+    for outer in {time[:-1] for time, _ in history}:
+        there = compacted.state._scopes.get(outer)
+        if there is not None:
+            assert subject.read(outer) == compacted.read(outer)
+    subject.state.compact(f)
+    assert not any((*outer, INF) in f for outer in subject.state._scopes)
+
+
+@kinds
+def test_without_a_past_no_state_is_written_before_what_it_has(kind: Any) -> None:
+    subject = kind()
+    without_past(subject.state)
+    subject.put((0, 3), [("a", 1)])
+    with pytest.raises(ValueError, match="was written at"):
+        subject.put((0, 2), [("a", 1)])
 
 
 @kinds

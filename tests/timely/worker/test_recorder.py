@@ -307,3 +307,21 @@ def test_results_of_jobs_are_heard_of_before_what_they_cause() -> None:
         asker = session.plan.of_node[flow.graph.node_named("asker").index]
     kinds = [event[0] for event in notes.of(asker) if event[0] != "held"]
     assert len(kinds) == 3, f"a delivery, a result, a send; but only {kinds}"
+
+
+def test_without_recovery_an_operator_keeps_no_versions_and_with_it_all_that_may_be_asked_for() -> None:
+    def running(recorder: Notes | None) -> int:
+        flow = Dataflow()
+        flow.input("in").key_by(lambda n: n % 3).count().capture()
+        plan = compile_plan(flow.graph)
+        worker = Worker(plan, recorder=recorder)
+        for epoch in range(20):
+            worker.feed(0, (epoch,), [epoch])
+            worker.advance(0, (epoch + 1,))
+            worker.run()
+        [state] = [runtime.operator.state for runtime in worker.runtimes if runtime.node.kind == "count"]
+        assert state is not None
+        return state.size().runs
+
+    assert running(None) == 1
+    assert running(Notes()) == 20
