@@ -7,6 +7,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+import pyarrow as pa
 
 from timely.data.batch import Batch, as_arrow, take
 from timely.data.codec import encode
@@ -16,7 +17,11 @@ from timely.errors import CodecError
 WHOLE, EVERY = 256, 64
 """Of an epoch's records so many are looked at whole, and of what comes after them one of so many. All are counted."""
 
-_NUMBERS = np.arange(WHOLE)
+MANY, SELDOM = 4096, 1024
+"""Of what comes after so many one of so many: each one that is looked at is read from memory that is in no cache."""
+
+_THIN = 1 << 32
+"""The bit of a fingerprint that says so. Earlier versions looked at one of `EVERY` to the end."""
 
 
 @dataclass(slots=True)
@@ -29,21 +34,30 @@ class Content:
     rows: int = 0
     picked: list[Batch] = field(default_factory=list)
     """Copies of columns: a part of a batch would keep all of it in memory."""
+    thin: bool = True
+
+    @classmethod
+    def like(cls, fingerprint: int) -> Content:
+        """One that is to be compared with a fingerprint, perhaps of an earlier version."""
+        return cls(thin=bool(fingerprint & _THIN))
 
     def add(self, data: Batch) -> None:
         """The next chunk."""
-        whole = min(max(0, WHOLE - self.rows), len(data))
-        rest = whole + -(self.rows + whole) % EVERY
+        steps = self._steps(len(data))
         if isinstance(data, list):
-            picked: Batch = data[:whole] + data[rest::EVERY]
+            picked: Batch = [record for step in steps for record in data[step]]
         else:
-            numbers = _NUMBERS[:whole]
-            if rest < len(data):
-                numbers = np.concatenate((numbers, np.arange(rest, len(data), EVERY)))
-            picked = take(data, numbers)
+            picked = _plain(take(data, np.concatenate([np.arange(at.start, at.stop, at.step) for at in steps])))
         self.rows += len(data)
         if len(picked):
             self.picked.append(picked)
+
+    def _steps(self, records: int) -> tuple[slice, ...]:
+        """The records of the next chunk that are looked at."""
+        whole = min(max(0, WHOLE - self.rows), records)
+        often = min(max(0, MANY - self.rows), records) if self.thin else records
+        rest, seldom = (at + -(self.rows + at) % step for at, step in ((whole, EVERY), (often, SELDOM)))
+        return slice(0, whole, 1), slice(rest, max(rest, often), EVERY), slice(seldom, max(seldom, records), SELDOM)
 
     def fingerprint(self) -> int:
         """A number that other content is very unlikely to have; 0 where nothing was read."""
@@ -56,7 +70,18 @@ class Content:
                 found = _crc(batch, found)
         except CodecError:  # records that stay in this process may be of any type
             found = number
-        return found | 1
+        return found | 1 | _THIN * self.thin
+
+
+def _plain(batch: Batch) -> Batch:
+    """A few rows without dictionaries, which would be kept whole for them."""
+    if isinstance(batch, pa.Table):
+        for place, name in enumerate(batch.column_names):
+            if pa.types.is_dictionary(batch.schema.field(place).type):
+                chunks = [chunk.dictionary_decode() for chunk in batch.column(place).chunks]
+                if chunks:
+                    batch = batch.set_column(place, name, pa.chunked_array(chunks))
+    return batch
 
 
 def _crc(batch: Batch, before: int) -> int:

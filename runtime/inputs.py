@@ -428,7 +428,7 @@ class SourceDriver:
         try:
             partition.seek(place.before)
             again = getattr(partition, "read_until", None)
-            content, epoch, waits = Content(), None, 0
+            content, epoch, waits = Content.like(place.fingerprint), None, 0
             while True:
                 chunk = partition.read() if again is None else again(place.position)
                 if isinstance(chunk, Wait):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Ephemeral
-from runtime.content_fingerprint import EVERY, WHOLE, Content
+from runtime.content_fingerprint import EVERY, MANY, SELDOM, WHOLE, Content
 from runtime.inputs import Limits, PartitionPosition, SourceDriver
 from tests.falkirk.simulate.programs import Clocked
 from tests.support.mutation import Change, Rules
@@ -232,6 +232,59 @@ def test_so_are_columns(
     if at < len(numbers):
         changed = table([*numbers[:at], 77, *numbers[at + 1 :]])
         assert (content_of(cut_up(changed, other)) != right) == (at < WHOLE or at % EVERY == 0)
+
+
+@settings(max_examples=30)
+@given(
+    cuts=st.lists(st.integers(0, 9_000), max_size=6),
+    at=st.integers(0, 8_999) | st.sampled_from([MANY - EVERY, MANY - 1, MANY, MANY + EVERY, MANY + SELDOM]),
+    thin=st.booleans(),
+)
+@pytest.mark.parametrize("columns", [False, True])
+def test_of_many_records_few_are_looked_at_wherever_chunks_end(
+    columns: bool, cuts: list[int], at: int, thin: bool
+) -> None:
+    def epoch(changed: int | None) -> Any:
+        words = [f"w{number % 50}" for number in range(9_000)]
+        if changed is not None:
+            words[changed] = "another"
+        return pa.table({"word": pa.array(words).dictionary_encode()}) if columns else words
+
+    def content(chunks: list[Any], like: int) -> Content:
+        found = Content.like(like)
+        for chunk in chunks:
+            found.add(chunk)
+        return found
+
+    like = content([epoch(None)], Content(1, thin=thin).fingerprint()).fingerprint()
+    again = content(cut_up(epoch(None), cuts), like)
+    assert again.fingerprint() == like
+    assert sum(map(len, again.picked)) == WHOLE + (MANY - WHOLE) // EVERY + (
+        -((MANY - 9_000) // SELDOM) if thin else -((MANY - 9_000) // EVERY)
+    )
+    looked_at = at < WHOLE or at % (EVERY if at < MANY or not thin else SELDOM) == 0
+    assert (content(cut_up(epoch(at), cuts), like).fingerprint() != like) == looked_at
+
+
+def test_what_is_looked_at_does_not_keep_a_dictionary() -> None:
+    words = pa.array([f"word{number}" for number in range(20_000)]).dictionary_encode()
+    content = Content()
+    content.add(pa.table({"word": words}))
+    (picked,) = content.picked
+    assert picked["word"].nbytes < words.nbytes / 10  # type: ignore[call-overload, union-attr]
+
+
+OLD = 4058407535
+"""Of 9,000 records, as the version before this one made it."""
+
+
+def test_fingerprints_of_earlier_versions_are_known_again() -> None:
+    """One of 64 is looked at to the end, where it was when the fingerprint was made."""
+    old = Content(thin=False)
+    old.add([f"w{number % 50}" for number in range(9_000)])
+    assert old.fingerprint() == OLD
+    assert Content.like(OLD).thin is False
+    assert Content.like(content_of([["a"]])).thin is True
 
 
 def test_columns_that_cannot_be_keys_are_compared_too() -> None:
