@@ -112,6 +112,8 @@ class World:
         """Of the notifications so many find that the others may be waiting."""
         self._most_events = {4: 3, 6: 12}.get(seed % 8, MOST_EVENTS)
         self._kept_bytes = {1: 0, 2: 4_000, 5: 20_000}.get(seed % 8, KEPT_BYTES)
+        self._piece_rows = {2: 1, 7: 3}.get(seed % 8)
+        """Of a cut; None: as many as production begins with, more than simulated jobs have."""
         self._small = self._random.choice((256, 2048, 1 << 16))
         self._hurry = self._random.choice((1.0, 0.1, 0.01))
         disk = Random(f"disk {seed}")
@@ -304,6 +306,8 @@ class World:
             return
         assert process.recovery is not None
         agent.recorder.shipments.budget = self._kept_bytes
+        if self._piece_rows is not None:
+            process.recovery._pace.rows = self._piece_rows
         process.session._outputs._pool = SimulatedPool(process)  # type: ignore[assignment]
         self.checks.watch(process, process.recovery)
         numbers = list(found.newest.needed_numbers()) if found.newest is not None else []
