@@ -339,10 +339,9 @@ def _with_descriptors(work: Callable[[], Done]) -> Done:
 
 def _read(path: Path) -> memoryview:
     with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        memory = aligned_memory(size)
+        memory = aligned_memory(os.fstat(file.fileno()).st_size)
         done = 0
-        while done < size and (read := file.readinto(memory[done:])):
+        while read := file.readinto(memory[done:]):
             done += read
         return memory[:done].toreadonly()
 

@@ -8,7 +8,7 @@ import pytest
 
 from monitor.coordination.cuts import Cuts, cut_event
 from recovery.layout import GroupInfo
-from recovery.metadata import NEVER, Bound, at_epoch, nothing
+from recovery.metadata import MORE, NEVER, Bound, at_epoch, nothing
 from timely.time import FINITE
 
 
@@ -108,3 +108,29 @@ def test_the_timeline_has_a_cut_within_an_epoch_with_its_iteration_and_the_end_a
     cut: Bound, data: dict[str, int]
 ) -> None:
     assert cut_event(7, cut) == {"group": 7, **data}
+
+
+def test_a_cut_that_neither_holds_what_is_saved_nor_lies_within_waits() -> None:
+    """One processor of a loop stayed as it is where another went back: of two epochs each has more of another one."""
+    cuts = Cuts([GroupInfo(None, 1.0, 2)], [[(3, 0)]], 0.0, [[(3, 5, MORE, 4)]])
+    assert cuts.due([(3, 7, MORE, 2)], 5.0) == []
+    assert cuts.due([(3, 7, MORE, 4)], 6.0) == [(0, (3, 7, MORE, 4), [0])]
+
+
+def test_without_what_is_saved_only_the_last_cuts_count() -> None:
+    cuts = Cuts([GroupInfo(None, 1.0, 2), GroupInfo(1, None)], [[(3, 0)], [(1,)]], 0.0)
+    assert cuts.due([(3, 7, MORE, 2), (3,)], 5.0) == [(0, (3, 7, MORE, 2), [0]), (1, (3,), [0])]
+
+
+@pytest.mark.parametrize(
+    ("cut", "told"),
+    [
+        ((3,), {"group": 4, "epoch": 3}),
+        ((3, 0), {"group": 4, "epoch": 3}),
+        ((3, 7), {"group": 4, "epoch": 3, "iteration": 7}),
+        ((3, 7, MORE, 5), {"group": 4, "epoch": 3, "iteration": 7, "iterations": [7, 5]}),
+        ((NEVER,), {"group": 4, "epoch": -1}),
+    ],
+)
+def test_a_cut_as_the_timeline_has_it(cut: Bound, told: dict[str, object]) -> None:
+    assert cut_event(4, cut) == told

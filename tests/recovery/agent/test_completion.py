@@ -155,3 +155,22 @@ def test_before_all_first_frames_are_here_a_processor_has_completed_what_it_had_
     agent.completion.before[new] = (2, 1)
     agent.worker.awaited = {1}
     assert agent.completion.at(new) == (2, 1)
+
+
+def one_behind_the_other() -> Dataflow:
+    """Two loops, each cut between its own iterations."""
+    flow = Dataflow("one behind the other")
+    stream = flow.source("in", Iterable(range(10)))
+    for name in ("first", "second"):
+        with flow.region(name, policy=Lazy(every=1.0, log_outputs=True)):
+            stream = stream.iterate(lambda inner, name=name: inner.distinct(name=name), name=f"round-{name}")
+    stream.capture("out")
+    return flow
+
+
+def test_iterations_of_a_loop_say_nothing_of_those_of_the_next_one() -> None:
+    agents = far(one_behind_the_other)
+    assert {group.depth for group in agents.layout.groups} == {1, 2}
+    waits(agents, "first", (4, 3))
+    assert complete(agents, "first")[1] == (4, 3)
+    assert complete(agents, "second")[1] == (4, 0)

@@ -184,6 +184,16 @@ def test_an_eager_group_is_cut_as_soon_as_an_epoch_is_complete_and_written_in_th
     assert durable.group in agents.of[0].eager
 
 
+def test_what_is_committed_is_not_committed_again() -> None:
+    agents = DrivenAgents(eager, 1).begin()
+    committed(agents, 0)
+    agents.store_all()
+    agents.settle()
+    agents.take()
+    agents.settle()
+    assert not reported(agents.take()[0], Durable)
+
+
 def test_what_becomes_complete_during_a_commit_goes_into_the_next_one_as_one() -> None:
     agents = DrivenAgents(eager, 1).begin()
     committed(agents, 0)

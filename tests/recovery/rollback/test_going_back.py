@@ -65,6 +65,28 @@ class _Keeper(Operator):
         self.given_back = [each.time for each in capabilities]
 
 
+class _Later(Operator):
+    """Asks to be told of an epoch to come."""
+
+    def __init__(self) -> None:
+        self.told: list[Time] = []
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        ctx.notify_at((5,))
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        self.told.append(time)
+
+
+def asking() -> Dataflow:
+    flow = Dataflow("asking")
+    with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
+        numbers = flow.source("in", Iterable(range(10)))
+    with flow.region("back", policy=Lazy(every=1)):
+        numbers.unary("later", _Later).probe()
+    return flow
+
+
 def noting() -> Dataflow:
     flow = Dataflow("noting")
     with flow.region("all", policy=Lazy(every=1)):
@@ -170,6 +192,16 @@ def test_a_new_process_hears_of_the_capabilities_of_its_checkpoint() -> None:
     back = {info.name: (1,) for info in agents.layout.processors}
     agents.hear(0, agents.decision(2, [back], (0,)))  # type: ignore[list-item]
     assert operator(agents, "keeper").given_back == [(2,)]
+
+
+def test_what_is_complete_when_a_generation_begins_is_told_though_nothing_moves_any_more() -> None:
+    """The source has ended, and stays so: no frontier will move, and what was asked for is due."""
+    agents = one(asking, 1)
+    agents.end()
+    agents.settle()
+    assert operator(agents, "later").told == [(5,)]
+    goes_back(agents, (1,), ["later"])
+    assert operator(agents, "later").told == [(5,)]
 
 
 # Sources

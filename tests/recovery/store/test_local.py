@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import multiprocessing
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -275,6 +277,29 @@ def test_a_disk_that_is_full_or_fails_is_named_and_leaves_nothing(
     store.put("w/b", [b"abc"])
 
 
+def test_a_disk_that_cannot_be_read_is_named(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("w/a", [b"there"])
+    with monkeypatch.context() as patch:
+        patch.setattr("recovery.store.local._read", fail_with(errno.EIO))
+        with pytest.raises(StoreError, match=r"reading w/a in .*store failed"):
+            store.get("w/a")
+    assert bytes(store.get("w/a")) == b"there"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what is open is told by Linux alone")
+def test_nothing_stays_open_but_the_folders(store: LocalStore) -> None:
+    def is_open() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    store.put("w/first", [b"opens the folder"])
+    before = is_open()
+    for number in range(5):
+        store.put(f"w/{number}", [b"content"])
+        store.get(f"w/{number}")
+        store.delete(f"w/{number}")
+    assert is_open() == before
+
+
 def test_how_much_is_free_is_said_of_a_full_disk(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "writev", fail_with(errno.ENOSPC))
     with pytest.raises(StoreFull, match=r"No space left on device; make room \([\d,]+ bytes are free\)"):
@@ -387,3 +412,112 @@ def test_place_where_no_store_can_be_is_told_as_such(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StoreError, match=r"no name for a folder|no folder|not a folder|Not a directory"):
         LocalStore(name)
+
+
+# Files and folders
+
+
+def open_files() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+LINUX = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what is open is told by Linux alone")
+
+
+@LINUX
+def test_a_store_that_is_closed_has_nothing_open(tmp_path: Path) -> None:
+    before = set(open_files().values())
+    with LocalStore(tmp_path / "store") as store:
+        store.put("w/a", [b"content"])
+        assert set(open_files().values()) > before
+    assert set(open_files().values()) == before
+    with pytest.raises(StoreError, match="was closed"):
+        store.put("w/b", [b"content"])
+
+
+@LINUX
+def test_the_folder_of_a_new_store_is_durable_and_that_of_an_old_one_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(open_files()[fd]))
+    for expected in ([str(tmp_path)], []):
+        LocalStore(tmp_path / "store").close()
+        assert synced == expected
+        synced.clear()
+
+
+def test_names_are_found_by_the_beginning_of_a_path(store: LocalStore) -> None:
+    for name in ("w/first", "w/second", "v/first", "w/x/first"):
+        store.put(name, [b"content"])
+    assert store.names("w/fi") == ["w/first"]
+    assert store.names("w/x") == ["w/x/first"]
+    assert store.names("w") == ["w/first", "w/second", "w/x/first"]
+    assert store.names("u") == []
+
+
+def test_a_folder_that_goes_while_names_are_listed_has_none(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put("v/a", [b"content"])
+    store.put("w/a", [b"content"])
+    scan = os.scandir
+
+    def gone(path: Any) -> Any:
+        if str(path).rstrip("/").endswith("/v"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    assert store.names("") == ["w/a"]
+
+
+@pytest.mark.parametrize(
+    ("call", "doing", "do"),
+    [
+        ("unlink", "deleting w/a", lambda store: store.delete("w/a")),
+        ("scandir", "listing ", lambda store: store.names("")),
+        ("open", "locking the store", lambda store: store.lock().__enter__()),
+    ],
+)
+def test_a_disk_that_fails_says_what_was_to_be_done(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str, doing: str, do: Any
+) -> None:
+    store.put("w/a", [b"there"])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail_with(errno.EIO))
+        with pytest.raises(StoreError, match=f"{doing}.* failed: Input/output error"):
+            do(store)
+
+
+def test_a_lock_that_cannot_be_had_for_another_reason_is_told(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fcntl.flock", fail_with(errno.ENOLCK))
+    with pytest.raises(StoreError, match=r"locking the store in .* failed"), store.lock():
+        pass
+
+
+def test_who_has_the_lock_is_told_by_number_and_host_though_another_had_it_before(tmp_path: Path) -> None:
+    with LocalStore(tmp_path / "store") as one, LocalStore(tmp_path / "store") as two:
+        (tmp_path / "store" / ".lock").write_text("99999999999 a-host-with-a-long-name\n")
+        with (
+            one.lock(),
+            pytest.raises(StoreBusy, match=f"process {os.getpid()} on {socket.gethostname()} is") as caught,
+        ):
+            two.lock().__enter__()
+        assert caught.value.pid == os.getpid()
+
+
+def test_a_write_whose_folder_goes_meanwhile_says_so(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", fail_with(errno.ENOENT))
+    with pytest.raises(StoreError, match="its folder is missing, or another process that took over removed"):
+        store.put("w/a", [b"content"])
+
+
+def test_leftovers_of_a_store_that_is_gone_are_no_reason_to_go_on(store: LocalStore) -> None:
+    shutil.rmtree(store.folder)
+    with pytest.raises(StoreGone):
+        store.remove_leftovers()

@@ -35,6 +35,18 @@ def short_path() -> Iterator[Path]:
         yield Path(folder)
 
 
+def test_a_folder_that_the_system_made_for_a_user_is_as_good_as_their_own(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container, say, folders are the root user's."""
+    with LocalStore(short_path / "store") as store:
+        there = os.stat_result((0o40700, 1, 1, 1, 0, 0, 0, 0, 0, 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", lambda fd: there)
+            patch.setattr(os, "getuid", lambda: 4321)
+            assert store.make_private() is None
+
+
 def open_to_others(folder: Path) -> list[str]:
     """Whatever in `folder`, itself included, somebody else could open."""
     found = []
