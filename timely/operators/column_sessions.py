@@ -19,7 +19,7 @@ from timely.data.kernels.totals import Added, Part, group_numbers, grouped, part
 from timely.operators import agg
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate
-from timely.operators.column_windows import AT, FIRST, LAST, START, Windowing
+from timely.operators.column_windows import AT, FAR, FIRST, LAST, START, Windowing
 from timely.state import ExpiringTotals, Parts
 from timely.time import Time
 
@@ -49,13 +49,17 @@ def sessions(keys: Ids, first: Numbers, last: Numbers, gap: int) -> tuple[Ids, N
 
 def _reached(keys: Ids, last: Numbers) -> Numbers:
     """The greatest of `last` so far, of the rows of a key, which are side by side."""
+    number = np.cumsum(keys[1:] != keys[:-1])
+    low, high = int(last.min()), int(last.max())
+    if (high - low + 1) * (int(number[-1]) + 1) < FAR:  # those of each key are above those of the key before
+        above = np.zeros(len(keys), np.int64)
+        above[1:] = number * (high - low + 1)
+        reached: Numbers = np.maximum.accumulate(last - low + above) - above + low
+        return reached
     order = np.argsort(last, kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    # Ranks begin again above those of the key before, so that none reaches beyond its own.
-    number = np.cumsum(np.diff(keys, prepend=keys[0]) != 0)
-    reached: Numbers = last[order[np.maximum.accumulate(rank + number * len(order)) % len(order)]]
-    return reached
+    return last[order[_reached(keys, rank)]]
 
 
 def _with_bounds(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.operators import agg
-from timely.operators.column_sessions import ColumnSessions
+from timely.operators.column_sessions import ColumnSessions, _reached
 from timely.operators.column_windows import AT, START, ColumnWindows
 from timely.operators.window_shapes import Epochs, Sliding, Tumbling
 from timely.operators.window_shapes import Session as SessionWindow
@@ -291,3 +292,13 @@ def test_what_is_no_event_time_is_an_error_with_the_line(shape: Any, values: lis
     flow.input("in").to_columns().window(shape, "at").agg(n=agg.count()).capture()
     with Session(flow) as session, pytest.raises(OperatorError, match=rf"test_column_windows\.py:\d+\).*{why}"):
         session.input("in").send(pl.DataFrame({"at": values}))
+
+
+@pytest.mark.parametrize("far", [9, 2**59])
+def test_what_sessions_reach_is_the_greatest_end_so_far_of_their_key(far: int) -> None:
+    rng = np.random.default_rng(far % 7)
+    for size in (2, 5, 60):
+        keys = np.sort(rng.integers(-4, 4, size))
+        last = rng.integers(-far, far, size)
+        wanted = [max(last[i] for i in range(at + 1) if keys[i] == keys[at]) for at in range(size)]
+        assert _reached(keys, last).tolist() == wanted

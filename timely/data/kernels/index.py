@@ -80,7 +80,9 @@ class ColumnIndex:
                 values = [_NAN if value is not None and value != value else value for value in values]
             ids = list(map(known.get, values))
             if None in ids:
-                ids = [known.setdefault(value, len(known)) for value in values]
+                new = dict.fromkeys([value for value, number in zip(values, ids, strict=True) if number is None])
+                known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
+                ids = list(map(known.get, values))
             return np.array(ids, np.intp)
         except TypeError as error:
             raise TypeError(f"values of type {self.kind} cannot be keys: {error}") from error
