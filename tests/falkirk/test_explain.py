@@ -23,6 +23,7 @@ PROMISED = {
     },
     "pagerank": {"sink-1": "repeating"},
     "tolls": {"totals": "gap", "windows": "gap", "late": "gap"},
+    "trades": {"sink-1": "repeating"},
     "wordcount": {"sink-1": "repeating"},
 }
 

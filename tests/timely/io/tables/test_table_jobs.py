@@ -29,10 +29,16 @@ def version(number: int) -> pl.DataFrame:
     return pl.DataFrame({"version": [number] * KEYS, "k": range(KEYS)})
 
 
+def slowly(rows: pl.DataFrame) -> pl.DataFrame:
+    """So that there is time to read what is written while more is to come."""
+    time.sleep(0.2)
+    return rows
+
+
 def build(folder: str) -> Dataflow:
     """Of each key how often it came, and the last version that it came with: into tables of both kinds."""
     flow = Dataflow("from table to table")
-    rows = flow.columns("in", DeltaLake(Path(folder, "in")).source())
+    rows = flow.columns("in", DeltaLake(Path(folder, "in")).source()).map_batches(slowly)
     counts = rows.group_by("k").agg(times=falkirk.agg.count(), latest=falkirk.agg.max("version"))
     counts = counts.policy(falkirk.Lazy(every=0.1))
     counts.to(DeltaLake(Path(folder, "out")).sink(), name="delta")
@@ -73,7 +79,7 @@ def run_with_kills(folder: Path, versions: int, kills: int, seed: int) -> None:
                 assert there >= seen
                 seen = there
                 found.add(there)
-                time.sleep(0.05)
+                time.sleep(0.02)
         except BaseException as error:
             problems.append(error)
 
@@ -104,7 +110,7 @@ def run_with_kills(folder: Path, versions: int, kills: int, seed: int) -> None:
 
 
 def test_a_job_from_table_to_table_with_a_killed_worker(tmp_path: Path) -> None:
-    run_with_kills(tmp_path, 6, 1, 7)
+    run_with_kills(tmp_path, 8, 1, 7)
 
 
 @pytest.mark.soak
