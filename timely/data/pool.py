@@ -59,12 +59,17 @@ class Pool:
 
     def _free(self) -> memoryview:
         """A chunk of which there is no view; a new one if there is none."""
-        for chunk in self._chunks:
-            if getrefcount(chunk) == _UNUSED:
+        for chunk, references in zip(self._chunks, _references(self._chunks), strict=True):
+            if references == _UNUSED:
                 return chunk.data
         self._chunks.append(np.empty(self._chunk, np.uint8))
         return self._chunks[-1].data
 
 
-_UNUSED = 3
-"""References to a chunk that nobody looks at: the list's, the loop's, and that of whoever counts them."""
+def _references(chunks: list[npt.NDArray[np.uint8]]) -> list[int]:
+    """The references to each chunk, the list's and those of this function included."""
+    return [getrefcount(chunk) for chunk in chunks]
+
+
+_UNUSED = _references([np.empty(1, np.uint8)])[0]
+"""References to a chunk that nobody looks at. It is 3 in Python 3.11, and less where some are borrowed."""
