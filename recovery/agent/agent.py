@@ -164,8 +164,6 @@ class Agent:
         """Cuts that were asked for and are not begun."""
         self.draft: Draft | None = None
         """The cut that is being made."""
-        self._put_aside: Draft | None = None
-        """The one that goes on after commits of eager groups, in the same turn."""
         self.gathered: list[ToMonitor] = []
         """Reports to be made when what was gathered for the next segment is durable."""
         self.sealed: list[ToMonitor] = []
@@ -258,7 +256,7 @@ class Agent:
             case PositionsFound(positions):
                 self.draft = self._begin_cut(positions)
                 self._make_piece()
-                if self.gathered and not self._commits_are_due():
+                if not self.saving:
                     self._write()
             case Stored(name):
                 self._on_stored(name)
@@ -572,21 +570,14 @@ class Agent:
     # ------------------------------------------------------------------------------------------ cuts
 
     def _commit(self) -> None:
-        """Cut the eager groups where they are complete, all in one segment, unless one is being written: then in the next.
-
-        They do not wait for other cuts, which are made piece by piece and may last as long as their interval.
-        """
-        upto = self.completion.reported
-        if upto is None or self.waits_for_store():
-            return
-        new = [number for number in self.eager if upto[number] > self.checkpoints.last_cut(number)]
-        if new:
-            self.due[:0] = [Cut(self.worker.generation, number, upto[number]) for number in new]
-            self._put_aside, self.draft = self.draft, None
+        """Cut the eager groups where they are complete, all in one segment, unless one is being written: then in the next."""
+        if self.eager and not self.cutting:
+            assert self.completion.reported is not None
+            for number in self.eager:
+                at = self.completion.reported[number]
+                if at > self.checkpoints.last_cut(number):
+                    self.due.append(Cut(self.worker.generation, number, at))
             self._make_piece()
-
-    def _commits_are_due(self) -> bool:
-        return any(cut.group in self.eager for cut in self.due)
 
     def _make_piece(self) -> None:
         """Make the next piece of the cuts that are due; those that need no piece are made as a whole, and so are eager ones."""
@@ -602,9 +593,6 @@ class Agent:
                 if not eager:
                     return
             self._end_cut(self.draft)
-            if eager and not self._commits_are_due():
-                self.draft, self._put_aside = self._put_aside, None
-                return
 
     def _begin_cut(self, positions: Positions) -> Draft:
         cut = self.due.pop(0)

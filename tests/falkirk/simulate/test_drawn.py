@@ -26,6 +26,11 @@ def test_outputs_of_drawn_programs_are_those_of_a_run_without_faults(first: int)
                 pytest.fail(report(simulation.shrink(failure), f"drawn program {seed}: {draw(seed)}"), pytrace=False)
 
 
+def test_a_cut_that_is_made_piece_by_piece_is_not_lost_beside_commits() -> None:
+    """Program 20175: commits that do not wait for cuts of the same worker once took the place of one, and the job never ended."""
+    assert Simulation(program(20_175), 1).run(1_001 * 20_175) is None
+
+
 def test_the_same_seed_draws_the_same_program() -> None:
     assert draw(7) == draw(7)
     assert built(draw(7)).graph.nodes[3].name == program(7)().graph.nodes[3].name

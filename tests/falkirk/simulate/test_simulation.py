@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
-from operator import lt
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,6 @@ from falkirk.simulate.simulation import Simulation, report
 from falkirk.simulate.world import World
 from monitor.coordination.effects import Answer
 from monitor.explain.what_if import OpenQuestions
-from recovery.agent.agent import Agent
-from recovery.agent.effects import Effect
-from recovery.agent.events import Event
 from recovery.checkpoint import checkpoints, pace, processor_checkpoints
 from recovery.guarantees.promises import Alike
 from recovery.rollback.orders import RollbackPlanner
@@ -285,27 +281,3 @@ def test_state_that_is_saved_anew_over_many_cuts_comes_back(monkeypatch: pytest.
         for seed in seeds:
             assert runs.run(seed) is None
     assert ended > 2
-
-
-def test_commits_do_not_wait_for_cuts_that_are_made_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "PIECE_ROWS", 1)
-    monkeypatch.setattr(pace, "_FEWEST", 1)
-    monkeypatch.setattr(pace, "_MOST", 1)
-    monkeypatch.setattr(checkpoints, "_RUN_ROWS", 1)
-    commits = 0
-    step = Agent.step
-
-    def watched(self: Agent, now: float, *events: Event) -> list[Effect]:
-        nonlocal commits
-        draft, before = self.draft, [self.checkpoints.last_cut(group) for group in self.eager]
-        effects = step(self, now, *events)
-        after = [self.checkpoints.last_cut(group) for group in self.eager]
-        commits += draft is not None and self.draft is draft and any(map(lt, before, after))
-        return effects
-
-    monkeypatch.setattr(Agent, "step", watched)
-    runs = Simulation(PROGRAMS["eager_in_between"], 2)
-    for seed in range(6):
-        failure = runs.run(seed)
-        assert failure is None, report(failure, "")
-    assert commits > 5
