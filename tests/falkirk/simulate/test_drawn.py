@@ -27,7 +27,7 @@ def test_outputs_of_drawn_programs_are_those_of_a_run_without_faults(first: int)
 
 
 def test_a_cut_that_is_made_piece_by_piece_is_not_lost_beside_commits() -> None:
-    """Program 20175: commits that do not wait for cuts of the same worker once took the place of one, and the job never ended."""
+    """Program 20175: commits that did not wait for cuts of the same worker took the place of one, and the job never ended."""
     assert Simulation(program(20_175), 1).run(1_001 * 20_175) is None
 
 
