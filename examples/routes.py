@@ -39,7 +39,7 @@ def quickest(roads: Collection, questions: Collection) -> Collection:
 
 
 def answers(commands: Iterable[str]) -> Iterator[str]:
-    """What there is to say after each command, as soon as it has been given."""
+    """The answers to each command, as soon as it has been given."""
     flow = falkirk.Dataflow("routes")
     found = quickest(differential.input_of(flow, "roads"), differential.input_of(flow, "questions"))
     changes, complete = found.capture("changes"), found.probe("complete")

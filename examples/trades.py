@@ -69,7 +69,7 @@ def build(trades: int = 100, corrections: int = 5, seed: int = 1) -> Dataflow:
 
 
 def line(change: tuple[tuple[int, tuple[int, str, int]], int]) -> str:
-    """What is shown of a change."""
+    """The line that is shown of a change."""
     (minute, (beyond, symbol, number)), by = change
     return f"{by:+d} minute {minute}: trade {number} of {symbol} paid {beyond:+d}"
 

@@ -121,7 +121,7 @@ def of_key(record: Any) -> tuple[Any, bool]:
 
 def as_key(key: Any) -> Any:
     """A record of a key without a value. A key that is a pair would, by itself, be taken for a key and a value."""
-    return (key, None) if type(key) is tuple and len(key) == 2 else key
+    return (key, None) if of_key(key)[1] else key
 
 
 def split(batch: Batch) -> tuple[list[tuple[Any, int]], list[Rows], int]:

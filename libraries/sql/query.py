@@ -437,7 +437,7 @@ def _expression(node: Node) -> pl.Expr:
 
 
 def _said_to_polars(node: Node) -> Node:
-    """What means in Polars' SQL what `node` means in SQL."""
+    """The expression that means in Polars' SQL what `node` means in SQL."""
     from sqlglot import exp
 
     copy = node.copy()

@@ -16,7 +16,7 @@ from recovery.store.reading import survey
 from runtime.supervisor.stop import STOP_FILE, JobStopped
 
 _OF_EACH = {NAME, STOP_FILE, ".lock"}
-"""What is in any store, or in one that has just been made."""
+"""The names in any store, or in one that has just been made."""
 
 ALONE = "spark-alone"
 """The folder, in a store, of a program that runs on Spark alone."""

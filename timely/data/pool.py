@@ -45,7 +45,7 @@ class Pool:
         return self._chunk * len(self._chunks)
 
     def room(self, size: int) -> memoryview | None:
-        """So many bytes to write to; None if no chunk has so many. `used` says how many are kept of them, or nothing does."""
+        """A buffer of `size` bytes to write to, of which `used` says how many are kept; None if no chunk is as large."""
         if size > self._chunk:
             return None
         if self._open is None or self._at + size > self._chunk:

@@ -73,7 +73,7 @@ class PreAggregate:
         return rows if self._sparing and mostly_alone(rows, self._keys) else self._partial(rows)
 
     def unite(self, batches: Sequence[Batch]) -> Batch:
-        """What `apply` made of several batches, as one: the rows, or a partial table."""
+        """One batch of several that `apply` made: the rows, or a partial table."""
         tables = [as_arrow(batch) for batch in batches]
         spared = [table.column_names == self._reading.names for table in tables]
         if any(spared) and not all(spared):

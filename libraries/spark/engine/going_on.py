@@ -20,7 +20,7 @@ class KeptProgram(msgspec.Struct, frozen=True):
     states: dict[str, str]
 
     def changes(self, now: KeptProgram, verbs: dict[str, str]) -> Iterator[str]:
-        """How another program differs, a line each; `verbs` are the names of those whose states these are."""
+        """The differences of another program, a line each; `verbs` are the names of those whose states these are."""
         yield from differences(self.outline, now.outline)
         if self.columns != now.columns:
             yield f"the columns of the stream were {self.columns} and are {now.columns}"

@@ -1,4 +1,4 @@
-"""What a program over a stream of Spark keeps of the micro-batches that it has gone through: for one run, or in a store.
+"""The history of a program over a stream of Spark: the last micro-batch that it has gone through, for one run or in a store.
 
     STORE/spark-alone/program                what was kept of which verbs, to tell a program that has changed
     STORE/spark-alone/checkpoint/            what Spark knows: which input each micro-batch is of, and state of its own
@@ -49,20 +49,20 @@ class History(Protocol):
         """The place for what Spark knows."""
 
     def state(self, name: str, first: DataFrame) -> DataFrame:
-        """What was kept under a name after the last micro-batch; `first` if there was none."""
+        """The state that was kept under a name after the last micro-batch; `first` if there was none."""
 
     def keep(self, number: int, after: Mapping[str, DataFrame], rows: pa.Table) -> None:
         """A micro-batch was gone through: keep the states after it, and the rows that go out."""
 
     def written(self) -> None:
-        """What goes out of the last micro-batch is visible."""
+        """Note that the output of the last micro-batch is visible."""
 
     def check(self) -> None:
         """Raise JobStopped if the run is not wanted any more."""
 
 
 class OfARun:
-    """What is kept ends with the run."""
+    """A history that ends with the run."""
 
     def __init__(self, resources: ExitStack) -> None:
         self.last = -1
@@ -91,7 +91,7 @@ class OfARun:
 
 
 class InAStore:
-    """What is kept is there for the next run of the program."""
+    """A history that is there for the next run of the program."""
 
     def __init__(self, store: JobStore, graph: Graph) -> None:
         self._store = store
@@ -135,7 +135,7 @@ class InAStore:
             return None
 
     def _check_seen(self, session: SparkSession) -> None:
-        """What executors write here must come here."""
+        """Refuse a Spark whose executors write somewhere else."""
         if str(session.sparkContext.master).startswith("local"):
             return
         tried = self._folder / f".batch-{uuid.uuid4().hex}"
@@ -155,7 +155,7 @@ class InAStore:
             )
 
     def unwritten(self) -> pa.Table | None:
-        """What goes out of the last micro-batch, if nobody knows that it is visible."""
+        """The output of the last micro-batch, if nobody knows that it is visible."""
         folder = self._of(self.last)
         if self.last < 0 or (folder / _WRITTEN).exists():
             return None

@@ -448,7 +448,7 @@ _ONES.flags.writeable = False
 
 
 def _ones(count: int) -> Numbers:
-    """So many ones, for whoever does not write to them: of many only one is there."""
+    """Ones, `count` of them, that must not be written to: of many only one is in memory."""
     return _ONES[:count] if count <= TINY else np.ndarray(count, np.int64, _ONES, 0, (0,))
 
 
