@@ -71,7 +71,7 @@ def sending_anew(policies: Sequence[Policy], keeps: Sequence[bool], edges: Seque
         more = {
             p
             for p, given in enumerate(into)
-            if p not in found and given and not keeps[p] and all(e.source in found and not e.spread for e in given)
+            if p not in found and not keeps[p] and all(e.source in found and not e.spread for e in given)
         }
         if not more:
             return found

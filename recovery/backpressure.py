@@ -30,8 +30,8 @@ class Backpressure:
         self._most = most
         self._patience = patience
         self._heard = self._looked = now
-        self._cutting: float | None = None
-        self._every = 1.0
+        self._cutting: tuple[float, float] | None = None
+        """Since when a cut is being made, and how long that may take."""
 
     def heard(self, now: float) -> None:
         """The monitor has said something."""
@@ -52,8 +52,9 @@ class Backpressure:
             self._cutting = None
             return False
         if self._cutting is None:
-            self._cutting, self._every = now, agent.cut_every or 1.0
-        return now - self._cutting > self._every and agent.unwritten > LARGE_CUT
+            self._cutting = now, agent.cut_every or 1.0
+        began, every = self._cutting
+        return now - began > every and agent.unwritten > LARGE_CUT
 
     def bytes(self) -> int:
         """Bytes that wait."""

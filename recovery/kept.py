@@ -47,7 +47,7 @@ class KeptMessages(Generic[M]):
         self._size = size
         self._messages: dict[Channel, list[M]] = {}
         self._weighed: dict[Channel, int] = {}
-        """How many of the messages of a channel, from the front, are weighed."""
+        """The number of messages of a channel, from the front, that are weighed."""
         self._coverage: dict[Channel, Bound] = {}
         self.most = 0
         """Bytes that the weighed messages take at most: what was forgotten since they were counted is still in it."""

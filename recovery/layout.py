@@ -47,7 +47,6 @@ from timely.dataflow.plan import Plan, Processor
 from timely.errors import GraphError
 from timely.io.interface import source_repeats
 from timely.operators.base import Operator
-from timely.operators.channels import PIPELINE
 from timely.state import is_transient
 from timely.time import Summary, Time
 from timely.worker.processor import build_operator
@@ -282,13 +281,13 @@ def _edges(plan: Plan, policies: list[Policy]) -> Iterable[EdgeInfo]:
                     target=plan.of_node[target.index],
                     target_port=route.port,
                     edge=route.edge.index,
-                    spread=route.edge.channel != PIPELINE,
+                    spread=plan.spreads(route.edge),
                     logged=_logged(graph, route.edge, policy, policies[plan.of_node[target.index]]),
                     depth=shift.depth,
                     add=shift.add,
                     append=shift.append,
                     ahead=processor.node.ahead and not isinstance(policy, _SAVES_NOTHING),
-                    kept=route.edge.channel != PIPELINE and plan.workers > 1,
+                    kept=plan.spreads(route.edge) and plan.workers > 1,
                 )
 
 

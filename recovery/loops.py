@@ -51,7 +51,8 @@ def _enters_anywhere(plan: Plan, p: int) -> bool:
     if processor.node.kind != "enter":
         return False
     operator = build_operator(processor, [])
-    return not isinstance(operator, Enter) or operator.at is not None
+    assert isinstance(operator, Enter)
+    return operator.at is not None
 
 
 def _unfit(node: Node, ephemeral: bool) -> bool:

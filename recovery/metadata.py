@@ -205,7 +205,7 @@ def cut_within(bound: Bound, depth: int) -> Bound:
     """
     if MORE not in bound:
         return _filled(bound[:depth], depth)
-    return for_each(lambda step: _filled(step[:depth], depth), bound) if depth > 1 else (bound[0],)
+    return for_each(lambda step: _filled(step[:depth], depth), bound)
 
 
 def after(time: Time) -> Bound:

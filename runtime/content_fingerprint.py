@@ -24,11 +24,26 @@ _THIN = 1 << 32
 """The bit of a fingerprint that says so. Earlier versions looked at one of `EVERY` to the end."""
 
 
+_OF_INPUT = 1 << 33
+"""The bit of a fingerprint that is a partition's own checksum of its input."""
+
+
+def of_input(checksum: int) -> int:
+    """The fingerprint of an epoch for which its partition has a checksum."""
+    return checksum & 0xFFFFFFFF | 1 | _OF_INPUT
+
+
+def is_of_input(fingerprint: int) -> bool:
+    """True if a fingerprint was made of a partition's checksum, not of records."""
+    return bool(fingerprint & _OF_INPUT)
+
+
 @dataclass(slots=True)
 class Content:
     """The fingerprint of an epoch's content. It does not depend on the chunks in which that is read.
 
-    While it is read, records are only picked out; they are hashed when somebody asks, which is once a checkpoint.
+    While it is read, records are only picked out; they are hashed when somebody asks, which is once a checkpoint. Where the
+    partition has a checksum of its own they are only counted.
     """
 
     rows: int = 0
@@ -40,6 +55,11 @@ class Content:
     def like(cls, fingerprint: int) -> Content:
         """One that is to be compared with a fingerprint, perhaps of an earlier version."""
         return cls(thin=bool(fingerprint & _THIN))
+
+    @property
+    def counted(self) -> bool:
+        """True if there are records, and none was picked out."""
+        return self.rows > 0 and not self.picked
 
     def add(self, data: Batch) -> None:
         """The next chunk."""

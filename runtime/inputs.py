@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 import pyarrow as pa
 
-from runtime.content_fingerprint import Content
+from runtime.content_fingerprint import Content, is_of_input, of_input
 from runtime.kept_input import KeptPartition
 from runtime.read_ahead import ReadAhead
 from timely.data.batch import nbytes
 from timely.dataflow.graph import Node
-from timely.errors import FalkirkError, SourceError, at_line, told
-from timely.io.interface import Chunk, ClockedPartition, End, Files, Partition, Position, Source, Wait, source_repeats
+from timely.errors import FalkirkError, OperatorError, SourceError, at_line, told
+from timely.io.interface import (
+    ChecksummedPartition,
+    Chunk,
+    ClockedPartition,
+    End,
+    Files,
+    Partition,
+    Position,
+    Source,
+    Wait,
+    source_repeats,
+)
 from timely.time import INF
 from timely.worker.worker import Worker
 
@@ -174,6 +185,10 @@ class SourceDriver:
         """True if this source can bring more without anything else happening first."""
         return bool(self._free(limits))
 
+    def held_back(self, limits: Limits) -> bool:
+        """True if there is more to read, and the limit on epochs does not let it be read yet."""
+        return bool(self._live) and not self._free(limits)
+
     def waits(self, limits: Limits) -> tuple[float | None, list[int]]:
         """The time to ask again (seconds on the clock; None: no time is set), and the files that may become readable."""
         readers = self._free(limits)
@@ -318,27 +333,45 @@ class SourceDriver:
         same = last.epoch == chunk.epoch
         content = last.content if same else Content()
         if self._rereads and chunk.data is not None and len(chunk.data):
-            content.add(chunk.data)
+            if getattr(reader.partition, "checksums", False):
+                content.rows += len(chunk.data)
+            else:
+                content.add(chunk.data)
         mark = Mark(chunk.epoch, chunk.position, last.before if same else last.position, content)
         if same and reader.positions:
             reader.positions[-1] = mark
         else:
             reader.positions.append(mark)
 
-    def positions(self, epoch: int) -> list[PartitionPosition]:
-        """The position of each partition after all epochs before `epoch`."""
-        found = []
+    def _marks(self, epoch: int) -> Iterator[tuple[_Reader, Mark]]:
+        """The mark of each partition after all epochs before `epoch`."""
         for reader in self._readers:
             mark = reader.final
             for read in reader.positions:
                 if read.epoch >= epoch:
                     break
                 mark = read
+            yield reader, mark
+
+    def positions(self, epoch: int) -> list[PartitionPosition]:
+        """The position of each partition after all epochs before `epoch`."""
+        found = []
+        for reader, mark in self._marks(epoch):
             over = reader.ended and (not reader.positions or reader.positions[-1].epoch < epoch)
-            found.append(
-                PartitionPosition(reader.partition.name, mark.position, over, mark.before, mark.content.fingerprint())
-            )
+            number = self._fingerprint(reader.partition, mark)
+            found.append(PartitionPosition(reader.partition.name, mark.position, over, mark.before, number))
         return found
+
+    def _fingerprint(self, partition: Partition, mark: Mark) -> int:
+        """The number by which the epoch before a mark is known again; 0 where nothing was read, or its input is gone."""
+        if not mark.content.counted:
+            return mark.content.fingerprint()
+        try:
+            return _checksum(partition, mark.before, mark.position)
+        except SourceError:
+            return 0  # the job can do without: who reads this again will hear of it
+        except FalkirkError as error:
+            raise self._blame(error) from error
 
     def take_ends(self) -> Ends | None:
         """The ends of the epochs that are over here since this was last asked; None for none.
@@ -379,7 +412,7 @@ class SourceDriver:
             if gone:
                 names = ", ".join(sorted(gone))
                 raise self._blame(SourceError(f"the job had read from {names} before it was stopped, and that is gone"))
-        here = {} if epoch is None else {place.partition: place for place in self.positions(epoch)}
+        here = {} if epoch is None else {reader.partition.name: mark.position for reader, mark in self._marks(epoch)}
         for reader in self._readers:
             name = reader.partition.name
             at: Position = None
@@ -393,7 +426,7 @@ class SourceDriver:
                 if not self._rereadable:
                     reader.shift = epoch or 0
             elif epoch is not None:
-                at = here[name].position
+                at = here[name]
                 while reader.positions and reader.positions[-1].epoch >= epoch:
                     reader.positions.pop()
             reader.ended = epoch is None
@@ -425,6 +458,16 @@ class SourceDriver:
     def _recognise(self, reader: _Reader, place: PartitionPosition) -> None:
         """Read the epoch before a place once more: going on where other input has come would mix two inputs."""
         partition = reader.partition
+        if is_of_input(place.fingerprint):
+            if not hasattr(partition, "checksum"):
+                raise self._blame(_other_input(partition, place, "what it holds"))
+            try:
+                found = _checksum(partition, place.before, place.position)
+            except FalkirkError as error:
+                raise self._blame(error) from error
+            if found != place.fingerprint:
+                raise self._blame(_other_input(partition, place, "what it holds"))
+            return
         try:
             partition.seek(place.before)
             again = getattr(partition, "read_until", None)
@@ -448,13 +491,7 @@ class SourceDriver:
         except FalkirkError as error:
             raise self._blame(error) from error
         if content.fingerprint() != place.fingerprint:
-            raise self._blame(
-                SourceError(
-                    f"partition {partition.name} holds something else than when the job was saved: the {content.rows:,} "
-                    f"records before position {place.position!r} are not those that were read then. Bring the input back as it "
-                    "was, or start anew with an empty store"
-                )
-            )
+            raise self._blame(_other_input(partition, place, f"the {content.rows:,} records"))
 
     def close(self) -> None:
         """Release the partitions; if the job is over, none of their input will be asked for again."""
@@ -468,3 +505,22 @@ class SourceDriver:
 
     def _blame(self, error: FalkirkError) -> SourceError:
         return SourceError(f"source {self._node.name!r} ({self._node.site}): {error}")
+
+
+def _checksum(partition: Partition, begin: Position, end: Position) -> int:
+    """The fingerprint of what lies between two positions, by the partition's own checksum."""
+    asked: ChecksummedPartition = partition  # type: ignore[assignment]  # of any other records were picked out
+    try:
+        return of_input(asked.checksum(begin, end))
+    except FalkirkError:
+        raise
+    except Exception as error:
+        raise OperatorError(f"partition {partition.name}: its checksum() failed: {told(error)}") from error
+
+
+def _other_input(partition: Partition, place: PartitionPosition, what: str) -> SourceError:
+    """The error for a partition in which the last epoch before a place has changed; `what` is it that has."""
+    return SourceError(
+        f"partition {partition.name} holds something else than when the job was saved: {what} before position "
+        f"{place.position!r} is not what was read then. Bring the input back as it was, or start anew with an empty store"
+    )

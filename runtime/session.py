@@ -436,10 +436,14 @@ class Session:
             for frame in self._link.poll(block, files):
                 self._receive(frame)
         elif not self._may_wake and all(handle.time is None for handle in self._inputs.values()):
-            raise FalkirkError(
-                "nothing can move any more, but the job is not over: an operator keeps a capability that it never drops\n"
-                + report(self.worker)
-            )
+            why = "an operator keeps a capability that it never drops"
+            if any(source.held_back(self.limits) for source in self.sources):
+                why = (
+                    f"an operator keeps a capability, and sources read at most {self.limits.epochs} epochs ahead of the oldest "
+                    "one that is not complete. If it waits for epochs that come later, let sources read further ahead: "
+                    "limits=falkirk.Limits(epochs=...), or --max-epochs"
+                )
+            raise FalkirkError(f"nothing can move any more, but the job is not over: {why}\n{report(self.worker)}")
         elif not self._may_wake and block is None:
             raise FalkirkError("this session waits for input that only the caller can give: see InputHandle")
         else:

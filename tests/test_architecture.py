@@ -265,6 +265,16 @@ def test_nothing_unpickles_but_the_runtime_and_spark() -> None:
     assert not problems, report(problems)
 
 
+def test_markers_that_are_found_by_identity_stay_themselves_when_they_travel() -> None:
+    problems = []
+    for module in modules().values():
+        for node in module.tree.body:
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            if value is not None and ast.unparse(value) == "object()":
+                problems.append(f"{module.at(node)}: of a function that travels this is a copy: use an Enum")
+    assert not problems, report(problems)
+
+
 def test_every_third_party_import_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]

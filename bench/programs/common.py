@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,17 @@ def records_in(data: Path, files: list[Path]) -> int:
 def report(value: float, **more: Any) -> None:
     """Print one figure."""
     print(json.dumps({"value": value, **more}), flush=True)
+
+
+def beyond_one_epoch(again: Mapping[tuple[object, int], int]) -> int:
+    """Of the records that survivors did again, by (worker, epoch), those that are not of the largest of these epochs of each.
+
+    One open epoch a survivor is what a failure may cost beside the dead worker's share.
+    """
+    largest: dict[object, int] = {}
+    for (worker, _), records in again.items():
+        largest[worker] = max(largest.get(worker, 0), records)
+    return sum(again.values()) - sum(largest.values())
 
 
 def percentile(sorted_values: list[float], share: float) -> float:

@@ -50,7 +50,7 @@ def main() -> None:
             rows += len(batch)  # type: ignore[arg-type]
             return batch
 
-        (given.changes() if hasattr(given, "changes") else given).map_batches(count).capture("out")
+        given.map_batches(count).capture("out")
         before = time.process_time()
         falkirk.run(flow)
         mine = time.process_time() - before

@@ -4,7 +4,8 @@ Each worker reads so many epochs of `--size` records a second apart from the oth
 killed in the midst of the job. `--part` is the program: `counts`, a running count behind one exchange; `stages`, three of them;
 `join`, two streams joined and counted. Records are counted by operators in front of and behind each exchange, which note what
 comes to them. If all went back to the last cut the share would be 1; what the dead worker alone had done is 1/workers of it.
-`_open` is the share of what survivors did again, which is at most the epochs that were not complete.
+`_open` is the share of what survivors did again, which is at most the epochs that were not complete, and `_beyond` the part of
+that which is more than one epoch of each.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from clocked import Clock, Epochs
-from common import arguments, report
+from common import arguments, beyond_one_epoch, report
 
 import falkirk
 from falkirk import Dataflow, Iterable, Lazy
@@ -148,14 +149,18 @@ def main() -> None:
         again = {key: after[key] - once[key] for key in after}
         since = sum(records for (_, _, epoch), records in before.items() if epoch >= cut[0])
         dead = str(args.workers - 1)
-        others = sum(records for (_, worker, _), records in again.items() if worker != dead)
+        others: Counter[tuple[object, int]] = Counter()
+        for (_, worker, epoch), records in again.items():
+            if worker != dead:
+                others[worker, epoch] += records
         report(
             sum(again.values()) / since,
             since_the_last_cut=since,
             epochs=KILLED_AT - cut[0],
             goal=1.2 / args.workers,
         )
-        report(others / since, system=f"{args.part}_open")
+        report(others.total() / since, system=f"{args.part}_open")
+        report(beyond_one_epoch(others) / since, system=f"{args.part}_beyond")
 
 
 def _reference(workers: int, size: int, part: str) -> Counter[tuple[str, str, int]]:

@@ -4,7 +4,8 @@ The examples are short, so no kill of a real process hits them where it should. 
 workers, stores and the monitor of production in one thread, under a seed. Each worker is killed in a run of its own, midway.
 All records are counted that processors take; what is taken beyond what a run without failures takes was done again. `value`
 is their share, the mean over the workers that were killed; `_open` the part of it that survivors did again of epochs that were
-not complete there, and `_lost` that of epochs which were. Without the open part the mean is 1/workers, where nothing is lost.
+not complete there, `_beyond` what of that is more than one epoch of each survivor, and `_lost` that of epochs which were
+complete. Without the open part the mean is 1/workers, where nothing is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from common import arguments, report
+from common import arguments, beyond_one_epoch, report
 
 from falkirk import Dataflow, Memory
 from falkirk.simulate.faults import Fault
@@ -69,8 +70,9 @@ class _Counted(World):
 
 def _kill_one(
     build: Callable[[], Dataflow], workers: int, victim: int, calm: _Counted
-) -> tuple[float, float, float] | None:
-    """Shares of the records since the last cut: done again in all, by survivors of open epochs, by them of complete ones."""
+) -> tuple[float, float, float, float] | None:
+    """Shares of the records since the last cut: done again in all, by survivors of open epochs, of these beyond one epoch each,
+    by survivors of complete epochs."""
     infos = calm.layout.processors
     for attempt in range(TIMES):
         at = int(calm.steps * (0.45 + 0.07 * attempt))
@@ -83,12 +85,15 @@ def _kill_one(
         again = world.handled - calm.handled
         if not since:
             continue
-        still_open = lost = 0
+        lost, still_open = 0, Counter[tuple[object, int]]()
         for (worker, p, epoch), n in again.items():
-            if worker != victim:
-                complete = epoch < world.complete[worker][infos[p].group][0]
-                lost, still_open = lost + n * complete, still_open + n * (not complete)
-        return sum(again.values()) / since, still_open / since, lost / since
+            if worker == victim:
+                continue
+            if epoch < world.complete[worker][infos[p].group][0]:
+                lost += n
+            else:
+                still_open[worker, epoch] += n
+        return again.total() / since, still_open.total() / since, beyond_one_epoch(still_open) / since, lost / since
     return None
 
 
@@ -129,9 +134,10 @@ def main() -> None:
         calm.run()
         found = [_kill_one(build, args.workers, victim, calm) for victim in range(args.workers)]
         shares = [each for each in found if each is not None]
-        value, still_open, lost = (sum(each) / len(shares) for each in zip(*shares, strict=True))
+        value, still_open, beyond, lost = (sum(each) / len(shares) for each in zip(*shares, strict=True))
         report(value, kills=len(shares), goal=1.2 / args.workers)
         report(still_open, system=f"{args.part}_open")
+        report(beyond, system=f"{args.part}_beyond")
         report(lost, system=f"{args.part}_lost")
 
 

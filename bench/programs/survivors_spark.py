@@ -3,7 +3,7 @@
 As a share of those since the last cut of each group. The workers are real processes, beside a real Spark; one of them is killed
 when half of the epochs are complete. What each processor takes is noted in a file of its process; what is taken beyond what a
 run without failures takes was done again. `value` is its share of all, `_open` the part of it that survivors did again: at most
-epochs that were not complete there.
+epochs that were not complete there; `_beyond` is what of that is more than one epoch of each survivor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import arguments, report
+from common import arguments, beyond_one_epoch, report
 
 from falkirk import Dataflow
 from recovery.recorder import WorkerRecorder
@@ -126,9 +126,13 @@ def main() -> None:
         raise SystemExit("the job was over before half of it was seen: nothing was killed")
     since = sum(n for (_, p, epoch), n in run.before.items() if epoch >= run.cuts[run.groups[p]])
     again = Counter({key: run.handled[key] - calm.handled[key] for key in run.handled | calm.handled})
-    survivors = sum(n for (worker, _, _), n in again.items() if worker != args.workers - 1)
-    report(sum(again.values()) / since, since_the_last_cut=since, goal=1.2 / args.workers)
-    report(survivors / since, system=f"{args.part}_open")
+    survivors: Counter[tuple[object, int]] = Counter()
+    for (worker, _, epoch), n in again.items():
+        if worker != args.workers - 1:
+            survivors[worker, epoch] += n
+    report(again.total() / since, since_the_last_cut=since, goal=1.2 / args.workers)
+    report(survivors.total() / since, system=f"{args.part}_open")
+    report(beyond_one_epoch(survivors) / since, system=f"{args.part}_beyond")
 
 
 if __name__ == "__main__":

@@ -16,12 +16,21 @@ from typing import Any
 from timely.data.batch import Batch, as_arrow
 from timely.data.kernels import warm
 from timely.io import Chunk, End, Partition, Position, Source, Wait
+from timely.io.interface import deals_epochs, source_repeats
 
 
 class Around:
     """A partition around another one, which does all but read."""
 
     inner: Partition
+
+    @property
+    def checksums(self) -> bool:
+        return bool(getattr(self.inner, "checksums", False))
+
+    def checksum(self, begin: Position, end: Position) -> int:
+        number: int = self.inner.checksum(begin, end)  # type: ignore[attr-defined]  # asked only of one that `checksums`
+        return number
 
     def seek(self, position: Position) -> None:
         self.inner.seek(position)
@@ -56,6 +65,18 @@ class Timed:
 
     source: Source
     folder: Path
+    shared: bool = False
+    """True: it does not say that each epoch is read by one worker, where that is so."""
+
+    @property
+    def deals_epochs(self) -> bool:
+        """As the source does."""
+        return not self.shared and deals_epochs(self.source)
+
+    @property
+    def repeats(self) -> bool:
+        """As the source does."""
+        return source_repeats(self.source)
 
     def partitions(self, worker: int, workers: int) -> Sequence[Partition]:
         """Those of the source, each with its notes.

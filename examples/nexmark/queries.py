@@ -3,21 +3,19 @@
     falkirk run examples/nexmark/queries.py --arg query=q5 --arg events=1000000
     falkirk run examples/nexmark/queries.py --arg query=q7 -w 2 --store DIR      # survives kill -9
 
-Columns do nearly all of it. A winning bid is taken back when a higher one comes: q4 is totals of totals that change; q6, of
-the last ten of each seller, is a collection. Windows of epochs (q12) are verbs of pairs.
+A winning bid is taken back when a higher one comes: q4 is totals of totals that change, and q6 of the last few of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 from events import Events, House
 
 import falkirk
-from falkirk import Columns, Dataflow, SessionWindow, Sliding, Tumbling, agg, differential
+from falkirk import Columns, Dataflow, Epochs, SessionWindow, Sliding, Tumbling, agg
 
 WINDOW = 10_000
 """Milliseconds of event time."""
@@ -74,36 +72,23 @@ def q3(house: Streams) -> Columns:
     return things.join(sellers, on="seller").select("name", "city", "state", "auction")
 
 
+def offers(house: Streams) -> Columns:
+    """The bids for each auction while it lasts."""
+    auctions = house.auctions.select("category", "expires", "seller", auction="id", begins="at")
+    offered = house.bids.select("auction", "price", "at").join(auctions, on="auction")
+    return offered.filter(pl.col("at").is_between(pl.col("begins"), pl.col("expires")))
+
+
+def mean(prices: Columns, key: str) -> Columns:
+    """The mean price of each key, in whole cents."""
+    means = prices.group_by(key).agg(total=agg.sum("price"), n=agg.count())
+    return means.select(key, price=pl.col("total") // pl.col("n"))
+
+
 def q4(house: Streams) -> Columns:
     """The mean winning bid of each category, as it stands: a winner is taken back when there is a higher bid."""
-    auctions = house.auctions.select("category", "expires", auction="id", begins="at")
-    offers = house.bids.join(auctions, on="auction").filter(
-        pl.col("at").is_between(pl.col("begins"), pl.col("expires"))
-    )
-    winning = offers.group_by("auction", "category").agg(price=agg.max("price"), changes=True)
-    means = winning.group_by("category").agg(total=agg.sum("price"), n=agg.count())
-    return means.select("category", price=pl.col("total") // pl.col("n"))
-
-
-def winners(house: Streams) -> differential.Collection:
-    """The highest bid of each auction while it lasts: ((auction, seller, category, expires), price)."""
-    bids = differential.from_records(
-        house.bids.select("auction", "price", "at").to_records().map(lambda b: (b["auction"], (b["price"], b["at"])))
-    )
-    auctions = differential.from_records(
-        house.auctions.to_records().map(lambda a: (a["id"], (a["seller"], a["category"], a["at"], a["expires"])))
-    )
-
-    def offer(auction: int, bid: tuple[int, int], of: tuple[int, int, int, int]) -> tuple[Any, int] | None:
-        (price, at), (seller, category, begins, expires) = bid, of
-        return ((auction, seller, category, expires), price) if begins <= at <= expires else None
-
-    return bids.join(auctions, offer).filter(lambda each: each is not None).max()
-
-
-def mean(key: Any, group: list[tuple[Any, int]]) -> list[int]:
-    """The mean of the prices of a group, in whole cents."""
-    return [sum(price * times for price, times in group) // sum(times for _, times in group)]
+    winning = offers(house).group_by("auction", "category").agg(price=agg.max("price"), changes=True)
+    return mean(winning, "category")
 
 
 def q5(house: Streams) -> Columns:
@@ -113,10 +98,11 @@ def q5(house: Streams) -> Columns:
     return counts.join(most, on=["start", "n"], over="time").select("start", "auction", "n")
 
 
-def q6(house: Streams) -> differential.Collection:
-    """The mean winning bid of each seller's ten auctions that end last."""
-    sold = winners(house).map(lambda each: (each[0][1], (each[0][3], each[0][0], each[1])))
-    return sold.top(10).map(lambda each: (each[0], each[1][2])).reduce(mean)
+def q6(house: Streams) -> Columns:
+    """The mean winning bid of each seller's ten auctions that end last, as it stands."""
+    winning = offers(house).group_by("auction", "seller", "expires").agg(price=agg.max("price"), changes=True)
+    last = winning.group_by("seller").top_k(10, by=["expires", "auction"])
+    return mean(last, "seller")
 
 
 def q7(house: Streams) -> Columns:
@@ -139,12 +125,12 @@ def q11(house: Streams) -> Columns:
     return house.bids.window(SessionWindow(WINDOW), time="at").group_by("bidder").agg(n=agg.count())
 
 
-def q12(house: Streams) -> Any:
+def q12(house: Streams) -> Columns:
     """The bids of each bidder in each ten epochs: Nexmark asks for ten seconds of the clock, which nobody could check."""
-    return house.bids.select("bidder", "at").key_by("bidder").window(falkirk.Epochs(10)).count()
+    return house.bids.window(Epochs(10)).group_by("bidder").agg(n=agg.count())
 
 
-QUERIES: dict[str, Callable[[Streams], Any]] = {
+QUERIES: dict[str, Callable[[Streams], Columns]] = {
     query.__name__: query for query in (q0, q1, q2, q3, q4, q5, q6, q7, q8, q11, q12)
 }
 

@@ -63,6 +63,7 @@ _ALL = (
         20_000_000,  # rows
         (
             Variant("falkirk", "keyed.py"),
+            Variant("exchanged", "keyed.py", "exchanged", workers=(2,)),
             Variant("polars_loop", "polars_keyed.py"),
             Variant("bytewax", "bytewax_keyed.py", package="bytewax", at_most=_SLOW),
             Variant("pathway", "pathway_keyed.py", package="pathway", at_most=_SLOW),

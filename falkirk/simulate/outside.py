@@ -18,7 +18,7 @@ from recovery.guarantees.promises import Alike, Grade, Promise, promises
 from timely.data.batch import Batch
 from timely.dataflow.graph import Graph
 from timely.errors import FalkirkError
-from timely.io.interface import Chunk, End, Partition, Position, Source, Wait, source_repeats
+from timely.io.interface import Chunk, End, Partition, Position, Source, Wait, deals_epochs, source_repeats
 from timely.io.memory import PendingEpochs, rows_of
 from timely.time import Time
 
@@ -273,6 +273,7 @@ class WatchedSource:
 
     def __init__(self, outside: Outside, source: Source, name: str) -> None:
         self.repeats = source_repeats(source)
+        self.deals_epochs = deals_epochs(source)
         self._outside = outside
         self._source = source
         self._name = name
@@ -295,6 +296,13 @@ class WatchedPartition:
         again: Callable[[Position], Chunk | Wait | End] | None = getattr(partition, "read_until", None)
         if again is not None:
             self.read_until = lambda position: self._seen(again(position))
+        if hasattr(partition, "checksum"):
+            self.checksum = partition.checksum
+
+    @property
+    def checksums(self) -> bool:
+        """That of the partition."""
+        return bool(getattr(self._partition, "checksums", False))
 
     def read(self) -> Chunk | Wait | End:
         """The next chunk."""

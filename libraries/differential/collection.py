@@ -12,11 +12,12 @@ import numpy as np
 from libraries.differential import reducers
 from libraries.differential.arrangement import Reading
 from libraries.differential.channel import BY_KEY
-from libraries.differential.joins import NO_PAIR, Join
+from libraries.differential.joins import Join
 from libraries.differential.operators import Arrange, Consolidate, Reduce
 from libraries.differential.reducers import Group, Reducer
 from libraries.differential.rows import NOTHING, Rows, as_key, as_pairs, made_rows, of_key, rows_of, split
 from recovery.policies import Lazy
+from timely.data.absent import ABSENT
 from timely.data.batch import Batch
 from timely.dataflow.dataflow import Loop
 from timely.dataflow.graph import Graph, Output, Scope
@@ -268,7 +269,7 @@ class Collection:
         >>> differential.snapshot(falkirk.run(flow).captured("out"))
         {(1, 'a'): 1, (1, 'b'): 1}
         """
-        return self._join(keys.map_pairs(_key_only), _left, columns=True, name=name, nothing=NO_PAIR)
+        return self._join(keys.map_pairs(_key_only), _left, columns=True, name=name, nothing=ABSENT)
 
     def antijoin(self, keys: Collection, name: str | None = None) -> Collection:
         """The records whose key is not in `keys`, which are distinct; one that is a pair itself is the pair (key, None).
@@ -762,7 +763,7 @@ def _both(key: Any, left: Any, right: Any) -> Any:
 
 
 def _left(key: Any, left: Any, right: Any) -> Any:
-    return key if left is NO_PAIR else (key, left)
+    return key if left is ABSENT else (key, left)
 
 
 def _key_only(key: Any, value: Any) -> Any:

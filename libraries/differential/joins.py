@@ -39,9 +39,6 @@ Select = Callable[[Any, Any, Any], Any]
 Meeting = tuple[int, int, int, int]
 """A key with the left and the right value that meet under it, all as codes, and the difference."""
 
-NO_PAIR = object()
-"""Stands for the value of a record that is no pair where None would be taken for the value of one."""
-
 _PAIRS = 1 << 17
 """Pairs that one event makes at most, in columns."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from libraries.spark.manifest import PinnedFile
+    from libraries.spark.pinned_file import PinnedFile
     from libraries.spark.protocol import Frames, RunTask
     from libraries.spark.queries import Publisher
 

@@ -21,6 +21,7 @@ from libraries.spark.protocol import (
     ASKS,
     FROM_KEEPER,
     OPENS,
+    SETTLED,
     TO_SPARK,
     Cancel,
     Consumed,
@@ -101,6 +102,8 @@ class SparkChild:
         self._tasks = Tasks(access)
         self._queries = Queries(access, lambda number, batches: self.tell(RunProgress(number, batches, 0)))
         self.tell(Ready(access.jvm, access.version, access.page))
+        with suppress(OSError):
+            self._news.send(SETTLED)
         return True
 
     def _opened(self, up: JavaUp | ServerUp) -> Access:

@@ -33,7 +33,7 @@ from libraries.spark.desk import Desk
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import carried_schema, gathered, write_output
 from libraries.spark.java_access import read_files, read_table_files, write_files
-from libraries.spark.manifest import PinnedFile
+from libraries.spark.pinned_file import PinnedFile
 from libraries.spark.protocol import Frames, Release, RunTask, ServerOrders, ServerUp, session_id
 from libraries.spark.schemas import read_schema
 from libraries.spark.tasks import told

@@ -18,19 +18,19 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 from zlib import crc32
 
-import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from libraries.spark.errors import SparkError
 from libraries.spark.schemas import write_schema
-from libraries.spark.sweeping import Sweep
-from timely.data.batch import Batch, as_arrow
-from timely.operators.base import JobContext
+
+if TYPE_CHECKING:  # Spark's own process, too, writes and reads files here, and does without Polars
+    from libraries.spark.sweeping import Sweep
+    from timely.data.batch import Batch
+    from timely.operators.base import JobContext
 
 FILE_ROWS = 1 << 16
 """Output files have at most so many rows: they are what is dealt out among the workers."""
@@ -102,6 +102,8 @@ def carried_table(batch: Batch) -> pa.Table:
 
     Raises SparkError for columns that Spark cannot take, and for values that do not fit.
     """
+    from timely.data.batch import as_arrow
+
     try:
         table = as_arrow(batch)
     except pa.ArrowException as error:
@@ -126,7 +128,9 @@ def digest_of(tables: Iterable[pa.Table]) -> int:
 
 
 def _digest(table: pa.Table) -> int:
-    hashes = cast(pl.DataFrame, pl.from_arrow(table)).hash_rows(crc32(write_schema(table.schema)))
+    import polars as pl
+
+    hashes = cast("pl.DataFrame", pl.from_arrow(table)).hash_rows(crc32(write_schema(table.schema)))
     return int(hashes.to_numpy().sum())
 
 
@@ -370,6 +374,8 @@ def sync_folder(folder: Path) -> None:
 
 def _repeats(table: pa.Table) -> list[str]:
     """Text columns whose values repeat, by a look at the first: writing them by dictionary is worth its time."""
+    import pyarrow.compute as pc
+
     chosen = []
     for name in table.column_names:
         if pa.types.is_string(table.schema.field(name).type):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from libraries.spark.manifest import PinnedFile
+from libraries.spark.pinned_file import PinnedFile
 from libraries.spark.protocol import Frames, JavaUp, RunTask
 from libraries.spark.schemas import read_schema
-from libraries.spark.session import attach
+from libraries.spark.session import attach, is_local
+from runtime.scratch import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 _ATTACH_SECONDS = 120.0
 """Seconds that a Java may take, which has a session for others already, to give one; it takes less than one."""
+
+_WARM_RUNS, _WARM_ROWS = 3, 1000
+_WARM_QUERY = "select k, count(*) as n, sum(v) as sum, max(v) as most from input where v > 1 group by k order by k"
 
 
 class JavaAccess:
@@ -37,8 +41,21 @@ class JavaAccess:
         """Of each run the jobs of Spark's that are over, with their tasks: to ask for one takes tens of calls of Java."""
 
     def warm(self) -> None:
-        """Have Spark run something, so that the next time is quicker."""
-        self._spark.range(1).count()
+        """Have Spark do what runs do, so that the first of them is quicker: Java has to load and to compile it."""
+        if not is_local(self._spark.sparkContext.master or ""):  # others do not see our files
+            self._spark.range(1).count()
+            return
+        with closing(Scratch("warm")) as scratch:
+            for number in range(_WARM_RUNS):
+                session = self.new_session()
+                rows, folder = (
+                    session.range(_WARM_ROWS).selectExpr("id % 7 as k", "id as v"),
+                    str(scratch.path / f"{number}"),
+                )
+                write_files(rows, folder, 0)
+                session.read.schema(rows.schema).parquet(folder).createOrReplaceTempView("input")
+                write_files(session.sql(_WARM_QUERY), f"{folder}-out", 0)
+                session.sql(_WARM_QUERY).toArrow()
 
     def new_session(self) -> SparkSession:
         return self._spark.newSession()

@@ -4,7 +4,7 @@
 
 Java takes long to start, so it outlives those who use it: a worker that is killed, and the child by which it speaks to Java.
 Who connects to the keeper's socket is given a child: a fork of the keeper, that has PySpark imported, and so is there in
-milliseconds. When Java has died, the next one who connects has it started anew. With a *spare* another one is there by then.
+milliseconds. When a Java has died that somebody used, another one is started at once; with a *spare* there is one by then.
 
 On a Spark Connect server a child has sessions. It tells the keeper of each before it opens it, and the keeper knows its id. So
 when a child has ended, in whatever way, the keeper has another one release them: what ran in them ends on the server.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import math
 import os
 import random
 import select
@@ -34,13 +35,14 @@ from pathlib import Path
 
 import msgspec
 
-from libraries.spark.kept import Kept, KeptJava, KeptServer
+from libraries.spark.kept import Kept, KeptJava, KeptServer, end_of
 from libraries.spark.protocol import (
     ASKS,
     END,
     LEAVE,
     OPENS,
     SERVE,
+    SETTLED,
     FromKeeper,
     JavaOrders,
     Orders,
@@ -54,11 +56,19 @@ from runtime.control import frame
 CHILD = "libraries.spark.child"
 _CONNECT = "libraries.spark.connect"
 
-_TICK_SECONDS = 0.05
+_TICK_SECONDS = 0.25
+"""Seconds between two looks at what no descriptor tells: that the job is over."""
+
+_SHORT_SECONDS = 0.02
+"""The same, while it is awaited that Java is up or that a child takes what it is told, and where no descriptor tells more."""
+
 _SHOW_SECONDS = 0.5
 _CHUNK = 1 << 16
 _RELEASE_SECONDS = 5.0
 """Seconds that the last sessions on a server may take to be released, when the job is over."""
+
+_SPARE_SECONDS = 3.0
+"""Seconds for which a child has a session before a spare Java is started: both at once would take twice as long."""
 
 
 @dataclass(eq=False, slots=True)
@@ -67,6 +77,8 @@ class _Child:
 
     pid: int
     news: socket.socket
+    ended: int | None
+    """A descriptor that can be read when it has ended."""
     kept: Kept
     root: str
     sessions: int = 0
@@ -93,6 +105,12 @@ class _Child:
         self.sessions += data.count(OPENS)
         return data
 
+    def let_go(self) -> None:
+        """Close what we have of it."""
+        self.news.close()
+        if self.ended is not None:
+            os.close(self.ended)
+
 
 class Keeper:
     """Keeps Spark, and forks children for those who connect. `lock` is the file by which no other keeper has this address."""
@@ -110,6 +128,8 @@ class Keeper:
         self._children: list[_Child] = []
         self._kept = self._begun()
         self._spare: Kept | None = None
+        self._spare_at = math.inf
+        """The moment at which a spare is to be started."""
         self._shown = 0.0
         self._wanted = True
         import_module(CHILD)  # while Java starts
@@ -121,8 +141,16 @@ class Keeper:
     def keep(self) -> None:
         """Do so until the job is over."""
         while self._wanted and not self._over():
-            heard = [self._listener, *self._asking, *(child.news for child in self._children)]
-            for each in select.select(heard, [], [], _TICK_SECONDS)[0]:
+            heard: list[socket.socket | int] = [
+                self._listener,
+                *self._asking,
+                *(child.news for child in self._children),
+            ]
+            heard += [file for kept in self._all_kept() for file in kept.files]
+            heard += [child.ended for child in self._children if child.ended is not None]
+            for each in select.select(heard, [], [], self._patience())[0]:
+                if isinstance(each, int):
+                    continue  # all that it may tell of is looked at below
                 self._hear(each)
                 if not self._wanted:
                     return
@@ -146,13 +174,19 @@ class Keeper:
                     os.kill(child.pid, signal.SIGKILL)
                 if os.waitpid(child.pid, os.WNOHANG) != (0, 0):
                     self._children.remove(child)
-            time.sleep(_TICK_SECONDS / 5)
+            time.sleep(_SHORT_SECONDS / 2)
         for kept in self._all_kept():
             kept.end()
         for name in (self._orders.address, f"{self._orders.address}.lock", f"{self._orders.address}.log"):
             Path(name).unlink(missing_ok=True)
         with suppress(OSError):  # its owner was killed
             os.rmdir(os.path.dirname(self._orders.address))
+
+    def _patience(self) -> float:
+        """Seconds for which nothing need be looked at, unless a descriptor tells."""
+        awaited = any(kept.starts for kept in self._all_kept())
+        awaited |= any(child.unsent or child.ended is None for child in self._children)
+        return _SHORT_SECONDS if awaited else _TICK_SECONDS
 
     def _over(self) -> bool:
         try:
@@ -175,7 +209,7 @@ class Keeper:
         with suppress(OSError):
             while child.heard():
                 pass
-        child.news.close()
+        child.let_go()
         self._children.remove(child)
         farewell = child.kept.farewell(child.root, child.sessions)
         if farewell is not None:
@@ -200,6 +234,9 @@ class Keeper:
             child = next(child for child in self._children if child.news is each)
             with suppress(OSError):
                 data = child.heard()
+                what = self._orders.what
+                if SETTLED in data and isinstance(what, JavaOrders) and what.spare and self._spare is None:
+                    self._spare_at = time.monotonic() + _SPARE_SECONDS
                 if ASKS in data:
                     child.kept.look()
                     child.tell(PrintedText(child.kept.printed.kept, kept=True))
@@ -208,6 +245,7 @@ class Keeper:
 
     def _look(self) -> None:
         """Tell the children what has become of their Spark, and what was printed."""
+        lived = not self._kept.ended
         for kept in self._all_kept():
             kept.look()
         show = time.monotonic() > self._shown + _SHOW_SECONDS
@@ -225,8 +263,22 @@ class Keeper:
                 child.bereft = True
                 child.tell(PrintedText(kept.printed.kept, kept=True), SparkEnded(kept.how_it_ended()))
             child.tell()
+        if lived and self._kept.ended and any(child.knows and child.kept is self._kept for child in self._children):
+            self._replace()
         if self._spare is not None and self._spare.ended:
+            self._spare.clear()
             self._spare = None  # it is not tried again before it is needed
+        if self._spare is None and time.monotonic() > self._spare_at:
+            self._spare_at = math.inf
+            self._spare = self._kept.again()
+            self._fork(None)
+
+    def _replace(self) -> None:
+        """Another one in the place of a Java that has ended."""
+        ended = self._kept
+        self._kept = self._spare if self._spare is not None and not self._spare.ended else ended.again()
+        self._spare = None
+        ended.clear()  # last, as it takes its time
 
     def _fork(self, connection: socket.socket | None, farewell: FromKeeper | None = None) -> None:
         """A child for a connection; without one, a child that does something else, and ends.
@@ -236,8 +288,7 @@ class Keeper:
         for each in self._all_kept():
             each.look()
         if connection is not None and self._kept.ended:
-            self._kept = self._spare if self._spare is not None and not self._spare.ended else self._begun()
-            self._spare = None
+            self._replace()
         spares = connection is None and farewell is None and self._spare is not None
         kept = self._spare if spares and self._spare is not None else self._kept
         mine, theirs = socket.socketpair()
@@ -256,15 +307,11 @@ class Keeper:
                 os._exit(code)
         theirs.close()
         mine.setblocking(False)
-        child = _Child(pid, mine, kept, str(uuid.uuid4()))
+        child = _Child(pid, mine, end_of(pid), kept, str(uuid.uuid4()))
         self._children.append(child)
         if farewell is not None:
             child.knows = child.bereft = child.cleans = True
             child.tell(farewell)
-        what = self._orders.what
-        if connection is not None and isinstance(what, JavaOrders) and what.spare and self._spare is None:
-            self._spare = self._begun()
-            self._fork(None)
 
     def _become_child(self, kept: Kept) -> None:
         """Let go of what is the keeper's own: by some of it the end of the keeper is known."""
@@ -273,8 +320,10 @@ class Keeper:
                 os.dup2(kept.input, standard)
         os.close(self._lock)
         os.close(self._owner)
-        for each in (self._listener, *self._asking, *(child.news for child in self._children)):
+        for each in (self._listener, *self._asking):
             each.close()
+        for child in self._children:
+            child.let_go()
         for each_kept in self._all_kept():
             if not each_kept.ended:
                 each_kept.let_go()

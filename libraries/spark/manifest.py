@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from libraries.spark.errors import SparkError
+from libraries.spark.pinned_file import PinnedFile
 from timely.data.codec.typed import shown
 from timely.state import TimedBatches
 from timely.time import FINITE, INF, Frontier
@@ -64,18 +65,6 @@ class Merge(NamedTuple):
     since: int
     until: int
     entries: list[ManifestEntry]
-
-
-class PinnedFile(NamedTuple):
-    """A file of a table, as it was when it was listed."""
-
-    base: str
-    """The folder below which a folder `name=value` is a column."""
-    path: str
-    size: int
-    """In bytes."""
-    modified: int
-    """In nanoseconds."""
 
 
 Manifested: TypeAlias = tuple[int, list[ManifestEntry], list[tuple[str, bytes]], list[tuple[str, list[PinnedFile]]]]

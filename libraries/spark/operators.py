@@ -31,9 +31,10 @@ from libraries.spark import files
 from libraries.spark.deliveries import Consumer, hand_over, write_for
 from libraries.spark.errors import SparkError
 from libraries.spark.left_out import LeftOut
-from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, Merge, PinnedFile, entries_of
+from libraries.spark.manifest import Calendar, Manifest, Manifested, ManifestEntry, Merge, entries_of
 from libraries.spark.mentioned import Mentioned
 from libraries.spark.pinned import pin_once
+from libraries.spark.pinned_file import PinnedFile
 from libraries.spark.placement import home, keys_of
 from libraries.spark.published import Outcome, name_of, published
 from libraries.spark.schemas import read_schema

@@ -20,7 +20,7 @@ import msgspec
 
 from libraries.spark.errors import SparkError
 from libraries.spark.files import named_by, write_once
-from libraries.spark.manifest import PinnedFile
+from libraries.spark.pinned_file import PinnedFile
 from timely.data.codec.typed import Typed
 
 SUFFIX = ".tables"

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from libraries.spark.manifest import PinnedFile
+from libraries.spark.pinned_file import PinnedFile
 from libraries.spark.small import Written
 from timely.data.codec.typed import Typed
 
@@ -19,8 +19,8 @@ SERVE, END, LEAVE = b"S", b"E", b"L"
 
 Kind: TypeAlias = Literal["region", "source", "sink"]
 
-ASKS, OPENS = b"?", b"+"
-"""Bytes from a child to the keeper: what was printed last? I open one more session on the server."""
+ASKS, OPENS, SETTLED = b"?", b"+", b"!"
+"""Bytes from a child to the keeper: what was printed last? I open one more session on the server. I have a session."""
 
 FOLDER = "{falkirk-folder}"
 """The placeholder, in the settings, for the folder of a Java."""

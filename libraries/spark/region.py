@@ -21,7 +21,7 @@ from libraries.spark.pinned import local_path
 from libraries.spark.placement import HOME
 from libraries.spark.schemas import write_schema
 from libraries.spark.session import SparkOptions
-from libraries.spark.view import View, Viewed, take_apart
+from libraries.spark.views import View, Viewed, take_apart
 from recovery.policies import Batch, Every, Lazy, interval
 from timely.dataflow.columns import Columns
 from timely.dataflow.graph import Input, Output

@@ -15,11 +15,11 @@ import cloudpickle
 from libraries.spark.errors import SparkError
 from libraries.spark.files import epoch_of
 from libraries.spark.host import SparkHost, host_of
-from libraries.spark.manifest import PinnedFile
+from libraries.spark.pinned_file import PinnedFile
 from libraries.spark.protocol import Frames, Kind, Query, RunTask
 from libraries.spark.session import SparkOptions
 from libraries.spark.small import Written
-from libraries.spark.view import Viewed
+from libraries.spark.views import Viewed
 from timely.operators.base import JobContext
 
 _packing = threading.Lock()

@@ -40,6 +40,9 @@ _OF_EXECUTORS = (
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
 """A heap that is full otherwise leaves Spark alive and of no use; so it ends, and is started anew."""
 
+_LATER = "-XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=120000"
+"""Java's second compiler waits eight times as long as usual: most of what a start of Spark calls often is not called later."""
+
 _SERVER = re.compile(r"sc://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(?::\d{1,5})?(?:/(?:;.*)?)?")
 _PUBLIC = ("use_ssl", "user_id", "session_id", "user_agent")
 """Parameters of a server's address that are not secret."""
@@ -120,7 +123,12 @@ class SparkOptions:
     @property
     def local(self) -> bool:
         """True if all of Spark runs on this machine."""
-        return _LOCAL.fullmatch(self.master) is not None
+        return is_local(self.master)
+
+
+def is_local(master: str) -> bool:
+    """True if all of a Spark with this master runs on this machine."""
+    return _LOCAL.fullmatch(master) is not None
 
 
 def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[str, str]:
@@ -138,7 +146,7 @@ def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[s
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": options.memory or f"{min(_MOST_HEAP, _memory() // 2) >> 20}m",
-        "spark.driver.extraJavaOptions": f'{_JAVA_OPTIONS} -XX:-UsePerfData "-Djava.io.tmpdir={folder}"',
+        "spark.driver.extraJavaOptions": f'{_JAVA_OPTIONS} {_LATER} -XX:-UsePerfData "-Djava.io.tmpdir={folder}"',
         "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
         "spark.scheduler.mode": "FAIR",
         "spark.local.dir": str(folder / "local"),

@@ -34,8 +34,7 @@ from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import write_output
 from libraries.spark.protocol import Kind, Query, RunTask
 from libraries.spark.region_session import current
-from libraries.spark.small import SMALL, Written
-from timely.data.codec.tables import write_table
+from libraries.spark.small import SMALL, Written, packed
 
 _USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
 """Errors of a query that come again the next time."""
@@ -146,8 +145,7 @@ class Tasks:
         if not len(rows):
             return ()
         if rows.nbytes <= SMALL:
-            packed: bytes = write_table(rows).to_pybytes()
-            return packed
+            return packed(rows)
         return write_output(Path(task.output), [rows], task.rows)
 
     def cancel(self, number: int) -> None:
@@ -227,7 +225,7 @@ def _answer(
 
 
 def _bound(session: SparkSession, query: Query, frame: DataFrame) -> DataFrame:
-    """What comes of a view, whatever its names stand for later: Spark Connect asks for them only when it runs something."""
+    """The result of a view, whatever its names stand for later: Spark Connect asks for them only when it runs something."""
     name = f"__falkirk_{query.name}"
     frame.createOrReplaceTempView(name)
     for each in (*(inner for inner, _ in query.inputs), *query.tables):

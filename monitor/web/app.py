@@ -26,12 +26,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from monitor.web.bounded import BODY_SECONDS, most_connections
-from monitor.web.fold import FoldGroup
 from monitor.web.hub import Hub
 from monitor.web.metrics import CONTENT_TYPE, metrics
 from monitor.web.questions import Ask, OfJob, OfOperator, OfProcessor, WhatIf, Why, WrongQuestion
 from monitor.web.view import BARS
 from recovery.guarantees.promises import as_plain
+from recovery.layout import Layout
 
 PAGE = Path(__file__).with_name("page")
 COOKIE = "falkirk-token"
@@ -107,11 +107,7 @@ class _Pages:
     # The job as a whole
 
     async def job(self, request: Request) -> Response:
-        self._known()
-        hub = self._hub
-        layout, tree = hub.layout, hub.tree
-        assert layout is not None
-        assert tree is not None
+        layout = self._layout()
         regions = sorted({(info.region, info.policy) for info in layout.processors if info.region is not None})
         return _json(
             {
@@ -148,25 +144,26 @@ class _Pages:
                     for edge in layout.edges
                 ],
                 "promises": [as_plain(promise) for promise in layout.promises],
-                "tree": _tree(tree),
+                "tree": self._hub.tree,
                 "bars": BARS,
             }
         )
 
     async def graph(self, request: Request) -> Response:
-        self._known()
+        self._layout()
         drawn = await self._hub.drawn(*_folds(request.query_params))
         of: dict[int, int] = {member: node for node, members in enumerate(drawn.folding.nodes) for member in members}
         return _json({**drawn.page, "of": [of[p] for p in range(len(of))], "open": sorted(drawn.folding.open)})
 
     async def events(self, request: Request) -> Response:
-        self._known()
-        query = request.query_params
+        layout, query = self._layout(), request.query_params
         bars = query.get("bars", BARS[0])
         if bars not in BARS:
             raise HTTPException(400, f"bars is one of {', '.join(BARS)}")
-        closely = self._operator(query.get("closely", ""))
-        since = _number(query.get("since", ""), "since") or 0
+        closely = _number(asked, "closely") if (asked := query.get("closely")) else None
+        if closely is not None and closely >= len(layout.processors):
+            raise HTTPException(404, f"there is no operator {closely}")
+        since = _number(query.get("since") or "0", "since")
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
         if self._streams >= most_connections() // 2:
@@ -184,7 +181,7 @@ class _Pages:
         return StreamingResponse(lines(), media_type="text/event-stream")
 
     async def timeline(self, request: Request) -> Response:
-        since = _number(request.query_params.get("since", ""), "since") or 0
+        since = _number(request.query_params.get("since") or "0", "since")
         return _json({"events": self._hub.events_after(since)})
 
     async def charts(self, request: Request) -> Response:
@@ -218,16 +215,10 @@ class _Pages:
             raise HTTPException(400, f"ask for at most {_MOST_NAMES} names at a time")
         return _answer(await self._ask(WhatIf(tuple(failed))))
 
-    def _known(self) -> None:
+    def _layout(self) -> Layout:
         if self._hub.layout is None:
             raise HTTPException(503, "no worker has joined yet")
-
-    def _operator(self, text: str) -> int | None:
-        """The index of an operator; None where none is asked for."""
-        operator, layout = _number(text, "closely"), self._hub.layout
-        if operator is not None and (layout is None or operator >= len(layout.processors)):
-            raise HTTPException(404, f"there is no operator {operator}")
-        return operator
+        return self._hub.layout
 
 
 async def _body(request: Request) -> bytes:
@@ -245,19 +236,11 @@ async def _body(request: Request) -> bytes:
     return body
 
 
-def _tree(group: FoldGroup) -> dict[str, Any]:
-    children = [_tree(child) if isinstance(child, FoldGroup) else child for child in group.children]
-    return {"key": group.key, "label": group.label, "kind": group.kind, "children": children}
-
-
 def _folds(query: QueryParams) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(query.getlist("open")), frozenset(query.getlist("close"))
 
 
-def _number(text: str, name: str) -> int | None:
-    """The value of `text`; None where it has none."""
-    if not text:
-        return None
+def _number(text: str, name: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
         raise HTTPException(400, f"{name} is a number, of at most {_MOST_DIGITS} digits")
     return int(text)
@@ -265,10 +248,7 @@ def _number(text: str, name: str) -> int | None:
 
 def _part(request: Request, name: str) -> int:
     """A number in the path."""
-    found = _number(request.path_params[name], name)
-    if found is None:
-        raise HTTPException(404, f"{name} is missing")
-    return found
+    return _number(request.path_params[name], name)
 
 
 def _answer(data: bytes) -> Response:

@@ -48,14 +48,6 @@ class Layers:
     above: dict[int, tuple[int, int]] = field(default_factory=dict)
     below: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def members(self) -> list[list[int]]:
-        """The elements of each layer, in the order of their numbers."""
-        found: list[list[int]] = [[] for _ in range(self.count)]
-        for element, (top, bottom) in enumerate(zip(self.top, self.bottom)):
-            for layer in range(top, bottom + 1):
-                found[layer].append(element)
-        return found
-
 
 def turned(items: int, links: Sequence[LayerLink]) -> list[LayerLink]:
     """The links, with as many more of them leading back as it takes that the others make no cycle; no loops of one item."""

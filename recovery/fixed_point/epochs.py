@@ -52,7 +52,7 @@ class EpochForest:
         self._control[loops.USED] = size
         self._control[loops.OPTIONS_USED] = _ROOM * size
         self._touched = int(loops.TOUCHED)
-        self._pool = np.full((max(16, 2 * size), loops.COLUMNS), -1, np.int64)
+        self._pool = np.full((2 * size, loops.COLUMNS), -1, np.int64)
         self._pool[:size, loops.PROCESSOR] = np.arange(size)
         self._bounds = np.zeros(len(self._pool), np.uint64)
         self._bounds[:size] = self._value
@@ -62,7 +62,7 @@ class EpochForest:
         self._segments[:, 0] = _ROOM * np.arange(size)
         self._segments[:, 1] = _ROOM
         self._segments[:, 3] = 1
-        self._options = np.zeros(max(_ROOM, _ROOM * size), np.uint64)
+        self._options = np.zeros(_ROOM * size, np.uint64)
         self._options[: _ROOM * size : _ROOM] = self._value
         self._discards = np.zeros((len(self._options), self._ports), np.uint64)
         self._scratch = (
@@ -88,10 +88,17 @@ class EpochForest:
 
     def known(self, p: int, bound: Bound) -> tuple[Bound, ...] | None:
         """The discards that a chain reported with `bound`; None if it did not."""
+        options, epoch = self.options_of(p), np.uint64(bound[0])
+        at = int(np.searchsorted(options, epoch))
+        if at == len(options) or options[at] != epoch:
+            return None
+        begin, _, first, _ = self._segments[p].tolist()
+        return self._discards_at(begin + first + at)
+
+    def options_of(self, p: int) -> _Bounds:
+        """The bounds that a chain reported, from its low-watermark up."""
         begin, _, first, count = self._segments[p].tolist()
-        options = self._options[begin + first : begin + first + count]
-        at = int(np.searchsorted(options, np.uint64(bound[0])))
-        return self._discards_at(begin + first + at) if at < count and options[at] == np.uint64(bound[0]) else None
+        return self._options[begin + first : begin + first + count]
 
     def last_discards(self, p: int) -> tuple[Bound, ...]:
         """The discards of the last report of a chain, or ()."""
@@ -103,8 +110,7 @@ class EpochForest:
 
     def update(self, reports: Iterable[tuple[int, Bound, tuple[Bound, ...]]], few: bool) -> list[tuple[int, Bound]]:
         """As in `Forest`."""
-        listed = list(reports)
-        return self._take(*self._arrays(listed), few) if listed else []
+        return self._take(*self._arrays(list(reports)), few)
 
     def update_many(self, reports: Sequence[tuple[int, Bound, tuple[Bound, ...]]]) -> list[tuple[int, Bound]] | None:
         """A large batch in which every report is plainly new and in order; None, and nothing done, if it is not so."""

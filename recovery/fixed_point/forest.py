@@ -121,10 +121,10 @@ class Forest:
         ceilings = self._ceilings[p]
         limit = ceilings[-1]
         self.touched += 1
-        if len(ceilings) > 1 or p in self._risen:
+        if len(ceilings) > 1:
             # It waits for others. What followed from its limit still does so from a lower ceiling of its own.
             if limit.dependents:
-                if len(ceilings) > 1 and not ceilings[-2].depends_on(limit):
+                if not ceilings[-2].depends_on(limit):
                     limit.hang(ceilings[-2])
                     ceilings.append(_Ceiling(p, bound, None, None))
                     return
@@ -142,10 +142,9 @@ class Forest:
     def _other_witness(self, p: int, bound: Bound, limit: _Ceiling) -> _Ceiling | None:
         """A ceiling outside the tree of `limit` that keeps p, which may have up to `bound`, where it is."""
         value = self._value[p]
-        more = self._bounds[p][1] if self._chains[p] else bound
         inside: set[_Ceiling] = {limit}
         for index, neighbour, out in self._around(p):
-            if neighbour == p or neighbour in self._risen or self._fit(p, index, neighbour, out, more) != value:
+            if neighbour in self._risen or self._fit(p, index, neighbour, out, bound) != value:
                 continue
             path: list[_Ceiling] = []
             at: _Ceiling | None = self._ceilings[neighbour][0]

@@ -118,7 +118,7 @@ class RollbackPlanner:
             if bound is not None:
                 lowest = within(bound, decision.watermarks[self._worker.index][p])
                 restored[p] = self._restore(p, bound, remembers, lowest)
-                if node.holds or (node.factory is not None and self._worker.runtimes[p].operator.state is None):
+                if node.holds or self._worker.runtimes[p].operator.state is None:
                     fresh.add(p)  # what it keeps beside its state may be of what is rolled back
             if info.role == "source":
                 if bound is None:
@@ -159,7 +159,7 @@ class RollbackPlanner:
         again = None
         if info.history and (not remembers or state is None or p in self._operator_memory.of):
             again = self._replay(p, bound, runs)
-        forgets = tuple(self._attributes.changed(p)) if remembers else ()
+        forgets = tuple(self._attributes.changed(p))
         return ProcessorOrder(bound, not remembers, requests, held, runs, again, forgets)
 
     def _replay(self, p: int, bound: Bound, runs: Runs | None) -> Replay:

@@ -50,17 +50,20 @@ class Survey:
             StoreCorrupt: if any is missing or damaged; it names all of them.
             StoreBusy: if another incarnation has written since, and so may have deleted what was needed then.
         """
-        if self.newest is None:
+        newest = self.newest
+        if newest is None:
             return
         problems: list[StoreCorrupt] = []
-        newest = () if self.newest.is_fence else (self.newest.number,)
-        for number in (*self.newest.needed_numbers(), *newest):
+        itself = () if newest.is_fence else (newest.number,)
+        for number in (*newest.needed_numbers(), *itself):
             name = segment_name(self.owner, number)
             try:
                 segment = _read(self.store, self.owner, self.store_id, number)
             except NotThere:
-                self._check_unchanged()
-                text = f"the file is missing, and {segment_name(self.owner, self.newest.number)} needs it"
+                if any(each > newest.number for each in _numbers(self.store, self.owner)):
+                    what = f"the journal of {self.owner} is being written by another process; read it again"
+                    raise StoreBusy(what, None) from None
+                text = f"the file is missing, and {segment_name(self.owner, newest.number)} needs it"
                 problems.append(StoreCorrupt(name, 0, text))
             except StoreCorrupt as error:
                 problems.append(error)
@@ -73,11 +76,6 @@ class Survey:
             first = problems[0]
             others = "; ".join(f"{each.name} at byte {each.offset}: {each.what}" for each in problems[1:])
             raise StoreCorrupt(first.name, first.offset, f"{first.what}; and so are others: {others}")
-
-    def _check_unchanged(self) -> None:
-        numbers = _numbers(self.store, self.owner)
-        if self.newest is not None and numbers and numbers[-1] > self.newest.number:
-            raise StoreBusy(f"the journal of {self.owner} is being written by another process; read it again", None)
 
 
 def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) -> Survey:
@@ -109,9 +107,9 @@ def survey(store: Store, owner: str, store_id: bytes, acknowledged: int = -1) ->
     if acknowledged > (newest.number if newest is not None else -1):
         raise StoreCorrupt(segment_name(owner, acknowledged), 0, "the file is missing, and it was durable before")
     if newest is not None:
-        wanted = sum(last - first + 1 for first, last in newest.needed)
+        wanted = sum(last - first for first, last in newest.needed)
         if wanted > 2 * len(numbers) + _MOST_MISSING:  # so many cannot be named one by one
-            what = f"it needs {wanted:,} segments, and there are {len(numbers):,}"
+            what = f"it needs more than {wanted:,} segments, and there are {len(numbers):,}"
             raise StoreCorrupt(segment_name(owner, newest.number), 0, what)
     fences = _fences(store, owner, store_id, newest)
     kept = {*newest.needed_numbers(), *fences, newest.number} if newest is not None else set()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import falkirk
+from runtime.program import packed, unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("timely", "recovery", "monitor", "runtime", "libraries", "falkirk", "bench", "examples")
@@ -121,6 +122,32 @@ def test_example_of_a_public_name_needs_falkirk_alone(
     monkeypatch.chdir(tmp_path)
     found = examples(EVERYTHING[name])
     assert not run(doctest.DocTest(found, {"falkirk": falkirk}, name, None, None, None))
+
+
+def _runs(value: Any) -> bool:
+    return not isinstance(value, int | ModuleType) and "falkirk.run(" in "".join(e.source for e in examples(value))
+
+
+TALKS_TO_IT = {"Listen", "Memory"}
+"""Examples that need the very source or sink which is in the dataflow."""
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, value in EVERYTHING.items() if _runs(value) and name not in TALKS_TO_IT]
+)
+def test_example_holds_when_its_dataflow_has_travelled_to_another_process(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does with several workers: functions within functions then are copies, with copies of what they name."""
+
+    def travel(program: Any, *args: Any, **options: Any) -> Any:
+        return here(unpacked(packed(program)), *args, **options)
+
+    here = falkirk.run
+    monkeypatch.setattr(falkirk, "run", travel)
+    monkeypatch.chdir(tmp_path)
+    found = examples(EVERYTHING[name])
+    assert not run(doctest.DocTest(found, {"falkirk": falkirk, "__name__": "__main__"}, name, None, None, None))
 
 
 def modules() -> list[str]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from recovery.at_least_once import given_anew, sending_anew
 from recovery.layout import Layout
-from recovery.policies import AtLeastOnce, Batch, Lazy
+from recovery.policies import AtLeastOnce, Batch, Ephemeral, Lazy
+from tests.recovery.layouts import layout
 from tests.recovery.test_layout import laid_out, logged
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError
@@ -47,6 +49,18 @@ def test_nothing_is_logged_in_the_region_and_only_its_source_persists_anything()
     layout = laid_out(fronted())
     assert logged(layout) == {("logs", "lengths")}
     assert named(layout, "chain") & {"in", "parse", "told", "local"} == {"in"}
+
+
+def test_what_is_behind_an_exchange_is_given_what_others_have_read() -> None:
+    """Which may come back at other moments than this worker does."""
+    plan = layout("in source, local any, others any", "in>local, local=>others", 2)
+    policies = [AtLeastOnce(), Ephemeral(), Ephemeral()]
+    assert sending_anew(policies, [info.chain for info in plan.processors], plan.edges) == {0, 1}
+    assert given_anew({0, 1}, plan.edges) == {0, 1, 2}
+
+
+def test_a_source_that_nobody_reads_is_behind_nothing() -> None:
+    assert given_anew({0}, ()) == {0}
 
 
 def fed_by_another(flow: Dataflow) -> None:

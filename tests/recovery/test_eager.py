@@ -7,8 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from falkirk.simulate.simulation import Simulation
 from recovery.layout import Layout
 from recovery.policies import Batch, Eager, Ephemeral, Lazy
 from tests.recovery.test_layout import Remembers, groups, laid_out, logged
@@ -138,3 +142,46 @@ def test_batch_in_front_of_an_eager_region_logs_for_it() -> None:
     with flow.region("now", policy=Eager()):
         front.exchange(by=abs, name="now").capture("out")
     assert logged(laid_out(flow)) == {("front", "now")}
+
+
+ITSELF = -1
+"""Of a stream that is joined with none."""
+
+
+def beside_itself(steps: list[tuple[int, int, str]]) -> Dataflow:
+    """An eager region of streams of numbers: each step takes one or two of those before it, by their positions."""
+    flow = Dataflow("beside itself")
+    with flow.region("now", policy=Eager()):
+        streams = [flow.source("in", Iterable(range(6), epoch_every=2))]
+        for number, (first, second, how) in enumerate(steps):
+            stream = streams[first % len(streams)]
+            if second != ITSELF:
+                stream = stream.concat(streams[second % len(streams)])
+            if how == "exchange":
+                stream = stream.exchange(by=abs)
+            elif how == "outside":
+                with flow.region(f"r{number}", policy=Lazy(1)):
+                    stream = stream.map(abs)
+            streams.append(stream.map(abs))
+        streams[-1].capture("out")
+    return flow
+
+
+STEP = st.tuples(st.integers(0, 5), st.integers(ITSELF, 5), st.sampled_from(["map", "exchange", "outside"]))
+
+
+@given(st.lists(STEP, min_size=1, max_size=8))
+def test_no_group_waits_for_itself(steps: list[tuple[int, int, str]]) -> None:
+    """Nothing that comes past a gate is persisted with what is in front of that gate, which would wait for it for ever."""
+    layout = laid_out(beside_itself(steps))
+    group = [info.group for info in layout.processors]
+    waits: nx.DiGraph[int] = nx.DiGraph((group[e.source], group[e.target]) for e in layout.edges if e.logged)
+    assert nx.is_directed_acyclic_graph(waits)
+
+
+@pytest.mark.parametrize("how", ["exchange", "outside"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_stream_meets_what_became_of_it_behind_a_gate(how: str, order: tuple[int, int]) -> None:
+    """The job ends: each way is committed by itself."""
+    simulation = Simulation(lambda: beside_itself([(0, ITSELF, how), (*order, "map")]), 2)
+    assert [simulation.run(seed) for seed in range(3)] == [None] * 3

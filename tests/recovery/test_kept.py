@@ -24,8 +24,13 @@ Shipped: TypeAlias = tuple[Time, Time, int, int]
 """A message: its event's time, its own, its size, its number."""
 
 
+def size_of(edge: int, message: Shipped) -> int:
+    """On one edge messages take twice as much as on the other."""
+    return message[2] * (2 - edge)
+
+
 def kept_messages(budget: int) -> KeptMessages[Shipped]:
-    return KeptMessages(DEPTHS, budget, lambda edge, message: message[2])
+    return KeptMessages(DEPTHS, budget, size_of)
 
 
 @given(st.integers(0, 2**40), st.integers(0, 60))
@@ -65,23 +70,35 @@ def test_from_the_coverage_on_everything_is_kept_in_order(seed: int, budget: int
 
 
 def test_nothing_is_dropped_within_the_budget_and_the_oldest_goes_first_beyond_it() -> None:
-    kept = kept_messages(8)
+    kept = kept_messages(16)
     kept.keep((0, 0), ((2,), (2,), 2, 0))
-    kept.keep((1, 1), ((1, 4), (1, 4), 2, 1))
-    kept.keep((0, 0), ((0,), (1,), 2, 2))
+    kept.keep((1, 1), ((1, 4), (1, 4), 4, 1))
+    kept.keep((0, 0), ((0,), (1,), 4, 2))
     kept.weigh()
+    assert kept.most == 16
     assert [kept.coverage(each) for each in CHANNELS] == [(0,), (0,), (0, 0)]
+    assert list(kept.sizes()) == [((0, 0), 2, 12), ((1, 1), 1, 4)]
     kept.keep((0, 1), ((3,), (3,), 3, 3))
     assert [kept.coverage(each) for each in CHANNELS] == [(0,), (0,), (0, 0)]
     kept.weigh()
     assert [kept.coverage(each) for each in CHANNELS] == [(2,), (0,), (1, 5)]
-    assert kept.size == kept.most == 5
+    kept.weigh()
+    assert kept.size == kept.most == 10
     kept.keep((0, 1), ((4,), (4,), 4, 4))
     kept.weigh()
     assert [kept.coverage(each) for each in CHANNELS] == [(3,), (4,), (1, 5)]
     kept.keep((0, 0), ((2,), (2,), 1, 5))
     assert not list(kept.wanted((0, 0), (0,)))  # too old
-    assert kept.most == 4
+    assert kept.most == 8
+
+
+def test_a_time_goes_as_a_whole_and_what_is_left_is_counted() -> None:
+    kept = kept_messages(16)
+    for number, at in enumerate((1, 1, 2)):
+        kept.keep((0, 0), ((at,), (at,), 3, number))
+    kept.weigh()
+    assert [message[3] for message in kept.wanted((0, 0), (0,))] == [2]
+    assert kept.size == kept.most == 6
 
 
 def test_what_was_forgotten_makes_room_before_anything_kept_has_to_go() -> None:
@@ -91,7 +108,7 @@ def test_what_was_forgotten_makes_room_before_anything_kept_has_to_go() -> None:
         kept.forget((0, 0), (n - 3,) if n > 3 else (0,))
         kept.weigh()
         assert len(list(kept.wanted((0, 0), (0,)))) == min(n + 1, 4)
-    assert kept.size == 28 <= kept.most <= 100
+    assert kept.size == 56 <= kept.most <= 100
 
 
 def test_dropping_and_forgetting_leave_nothing_behind() -> None:
@@ -121,10 +138,13 @@ def test_a_message_is_weighed_once_however_often_that_is_done() -> None:
     for n in range(50):
         kept.keep((0, 0), ((n,), (n,), 2, n))
         kept.forget((0, 0), (n - 5,) if n > 5 else (0,))
+        kept.keep((0, 1), ((n,), (n,), 2, 100 + n))
+        kept.forget((0, 1), (n - 15,) if n > 15 else (0,))
         if n % 10 == 9:
             kept.weigh()
             kept.weigh()
-    assert asked == [n for n in range(50) if n % 10 >= 4]  # what was forgotten before was never weighed
+    assert [n for n in asked if n < 100] == [n for n in range(50) if n % 10 >= 4]  # others were forgotten before
+    assert [n for n in asked if n >= 100] == list(range(100, 150))
 
 
 def test_who_stays_at_top_still_has_what_it_came_back_with() -> None:

@@ -98,10 +98,31 @@ def output_inside(flow: Dataflow) -> None:
         return new
 
     with flow.region("loop", policy=LOGS):
-        flow.source("in", Iterable(range(10))).iterate(body).to(Memory(), name="out")
+        out = flow.source("in", Iterable(range(10))).iterate(body)
+    out.to(Memory(), name="out")
 
 
-@pytest.mark.parametrize("build", [entering_anywhere, two_at_once, output_inside])
+def one_output_unlogged(flow: Dataflow) -> None:
+    with flow.region("loop", policy=LOGS):
+        out = flow.source("in", Iterable(range(10))).iterate(lambda inner: inner.distinct(name="new"))
+        out.to(Memory(), name="within")
+    out.to(Memory(), name="out")
+
+
+def asking(flow: Dataflow, **of: Any) -> None:
+    with flow.region("loop", policy=LOGS):
+        numbers = flow.source("in", Iterable(range(10)))
+        asks = Ephemeral() if of.pop("ephemeral", False) else None
+
+        def body(inner: Stream) -> Stream:
+            made = inner.distinct(name="new").unary("asks", _Asks, **of)
+            return made.policy(asks) if asks else made
+
+        out = numbers.iterate(body)
+    out.to(Memory(), name="out")
+
+
+@pytest.mark.parametrize("build", [entering_anywhere, two_at_once, output_inside, one_output_unlogged])
 def test_loops_whose_iterations_are_not_all_there_is_to_a_cut_are_cut_between_epochs(
     build: Callable[[Dataflow], None],
 ) -> None:
@@ -136,6 +157,21 @@ def test_an_ephemeral_operator_that_asks_for_notifications_may_forget_them_withi
         return asks.policy(Ephemeral()) if ephemeral else asks
 
     assert depth_of(looped(body=body), "new") == depth
+
+
+@pytest.mark.parametrize(
+    ("of", "depth"),
+    [
+        ({"stateful": False, "notifies": False, "holds": False}, 2),
+        ({"stateful": False, "notifies": False, "holds": True}, 1),
+        ({"stateful": True, "notifies": False, "holds": True}, 2),
+        ({"stateful": True, "ephemeral": True}, 1),
+    ],
+)
+def test_an_operator_that_asks_for_nothing_has_nothing_to_say(of: dict[str, bool], depth: int) -> None:
+    flow = Dataflow("asking")
+    asking(flow, **of)
+    assert depth_of(lay_out(compile_plan(flow.graph, 2)), "new") == depth
 
 
 # When they are made

@@ -15,14 +15,19 @@ from hypothesis import strategies as st
 
 from recovery.metadata import (
     MORE,
+    MOST_STEPS,
     Bound,
     after,
+    at_cut,
     at_epoch,
     cut_within,
     everything,
+    holds,
     inverse,
+    leaving_out,
     nothing,
     project,
+    steps,
     to_frontier,
 )
 from tests.recovery.fixed_point.times import MaximalTimes, image, projection
@@ -102,6 +107,7 @@ def test_after_is_the_least_bound_with_the_time(time: Time) -> None:
 @given(depths.flatmap(bounds))
 def test_to_frontier_has_the_same_times(bound: Bound) -> None:
     f = to_frontier(bound)
+    assert {len(least) for least in f.antichain} <= {len(bound)}
     assert [t for t in times(len(bound)) if t in f] == [t for t in times(len(bound)) if t < bound]
 
 
@@ -132,6 +138,33 @@ def test_nothing_everything_and_whole_epochs(depth: int, epoch: int) -> None:
 )
 def test_the_least_bound_behind_a_time(time: Time, bound: Bound) -> None:
     assert after(time) == bound
+
+
+@pytest.mark.parametrize(
+    ("cut", "depth", "bound"),
+    [((3, 0, 1), 1, (4,)), ((3, 1, 0), 1, (4,)), ((3, 0, 0), 1, (3,)), ((3, 1, MORE, 1), 1, (5,))],
+)
+def test_what_enters_a_loop_has_entered_it_where_the_cut_is_in_the_midst_of_an_epoch(
+    cut: Bound, depth: int, bound: Bound
+) -> None:
+    assert at_cut(cut, depth) == bound
+
+
+@given(depths.flatmap(lambda d: st.lists(st.tuples(*[st.integers(0, 4)] * d), min_size=1, max_size=5)))
+def test_a_set_leaves_out_times_and_whatever_these_may_lead_to_and_nothing_else_of_their_epochs(
+    left: list[Time],
+) -> None:
+    """What is at a time may lead to that time's iteration, and later ones, in its epoch and in later ones."""
+    made = leaving_out(left, len(left[0]))
+    for time in times(len(left[0])):
+        if time[0] <= max(left)[0]:
+            assert holds(made, time) == (not any(each[0] <= time[0] and each[1:] <= time[1:] for each in left))
+
+
+def test_a_set_is_no_longer_than_so_many_epochs() -> None:
+    made = leaving_out([(0, 9), (1000, 1)], 2)
+    assert len(steps(made)) == MOST_STEPS + 1
+    assert steps(made)[-1] == (MOST_STEPS, 9)
 
 
 @pytest.mark.parametrize(

@@ -5,25 +5,29 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Ephemeral
-from runtime.content_fingerprint import EVERY, MANY, SELDOM, WHOLE, Content
+from runtime.content_fingerprint import EVERY, MANY, SELDOM, WHOLE, Content, of_input
 from runtime.inputs import Limits, PartitionPosition, SourceDriver
 from tests.falkirk.simulate.programs import Clocked
 from tests.support.mutation import Change, Rules
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.errors import GraphError, SourceError
-from timely.io import Iterable, Rate, Scripted
+from timely.io import Iterable, Parquet, Rate, Scripted
 from timely.io.scripted import Pause
 from timely.worker.restoring import Orders, rewind
 from timely.worker.worker import Worker
@@ -292,6 +296,110 @@ def test_columns_that_cannot_be_keys_are_compared_too() -> None:
         return pa.table({"list": [[1, 2], None, [last]]})
 
     assert content_of([table(3)]) == content_of(cut_up(table(3), [1])) != content_of([table(4)])
+
+
+def parquet_driver(path: Path, epoch: int) -> SourceDriver:
+    flow = Dataflow()
+    flow.columns("in", Parquet(path, epoch=epoch)).capture("out")
+    plan = compile_plan(flow.graph)
+    return SourceDriver(next(iter(plan.graph.of_kind("source"))), Worker(plan), lambda: 0.0, rereads=True)
+
+
+def write_parquet(path: Path, changed: int | None = None) -> None:
+    """Row groups of 1,000 rows, of which one may be another: neither size nor ends of the file tell."""
+    numbers = np.arange(20_000) * 7
+    if changed is not None:
+        numbers[changed] += 1
+    table = pa.table({"n": numbers})
+    plain: Any = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    pq.write_table(table, path, row_group_size=1_000, **plain)
+
+
+@pytest.mark.parametrize("epoch", [2_000, 500, 2_500])
+def test_an_epoch_of_whole_row_groups_is_known_by_its_bytes(tmp_path: Path, epoch: int) -> None:
+    """All of it is looked at then; elsewhere some of its records."""
+    path = tmp_path / "in.parquet"
+    write_parquet(path)
+    before = parquet_driver(path, epoch)
+    read(before, 30)
+    cut = 10_000 // epoch
+    places = {place.partition: place for place in before.positions(cut)}
+    whole = epoch == 2_000
+    assert all(mark.content.counted == whole for mark in before._readers[0].positions)
+    last = range((cut - 1) * epoch, cut * epoch)
+    seen = last if whole else [*last[:WHOLE], *last[::EVERY]]
+    for changed in (None, last[0], last[WHOLE + 1], last[EVERY * 7], last[-1], last[0] - 1, last[-1] + 1):
+        write_parquet(path, changed)
+        after = parquet_driver(path, epoch)
+        if changed is None or changed not in seen:
+            after.rewind(cut, places)
+            read(after, 1)
+            assert after._readers[0].positions[-1].epoch == cut
+        else:
+            with pytest.raises(SourceError, match="holds something else than when the job was saved"):
+                after.rewind(cut, places)
+
+
+def test_going_back_in_memory_reads_no_checksum_and_keeps_what_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    write_parquet(path)
+    source = parquet_driver(path, 2_000)
+    read(source, 8)
+    places = source.positions(2)
+    go_back(source, 2)
+    assert source.positions(2) == places
+    read(source, 8)
+    assert source.positions(2) == places
+
+
+def test_input_that_is_gone_hinders_no_checkpoint(tmp_path: Path) -> None:
+    """The job does not need it any more, unless it goes back."""
+    path = tmp_path / "in.parquet"
+    write_parquet(path)
+    source = parquet_driver(path, 2_000)
+    read(source, 8)
+    path.unlink()
+    (place,) = source.positions(2)
+    assert place.fingerprint == 0
+
+
+def test_a_checkpoint_in_which_records_are_known_is_taken_with_a_checksum_too(tmp_path: Path) -> None:
+    """An earlier version has made it."""
+    path = tmp_path / "in.parquet"
+    write_parquet(path)
+    source = parquet_driver(path, 2_000)
+    read(source, 8)
+    (place,) = source.positions(2)
+    number = content_of([pa.table({"n": np.arange(2_000, 4_000) * 7})])
+    places = {place.partition: replace(place, fingerprint=number)}
+    parquet_driver(path, 2_000).rewind(2, places)
+    write_parquet(path, 2_001)
+    with pytest.raises(SourceError, match="the 2,000 records before"):
+        parquet_driver(path, 2_000).rewind(2, places)
+
+
+def test_a_partition_without_a_checksum_is_not_taken_for_one_that_had_one() -> None:
+    before, _ = driver(list(range(20)))
+    read(before, 6)
+    (place,) = before.positions(2)
+    places = {place.partition: replace(place, fingerprint=of_input(7))}
+    with pytest.raises(SourceError, match="holds something else"):
+        driver(list(range(20)))[0].rewind(2, places)
+
+
+def test_a_checksum_of_the_users_that_fails_is_blamed_on_the_source() -> None:
+    class Odd(type(Iterable([1]).partitions(0, 1)[0])):  # type: ignore[misc]
+        checksums = True
+
+        def checksum(self, begin: Any, end: Any) -> int:
+            raise KeyError("no such thing")
+
+    source, _ = driver(list(range(20)))
+    for reader in source._readers:
+        reader.partition.__class__ = Odd
+    read(source, 6)
+    with pytest.raises(SourceError, match=r"test_inputs.py.*no such thing"):
+        source.positions(2)
 
 
 def test_a_partition_that_is_gone_is_an_error() -> None:

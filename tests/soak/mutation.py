@@ -55,10 +55,14 @@ TESTS = (
     "tests/falkirk/simulate",
     "tests/monitor/coordination",
     "tests/monitor/explain",
+    "tests/monitor/web/test_answers.py",
     "tests/monitor/web/test_app.py",
+    "tests/monitor/web/test_bounded.py",
     "tests/monitor/web/test_fold.py",
     "tests/monitor/web/test_hostile.py",
     "tests/monitor/web/test_layout.py",
+    "tests/monitor/web/test_metrics.py",
+    "tests/monitor/web/test_recent_events.py",
     "tests/monitor/web/test_view.py",
     "tests/runtime/supervisor/test_liveness.py",
     "tests/runtime/processes/test_monitor_parts.py",
@@ -462,8 +466,8 @@ class Fates:
                 for mutant in mutants(name):
                     by_function.setdefault((mutant.function, mutant.text), []).append(mutant)
                 for (function, text), all_of in by_function.items():
-                    fates = [(mutant, self.of(mutant)) for mutant in all_of]
-                    if all(fate or why(mutant, explained) or code_of(mutant) is None for mutant, fate in fates):
+                    fates = [(mutant, self.of(mutant)) for mutant in all_of if code_of(mutant) is not None]
+                    if all(fate or why(mutant, explained) for mutant, fate in fates):
                         lived = [mutant.change for mutant, fate in fates if fate is None or not fate["killed"]]
                         line = {"file": name, "function": function, "text": text, "lived": lived}
                         written.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -516,7 +520,7 @@ def report(options: argparse.Namespace) -> bool:
             fate = fates.of(mutant)
             reason = why(mutant, explained)
             killed = fate is not None and fate["killed"]
-            if fate is None and not reason and code_of(mutant) is None:
+            if code_of(mutant) is None:
                 continue
             verdict = "killed" if killed else "explained" if reason else "not tried" if fate is None else "open"
             tally[verdict] += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.soak import drawn_kills
 from tests.soak.kills import soak
 
 
@@ -18,3 +19,10 @@ def test_hundreds_of_kills_leave_no_trace(eager: bool) -> None:
     assert tally.survivors
     for early, late in tally.survivors:
         assert late < early + 20_000_000
+
+
+@pytest.mark.soak
+def test_drawn_programs_leave_no_trace_of_kills() -> None:
+    programs, killed = drawn_kills.soak(range(200), kills=4)
+    assert programs > 80
+    assert killed > 250

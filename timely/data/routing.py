@@ -221,12 +221,17 @@ def _divide_words(table: pa.Table, key: str, workers: int) -> list[Columns | Non
     owners = owners_of_integers(numbers(columns[table.column_names.index(key)]), workers)
     if owners is None:
         return None
-    ends, loop = np.empty(workers, np.intp), compiled_loops().divide_words
+    counts, loops = np.empty(workers, np.intp), compiled_loops()
+    loops.count_owners(owners, counts)
+    ends = np.cumsum(counts)
     divided = []
     for column in columns:
-        out = pooled_empty(len(owners) + 1, np.int64)
-        loop(owners, ends, read_only(numbers(column).view(np.int64)), out)
-        divided.append(column_of(out[:-1].view(PLAIN[column.type.id]), column.type))
+        words, out = read_only(numbers(column).view(np.int64)), pooled_empty(len(owners), np.int64)
+        if workers == 2:
+            loops.divide_in_two(owners, ends[0], words, out)
+        else:
+            loops.divide_words(owners, ends - counts, words, out)
+        divided.append(column_of(out.view(PLAIN[column.type.id]), column.type))
     return _parts(pa.Table.from_arrays(divided, table.column_names), ends)
 
 

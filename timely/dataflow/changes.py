@@ -13,6 +13,7 @@ from timely.dataflow.column_windows import ALL
 from timely.dataflow.columns import Columns, GroupBy, check_made, columns_of
 from timely.dataflow.keyed import Over
 from timely.dataflow.stream import view
+from timely.dataflow.top import check_in_root, top_of_groups
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, sum
 from timely.operators.changed_aggregate import KEPT, ChangedAggregate
@@ -25,9 +26,9 @@ class Changes(Columns):
     """Columns with a sign in the last one, `change`: 1 for a row that comes, -1 for one that is taken back.
 
     The sum of the signs of equal rows, over all times so far, says how many of them there are. `select` keeps the sign,
-    `filter` and `with_columns` work row by row as ever, and totals count rows that are taken back as gone. What goes out has
-    the sign as a column. `join` (how="inner", running) with columns or with changes gives changes; it keeps rows that were
-    taken back, too. Verbs that could not heed the sign are refused; `rows()` has it as a column like others.
+    `filter` and `with_columns` work row by row as ever, and totals and `top_k` count rows that are taken back as gone. What
+    goes out has the sign as a column. `join` (how="inner", running) with columns or with changes gives changes; it keeps rows
+    that were taken back, too. Verbs that could not heed the sign are refused; `rows()` has it as a column like others.
 
     >>> import polars as pl
     >>> flow = falkirk.Dataflow()
@@ -67,6 +68,18 @@ class Changes(Columns):
         """Running totals of all rows that there are. See `group_by`."""
         totals = _Totals(exprs, over, aggregates, changes)
         return totals.finish(totals.all(self.rows(), None, (), name), ())
+
+    def top_k(
+        self,
+        k: int,
+        by: str | Sequence[str],
+        reverse: bool | Sequence[bool] = False,
+        over: Over = "scope",
+        name: str | None = None,
+    ) -> Columns:
+        """The `k` greatest of the rows that there are, as changes. See `GroupBy.top_k`."""
+        found = top_of_groups(self.rows()._marked(), (ALL,), k, by, reverse, over, name, signed=True)
+        return view(found._choose("drop", pl.all().exclude(ALL)), Changes)
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise GraphError(
@@ -129,6 +142,17 @@ class ChangedGroups(GroupBy):
             )
         totals = _Totals(exprs, over, aggregates, changes)
         return totals.finish(totals.all(self.columns, self.keys, self.made, name), self.keys)
+
+    def top_k(
+        self,
+        k: int,
+        by: str | Sequence[str],
+        reverse: bool | Sequence[bool] = False,
+        over: Over = "scope",
+        name: str | None = None,
+    ) -> Columns:
+        """The `k` greatest of the rows of each group that there are, as changes. See `GroupBy.top_k`."""
+        return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=True)
 
 
 _TAKEN_BACK = ("count", "sum", "mean", "quantile", *KEPT)
@@ -197,6 +221,7 @@ class _Totals:
             grouped = GroupBy(rows._marked(), (ALL,)) if keys is None else GroupBy(rows, keys, made)
             return grouped._computed((), self.sums, "scope", name)
         check_made(made, self.of_values.values())
+        check_in_root(rows, "agg.min, max, first, last or n_unique of changes")
         if not self.sums:  # something changes whenever a row comes
             self._add("rows()", pl.col(CHANGE).cast(pl.Int64))
         rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._weighed.items()))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from timely.dataflow import schemas, verbs
+from timely.dataflow.graph import Node
 from timely.dataflow.stream import Stream, view
-from timely.dataflow.windows import add_judge, check_at_root, check_lateness
+from timely.dataflow.windows import add_judge, check_at_root, check_lateness, check_no_event_time, no_row_is_late
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate, refuse_values
 from timely.operators.base import Operator
 from timely.operators.channels import Exchange
+from timely.operators.column_epochs import ColumnEpochs
 from timely.operators.column_sessions import ColumnSessions, PreSessions
 from timely.operators.column_windows import (
     AT,
@@ -40,32 +42,41 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 
 
 class WindowedColumns:
-    """A stream of columns cut into windows of event time: what `Columns.window` returns.
+    """A stream of columns cut into windows: what `Columns.window` returns.
 
     `agg` gives a row for each window that is not empty, or, after `group_by`, for each key in it, when the window closes: the
-    keys, `start`, `end`, and the aggregates. When windows close, and which rows are late for them, is as for records
-    (`Windowed`): by the greatest event time of the epochs that are complete, minus `lateness`. When the input ends, all close.
+    keys, `start`, `end`, and the aggregates. When windows of event time close, and which rows are late for them, is as for
+    records (`Windowed`): by the greatest event time of the epochs that are complete, minus `lateness`. When the input ends, all
+    close. Windows of epochs close with their last epoch.
     """
 
     def __init__(
         self,
         columns: Columns,
-        shape: Tumbling | Sliding | Session,
-        time: str,
+        shape: Tumbling | Sliding | Session | Epochs,
+        time: str | None,
         lateness: Length | None,
         name: str | None,
     ) -> None:
-        if isinstance(shape, Epochs):
+        if not isinstance(shape, Tumbling | Sliding | Session | Epochs):
             raise GraphError(
-                f"{user_site()}: windows of columns are Tumbling, Sliding or Session; for {shape} turn the rows into pairs "
-                "first: key_by(column).window(...)"
+                f"{user_site()}: window() of columns takes Tumbling, Sliding, Session or Epochs, not {shape!r}"
             )
-        if not isinstance(shape, Tumbling | Sliding | Session):
-            raise GraphError(f"{user_site()}: window() of columns takes Tumbling, Sliding or Session, not {shape!r}")
+        self._columns = columns
+        self._shape = shape
+        self._time = time
+        self._keys: tuple[str, ...] = ()
+        self._name = name if name is not None else columns.graph.fresh_name("window")
+        self._judge: Node | None = None
+        self._instants = False
+        if isinstance(shape, Epochs):
+            check_no_event_time(shape, time, lateness)
+            check_at_root(columns)
+            return
         if not isinstance(time, str):
             raise GraphError(f"{user_site()}: window(time=...) of columns takes the name of a column, not {time!r}")
         check_at_root(columns)
-        instants = isinstance(shape.length, dt.timedelta)
+        instants = self._instants = isinstance(shape.length, dt.timedelta)
         length, every = (
             whole_length(shape.length),
             whole_length(shape.every if isinstance(shape, Sliding) else shape.length),
@@ -77,23 +88,15 @@ class WindowedColumns:
         schemas.check_columns("window", [time], columns.schema)
         if columns.schema is not None:
             check_time("window", time, columns.schema[time], instants)
-        self._time = time
-        self._instants = instants
-        self._columns = columns
-        self._length = length
-        self._sessions = isinstance(shape, Session)
-        self._keys: tuple[str, ...] = ()
-        self._name = name if name is not None else columns.graph.fresh_name("window")
+        of_rows = None if isinstance(shape, Session) else verbs.Windows(time, length, every, allowed)
         self._judge = add_judge(
-            columns,
-            self._name,
-            lambda: ColumnTimes(time, instants),
-            judge,
-            verbs=(verbs.Times(time), None if self._sessions else verbs.Windows(time, length, every, allowed)),
+            columns, self._name, lambda: ColumnTimes(time, instants), judge, verbs=(verbs.Times(time), of_rows)
         )
 
     def late(self) -> Columns:
         """The rows that came too late for one of their windows or more, each once, at its own epoch."""
+        if self._judge is None:
+            raise no_row_is_late(self._shape)
         return self._columns._of(self._judge, LATE, self._columns.schema)
 
     def group_by(self, *keys: str) -> WindowedColumns:
@@ -112,34 +115,60 @@ class WindowedColumns:
                 raise GraphError(
                     f"{user_site()}: agg in windows takes name=agg.count(), name=agg.sum(column), ..., not {given!r}"
                 )
-        columns = self._columns
         check_aggregate((*self._keys, "start", "end"), aggregates)
-        if self._sessions:
+        if isinstance(self._shape, Session):
             refuse_values(aggregates, "in sessions, which may come to be one: count in windows of a fixed length")
-        schema = schemas.windowed(self._keys, aggregates, self._time, self._instants, columns.schema)
-        rows = columns._of(self._judge, ON_TIME)
-        if not self._sessions:
-            keys = (START, *self._keys)
-            factory: Callable[[], Operator] = lambda: ColumnWindows(self._keys, aggregates, self._length, combined=True)  # noqa: E731
+        schema = schemas.windowed(self._keys, aggregates, self._time, self._instants, self._columns.schema)
+        chosen = name if name is not None else self._columns.graph.fresh_name(f"{self._name}-agg")
+        if isinstance(self._shape, Epochs):
+            return self._of_epochs(self._shape, aggregates, chosen, schema)
+        return self._of_event_time(self._shape, aggregates, chosen, schema)
+
+    def _of_epochs(
+        self, shape: Epochs, aggregates: Mapping[str, Aggregate], name: str, schema: pl.Schema | None
+    ) -> Columns:
+        keys = self._keys or (ALL,)
+        rows = self._columns if self._keys else self._columns._marked()
+        channel = Exchange(columns=keys, combine=PreAggregate(keys, aggregates).apply)
+        factory: Callable[[], Operator] = lambda: ColumnEpochs(keys, aggregates, shape, combined=True)  # noqa: E731
+        node = rows._attach("window", name, channel, factory=factory, notifies=True, stateful=True)
+        return self._without_mark(rows._of(node, schema=schema), keys)
+
+    def _of_event_time(
+        self,
+        shape: Tumbling | Sliding | Session,
+        aggregates: Mapping[str, Aggregate],
+        name: str,
+        schema: pl.Schema | None,
+    ) -> Columns:
+        columns, judge = self._columns, self._judge
+        assert judge is not None
+        rows = columns._of(judge, ON_TIME)
+        length = whole_length(shape.length)
+        if not isinstance(shape, Session):
+            keys: tuple[str, ...] = (START, *self._keys)
+            factory: Callable[[], Operator] = lambda: ColumnWindows(self._keys, aggregates, length, combined=True)  # noqa: E731
             combine = PreAggregate(keys, aggregates)
         else:
             keys = self._keys or (ALL,)
             rows = rows if self._keys else rows._marked()
-            factory = lambda: ColumnSessions(keys, aggregates, self._length, combined=True)  # noqa: E731
-            combine = PreSessions(keys, aggregates, self._length)
+            factory = lambda: ColumnSessions(keys, aggregates, length, combined=True)  # noqa: E731
+            combine = PreSessions(keys, aggregates, length)
         node = columns.graph.add_node(
             "window",
             columns.scope,
-            name if name is not None else columns.graph.fresh_name(f"{self._name}-agg"),
+            name,
             factory=factory,
             inputs=2,
             notifies=True,
             stateful=True,
-            verb=None if self._sessions else verbs.WindowTotals(self._keys, aggregates, self._length),
+            verb=None if isinstance(shape, Session) else verbs.WindowTotals(self._keys, aggregates, length),
         )
         rows._connect(node, 0, Exchange(columns=keys, combine=combine.apply))
-        columns._of(self._judge, WATERMARKS)._connect(node, 1)
-        found = columns._of(node, schema=schema)
+        columns._of(judge, WATERMARKS)._connect(node, 1)
+        return self._without_mark(columns._of(node, schema=schema), keys)
+
+    def _without_mark(self, found: Columns, keys: tuple[str, ...]) -> Columns:
         return found._choose("drop", pl.all().exclude(ALL)) if ALL in keys else found
 
 

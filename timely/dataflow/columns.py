@@ -20,6 +20,7 @@ from timely.dataflow.expiring_totals import check_ttl, expiring_totals
 from timely.dataflow.interval_joins import interval_join
 from timely.dataflow.keyed import Keyed, Over, check_over
 from timely.dataflow.stream import Stream, records_of, view
+from timely.dataflow.top import top_of_groups
 from timely.dataflow.wire import Wire, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.agg import KINDS, Aggregate
@@ -249,6 +250,36 @@ class Columns(Wire):
         totals = GroupBy(self._marked(), (ALL,))._computed(exprs, aggregates, over, name, changes=changes)
         return totals._choose("drop", pl.all().exclude(ALL))
 
+    def top_k(
+        self,
+        k: int,
+        by: str | Sequence[str],
+        reverse: bool | Sequence[bool] = False,
+        over: Over = "scope",
+        name: str | None = None,
+    ) -> Columns:
+        """The `k` greatest rows by the columns `by`: of each time, or of all so far, as changes. See `GroupBy.top_k`.
+
+        >>> import polars as pl
+        >>> flow = falkirk.Dataflow()
+        >>> days = [pl.DataFrame({"shop": ["n", "s", "n"], "price": [3, 4, 5]}), pl.DataFrame({"shop": ["s"], "price": [6]})]
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> seen = sales.top_k(1, by="price").capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[('n', 5, 1)], [('n', 5, -1), ('s', 6, 1)]]
+
+        The sum of the last sales of all shops:
+
+        >>> flow = falkirk.Dataflow()
+        >>> sales = flow.columns("sales", falkirk.Batches(days))
+        >>> last = sales.group_by("shop").top_k(1, by="price")
+        >>> seen = last.agg(total=falkirk.agg.sum("price")).capture("out")
+        >>> [pl.DataFrame(batch).rows() for _, batch in falkirk.run(flow).captured("out")]
+        [[(9,)], [(11,)]]
+        """
+        found = top_of_groups(self._marked(), (ALL,), k, by, reverse, over, name, signed=False)
+        return view(found._choose("drop", pl.all().exclude(ALL)), type(found))
+
     def distinct(
         self,
         *columns: str,
@@ -280,7 +311,7 @@ class Columns(Wire):
 
     def _marked(self) -> Columns:
         """With a column that is the same in all rows."""
-        mark = pl.lit(0, pl.Int8).alias(ALL)
+        mark = pl.lit(0, pl.Int64).alias(ALL)  # of 64 bits, as few rows go without Arrow then
         few = compiled("with_columns", [mark], {})
         return self._plan("mark", None, lambda frame: frame.with_columns(mark), few=few)
 
@@ -404,7 +435,7 @@ class Columns(Wire):
         there = other.schema if right is None else pl.DataFrame(schema=dict(right)).schema
         schema = schemas.joined_asof(on, keys, tolerance, self.schema, there)
         if not keys:  # all rows have one key
-            columns = None if right is None else {**right, ALL: pl.Int8}
+            columns = None if right is None else {**right, ALL: pl.Int64}
             found = self._marked().join_asof(other._marked(), on, ALL, strategy, tolerance, over, name, columns)
             return found._choose("drop", pl.all().exclude(ALL))
         node = self.graph.add_node(
@@ -460,13 +491,20 @@ class Columns(Wire):
         return interval_join(self, other, on, keys, lower, upper, lateness, name)
 
     def window(
-        self, shape: Tumbling | Sliding | Session, time: str, lateness: Length | None = None, name: str | None = None
+        self,
+        shape: Tumbling | Sliding | Session | Epochs,
+        time: str | None = None,
+        lateness: Length | None = None,
+        name: str | None = None,
     ) -> WindowedColumns:
         """Cut the stream into windows of event time, in the column `time`: `window(Tumbling(60), "at").group_by("k").agg(...)`.
 
         Windows are `Tumbling`, `Sliding` or `SessionWindow`. Event times are integers, with whole lengths, or datetimes and
         dates, with timedeltas. Rows may be `lateness` behind the greatest one seen; what comes later for its windows is in
         `late()`.
+
+        Windows of so many `Epochs` go by the epochs at which rows come, and take no `time` and no `lateness`. `start` is the
+        first epoch, and `end` the one after the last.
 
         >>> import polars as pl
         >>> flow = falkirk.Dataflow()
@@ -566,7 +604,7 @@ class GroupBy:
         Aggregates are those of `timely.operators.agg`; Polars expressions are allowed with over="time".
 
         ttl=Epochs(n): of running totals, a key that has had no row in the n epochs before is forgotten. If it comes again, its
-        totals begin anew.
+        totals begin anew. So do all that come at `END`, when windows close: it is behind any number of epochs.
 
         ttl=60, or a timedelta, with time="at": by event time, in the column `time`: integers, or datetimes and dates. A key is
         forgotten when an epoch is complete and its last event time is more than that before the greatest one of all rows so
@@ -577,6 +615,33 @@ class GroupBy:
         totals that there are.
         """
         return self._computed(exprs, aggregates, over, name, ttl, changes, time)
+
+    def top_k(
+        self,
+        k: int,
+        by: str | Sequence[str],
+        reverse: bool | Sequence[bool] = False,
+        over: Over = "scope",
+        name: str | None = None,
+    ) -> Columns:
+        """The `k` greatest rows of each group by the columns `by`, of which the first counts most; the least if `reverse`.
+
+        `reverse` may say so for each column. Null is behind all, as in Polars, and rows that are equal in `by` go by their
+        other columns, the least first. Out come the keys, then the other columns.
+
+        over="scope": of all rows so far, as `Changes`: rows that have come to be among them, and, taken back, those that are so
+        no more. Of changes: of the rows that there are. over="time": the rows of each time.
+        """
+        return top_of_groups(self._keyed(()), self.keys, k, by, reverse, over, name, signed=False)
+
+    def _keyed(self, read: Iterable[Aggregate | pl.Expr]) -> Columns:
+        """The rows with the keys that are computed."""
+        if not self.made:
+            return self.columns
+        check_made(self.made, read)
+        made = self.made
+        few = compiled("with_columns", made, {})
+        return self.columns._plan("group_by", None, lambda frame: frame.with_columns(made), made, few)
 
     def _computed(
         self,
@@ -631,11 +696,7 @@ class GroupBy:
             raise GraphError(f"{user_site()}: time= is the event time of a ttl: say ttl=, a length of time")
         epochs = ttl.n if isinstance(ttl, Epochs) else None
         check_aggregate(keys, named)
-        if self.made:
-            check_made(self.made, named.values())
-            made = self.made
-            few = compiled("with_columns", made, {})
-            columns = columns._plan("group_by", None, lambda frame: frame.with_columns(made), made, few)
+        columns = self._keyed(named.values())
         schema = schemas.aggregated("agg", keys, named, columns.schema)
         plain = {key: a for key, a in named.items() if isinstance(a, Aggregate)}
         if ttl is not None and not isinstance(ttl, Epochs):
@@ -649,6 +710,7 @@ class GroupBy:
                 prepare=columns_of,
                 combine=None if combine is None else combine.apply,
                 unite=None if combine is None else combine.unite,
+                within_time=over == "time",
             ),
             factory=lambda: column_aggregate(
                 keys, named, over, combined=combine is not None, ttl=epochs, sign=CHANGE if changes else None

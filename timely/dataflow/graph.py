@@ -137,6 +137,8 @@ class Graph:
     _counts: dict[str, int] = field(default_factory=dict)
     _region_stack: list[Region] = field(default_factory=list)
     _gates: dict[tuple[Output, Region | None], Node] = field(default_factory=dict)
+    _passed: dict[int, dict[Region, int]] = field(default_factory=dict)
+    """By node, and gated region: the most gates behind nodes of the region that one way to the node passes."""
 
     def __post_init__(self) -> None:
         self.scopes.append(Scope(0, "root", None, 1, user_site()))
@@ -195,16 +197,49 @@ class Graph:
         return Output(index, node.outputs)
 
     def add_edge(self, source: Output, target: Input, channel: Channel = PIPELINE) -> Edge:
-        """A new edge. One that leaves a gated region, or the worker in the midst of one, begins at a gate."""
-        begin, end = self.nodes[source.node], self.nodes[target.node]
-        if begin.region is not None and begin.region.gated and (end.region is not begin.region or channel != PIPELINE):
-            source = self._through_gate(source, begin, end)
+        """A new edge. One that leaves a gated region, or the worker in the midst of one, begins at a gate.
+
+        So does one within such a region that leads past a gate: what comes by the other way waits until all in front of that
+        gate is persisted at its time, which can only be if what meets it is not persisted together with that.
+        """
+        source = self._gated(source, target, channel)
         edge = Edge(len(self.edges), source, target, channel)
         self.edges.append(edge)
-        return edge
+        region = self.nodes[target.node].region
+        if self._pass_on(source.node, target.node) and region is not None and region.gated:
+            for each in self.edges:
+                if each.target.node == target.node:
+                    self.edges[each.index] = replace(each, source=self._gated(each.source, each.target, each.channel))
+        return self.edges[edge.index]
+
+    def _gated(self, source: Output, target: Input, channel: Channel) -> Output:
+        """The output at which an edge from `source` begins: itself, or that of a gate behind it."""
+        begin, end = self.nodes[source.node], self.nodes[target.node]
+        region = begin.region
+        if region is None or not region.gated:
+            return source
+        crosses = end.region is not region or channel != PIPELINE
+        if not crosses and self._gates_before(end, region) <= self._gates_before(begin, region):
+            return source
+        return self._through_gate(source, begin, end)
+
+    def _gates_before(self, node: Node, region: Region) -> int:
+        """The most gates behind nodes of `region` that one way to `node` passes."""
+        return self._passed.get(node.index, {}).get(region, 0)
+
+    def _pass_on(self, source: int, target: int) -> bool:
+        """Let what is known of the ways to one node count for those to a node behind it. True if that is news."""
+        before = self._passed.get(source)
+        if before is None:
+            return False
+        known = self._passed.setdefault(target, {})
+        higher = {region: count for region, count in before.items() if count > known.get(region, 0)}
+        known.update(higher)
+        return bool(higher)
 
     def _through_gate(self, source: Output, begin: Node, end: Node) -> Output:
         """The output of a gate behind `source`. It is in the region of what follows; between gated ones it is by itself."""
+        assert begin.region is not None
         gate = self._gates.get((source, end.region))
         if gate is None:
             of: dict[str, Any] = {"region": end.region}
@@ -214,6 +249,10 @@ class Graph:
             assert scope is not None
             gate = self._gates[source, end.region] = self.add_node("gate", scope, factory=Gate, **of)
             self.edges.append(Edge(len(self.edges), source, Input(gate.index)))
+            self._passed[gate.index] = {
+                **self._passed.get(source.node, {}),
+                begin.region: 1 + self._gates_before(begin, begin.region),
+            }
         return Output(gate.index)
 
     def enter_region(self, region: Region) -> None:

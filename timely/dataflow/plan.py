@@ -15,9 +15,10 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 
 from timely.dataflow.graph import Edge, Graph, Node, Scope
+from timely.dataflow.staying import staying
 from timely.errors import GraphError
 from timely.operators.carried import checking_factory, checking_stage
-from timely.operators.channels import PIPELINE, Broadcast
+from timely.operators.channels import PIPELINE, Broadcast, Channel
 from timely.operators.stateless import Stage
 from timely.progress.tracker import Arc, ProgressGraph, Rank
 from timely.time import Summary, minimal_summaries
@@ -86,6 +87,21 @@ class Plan:
     """For each source or input, by node index: the watches of the points where its records end."""
     arrivals: tuple[Origins, ...]
     """By node index: what may still arrive at the node's inputs."""
+    stays: frozenset[int] = frozenset()
+    """The edges whose exchange moves nothing, by index: see `timely.dataflow.staying`."""
+
+    def spreads(self, edge: Edge) -> bool:
+        """True if `edge` leads from every worker to every worker."""
+        return edge.channel != PIPELINE and edge.index not in self.stays
+
+    def joining(self, edge: int) -> Channel:
+        """The channel that joins batches of an edge: the plain one where none has been prepared for others."""
+        return PIPELINE if edge in self.stays else self.graph.edges[edge].channel
+
+    def sharers(self, processor: Processor) -> int:
+        """The number of workers who share what comes to a processor at one time."""
+        head = processor.nodes[0].index
+        return 1 if any(self.graph.edges[edge].target.node == head for edge in self.stays) else self.workers
 
 
 def compile_plan(graph: Graph, workers: int = 1) -> Plan:
@@ -96,10 +112,10 @@ def compile_plan(graph: Graph, workers: int = 1) -> Plan:
     _check_feedback(graph)
     ranks = _ranks(graph)
     chains, of_node = _fuse(graph)
-    if workers == 1:
-        incoming = graph.incoming()
-        chains = [(_checked(chain[0], incoming[chain[0].index]), *chain[1:]) for chain in chains]
-    places = _Places(graph, workers, ranks)
+    stays = staying(graph, workers)
+    incoming = [[edge for edge in edges if workers == 1 or edge.index in stays] for edges in graph.incoming()]
+    chains = [(_checked(chain[0], incoming[chain[0].index]), *chain[1:]) for chain in chains]
+    places = _Places(graph, workers, ranks, stays)
     arrivals = places.arrivals()
     watches: dict[tuple[tuple[int, Summary], ...], int] = {}
 
@@ -116,7 +132,7 @@ def compile_plan(graph: Graph, workers: int = 1) -> Plan:
             target = graph.nodes[edge.target.node]
             if target.kind == "probe":
                 continue
-            way = _way(edge, target, workers)
+            way = _way(edge, target, workers == 1 or edge.index in stays)
             routes[edge.source.port].append(
                 Route(edge, way, of_node[target.index], edge.target.port, places.of_edge.get(edge.index))
             )
@@ -135,14 +151,14 @@ def compile_plan(graph: Graph, workers: int = 1) -> Plan:
     arcs = places.arcs(arrivals)
     topology = ProgressGraph(places.depths, places.ranks, arcs, [list(reach) for reach in watches])
     return Plan(
-        graph, workers, tuple(processors), of_node, topology, tuple(places.names), probes, ends, tuple(arrivals)
+        graph, workers, tuple(processors), of_node, topology, tuple(places.names), probes, ends, tuple(arrivals), stays
     )
 
 
-def _way(edge: Edge, target: Node, workers: int) -> Way:
+def _way(edge: Edge, target: Node, stays: bool) -> Way:
     if target.kind in ("feedback", "gate"):
         return Way.QUEUE
-    if edge.channel == PIPELINE or workers == 1:
+    if edge.channel == PIPELINE or stays:
         return Way.PUSH
     return Way.BROADCAST if isinstance(edge.channel, Broadcast) else Way.EXCHANGE
 
@@ -281,7 +297,7 @@ def _ends(graph: Graph, start: Node, outgoing: list[list[Edge]], watch: Callable
 class _Places:
     """Numbers the places and finds from which of them, along which summaries, things may come to every node."""
 
-    def __init__(self, graph: Graph, workers: int, ranks: list[Rank]) -> None:
+    def __init__(self, graph: Graph, workers: int, ranks: list[Rank], stays: frozenset[int]) -> None:
         self._graph = graph
         self._outgoing = graph.outgoing()
         self.of_edge: dict[int, int] = {}
@@ -292,7 +308,7 @@ class _Places:
         if workers > 1:
             for edge in graph.edges:
                 target = graph.nodes[edge.target.node]
-                if edge.channel != PIPELINE and target.kind != "probe":
+                if edge.channel != PIPELINE and target.kind != "probe" and edge.index not in stays:
                     self.of_edge[edge.index] = self._add(
                         target.scope.depth, ranks[target.index], f"exchange to {target}"
                     )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from timely.errors import GraphError, user_site
 from timely.io.column_types import polars_schema
 from timely.operators.agg import Aggregate
+from timely.operators.column_join import CHANGE
 
 MISTAKES = (TypeError, ValueError, pl.exceptions.PolarsError)
 
@@ -101,6 +102,15 @@ def aggregated(
     return pl.Schema(types)
 
 
+def topped(keys: Sequence[str], schema: pl.Schema | None) -> pl.Schema | None:
+    """The schema of the first rows of each key: the keys, then the other columns, without a sign."""
+    if schema is None or any(isinstance(kind, pl.Enum) or kind.is_nested() for kind in schema.values()):
+        return None
+    check_columns("top_k", keys, schema)
+    others = [name for name in schema if name not in keys and name != CHANGE]
+    return pl.Schema({name: schema[name] for name in (*keys, *others)})
+
+
 def joined(how: str, keys: Sequence[str], left: pl.Schema | None, right: pl.Schema | None) -> pl.Schema | None:
     """The schema of a join on equal `keys`.
 
@@ -152,11 +162,12 @@ def _uncoded(schema: pl.Schema, keys: Sequence[str]) -> pl.LazyFrame:
 def windowed(
     keys: Sequence[str],
     aggregates: Mapping[str, Aggregate],
-    time: str,
+    time: str | None,
     instants: bool,
     schema: pl.Schema | None,
 ) -> pl.Schema | None:
-    """The schema of aggregates in windows: the keys, `start`, `end`, then a column for each.
+    """The schema of aggregates in windows, by the event times `time` (None: of epochs): the keys, `start`, `end`, then a column
+    for each.
 
     Raises:
         GraphError: with the user's line, if one of them cannot be computed.
@@ -164,7 +175,7 @@ def windowed(
     found = aggregated("agg in windows", keys, aggregates, schema)
     if found is None or schema is None:
         return None
-    of = schema[time]
+    of = None if time is None else schema[time]
     bound = pl.Datetime("us", of.time_zone if isinstance(of, pl.Datetime) else None) if instants else pl.Int64()
     types = {key: found[key] for key in keys} | {"start": bound, "end": bound}
     return pl.Schema(types | {name: found[name] for name in aggregates})

@@ -133,8 +133,7 @@ class Windowed:
         self._name = name if name is not None else keyed.graph.fresh_name("window")
         self._judge: Node | None = None
         if isinstance(shape, Epochs):
-            if time is not None or lateness is not None:
-                raise GraphError(f"{user_site()}: {shape} goes by epochs: it takes no time= and no lateness=")
+            check_no_event_time(shape, time, lateness)
             return
         if time is None:
             raise GraphError(f"{user_site()}: {shape} needs the event time: window({shape}, time=lambda value: ...)")
@@ -152,7 +151,7 @@ class Windowed:
     def late(self) -> Keyed:
         """The records (key, value) that came too late for one of their windows or more, each once, at its own epoch."""
         if self._judge is None:
-            raise GraphError(f"{user_site()}: no record is late for {self._shape}: epochs wait for all of theirs")
+            raise no_row_is_late(self._shape)
         return self._keyed._of(self._judge, LATE)
 
     def count(self, name: str | None = None) -> Keyed:
@@ -207,8 +206,8 @@ class Windowed:
         keyed, shape, judge = self._keyed, self._shape, self._judge
         chosen = name if name is not None else keyed.graph.fresh_name(f"{self._name}-{verb}")
         if isinstance(shape, Epochs):
-            n = shape.n
-            factory: Callable[[], Operator] = lambda: EpochWindows(n, aggregate)  # noqa: E731
+            epochs = shape
+            factory: Callable[[], Operator] = lambda: EpochWindows(epochs, aggregate)  # noqa: E731
             channel = Exchange(prepare=pairs_of)
             return keyed._of(keyed._attach("window", chosen, channel, factory=factory, notifies=True, stateful=True))
         assert judge is not None
@@ -225,6 +224,17 @@ class Windowed:
         keyed._of(judge, ON_TIME)._connect(node, 0)
         keyed._of(judge, WATERMARKS)._connect(node, 1)
         return keyed._of(node)
+
+
+def check_no_event_time(shape: Epochs, time: object, lateness: object) -> None:
+    """Refuse event time where windows go by epochs. Raises GraphError."""
+    if time is not None or lateness is not None:
+        raise GraphError(f"{user_site()}: {shape} goes by epochs: it takes no time= and no lateness=")
+
+
+def no_row_is_late(shape: object) -> GraphError:
+    """The error of those who ask for what is late for windows of epochs."""
+    return GraphError(f"{user_site()}: no record is late for {shape}: epochs wait for all of theirs")
 
 
 def check_lateness(lateness: Any, datetimes: bool) -> Length:

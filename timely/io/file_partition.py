@@ -150,6 +150,24 @@ class FilePartition:
         if position is None:
             self._rewind(BlockStart(), before=0, announced=False)
             return
+        mark, start, skip, before = self._parts_of(position)
+        self.close()
+        self._fingerprint = fingerprint(self._path)
+        if self._fingerprint != mark:
+            raise SourceError(
+                f"{self._path}: the file has changed since the position to read on from was taken. Put the "
+                "original file back, or start the job afresh."
+            )
+        self._rewind(start, before, announced=True)
+        if skip:
+            self._reader = self._open_file()
+            self._read_block(self._reader, skip)
+
+    def _parts_of(self, position: Position) -> tuple[str, BlockStart, int, int]:
+        """The parts of a position: the file's fingerprint, a block, rows of it to skip, and the epoch of the row before.
+
+        Raises SourceError if it is none of a file.
+        """
         match position:
             case {
                 "file": str(mark),
@@ -159,20 +177,8 @@ class FilePartition:
                 "skip": int(skip),
                 "before": int(before),
             } if min(index, at, row, skip, before) >= 0:
-                pass
-            case _:
-                raise SourceError(f"{self.name}: {position!r} is not a position of a file. Was the source changed?")
-        self.close()
-        self._fingerprint = fingerprint(self._path)
-        if self._fingerprint != mark:
-            raise SourceError(
-                f"{self._path}: the file has changed since the position to read on from was taken. Put the "
-                "original file back, or start the job afresh."
-            )
-        self._rewind(BlockStart(index, at, row), before, announced=True)
-        if skip:
-            self._reader = self._open_file()
-            self._read_block(self._reader, skip)
+                return mark, BlockStart(index, at, row), skip, before
+        raise SourceError(f"{self.name}: {position!r} is not a position of a file. Was the source changed?")
 
     def ack(self, position: Position) -> None:
         """Files stay: nothing to do."""

@@ -32,6 +32,7 @@ class FileSource(ABC):
     rereadable: ClassVar[bool] = True
     repeats: ClassVar[bool] = True
     suffixes: ClassVar[tuple[str, ...]]
+    partition_type: ClassVar[type[FilePartition]] = FilePartition
 
     def __init__(
         self,
@@ -50,6 +51,11 @@ class FileSource(ABC):
         self.columns = None if columns is None else list(columns)
         self.types: dict[str, Any] = {} if schema is None else dict(arrow_types(schema))
         self.as_records = as_records
+
+    @property
+    def deals_epochs(self) -> bool:
+        """True if an epoch is a file, and so is read by one worker: see `timely.io.interface.deals_epochs`."""
+        return self.epoch == "file"
 
     @property
     def wanted(self) -> list[str] | None:
@@ -81,7 +87,7 @@ class FileSource(ABC):
     def _partition(self, name: str, file: Path, index: int, share: int, shares: int) -> FilePartition:
         rule = EpochRule(self.epoch, str(file), index)
         hidden = frozenset(self.wanted or ()) - frozenset(self.columns or ())
-        return FilePartition(name, file, lambda: self._open(file, share, shares), rule, self.as_records, hidden)
+        return self.partition_type(name, file, lambda: self._open(file, share, shares), rule, self.as_records, hidden)
 
     @abstractmethod
     def _learn(self, first: Path) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
+from zlib import crc32
 
 from timely.errors import SourceError
 
@@ -15,6 +18,11 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 _SAMPLE = 4096
+
+WHOLE = 1 << 18
+"""Bytes of which a checksum takes all. Of more it takes `PIECES` pieces of `_SAMPLE` bytes, evenly spread."""
+
+PIECES = 64
 
 
 def find_files(paths: Paths, suffixes: tuple[str, ...]) -> list[Path]:
@@ -100,6 +108,25 @@ def fingerprint(path: Path) -> str:
     except OSError as error:
         raise cannot_read(path, error) from error
     return f"{size}:{hashlib.blake2b(head + tail, digest_size=8).hexdigest()}"
+
+
+def checksum(file: int, extents: Sequence[tuple[int, int]]) -> int:
+    """A checksum of the bytes in `extents`, each (begin, end), of the file that is open as `file`: of all, or of a sample."""
+    sizes = [end - begin for begin, end in extents]
+    ends = list(accumulate(sizes, initial=0))
+    size, found = ends[-1], crc32(repr(sizes).encode())
+    pieces = [(0, size)]
+    if size > WHOLE:
+        starts = [piece * (size - _SAMPLE) // (PIECES - 1) for piece in range(PIECES)]
+        pieces = [(start, start + _SAMPLE) for start in starts]
+    for start, stop in pieces:
+        extent = bisect_right(ends, start) - 1
+        while start < stop:
+            at = extents[extent][0] + start - ends[extent]
+            count = min(stop, ends[extent + 1]) - start
+            found = crc32(os.pread(file, count, at), found)
+            start, extent = start + count, extent + 1
+    return found
 
 
 def cannot_read(path: Path, error: OSError) -> SourceError:

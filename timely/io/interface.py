@@ -89,8 +89,28 @@ class ClockedPartition(Partition, Protocol):
         """The next chunk, at once, of what was given before `position`; it ends there at the latest."""
 
 
+class ChecksummedPartition(Partition, Protocol):
+    """A partition whose input between two positions is known again without looking at records while they are read.
+
+    Without it the last epoch before a checkpoint is known by some of its records, which are picked out of every epoch.
+    """
+
+    @property
+    def checksums(self) -> bool:
+        """True if the checksum of an epoch changes with the epoch. It is asked when a chunk was read, and does not change."""
+
+    def checksum(self, begin: Position, end: Position) -> int:
+        """A checksum of what lies between two positions, as it is now, however it was read; once for each checkpoint.
+
+        Raises SourceError if that cannot be read any more.
+        """
+
+
 class Source(Protocol):
     """Input of a dataflow.
+
+    One that says `repeats = True` puts the same records into the same epochs whenever it is read. One that says
+    `deals_epochs = True` as well reads all of epoch e at worker e modulo their number.
 
     >>> class Countdown:
     ...     # A source of two partitions; the position is the number that comes next.
@@ -208,6 +228,11 @@ class JobSink(Sink, Protocol):
         A job has one identity from its beginning to its end, over all restarts; another run, with another store or with none,
         is another job. What one job has written another must neither take for its own nor replace.
         """
+
+
+def deals_epochs(source: Source) -> bool:
+    """True if epoch e of a source is read by worker e modulo their number, all of it, whenever it is read."""
+    return bool(getattr(source, "deals_epochs", False)) and source_repeats(source)
 
 
 def source_repeats(source: Source) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,8 +20,42 @@ from timely.io.column_types import Schema, arrow_types, polars_schema
 from timely.io.epochs import EpochSpec
 from timely.io.file_partition import BlockStart, FilePartition
 from timely.io.file_source import FileSource, missing_columns
-from timely.io.files import Paths, cannot_read, find_files
+from timely.io.files import Paths, cannot_read, checksum, find_files
+from timely.io.interface import Position
 from timely.io.value_folders import values_in
+
+
+class ParquetPartition(FilePartition):
+    """A Parquet file, or a worker's share of it. Where epochs are whole row groups they are known again by their bytes.
+
+    Those are read for a checkpoint alone. To pick records out of each epoch costs a job that does little else several per
+    cent, since each is in memory that no cache holds.
+    """
+
+    @property
+    def checksums(self) -> bool:
+        """True if no row group has rows of two epochs."""
+        return isinstance(self._reader, RowGroups) and self._reader.whole_epochs
+
+    def checksum(self, begin: Position, end: Position) -> int:
+        """A checksum of the row groups between two positions.
+
+        Raises SourceError if the file cannot be read any more.
+        """
+        start = BlockStart() if begin is None else self._parts_of(begin)[1]
+        _, stop, skip, _ = self._parts_of(end)
+        if self._reader is None:
+            self._reader = self._open_file()
+        assert isinstance(self._reader, RowGroups)
+        extents = self._reader.extents(start.index, stop.index + (skip > 0))
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return checksum(file, extents)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise cannot_read(self._path, error) from error
 
 
 class Parquet(FileSource):
@@ -30,7 +66,8 @@ class Parquet(FileSource):
     read by all: worker w takes the w-th part of the rows of every row group, or every W-th row group where
     `epoch` is a number of rows and an epoch has a multiple of W whole groups (then no worker decodes rows
     that it does not keep). `split="epochs"` deals out whole epochs in turn, where `epoch` is a number of rows
-    and every epoch consists of whole row groups: the workers then have several epochs in flight. Types in
+    and every epoch consists of whole row groups: the workers then have several epochs in flight, and need send
+    each other nothing to group what came at each time (`over="time"`). Types in
     `schema` are cast to, and all files must have the same types in the columns read. `use_threads=False`
     decodes on one thread; `memory_map` reads pages through the system's cache. `folders` gives columns whose values stand in
     the names of folders above the files, as in `table/shop=north/x.parquet`, and their types, as `schema` does.
@@ -44,6 +81,7 @@ class Parquet(FileSource):
     """
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+    partition_type: ClassVar[type[FilePartition]] = ParquetPartition
 
     def __init__(
         self,
@@ -70,6 +108,11 @@ class Parquet(FileSource):
         self.memory_map = memory_map
         self.folders: dict[str, Any] = {} if folders is None else dict(arrow_types(folders))
         self._settled: tuple[Path, pa.Schema] | None = None
+
+    @property
+    def deals_epochs(self) -> bool:
+        """True if an epoch is a file that is not shared, or if whole epochs of each file are dealt out."""
+        return self.split == "epochs" or (self.split == "files" and super().deals_epochs)
 
     def columns_schema(self) -> pl.Schema | None:
         """That of the first file; None if it cannot be read now."""
@@ -114,7 +157,10 @@ class Parquet(FileSource):
                 parts = deal_epochs(file, sizes, rows_an_epoch, share, shares)
             else:
                 parts = share_out(sizes, rows_an_epoch, share, shares)
-            return RowGroups(file, opened, parts, schema, self.use_threads, _in_folders(file, self.folders))
+            whole = self.epoch in ("batch", "file") or (
+                rows_an_epoch is not None and whole_epochs(sizes, rows_an_epoch)
+            )
+            return RowGroups(file, opened, parts, schema, self.use_threads, _in_folders(file, self.folders), whole)
         except BaseException:
             opened.close()
             raise
@@ -200,6 +246,18 @@ def deal_epochs(path: Path, sizes: Sequence[int], rows_an_epoch: int, share: int
     return parts
 
 
+def whole_epochs(sizes: Sequence[int], rows_an_epoch: int) -> bool:
+    """True if no row group of the given sizes has rows of two epochs.
+
+    >>> whole_epochs([2, 2, 3], 4), whole_epochs([3, 3], 4)
+    (True, False)
+    """
+    ends = list(accumulate(sizes, initial=0))
+    return all(
+        size == 0 or begin // rows_an_epoch == (begin + size - 1) // rows_an_epoch for begin, size in zip(ends, sizes)
+    )
+
+
 class RowGroups:
     """The blocks of one Parquet file, or of a worker's share of it."""
 
@@ -211,7 +269,10 @@ class RowGroups:
         schema: pa.Schema,
         use_threads: bool,
         folders: dict[str, pa.Scalar],
+        whole_epochs: bool,
     ) -> None:
+        self.whole_epochs = whole_epochs
+        """No row group has rows of two epochs."""
         self._path = path
         self._file = file
         self._parts = parts
@@ -248,6 +309,19 @@ class RowGroups:
                 f"{self._path}, row group {part.group}: {error}. The file's types cannot be turned into "
                 f"those of schema=: {_listed(self._schema)}."
             ) from error
+
+    def extents(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """The bytes of the file that hold the columns that are read of parts `begin` to `end`, each as (begin, end)."""
+        found = []
+        for part in self._parts[begin:end]:
+            group = self._file.metadata.row_group(part.group)
+            for number in range(group.num_columns):
+                column = group.column(number)
+                path = column.path_in_schema
+                if any(path == name or path.startswith(name + ".") for name in self._columns):
+                    at = min(column.data_page_offset, column.dictionary_page_offset or column.data_page_offset)
+                    found.append((at, at + column.total_compressed_size))
+        return found
 
     def close(self) -> None:
         self._file.close()

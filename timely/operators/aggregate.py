@@ -29,7 +29,7 @@ from timely.operators.base import Context, Operator
 from timely.operators.reading import ROWS, VALUE, Reading, first_met
 from timely.operators.stateless import operator_error
 from timely.state import ExpiringTotals, Parts, TimedBatches, TotalsState
-from timely.time import INF, Time
+from timely.time import Time
 
 Over = Literal["time", "scope"]
 
@@ -157,6 +157,12 @@ class Grouping(Operator):
         """One partial table for several."""
         return combine(rows, self._reading.grouping, self._reading.carried)
 
+    def _united(self, tables: Sequence[Batch]) -> pa.Table:
+        """One partial table of what is held of a time; keys may be in it more than once."""
+        if len(tables) == 1 and not self._is_rows(tables[0]):
+            return as_arrow(tables[0])
+        return self._as_table(self._rows(tables))
+
     def _summed(self, rows: Sequence[Added]) -> dict[str, pa.Array]:
         """All rows there are, added up by key: the columns that results are made of."""
         return combined(self._reading.by_key(rows, first_met), self._keys, self._parts, self._finishing)
@@ -272,9 +278,8 @@ class ColumnAggregate(Grouping):
     def _dated(self, time: Time, rows: Sequence[Added], ttl: int) -> list[Added]:
         """Rows with their epoch. Keys that are too old for these to be added to are forgotten."""
         assert self._expiring is not None
-        epoch = np.iinfo(np.int64).max if time[0] == INF else int(time[0])
-        if time[0] != INF:  # which is not so many epochs after the last one
-            self._expiring.expire(time, epoch - ttl - 1)
+        epoch = int(time[0])  # INF is more than any number of epochs behind all others
+        self._expiring.expire(time, epoch - ttl - 1)
         kinds = [pa.int64(), pa.int64()]
         return [
             replace(

@@ -2,7 +2,7 @@
 
 Each left row comes out at its own time, when that is complete: with a row of the same time, or, running, of all right rows
 that have come by then. Right rows that come later do not reach it, whatever their place in the order is. What is near is
-looked up in an index (`timely.data.kernels.rows`), and Polars chooses among that.
+looked up in an index (`timely.data.kernels.ordered_rows`), and Polars chooses among that.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, Literal, get_args
 
 import polars as pl
 
-from timely.data.kernels.rows import KeyedFrame, moments
+from timely.data.kernels.ordered_rows import moments
+from timely.data.kernels.rows import KeyedFrame
 from timely.errors import GraphError, user_site
 from timely.operators.column_join import RIGHT, Joining
-from timely.state import RowsState
+from timely.state import OrderedRowsState
 from timely.time import Time
 
 Strategy = Literal["backward", "forward", "nearest"]
@@ -59,7 +60,7 @@ class AsofJoin(Joining):
         self._at = on
         self._strategy: Strategy = strategy
         self._tolerance = tolerance
-        self._kept = RowsState(by, on) if over == "scope" else None
+        self._kept = OrderedRowsState(by, on) if over == "scope" else None
         super().__init__(by, right, suffix, () if self._kept is None else (self._kept,))
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from timely.data.batch import Batch
 from timely.errors import OperatorError
 from timely.state.interface import State
-from timely.time import Frontier, Time, leq, visible
+from timely.time import INF, Frontier, Time, leq, visible
 
 
 class Operator:
@@ -240,7 +240,9 @@ class Context:
             self.out.append((port, self.time, batch))
 
     def send_at(self, time: Time, batch: Batch, port: int = 0) -> None:
-        """Send `batch` at `time`, which must be >= the event's time."""
+        """Send `batch` at `time`, which must be >= the event's time. What is sent later than `END` is sent at `END`."""
+        if time and max(time) > INF:
+            time = tuple(min(at, INF) for at in time)
         self.check_later(self.time, time, "send")
         if len(batch):
             self.out.append((port, time, batch))
@@ -279,11 +281,16 @@ class Context:
         self.engine.start(self.op, time, job, context)
 
     def check_later(self, now: Time, time: Time, what: str) -> None:
-        """Refuse a `time` that is not >= `now`."""
+        """Refuse a `time` that is not >= `now`, or for which nothing is left to wait."""
         if len(time) != len(now) or not leq(now, time):
             raise OperatorError(
                 f"operator {self.name!r} ({self.site}) cannot {what} at {visible(time)} from {visible(now)}: "
                 f"times must have {len(now)} coordinates and never go back"
+            )
+        if max(time) > INF:
+            raise OperatorError(
+                f"operator {self.name!r} ({self.site}) cannot {what} later than {visible(now)}: nothing comes after END, which "
+                "is when all input is over. Where `time[0] < falkirk.END` does not hold, do now what was to be done later"
             )
 
 

@@ -32,11 +32,11 @@ class _Found(NamedTuple):
     least: Ids
     greatest: Ids
     number: Ids
-    """How many there are, which is no id."""
+    """The number of its values, which is no id."""
 
 
 _WHICH = {"min": 0, "first": 0, "max": 1, "last": 1, "n_unique": 2}
-"""What is found for each kind of aggregate."""
+"""The field of `_Found` that each kind of aggregate takes."""
 
 KEPT = tuple(_WHICH)
 """The aggregates for which values are kept."""
@@ -162,7 +162,7 @@ def _ordered(aggregate: Aggregate) -> tuple[str, ...]:
 
 
 def _look(values: ExpiringTotals, leading: Ids, columns: int) -> _Found:
-    """What there is of the keys, whose values are of so many columns."""
+    """The values that there are of the keys, each of so many columns."""
     least, greatest, number = (np.full(len(leading), start, np.intp) for start in (-1, -1, 0))
     ids, owners = values.alike(leading)
     if len(ids):

@@ -51,7 +51,8 @@ class Exchange(Channel):
     Give `key` for records (None: the first field of a pair), `columns` for columns. `prepare` brings a batch into the
     form that the key applies to; `combine` aggregates a batch before it travels. Both run only where there are several
     workers, and then on every batch: what stays on its worker is combined as well. If `combine` leaves some batches as they
-    are, `unite` makes one of several, of either kind.
+    are, `unite` makes one of several, of either kind. `within_time` says that who receives it keeps nothing from one time to
+    the next: where all of a time is on one worker already, nothing is sent (`timely.dataflow.staying`).
 
     >>> class Seen(falkirk.Operator):
     ...     # The words that this worker owns: equal words meet at one worker.
@@ -69,6 +70,7 @@ class Exchange(Channel):
     prepare: Callable[[Batch], Batch] | None = None
     combine: Callable[[Batch], Batch] | None = None
     unite: Callable[[Sequence[Batch]], Batch] | None = None
+    within_time: bool = False
 
     def describe(self) -> str:
         return f"exchange by {', '.join(self.columns)}" if self.columns else "exchange"

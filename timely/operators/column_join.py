@@ -32,7 +32,7 @@ from timely.data.kernels.series import frame_of, series_of
 from timely.errors import CodecError, GraphError, OperatorError, user_site
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
-from timely.state import Parts, RowsState, TimedBatches
+from timely.state import OrderedRowsState, Parts, RowsState, TimedBatches
 from timely.time import Time, visible
 
 CHANGE = "change"
@@ -86,7 +86,7 @@ class Joining(Operator):
         on: Sequence[str],
         right: Mapping[str, Any] | None,
         suffix: str,
-        kept: Sequence[RowsState],
+        kept: Sequence[RowsState | OrderedRowsState],
         left: Mapping[str, Any] | None = None,
     ) -> None:
         self._on = list(on)
@@ -336,9 +336,14 @@ def _stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _signed(frame: pl.DataFrame, sign: int) -> pl.DataFrame:
-    if CHANGE in frame.columns:
-        raise TypeError(f"a column is called {CHANGE!r}, which is the name of the sign of changes: rename it before")
+    refuse_change(frame.columns)
     return frame.with_columns(pl.lit(sign, pl.Int8).alias(CHANGE))
+
+
+def refuse_change(columns: Sequence[str]) -> None:
+    """Raise TypeError if a column has the name of the sign."""
+    if CHANGE in columns:
+        raise TypeError(f"a column is called {CHANGE!r}, which is the name of the sign of changes: rename it before")
 
 
 def marked(met: Met | None, count: int) -> npt.NDArray[np.bool_]:

@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from timely.data.batch import Batch
 from timely.data.kernels.columns import Numbers, column_of, numbers, whole
-from timely.data.kernels.tables import Ids
+from timely.data.kernels.tables import Ids, distinct
 from timely.data.kernels.totals import Added, Part, group_numbers, grouped, partial, union
 from timely.operators import agg
 from timely.operators.agg import Aggregate
@@ -113,11 +114,12 @@ class ColumnSessions(Windowing):
     def _partial(self, table: pa.Table) -> pa.Table:
         return _partial(table, self._keys[:-1], self._parts, self._gap)
 
-    def _keep(self, time: Time, rows: list[Added]) -> None:
+    def _keep(self, time: Time, tables: list[Batch]) -> None:
+        rows = self._rows(tables)
         open_ = self._open
         totals = open_.totals
         owners = [totals.index.leading(added.keys[:-1]) for added in rows]
-        keys = np.unique(np.concatenate(owners))
+        keys = distinct(np.concatenate(owners))
         held, owners_held = open_.alike(keys)
         first, last = [], []
         for added in rows:

@@ -11,20 +11,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Batch, as_polars, divide
 from timely.data.kernels.columns import Numbers, column_of, numbers, whole
-from timely.data.kernels.totals import Added
+from timely.data.kernels.series import series_of
+from timely.data.kernels.tables import distinct
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import REFUSALS, Grouping, refused
 from timely.operators.base import Context
+from timely.operators.open_tables import OpenTables
 from timely.operators.stateless import operator_error
 from timely.operators.watermark import EventTimes, Lateness
 from timely.operators.windows import END
-from timely.state import KeyedState, Parts, TimedValues
+from timely.state import Parts, TimedValues
 from timely.time import Time
 
 START = "start()"
@@ -41,7 +42,6 @@ HIDDEN = (FIRST, LAST)
 
 _DAY = 86_400_000_000
 FAR = 1 << 61
-_ROOT: Time = (0,)
 _MARK = "watermark"
 
 
@@ -133,7 +133,7 @@ class ColumnLateness(ColumnOnTime):
 
     def _part(self, batch: Batch, watermark: Any) -> tuple[Batch, Batch]:
         frame = as_polars(batch)
-        times = event_times(frame, self._column, self._instants)
+        times = event_times(frame, self._column, self._instants).to_numpy()
         newest = times // self._every * self._every
         late = None
         parts = []
@@ -148,11 +148,12 @@ class ColumnLateness(ColumnOnTime):
                     late = missed if late is None else late | missed
                     holds &= ~closed
             if holds.all():
-                parts.append(_beside(frame, self._as_column(start, frame)))
+                parts.append(_beside(frame, self._as_column(series_of(START, start), frame)))
             elif holds.any():
-                parts.append(as_polars(divide(_beside(frame, self._as_column(start, frame)), holds)[0]))
+                timed = _beside(frame, self._as_column(series_of(START, start), frame))
+                parts.append(as_polars(divide(timed, series_of("", holds))[0]))
         on_time: Batch = pl.concat(parts) if len(parts) > 1 else parts[0] if parts else []
-        return on_time, [] if late is None else divide(frame, late)[0]
+        return on_time, [] if late is None else divide(frame, series_of("", late))[0]
 
 
 def _beside(frame: pl.DataFrame, *columns: pl.Series) -> pl.DataFrame:
@@ -182,7 +183,7 @@ class Windowing(Grouping):
         tables = self._pending.pop(time)
         try:
             if tables:
-                self._keep(time, self._rows(tables))
+                self._keep(time, tables)
             reached = self._watermarks.pop(time)
             if time == END or reached:
                 closed = self._close(time, None if time == END else reached[_MARK])
@@ -191,8 +192,8 @@ class Windowing(Grouping):
         except REFUSALS as error:
             raise refused(ctx, time, error, tables[0] if tables else []) from error
 
-    def _keep(self, time: Time, rows: list[Added]) -> None:
-        """Add the rows of a time to their windows."""
+    def _keep(self, time: Time, tables: list[Batch]) -> None:
+        """Add what is held of a time to its windows."""
         raise NotImplementedError
 
     def _close(self, time: Time, watermark: int | None) -> tuple[Mapping[str, pa.Array], Numbers] | None:
@@ -223,41 +224,23 @@ class ColumnWindows(Windowing):
     ) -> None:
         super().__init__([START, *keys], aggregates, combined)
         self._length = length
-        self._open = KeyedState()
-        """(start, number) → a partial table: those of a window are each more than twice as long as the next."""
+        self._open = OpenTables(lambda tables: self._as_table(list(map(self._of_partial, tables))))
         self.state = Parts(self._pending, self._watermarks, self._open)
 
-    def _keep(self, time: Time, rows: list[Added]) -> None:
-        held = self._open.read(_ROOT)
-        numbered: dict[int, list[int]] = {}
-        for start, number in held:
-            numbered.setdefault(start, []).append(number)
-        new: dict[Any, pa.Table] = {}
-        joined: list[tuple[int, int]] = []
-        for start, part in _by_start(self._as_table(rows)):
-            there = sorted(numbered.get(start, ()))
-            while there and len(held[start, there[-1]]) <= 2 * len(part):
-                slot = start, there.pop()
-                part = self._as_table([self._of_partial(held[slot]), self._of_partial(part)])
-                joined.append(slot)
-            new[start, there[-1] + 1 if there else 0] = part
-        self._open.remove(time, [slot for slot in joined if slot not in new])
-        self._open.write(time, new)
+    def _keep(self, time: Time, tables: list[Batch]) -> None:
+        self._open.add(time, _by_start(self._united(tables)))
 
     def _close(self, time: Time, watermark: int | None) -> tuple[Mapping[str, pa.Array], Numbers] | None:
-        held = self._open.read(_ROOT)
-        closing = sorted(slot for slot in held if watermark is None or slot[0] + self._length <= watermark)
+        closing = {start for start in self._open.starts() if watermark is None or start + self._length <= watermark}
         if not closing:
             return None
-        rows = [self._of_partial(held[slot]) for slot in closing]
-        self._open.remove(time, closing)
-        columns = self._summed(rows)
+        columns = self._summed(list(map(self._of_partial, self._open.take(time, closing))))
         return columns, numbers(whole(columns[START])) + self._length
 
 
 def _by_start(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each window by itself."""
     starts = numbers(whole(table[START]))
-    different = np.unique(starts)
+    different = distinct(starts)
     for start in different.tolist():
         yield start, table if len(different) == 1 else table.filter(pa.array(starts == start))

@@ -17,7 +17,7 @@ from timely.data.batch import as_polars, divide
 from timely.data.kernels.rows import ColumnList, KeyedFrame, Met
 from timely.data.kernels.series import frame_of, series_of
 from timely.operators.column_join import LEFT, RIGHT, Joining, marked
-from timely.state import RowsState
+from timely.state import OrderedRowsState
 from timely.time import INF, Frontier, Time
 
 EPOCH = "epoch()"
@@ -47,7 +47,7 @@ class ExpiringJoin(Joining):
     ) -> None:
         self.how = how
         self._ttl = ttl
-        self._kept = (RowsState(on, EPOCH), RowsState(on, EPOCH))
+        self._kept = (OrderedRowsState(on, EPOCH), OrderedRowsState(on, EPOCH))
         super().__init__(on, right, suffix, self._kept)
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
@@ -90,7 +90,7 @@ class ExpiringJoin(Joining):
     def _among(self, side: int, time: Time, rows: KeyedFrame, epoch: int, by_row: bool = False) -> Met | None:
         """The rows of a side with the keys of `rows`, of `epoch`, that still live."""
         upto = np.full(len(rows.frame), epoch)
-        return self._kept[side].rows(time).meet(rows, by_row, (upto - self._ttl, upto))
+        return self._kept[side].rows(time).meet(rows, (upto - self._ttl, upto), by_row)
 
     def on_watermark(self, frontier: Frontier) -> None:
         """Drops what can meet nothing any more."""

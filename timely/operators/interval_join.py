@@ -16,7 +16,7 @@ from timely.data.kernels.rows import KeyedFrame
 from timely.operators.base import Context
 from timely.operators.column_join import LEFT, RIGHT, Joining
 from timely.operators.column_windows import AT
-from timely.state import Parts, RowsState, TimedValues
+from timely.state import OrderedRowsState, Parts, TimedValues
 from timely.time import Frontier, Time
 
 
@@ -34,7 +34,7 @@ class IntervalJoin(Joining):
     def __init__(self, by: Sequence[str], lower: int, upper: int, suffix: str = "_right") -> None:
         self._lower = lower
         self._upper = upper
-        self._kept = (RowsState(by, AT), RowsState(by, AT))
+        self._kept = (OrderedRowsState(by, AT), OrderedRowsState(by, AT))
         super().__init__(by, None, suffix, self._kept)
         self._marks = TimedValues()
         self.state = Parts(*self._pending, self._marks, *self._kept)
@@ -57,12 +57,12 @@ class IntervalJoin(Joining):
             right.append(time, theirs)
         if mine is not None:
             at = mine.frame[AT].to_numpy()
-            met = right.rows(time).meet(mine, span=(at - self._upper, at - self._lower))
+            met = right.rows(time).meet(mine, (at - self._upper, at - self._lower))
             if met is not None:
                 found.append(self._beside(mine.take(met.places), met.columns))
         if theirs is not None:
             at = theirs.frame[AT].to_numpy()
-            met = left.rows(time).meet(theirs, by_row=True, span=(at + self._lower, at + self._upper))
+            met = left.rows(time).meet(theirs, (at + self._lower, at + self._upper), by_row=True)
             if met is not None:
                 found.append(self._beside(met.columns, theirs.take(met.places)))
         if mine is not None:

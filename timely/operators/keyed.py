@@ -15,6 +15,7 @@ from functools import reduce
 from operator import countOf
 from typing import Any
 
+from timely.data.absent import ABSENT
 from timely.data.batch import Batch
 from timely.data.keys import are_canonical, canonical
 from timely.operators.base import Context, Operator
@@ -22,9 +23,6 @@ from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.time import Time
 
 Combine = Callable[[Any, Any], Any]
-
-ABSENT: Any = object()
-"""The value of a key that has none yet."""
 
 
 def pairs_of(batch: Batch) -> list[Any]:

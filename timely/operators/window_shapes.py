@@ -14,6 +14,7 @@ from math import ceil, isfinite
 from typing import Any, Literal
 
 from timely.errors import GraphError, user_site
+from timely.time import INF, Time
 
 Length = int | float | dt.timedelta
 
@@ -207,3 +208,10 @@ class Epochs:
     def __post_init__(self) -> None:
         if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
             raise GraphError(f"{user_site()}: windows of epochs are 1 epoch long or more, not {self.n!r}")
+
+    def around(self, time: Time) -> Span:
+        """The window of a time of the root scope. What comes after every epoch has one of its own."""
+        if time[0] == INF:
+            return INF, INF
+        start = time[0] - time[0] % self.n
+        return start, start + self.n

@@ -20,13 +20,14 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any
 
+from timely.data.absent import ABSENT
 from timely.data.batch import Batch
 from timely.data.codec import encode
 from timely.data.keys import are_canonical, canonical
 from timely.data.routing import shard_of, stable_hash
 from timely.operators.base import Context, Operator
 from timely.operators.keyed import Combine, grouped, pairs_of
-from timely.operators.window_shapes import Aligned, Session, Sliding, Span, Tumbling, Window
+from timely.operators.window_shapes import Aligned, Epochs, Session, Sliding, Span, Tumbling, Window
 from timely.state import KeyedState, Parts, TimedBatches, TimedValues
 from timely.state.interface import Rows, Run
 from timely.time import INF, Frontier, Time
@@ -39,9 +40,6 @@ Slot = tuple[Hashable, Any]
 
 END: Time = (INF,)
 """The time after every epoch of the root scope."""
-
-ABSENT: Any = object()
-"""The accumulator of a window that is not open yet."""
 
 _ROOT: Time = (0,)
 
@@ -378,14 +376,14 @@ class EventWindows(Operator):
 
 
 class EpochWindows(Operator):
-    """Windows of `n` epochs over pairs (key, value): Window(first epoch, first of the next), at the last epoch's time.
+    """Windows of epochs over pairs (key, value): Window(first epoch, first of the next), at the last epoch's time.
 
     Needs no watermark: that a window's last epoch is complete says all. What comes after every epoch, as the last windows
     of an operator before this one do, makes a window of its own, Window(INF, INF).
     """
 
-    def __init__(self, n: int, aggregate: WindowAggregate) -> None:
-        self._n = n
+    def __init__(self, shape: Epochs, aggregate: WindowAggregate) -> None:
+        self._shape = shape
         self._aggregate = aggregate
         self._now = TimedBatches()
         self._open = OpenWindows()
@@ -395,10 +393,10 @@ class EpochWindows(Operator):
         self._now.add(time, pairs_of(batch))
         ctx.notify_at()
         if time != END:
-            ctx.notify_at((self._window(time)[1] - 1,))
+            ctx.notify_at((self._shape.around(time)[1] - 1,))
 
     def on_notify(self, ctx: Context, time: Time) -> None:
-        start, end = self._window(time)
+        start, end = self._shape.around(time)
         aggregate = self._aggregate
         for key, values in grouped(self._now.pop(time)).items():
             items = [(0, value) for value in values]
@@ -409,9 +407,3 @@ class EpochWindows(Operator):
             closed = self._open.close(end)
             ctx.send([((key, Window(start, end)), aggregate.finish(total)) for (key, _), _, total in closed])
         self._open.commit(time)
-
-    def _window(self, time: Time) -> Span:
-        if time == END:
-            return INF, INF
-        start = time[0] - time[0] % self._n
-        return start, start + self._n

@@ -3,17 +3,20 @@
 Enters: what an operator adds at a time. Leaves: its sum as of a time, and runs, which checkpoints are made of. Pure.
 """
 
+from timely.state.counted_rows import CountedRows
 from timely.state.expiring import ExpiringTotals
 from timely.state.interface import Run, Scan, Scannable, State, StateSize, is_transient
 from timely.state.keyed import KeyedState
 from timely.state.parts import Parts
-from timely.state.rows import RowsState
+from timely.state.rows import OrderedRowsState, RowsState
 from timely.state.timed import TimedBatches, TimedValues
 from timely.state.totals import TotalsState
 
 __all__ = [
+    "CountedRows",
     "ExpiringTotals",
     "KeyedState",
+    "OrderedRowsState",
     "Parts",
     "RowsState",
     "Run",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from timely.data.kernels.columns import Numbers, whole
-from timely.data.kernels.tables import Ids
+from timely.data.kernels.tables import Ids, ranges
 from timely.data.kernels.totals import Part, Totals, union
 from timely.state.interface import Run, Scan
 from timely.state.totals import Changed, TotalsState, _Totals
@@ -200,7 +200,7 @@ class _Due:
 
 
 class _Alike:
-    """The keys whose first `common` columns are alike, each with the next: a cache of the state.
+    """The keys whose first `common` columns are alike, side by side: a cache of the state.
 
     They are known by the number of these columns (`KeyIndex.leading`). Those that are gone stay until others like them come.
     """
@@ -208,46 +208,43 @@ class _Alike:
     def __init__(self, state: ExpiringTotals, common: int) -> None:
         self._state = state
         self._common = common
-        self._first = np.full(0, -1, np.intp)
-        self._next = np.full(0, -1, np.intp)
+        self._begin = np.zeros(0, np.intp)
+        self._count = np.zeros(0, np.intp)
+        self._ids = np.zeros(0, np.intp)
+        self._end = 0
+        """Of `_ids` so many mean something; those that were put again since are among them."""
         self.put(np.zeros(0, np.intp), state.all())
 
     def of(self, leading: Ids) -> tuple[Ids, Ids]:
         """The keys that begin with each of these, all different, and with which each does."""
-        self._first = _reaching(self._first, int(leading.max()) + 1 if len(leading) else 0)
-        found, owners = [np.zeros(0, np.intp)], [np.zeros(0, np.intp)]
-        at = self._first[leading]
-        while len(at):
-            there = at >= 0
-            leading, at = leading[there], at[there]
-            found.append(at)
-            owners.append(leading)
-            at = self._next[at]
-        ids, of = np.concatenate(found), np.concatenate(owners)
+        known = leading[leading < len(self._count)]
+        count = self._count[known]
+        ids, of = self._ids[ranges(self._begin[known], count)], known.repeat(count)
         there = self._state.there(ids)
         return ids[there], of[there]
 
     def put(self, leading: Ids, ids: Ids) -> None:
         """Keys that begin with these are now `ids`, all different."""
-        if len(leading):
-            self._first[leading] = -1
+        self._count[leading[leading < len(self._count)]] = 0
         if not len(ids):
             return
         owners = self._state.totals.index.leading_of(ids, self._common)
-        self._first = _reaching(self._first, int(owners.max()) + 1)
-        self._next = _reaching(self._next, int(ids.max()) + 1)
+        self._make_room(int(owners.max()) + 1, len(ids))
         order = np.argsort(owners, kind="stable")
-        ids, owners = ids[order], owners[order]
-        last = np.append(owners[1:] != owners[:-1], True)
-        self._next[ids] = np.where(last, -1, np.append(ids[1:], -1))
-        begins = np.insert(owners[1:] != owners[:-1], 0, True)
-        self._first[owners[begins]] = ids[begins]
+        owners = owners[order]
+        begins = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
+        self._begin[owners[begins]] = begins + self._end
+        self._count[owners[begins]] = np.diff(begins, append=len(owners))
+        self._ids[self._end : self._end + len(ids)] = ids[order]
+        self._end += len(ids)
 
-
-def _reaching(array: Ids, count: int) -> Ids:
-    """At least so long."""
-    if count <= len(array):
-        return array
-    larger = np.full(max(64, 2 * count), -1, np.intp)
-    larger[: len(array)] = array
-    return larger
+    def _make_room(self, owners: int, ids: int) -> None:
+        """Room for numbers below `owners`, and for so many more ids; those that were put again are dropped."""
+        if owners > len(self._count):
+            more = np.zeros(max(64, 2 * owners) - len(self._count), np.intp)
+            self._begin, self._count = np.append(self._begin, more), np.append(self._count, more)
+        if self._end + ids > len(self._ids):
+            held = self._ids[ranges(self._begin, self._count)]
+            self._begin, self._end = np.cumsum(self._count) - self._count, len(held)
+            self._ids = np.zeros(max(64, 2 * (self._end + ids)), np.intp)
+            self._ids[: self._end] = held

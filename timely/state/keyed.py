@@ -7,6 +7,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
+from timely.data.absent import ABSENT
 from timely.data.batch import nbytes
 from timely.data.keys import are_canonical, canonical
 from timely.data.routing import shard_of, stable_hash
@@ -15,11 +16,8 @@ from timely.state.scopes import Scopes, ScopeScan, ScopeState
 from timely.time import Frontier, Time
 
 Change = tuple[dict[Any, Any], dict[Any, Any]]
-"""The changes of one time: values written, and values replaced."""
+"""The changes of one time: values written, and values replaced; `ABSENT` where a key has no value."""
 
-
-ABSENT: Any = object()
-"""Stands in a change where a key has no value."""
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
 from timely.data.batch import as_arrow, as_polars
+from timely.data.kernels.ordered_rows import OrderedRows
 from timely.data.kernels.rows import KeyedFrame, KeyedRows
 from timely.data.routing import shards_of
 from timely.state.interface import Rows, Run
@@ -20,11 +22,14 @@ Change = int
 """The number of rows before."""
 
 
-class _Rows(ScopeState[Change]):
-    def __init__(self, keys: Sequence[str], by: str | None) -> None:
+Kind = TypeVar("Kind", bound=KeyedRows | OrderedRows)
+
+
+class _Rows(ScopeState[Change], Generic[Kind]):
+    def __init__(self, keys: Sequence[str], rows: Kind) -> None:
         super().__init__()
         self.keys = keys
-        self.rows = KeyedRows(keys, by)
+        self.rows = rows
 
     def append(self, time: Time, given: KeyedFrame) -> None:
         self.check_order(time)
@@ -57,20 +62,20 @@ class _Rows(ScopeState[Change]):
         return self.rows.held(), self.rows.nbytes()
 
 
-class RowsState(Scopes[_Rows]):
-    """Rows by key, running on along the innermost coordinate; with `by` in the order of that column, too.
+class _RowsState(Scopes[_Rows[Kind]], Generic[Kind]):
+    """Rows by key, running on along the innermost coordinate.
 
     Runs hold the shard of each row, and its columns; those of all times add up.
     """
 
-    def __init__(self, keys: Sequence[str], by: str | None = None) -> None:
+    def __init__(self, keys: Sequence[str], make: Callable[[], Kind]) -> None:
         super().__init__()
         self._keys = list(keys)
-        self._by = by
-        self._none = KeyedRows(keys, by)
+        self._make = make
+        self._none = make()
 
-    def _new(self) -> _Rows:
-        return _Rows(self._keys, self._by)
+    def _new(self) -> _Rows[Kind]:
+        return _Rows(self._keys, self._make())
 
     def append(self, time: Time, given: KeyedFrame) -> None:
         """Add rows at `time`.
@@ -81,16 +86,31 @@ class RowsState(Scopes[_Rows]):
         """
         self._scope(time).append(time, given)
 
-    def rows(self, time: Time) -> KeyedRows:
+    def rows(self, time: Time) -> Kind:
         """The rows in the scope of `time`. Not to be changed."""
         scope = self._scopes.get(time[:-1])
-        return self._none if scope is None else scope.rows
+        found: Kind = self._none if scope is None else scope.rows
+        return found
+
+    def scan(self, upto: Frontier) -> None:
+        """None: what a walk and later snapshots both hold would be there twice."""
+        return
+
+
+class RowsState(_RowsState[KeyedRows]):
+    """Rows by the columns `keys`."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__(keys, lambda: KeyedRows(keys))
+
+
+class OrderedRowsState(_RowsState[OrderedRows]):
+    """Rows by the columns `keys`, in the order of the column `by`."""
+
+    def __init__(self, keys: Sequence[str], by: str) -> None:
+        super().__init__(keys, lambda: OrderedRows(keys, by))
 
     def evict(self, bound: int) -> None:
         """Drop rows that are before `bound` by `by`: nothing will ask for them again, whatever is rolled back."""
         for scope in self._scopes.values():
             scope.rows.evict(bound)
-
-    def scan(self, upto: Frontier) -> None:
-        """None: what a walk and later snapshots both hold would be there twice."""
-        return

@@ -105,7 +105,9 @@ class Worker:
             Runtime(
                 processor,
                 build_operator(processor, self.effects, self.staged),
-                Context(self, processor.index, processor.node.name, processor.node.site, index, plan.workers),
+                Context(
+                    self, processor.index, processor.node.name, processor.node.site, index, plan.sharers(processor)
+                ),
             )
             for processor in plan.processors
         ]
@@ -434,7 +436,7 @@ class Worker:
                 batches.append(decode_message(item))
             else:
                 batches.append(item)
-        return self.plan.graph.edges[edge].channel.joined(batches) if batches else []
+        return self.plan.joining(edge).joined(batches) if batches else []
 
     # What operators ask for (timely.operators.base.Engine)
 

@@ -6,146 +6,22 @@ eager region, no state in an ephemeral one) are known here where that is easy; w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import Any, TypeAlias
-
-import polars as pl
+from typing import TypeAlias
 
 from recovery.layout import lay_out
 from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHistory, Policy, Snapshot
-from tests.falkirk.simulate.programs import Clocked, Gathering, Holds
+from tests.falkirk.simulate.drawn_steps import EVERY, KEEPING, OWN, PER_TIME, SKIPPING, STATELESS, STEPS
+from tests.falkirk.simulate.programs import Clocked
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream
 from timely.errors import GraphError
 from timely.io import Callback, Iterable, Memory
-from timely.operators import agg
-from timely.operators.base import Context, Operator
-from timely.operators.window_shapes import Epochs
-from timely.time import Time
-
-Step: TypeAlias = Callable[[Stream, int], Stream]
-"""Takes a number from 0 to 9, too, which makes it another one each."""
-
-
-EVERY = (1, 2, 4, 0.1, 0.3)
-"""Intervals between cuts: epochs, and seconds."""
-
-
-class Ranked(Gathering):
-    """Gives each record of an epoch a rank among all that its key has had, in the order of the records."""
-
-    def on_notify(self, ctx: Context, time: Time) -> None:
-        before = self._kept.read(time)
-        ranks: dict[int, int] = {}
-        out = []
-        for key, value in sorted(self.gathered(time)):
-            ranks[key] = ranks.get(key, before.get(key, 0)) + 1
-            out.append((key, (value + ranks[key]) % 50))
-        self._kept.write(time, ranks)
-        ctx.send(out)
-
-
-class Ahead(Operator):
-    """Sends some records into later epochs, or into later iterations of a loop."""
-
-    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
-        for later in (1, 3):
-            ctx.send_at((*time[:-1], time[-1] + later), [record for record in batch if sum(record) % 4 == later])
-        ctx.send([record for record in batch if sum(record) % 2 == 0])
-
-
-class Asked(Operator):
-    """Has each record looked at by a job outside of the worker."""
-
-    repeats = True
-
-    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
-        for record in batch:
-            ctx.start(lambda record=record: (record[1] % 11, (record[0] + record[1]) % 50))
-
-    def on_result(self, ctx: Context, time: Time, result: Any) -> None:
-        ctx.send([result])
-
-
-def _columns(stream: Stream, n: int) -> Stream:
-    rows = stream.to_columns({"k": pl.Int64, "v": pl.Int64})
-    over = "scope" if n % 2 else "time"
-    totals = rows.group_by("k").agg(over=over, v=agg.sum("v"), most=agg.max("v"))
-    return totals.to_records().map(lambda row: (row["k"], (row["v"] + row["most"]) % 50))
-
-
-def _loop(stream: Stream, n: int, skips: bool = False) -> Stream:
-    step = 7 + n
-
-    def rounds(inner: Stream) -> Stream:
-        less = inner.map(lambda pair: (pair[0], pair[1] - step)).filter(lambda pair: pair[1] > 0)
-        spread = less.exchange(by=lambda pair: pair[1]) if n % 2 else less
-        late = spread.unary("skip", Ahead, notifies=False) if skips else spread
-        return late.distinct() if n % 3 else late
-
-    return stream.iterate(rounds, limit=30)
-
-
-def _history(stream: Stream, n: int) -> Stream:
-    return stream.keyed().max().policy(LogHistory(EVERY[n % len(EVERY)], log_outputs=n % 2 == 0)).records()
-
-
-def _joined(stream: Stream, n: int) -> Stream:
-    few = stream.filter(lambda pair: pair[1] % 4 == n % 4).distinct().keyed()
-    pairs = stream.distinct().keyed().join(few).records()
-    return pairs.map(lambda found: (found[0], (found[1][0] + found[1][1]) % 50))
-
-
-STATELESS: dict[str, Step] = {
-    "map": lambda stream, n: stream.map(lambda pair: ((pair[0] * 3 + n) % 11, (pair[1] + n) % 50)),
-    "filter": lambda stream, n: stream.filter(lambda pair: (pair[0] + pair[1]) % 5 != n % 5),
-    "twice": lambda stream, n: stream.flat_map(
-        lambda pair: [pair, (pair[1] % 11, pair[0])] if pair[1] % 3 == 0 else []
-    ),
-}
-PER_TIME: dict[str, Step] = {
-    "exchange": lambda stream, n: stream.exchange(by=lambda pair: pair[n % 2]),
-    "sums of an epoch": lambda stream, n: stream.keyed().sum(over="time").records(),
-    "distinct in an epoch": lambda stream, n: stream.distinct(over="time"),
-}
-KEEPING: dict[str, Step] = {
-    "sums": lambda stream, n: stream.keyed().sum().records().map(lambda pair: (pair[0], pair[1] % 50)),
-    "most": lambda stream, n: stream.keyed().max().records(),
-    "counts": lambda stream, n: stream.key_by(lambda pair: pair[1] % (n + 2)).count().records(),
-    "distinct": lambda stream, n: stream.distinct(),
-    "ranked": lambda stream, n: stream.exchange(by=lambda pair: pair[0]).unary("ranked", Ranked),
-    "windows": lambda stream, n: (
-        stream.key_by(lambda pair: pair[0]).window(Epochs(1 + n % 4)).count().records().map(_small)
-    ),
-    "columns": _columns,
-    "joined": _joined,
-    "ahead": lambda stream, n: stream.unary("ahead", Ahead, notifies=False),
-}
-OWN: dict[str, Step] = {
-    "loop": _loop,
-    "history": _history,
-    "held": lambda stream, n: stream.unary("held", Holds, holds=True),
-    "asked": lambda stream, n: stream.exchange(by=lambda pair: pair[n % 2]).unary("asked", Asked, holds=True),
-}
-"""What cannot be in some regions that are saved as one."""
-SKIPPING: dict[str, Step] = {"skipping loop": lambda stream, n: _loop(stream, n, skips=True)}
-
-
-def _small(found: Any) -> tuple[int, int]:
-    """A pair of small integers, whatever a window gives."""
-    numbers = [n for n in _flat(found) if isinstance(n, int)]
-    return numbers[0] % 11, sum(numbers) % 50
-
-
-def _flat(found: Any) -> list[Any]:
-    return [n for each in found for n in _flat(each)] if isinstance(found, tuple | list) else [found]
-
-
-STEPS = {**STATELESS, **PER_TIME, **KEEPING, **OWN, **SKIPPING}
 
 ENTRIES: dict[str, Callable[[Stream], Stream]] = {
     "map": lambda stream: stream.map(lambda pair: pair),
@@ -168,6 +44,9 @@ SOURCES: dict[str, Callable[[int], list[list[tuple[int, int]]]]] = {
     "nothing": lambda at: [[]],
 }
 """By partition, the records of a source: with several workers most have no part of their own in some of them."""
+
+
+End: TypeAlias = Callable[[Stream, str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,41 +116,56 @@ def _draw(random: Random) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def built(regions: Sequence[Region]) -> Dataflow:
-    """The program of these regions. What leaves a region and is read by nobody goes to an output outside of all."""
+def built(regions: Sequence[Region], end: End | None = None, pause: float = 0.0) -> Dataflow:
+    """The program of these regions. What leaves a region and is read by nobody goes to an output outside of all.
+
+    Args:
+        end: makes each output of a stream, of a kind and a name; None: one of that kind.
+        pause: seconds that a source takes for each record; then it has many of them.
+    """
     flow = Dataflow("drawn")
+    output = end or _output
     streams: list[Stream] = []
     for at, region in enumerate(regions):
         with flow.region(f"r{at}", policy=region.policy):
-            inside = [_entering(flow, at, region, streams)]
+            inside = [_entering(flow, at, region, streams, pause)]
             if region.own == "apart" and region.inputs:
-                _output(_source(flow, at, region).map(lambda pair: pair), "memory", f"r{at}-apart")
+                output(_source(flow, at, region, pause).map(lambda pair: pair), "memory", f"r{at}-apart")
             for kind, number in region.steps:
                 inside.append(STEPS[kind](inside[-1], number))
             for name, after in region.outputs:
-                _output(inside[after], name, f"r{at}-{name}")
+                output(inside[after], name, f"r{at}-{name}")
         streams.append(inside[-1])
     read = {number for region in regions for number in region.inputs}
     for at, stream in enumerate(streams):
         if at not in read:
-            _output(stream, ("capture", "memory")[at % 2], f"out{at}")
+            output(stream, ("capture", "memory")[at % 2], f"out{at}")
     return flow
 
 
-def _entering(flow: Dataflow, at: int, region: Region, streams: Sequence[Stream]) -> Stream:
+def _entering(flow: Dataflow, at: int, region: Region, streams: Sequence[Stream], pause: float) -> Stream:
     if region.inputs:
         first, *others = (streams[number] for number in region.inputs)
         if region.own == "joined":
-            others.append(_source(flow, at, region))
+            others.append(_source(flow, at, region, pause))
         return first.concat(*others) if others else ENTRIES[region.entry](first)
-    return _source(flow, at, region)
+    return _source(flow, at, region, pause)
 
 
-def _source(flow: Dataflow, at: int, region: Region) -> Stream:
+def _source(flow: Dataflow, at: int, region: Region, pause: float) -> Stream:
     parts = SOURCES[region.source](at)
     if region.clocked:
         return flow.source(f"in{at}", Clocked(parts, 0.02))
+    if pause:
+        slow = [lambda part=part: _slowly(part, pause) for part in parts]
+        return flow.source(f"in{at}", Iterable(partitioned=slow, batch=2 + at % 2, epoch_every=3 + at % 3))
     return flow.source(f"in{at}", Iterable(partitioned=parts, batch=2 + at % 2, epoch_every=3 + at % 3))
+
+
+def _slowly(part: Sequence[tuple[int, int]], pause: float) -> Iterator[tuple[int, int]]:
+    for number, (key, value) in enumerate(10 * part):
+        time.sleep(pause)
+        yield key, (value + number // len(part)) % 50
 
 
 def _output(stream: Stream, kind: str, name: str) -> None:
@@ -281,6 +175,11 @@ def _output(stream: Stream, kind: str, name: str) -> None:
         stream.to(Memory(), name=name)
     else:
         stream.to(Callback(lambda epoch, batch: None), name=name)
+
+
+def captured(stream: Stream, kind: str, name: str) -> None:
+    """An end for `built`: a capture, whatever the kind."""
+    stream.capture(name)
 
 
 def program(seed: int) -> Callable[[], Dataflow]:

@@ -18,7 +18,7 @@ from timely.operators import agg
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.window_shapes import Epochs, Session
 from timely.state import KeyedState, Parts, TimedBatches
-from timely.time import INF, Time
+from timely.time import END, INF, Time
 
 
 def words(flow: Dataflow, epoch: int = 5, batch: int = 3, size: int = 50) -> Stream:
@@ -662,7 +662,9 @@ class Holds(Operator):
         self._kept: dict[Time, list[Capability]] = {}
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
-        if len(self._now.add(time, batch)) == 1:
+        if time[0] == END:  # nothing comes two epochs later
+            ctx.send(batch)
+        elif len(self._now.add(time, batch)) == 1:
             self._keep(ctx, ctx.retain((time[0] + 1,)))
             ctx.notify_at()
 

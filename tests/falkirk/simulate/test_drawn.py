@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from falkirk.simulate.simulation import Simulation, report
-from tests.falkirk.simulate.drawn import ENTRIES, SOURCES, STEPS, built, draw, program
+from recovery.policies import Eager, Ephemeral, Lazy, LogHistory, Snapshot
+from runtime.memory import Cluster
+from tests.falkirk.simulate.drawn import ENTRIES, SOURCES, Region, built, captured, draw, program
+from tests.falkirk.simulate.drawn_steps import STEPS
+from timely.time import END, Time
 
 SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
 EACH = 5
@@ -26,9 +32,60 @@ def test_outputs_of_drawn_programs_are_those_of_a_run_without_faults(first: int)
                 pytest.fail(report(simulation.shrink(failure), f"drawn program {seed}: {draw(seed)}"), pytrace=False)
 
 
+COMMITS_BESIDE_CUTS = (
+    Region(LogHistory(2, log_outputs=True), (), (("counts", 9),), (("capture", 0),), source="one part"),
+    Region(Lazy(4), (), (("counts", 9),), entry="exchange", source="nothing"),
+    Region(Snapshot(0.3), (1,), (("columns", 3), ("counts", 0), ("most", 4), ("twice", 4)), (("callback", 4),)),
+    Region(
+        Eager(),
+        (0, 1, 2),
+        (("columns", 8), ("ranked", 7), ("counts", 5), ("columns", 5)),
+        entry="exchange",
+        source="one part",
+        own="joined",
+    ),
+    Region(
+        Ephemeral(),
+        (3, 2, 0),
+        (("distinct in an epoch", 1), ("asked", 2), ("twice", 0)),
+        source="one part",
+        own="apart",
+    ),
+)
+
+
 def test_a_cut_that_is_made_piece_by_piece_is_not_lost_beside_commits() -> None:
-    """Program 20175: commits that did not wait for cuts of the same worker took the place of one, and the job never ended."""
-    assert Simulation(program(20_175), 1).run(1_001 * 20_175) is None
+    """Commits that did not wait for cuts of the same worker took the place of one, and the job never ended."""
+    assert Simulation(lambda: built(COMMITS_BESIDE_CUTS), 1).run(20_195_175) is None
+
+
+def outputs(regions: Sequence[Region], workers: int) -> Mapping[str, Mapping[Time, Counter[Any]]]:
+    """By output and time, what a run without failures gives."""
+    flow = built(regions, captured)
+    cluster = Cluster(flow, workers)
+    cluster.run()
+    found: dict[str, dict[Time, Counter[Any]]] = {node.name: {} for node in flow.graph.of_kind("capture")}
+    for name, times in found.items():
+        for time, batch in cluster.captured(name):
+            times.setdefault(time, Counter()).update(batch)
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, 10_000 if SOAK else 40, 20))
+def test_outputs_are_the_same_whatever_the_number_of_workers(first: int) -> None:
+    for seed in range(first, first + 20):
+        if not any(region.clocked for region in draw(seed)):
+            alone = outputs(draw(seed), 1)
+            assert [workers for workers in (2, 3) if outputs(draw(seed), workers) != alone] == [], draw(seed)
+
+
+def test_totals_that_live_for_some_epochs_begin_anew_at_the_end_on_any_worker() -> None:
+    """Windows close when all input is over. What a worker had forgotten by then was what had come to it."""
+    windows = (("windows of event time", 6), ("for a time", 4))
+    region = Region(Lazy(2), (), windows, source="a part without anything")
+    alone = outputs([region], 1)["out0"]
+    assert (END,) in alone
+    assert [outputs([region], workers)["out0"] for workers in (2, 3, 4)] == [alone] * 3
 
 
 def test_the_same_seed_draws_the_same_program() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from libraries import spark
 from libraries.spark.region import _mentioned
-from libraries.spark.view import Viewed, take_apart
+from libraries.spark.views import Viewed, take_apart
 from tests.libraries.spark.local_runner import LocalRunner
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow

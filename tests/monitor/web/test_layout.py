@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,23 @@ def pictures(draw_from: st.DrawFn) -> tuple[Tree, Edges, list[tuple[float, float
     edges = [(a, b, a > b and draw_from(st.booleans())) for a, b in pairs if a != b]
     sizes = [draw_from(st.sampled_from([(184.0, 64.0), (112.0, 28.0), (60.0, 60.0)])) for _ in range(count)]
     return root, edges, sizes
+
+
+def made_up(seed: int, boxes: int, back: float) -> tuple[Tree, Edges, list[tuple[float, float]]]:
+    """One such picture: with so many boxes at most, and that share of edges against the order that say that they lead back."""
+    random = Random(seed)
+    count = random.randrange(3, 16)
+    root = Tree("", "everything")
+    groups = [root]
+    for number in range(random.randint(min(1, boxes), boxes)):
+        inner = Tree(f"box {number}", "a scope" * (number + 1))
+        random.choice(groups).children.append(inner)
+        groups.append(inner)
+    for node in range(count):
+        random.choice(groups).children.append(node)
+    pairs = sorted({(random.randrange(count), random.randrange(count)) for _ in range(random.randrange(1, 2 * count))})
+    edges = [(a, b, a > b and random.random() < back) for a, b in pairs if a < b or (a > b and random.random() < back)]
+    return root, edges, [random.choice([(184.0, 64.0), (112.0, 28.0), (60.0, 60.0)]) for _ in range(count)]
 
 
 def overlap(a: Rect, b: Rect) -> bool:
@@ -135,6 +153,39 @@ def test_examples_are_drawn_without_an_edge_through_a_node(name: str) -> None:
 @pytest.mark.parametrize("operators", [100, 1000])
 def test_large_graphs_are_drawn_without_an_edge_through_a_node(operators: int) -> None:
     check(*drawn(wide_layout(operators)))
+
+
+def looks(drawing: Drawing) -> tuple[int, float, float, float]:
+    """The bends of a picture, the length of its edges, how far its nodes are from the corner, and the size of its boxes."""
+    bends = sum(len(segment) == 6 for curve in drawing.curves for segment in curve.segments)
+    length = 0.0
+    for curve in drawing.curves:
+        way = [segment[at : at + 2] for segment in curve.segments for at in range(0, len(segment), 2)]
+        length += sum(abs(x - to_x) + abs(y - to_y) for (x, y), (to_x, to_y) in pairwise(way))
+    far = sum(node.x + node.y for node in drawing.nodes)
+    size = (
+        drawing.width
+        + drawing.height
+        + sum(sum((b.rect.x, b.rect.y, b.rect.width, b.rect.height)) for b in drawing.boxes)
+    )
+    return bends, length, far, size
+
+
+@pytest.mark.parametrize(
+    ("boxes", "back", "measured"),
+    [
+        (0, 0.0, (123, 20321, 234304, 59239)),
+        (0, 0.7, (373, 77375, 239380, 59884)),
+        (3, 0.0, (266, 72679, 283559, 165167)),
+        (5, 0.7, (670, 234789, 351233, 268886)),
+    ],
+)
+def test_edges_are_as_short_and_straight_and_pictures_as_small_as_when_they_were_last_looked_at(
+    boxes: int, back: float, measured: tuple[int, int, int, int]
+) -> None:
+    """Of fifty pictures together. Where this fails, look at the page: if it is better now, write down what it measures."""
+    found = [looks(draw(*made_up(seed, boxes, back))) for seed in range(50)]
+    assert tuple(round(sum(each)) for each in zip(*found)) == measured
 
 
 def test_a_loop_leads_back_within_its_own_box() -> None:

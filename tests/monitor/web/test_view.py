@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace as replaced
 
 from monitor.web.fold import fold, group_tree
-from monitor.web.view import BARS, FIELDS, View, changes
-from recovery.metadata import NEVER, everything
-from recovery.protocol import ROWS
+from monitor.web.view import BARS, FIELDS, Observation, View, WorkerView, _shorten, changes
+from recovery.layout import Layout
+from recovery.metadata import MORE, NEVER, Bound, everything
+from recovery.protocol import END, ROWS, Observed
 from tests.monitor.web.programs import example_layout, wide_layout
 from tests.monitor.web.standing import StandingJob
+from tests.recovery.layouts import LOOP, layout
 
 
 @pytest.mark.parametrize("closed", [[], ["hand-on"]])
@@ -102,3 +106,215 @@ def test_what_is_done_for_good_says_so() -> None:
     view.update(replace(seen, completed=tuple((NEVER,) * len(layout.groups) for _ in range(layout.workers))))
     for row in view.rows(fold(layout, group_tree(layout))):
         assert (row[0], row[2]) == (-1, -1)
+
+
+# Numbers, one by one
+
+
+def said(count: int, worker: int = 0, newest: int | None = 0, latencies: Sequence[float] = (), **rows: Any) -> Observed:
+    """A report: rows of numbers by name, of all processors or of each."""
+    table = np.zeros((len(ROWS), count), dtype=np.int64)
+    for name, values in rows.items():
+        if name in ROWS:
+            table[ROWS.index(name)] = values
+    return Observed(
+        *(worker, 1, table.tobytes(), rows.get("read", 0), rows.get("written", 0), newest, tuple(latencies)),
+    )
+
+
+def seen(
+    plan: Layout,
+    at: float,
+    *told: Observed,
+    low: Sequence[Bound] | None = None,
+    completed: tuple[tuple[int, ...] | None, ...] | None = None,
+) -> Observation:
+    """What the monitor knows at a moment, the same W of all workers."""
+    bounds = tuple(low or (tuple(info.nothing for info in plan.processors)))
+    views = tuple(WorkerView("alive", 10 + worker, 20 + worker) for worker in range(plan.workers))
+    known = completed or (None,) * plan.workers
+    heard = {each.worker: (at, each) for each in told}
+    return Observation(at, "running", 1, (bounds,) * plan.workers, known, views, heard)
+
+
+def rows_of(view: View, bars: str = "busy", closed: Sequence[str] = ()) -> list[dict[str, Any]]:
+    rows = view.rows(fold(view.layout, group_tree(view.layout), closed=closed), bars)
+    return [dict(zip(FIELDS, row)) for row in rows]
+
+
+PLAN = layout(*LOOP)
+COUNT = len(PLAN.processors)
+DEPTHS = [info.depth for info in PLAN.processors]
+
+
+def test_frontiers_are_the_least_of_all_workers_with_what_follows_the_epoch_in_loops() -> None:
+    view = View(PLAN)
+    low = [(3,) if depth == 1 else (2, 5, MORE, 4) for depth in DEPTHS]
+    low = [bound[: DEPTHS[p]] for p, bound in enumerate(low)]
+    mine = said(COUNT, 0, epoch=[7] * COUNT, inner=[3 + p for p in range(COUNT)])
+    other = said(COUNT, 1, epoch=[7, 6, 8, 7, 7, 7, 9], inner=[0] * COUNT)
+    view.update(seen(PLAN, 1.0, mine, other, low=low))
+    rows = rows_of(view)
+    progress = [(row["progress"], row["progress_inner"]) for row in rows]
+    assert sorted(progress) == sorted([(7, 0), (6, 0), (7, 5), (7, 0), (7, 0), (7, 0), (7, 0)])
+    assert sorted((row["low"], row["low_inner"]) for row in rows) == sorted([(3, 0)] * 3 + [(2, 5)] * 4)
+
+
+def test_who_has_told_nothing_is_where_it_has_completed_and_no_further_back_than_its_low_watermark() -> None:
+    view = View(PLAN)
+    groups = len(PLAN.groups)
+    view.update(seen(PLAN, 1.0, completed=((4,) * groups, None)))
+    assert {row["progress"] for row in rows_of(view)} == {0}
+    view.update(seen(PLAN, 2.0, completed=((4,) * groups, (6,) * groups)))
+    assert {row["progress"] for row in rows_of(view)} == {4}
+    low = [(5,) if depth == 1 else (5, 2) for depth in DEPTHS]
+    view.update(seen(PLAN, 3.0, completed=((4,) * groups, (6,) * groups), low=low))
+    assert {(row["progress"], row["progress_inner"]) for row in rows_of(view)} == {(5, 0), (5, 2)}
+    done = [everything(depth) for depth in DEPTHS]
+    view.update(seen(PLAN, 4.0, low=done))
+    assert {(row["progress"], row["low"], row["low_inner"]) for row in rows_of(view)} == {(-1, -1, 0)}
+
+
+def test_rates_follow_what_was_counted_between_two_reports_half_of_the_way_each_time() -> None:
+    view = View(PLAN)
+
+    def at(step: int) -> Observation:
+        reports = (
+            said(COUNT, worker, taken=400 * step, sent=40 * step, busy=1_000_000 * step, read=100 * step)
+            for worker in range(2)
+        )
+        return seen(PLAN, 10.0 + 2 * step, *reports)
+
+    view.update(at(0))
+    assert {(row["taken"], row["sent"], row["busy"]) for row in rows_of(view)} == {(0.0, 0.0, 0.0)}
+    view.update(at(1))
+    assert {(row["taken"], row["sent"], row["busy"]) for row in rows_of(view)} == {(200.0, 20.0, 0.5)}
+    assert view.totals()["rate"] == 50.0
+    again = at(2)
+    view.update(again)
+    view.update(again)
+    assert {(row["taken"], row["sent"]) for row in rows_of(view)} == {(300.0, 30.0)}, "the same report says nothing new"
+    view.update(seen(PLAN, 16.0, said(COUNT), said(COUNT, 1)))
+    assert {row["taken"] for row in rows_of(view)} == {150.0}, "another process counts from the beginning"
+    busy = seen(PLAN, 18.0, said(COUNT, busy=9_000_000), said(COUNT, 1))
+    view.update(busy)
+    assert max(row["busy"] for row in rows_of(view)) <= 1.0, "nobody works longer than it is"
+    assert view.version == 6
+
+
+def test_reports_of_another_generation_are_not_heard() -> None:
+    view = View(PLAN)
+    view.update(replace(seen(PLAN, 1.0, said(COUNT, epoch=5)), generation=2))
+    assert {row["progress"] for row in rows_of(view)} == {0}
+
+
+def test_what_is_held_is_summed_over_workers_and_over_what_is_folded() -> None:
+    view = View(PLAN)
+    names = ("pending", "held", "queued", "rows", "bytes", "logged_bytes")
+    numbers = {name: [10**at + p for p in range(COUNT)] for at, name in enumerate(names)}
+    view.update(seen(PLAN, 1.0, said(COUNT, 0, **numbers), said(COUNT, 1, **numbers)))
+    fields = ("pending", "held", "queued", "rows", "bytes", "logged")
+    rows = rows_of(view)
+    for at, name in enumerate(fields):
+        assert sorted(row[name] for row in rows) == [2 * (10**at + p) for p in range(COUNT)]
+
+
+def test_totals_say_how_the_job_is_doing() -> None:
+    view = View(PLAN)
+    kept = {"kept_from": -1, "bytes": 3, "logged_bytes": 5, "kept_bytes": 7}
+    times = [0.001 * at for at in range(1, 200)]
+    one = said(COUNT, 0, 9, times[:100], epoch=8, read=11, written=3, **kept)
+    other = said(COUNT, 1, 7, times[100:], epoch=6, read=22, written=4, **kept)
+    view.update(seen(PLAN, 5.0, one, other))
+    assert view.totals() == {
+        "newest": 7,
+        "read": 33,
+        "written": 7,
+        "rate": 0.0,
+        "open": 6,
+        "low": 0,
+        "p50": 0.1,
+        "p99": 0.198,
+        "state": 2 * COUNT * 3,
+        "logged": 2 * COUNT * 5,
+        "kept": 2 * COUNT * 7,
+        "covered": 1.0,
+    }
+    view.update(seen(PLAN, 15.0, replace_newest(one), replace_newest(other)))
+    assert view.totals()["p50"] == 0.1, "they are ten seconds old"
+    view.update(seen(PLAN, 15.5))
+    assert (view.totals()["p50"], view.totals()["p99"]) == (None, None)
+    assert view.newest() is None, "all sources have ended"
+
+
+def replace_newest(report: Observed) -> Observed:
+    return replaced(report, newest=None, latencies=())
+
+
+def test_how_far_the_job_is_is_how_far_its_outputs_are() -> None:
+    view = View(PLAN)
+    ends = [5 if info.role == "sink" else 3 for info in PLAN.processors]
+    view.update(seen(PLAN, 1.0, said(COUNT, 0, epoch=ends), said(COUNT, 1, epoch=ends)))
+    assert view.totals()["open"] == 5
+    inner = layout("read source, map any", "read>map")
+    other = View(inner)
+    other.update(seen(inner, 1.0, said(2, 0, epoch=[5, 3]), said(2, 1, epoch=[5, 4])))
+    assert other.totals()["open"] == 3, "where there is none, how far all are"
+    other.update(seen(inner, 2.0, said(2, 0, epoch=END), said(2, 1, epoch=END), low=[everything(1)] * 2))
+    assert (other.totals()["open"], other.totals()["low"]) == (-1, -1)
+
+
+def test_of_each_worker_it_is_told_who_it_is_and_how_fast_and_how_busy() -> None:
+    view = View(PLAN)
+    view.update(seen(PLAN, 1.0, said(COUNT, 0, 4)))
+    view.update(seen(PLAN, 2.0, said(COUNT, 0, 5, read=100, busy=[100_000] * COUNT)))
+    assert view.workers() == [["alive", 10, 20, 5, 50.0, 0.35], ["alive", 11, 21, None, 0.0, 0.0]]
+    view.update(seen(PLAN, 3.0, said(COUNT, 0, 5, read=100, busy=[900_000] * COUNT)))
+    assert view.workers()[0][-1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("bars", "numbers", "letters"),
+    [
+        ("bytes", ({"bytes": 8}, {"bytes": 4}), "zi"),
+        ("queued", ({"queued": 0}, {"queued": 0}), "00"),
+        ("queued", ({"queued": 1}, {"queued": 100}), "1z"),
+        ("lag", ({"epoch": 9}, {"epoch": 5}), "0z"),
+        ("lag", ({"epoch": 3}, {"epoch": 6}), "zi"),
+        ("lag", ({"epoch": END}, {"epoch": 6}), "0z"),
+    ],
+)
+def test_a_bar_is_the_share_of_the_greatest_worker(bars: str, numbers: tuple[Any, Any], letters: str) -> None:
+    view = View(PLAN)
+    view.update(seen(PLAN, 1.0, *(said(COUNT, worker, 9, **each) for worker, each in enumerate(numbers))))
+    assert {row["bars"] for row in rows_of(view, bars)} == {letters}
+
+
+def test_bars_of_work_compare_all_that_is_drawn_and_those_of_records_the_workers() -> None:
+    view = View(PLAN)
+    for step in range(2):
+        work = [100_000 * step * (10 if p else 1) for p in range(COUNT)]
+        reports = said(COUNT, 0, busy=work, taken=work), said(COUNT, 1, taken=[each // 2 for each in work])
+        view.update(seen(PLAN, 1.0 + step, *reports))
+    busy = sorted(row["bars"] for row in rows_of(view))
+    assert (busy[0], busy[-1]) == ("40", "z0")
+    assert {row["bars"] for row in rows_of(view, "taken")} == {"zi"}
+
+
+@pytest.mark.parametrize(
+    ("value", "short"),
+    [
+        (0, 0),
+        (0.26, 0.3),
+        (0.04, 0),
+        (9.94, 9.9),
+        (10, 10),
+        (123, 120),
+        (987.6, 990),
+        (98765, 99000),
+        (1_050_000, 1_000_000),
+    ],
+)
+def test_rates_have_two_digits_that_count(value: float, short: float) -> None:
+    """So that a page is not told of every flicker."""
+    assert _shorten(np.array([value]))[0] == short

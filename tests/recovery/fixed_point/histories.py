@@ -8,6 +8,7 @@ from recovery.fixed_point.incremental import Report, WatermarkSolver
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, Restorable, solve
 from recovery.metadata import nothing
 from tests.recovery.fixed_point import literal
+from tests.recovery.fixed_point.ceilings import check
 from tests.recovery.fixed_point.systems import Graph, as_bounds, ascending, graph, literal_system, options
 
 
@@ -44,6 +45,7 @@ def run_history(seed: int, compiled: bool, with_literal: bool, fewest: int = 1, 
     to_come = reports_of(random, g, chains, 3 if with_literal else random.choice([3, 8, 40]))
     done: list[list[Report]] = [[] for _ in to_come]
     watermarks = WatermarkSolver(kinds, g.edges, compiled=compiled)
+    first = True
     while any(to_come):
         batch: list[Report] = []
         for _ in range(random.choice([1, 1, 2, 6])):
@@ -57,6 +59,8 @@ def run_history(seed: int, compiled: bool, with_literal: bool, fewest: int = 1, 
                 batch.append(random.choice(done[p]) if chains[p] else done[p][-1])
         before = watermarks.values()
         changed = watermarks.tick(batch)
+        check(watermarks._forest, first)
+        first = False
         now = restorables(g, chains, done)
         expected = solve(g.edges, now)
         assert watermarks.values() == expected

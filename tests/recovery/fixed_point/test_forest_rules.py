@@ -72,7 +72,7 @@ DETACH = "if there is none, detach its tree, re-hang what has a witness outside 
 ONCE = "each option is accepted once"
 for _name, _says, _method, _old, _new in (
     ("outside its own tree", OUTSIDE, "_other_witness", "{limit}", "set()"),
-    ("its own ceiling, outside its tree", OUTSIDE, "_lift", "not ceilings[-2].depends_on(...)", GONE),
+    ("its own ceiling, outside its tree", OUTSIDE, "_lift", "not ceilings[-2].depends_on(...)", "True"),
     (
         "a witness for where it is",
         OUTSIDE,
@@ -100,7 +100,7 @@ rule(
 )
 for _name, _says, _old, _new in (
     ("re-hung", OUTSIDE, "few", "False"),
-    ("who waits is not looked at", ONCE, "len(ceilings) > 1 or p in self._risen", "p in self._risen"),
+    ("who waits is not looked at", ONCE, "len(ceilings) > 1", "False"),
 ):
     rule(_name, _says, behind_a_laggard, (True,) * 4, Change(Forest, "_lift", _old, _new))
 

@@ -35,9 +35,13 @@ def test_equals_the_solution_from_scratch_after_every_report(seed: int) -> None:
         run_history(seed + offset, compiled=False, with_literal=False)
 
 
+@pytest.mark.parametrize(("fewest", "most"), [(11, 16), (21, 26)])  # a tenth of them: one report, or two
+@compiled_or_not
 @given(seeds)
-def test_among_many_a_report_finds_another_witness_and_the_solution_is_that_from_scratch(seed: int) -> None:
-    run_history(seed, compiled=False, with_literal=False, fewest=11, most=16)
+def test_among_many_a_report_finds_another_witness_and_the_solution_is_that_from_scratch(
+    compiled: bool, fewest: int, most: int, seed: int
+) -> None:
+    run_history(seed, compiled, with_literal=False, fewest=fewest, most=most)
 
 
 @given(seeds)
@@ -109,6 +113,15 @@ def test_misaligned_checkpoints_rise_only_when_the_one_that_fits_is_there() -> N
         assert watermarks.report(0, (5,), ((5,),)) == []
         assert watermarks.report(1, (3,), ((0,),)) == []
         assert sorted(watermarks.report(1, (5,), ((0,),))) == [(0, (5,)), (1, (5,))]
+
+
+def test_a_chain_that_goes_down_round_a_loop_stops_at_the_first_checkpoint_that_fits() -> None:
+    """Of the third iteration it has logged what it sent; of later ones not, so each needs what the loop kept of it."""
+    edges = [PhysicalEdge(0, 1, LOOP), PhysicalEdge(1, 0, Summary.feedback(2))]
+    watermarks = WatermarkSolver([(2, True), (2, False)], edges)
+    saved: list[Report] = [(0, (0, i), ((0, i if i > 3 else 0),)) for i in range(1, 40)]
+    watermarks.tick([(1, (0, 50), ()), *saved])
+    assert watermarks.values() == [(0, 3), (0, 2)]
 
 
 # ---------------------------------------------------------------------------------------------- reports

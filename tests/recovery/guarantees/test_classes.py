@@ -92,6 +92,12 @@ COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
     "branch": (REPEATABLE, lambda s: s.branch(pl.col("a") > 0)[0]),
     "branch by a mean": (DETERMINISTIC, lambda s: s.branch(pl.col("a") > pl.col("a").mean())[0]),
     "agg": (REPEATABLE, lambda s: s.agg(n=agg.count())),
+    "top_k": (REPEATABLE, lambda s: s.top_k(2, by="a")),
+    "group_by with the first rows": (DETERMINISTIC, lambda s: s.group_by("b").top_k(2, by="a")),
+    "group_by with the first rows over time": (
+        DETERMINISTIC,
+        lambda s: s.group_by("b").top_k(2, by="a", over="time"),
+    ),
     "distinct": (REPEATABLE, lambda s: s.distinct("a")),
     "group_by with a time to live": (
         DETERMINISTIC,
@@ -99,6 +105,7 @@ COLUMNS: dict[str, tuple[OperatorClass, Verb]] = {
     ),
     "split_late": (DETERMINISTIC, lambda s: s.split_late("a", lateness=1)[0]),
     "window": (DETERMINISTIC, lambda s: s.window(Tumbling(5), time="a").agg(n=agg.count())),
+    "window of epochs": (DETERMINISTIC, lambda s: s.window(Epochs(5)).group_by("b").agg(n=agg.count())),
     "window of sessions": (DETERMINISTIC, lambda s: s.window(Session(5), time="a").group_by("b").agg(n=agg.count())),
 }
 WIRE: dict[str, tuple[OperatorClass, Verb]] = {
@@ -139,7 +146,7 @@ def test_every_verb_is_in_the_table(kind: type[Wire], table: dict[str, object]) 
 
 
 def test_what_groups_and_windows_can_be_asked_for_is_known() -> None:
-    assert {name for name in vars(GroupBy) if not name.startswith("_")} == {"columns", "keys", "made", "agg"}
+    assert {name for name in vars(GroupBy) if not name.startswith("_")} == {"columns", "keys", "made", "agg", "top_k"}
     verbs = {name for name in vars(Windowed) if not name.startswith("_")}
     assert verbs == {"late", "count", "sum", "min", "max", "reduce", "fold", "collect"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,14 +13,15 @@ from recovery.agent.events import Connected
 from recovery.checkpoint.records import SourcePosition
 from recovery.metadata import Bound, everything
 from recovery.policies import AtLeastOnce, Lazy, LogHistory
-from recovery.rollback.orders import SourceOrder
+from recovery.rollback.orders import RollbackPlanner, SourceOrder
 from tests.recovery.agent.driven import DrivenAgents, counts, of_kind, passing
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Iterable
+from timely.io.memory import rows_of
 from timely.operators.base import Capability, Context, Operator
 from timely.state import KeyedState
-from timely.time import Time
+from timely.time import Frontier, Time
 
 
 class _Notes(Operator):
@@ -65,6 +67,26 @@ class _Keeper(Operator):
         self.given_back = [each.time for each in capabilities]
 
 
+class _Counter(_Keeper):
+    """The same, with a state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = KeyedState()
+
+
+class _Seen(_Total):
+    """Remembers what it has seen, beside its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Time] = []
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        self.seen.append(time)
+        super().on_notify(ctx, time)
+
+
 class _Later(Operator):
     """Asks to be told of an epoch to come."""
 
@@ -96,10 +118,10 @@ def noting() -> Dataflow:
     return flow
 
 
-def keeping() -> Dataflow:
+def keeping(made: type[Operator] = _Keeper) -> Dataflow:
     flow = Dataflow("keeping")
     with flow.region("all", policy=Lazy(every=1)):
-        flow.source("in", Iterable(range(10))).unary("keeper", _Keeper, holds=True).probe()
+        flow.source("in", Iterable(range(10))).unary("keeper", made, holds=True).probe()
     return flow
 
 
@@ -110,6 +132,21 @@ def again() -> Dataflow:
         numbers = flow.source("in", Iterable(range(10)))
     numbers.distinct(name="new").capture("out")
     return flow
+
+
+def looping() -> Dataflow:
+    """A loop that keeps what it has seen."""
+    flow = Dataflow("looping")
+    with flow.region("all", policy=Lazy(every=1)):
+        numbers = flow.source("in", Iterable(range(10)))
+        numbers.iterate(lambda s: s.map(lambda n: n // 2, name="half").distinct(name="new"), name="loop").probe()
+    return flow
+
+
+def planner_of(agents: DrivenAgents) -> RollbackPlanner:
+    agent = agents.of[0]
+    parts = agent._plan, agent.layout, agent.worker, agent.recorder, agent.checkpoints
+    return RollbackPlanner(*parts, agent._attributes, agent._operator_memory, True)
 
 
 def one(build: Any, epochs: int = 4, *cuts: int) -> DrivenAgents:
@@ -126,9 +163,16 @@ def one(build: Any, epochs: int = 4, *cuts: int) -> DrivenAgents:
 def goes_back(
     agents: DrivenAgents, bound: Bound | None, names: Sequence[str] = (), failed: bool = False, **more: Any
 ) -> dict[str, SourceOrder]:
-    """All processors, or those of these names, go back to a bound; from where sources go on, by name."""
+    """All processors, or those of these names, go back to a bound; from where sources go on, by name.
+
+    `failed`: the worker is a new process, and all that it knows is in its store.
+    """
     generation = agents.of[0].checkpoints.generation + 1
-    agents.drain(generation)
+    if failed:
+        agents.dies(0)
+        agents.tell(0, Connected())
+    else:
+        agents.drain(generation)
     bounds = {info.name: bound for info in agents.layout.processors if not names or info.name in names}
     made = agents.decision(generation, [bounds], (0,) if failed else (), **more)  # type: ignore[list-item]
     (rewind,) = of_kind(agents.hear(0, made), Rewind)
@@ -139,6 +183,12 @@ def goes_back(
 
 def operator(agents: DrivenAgents, name: str) -> Any:
     return agents.of[0].worker.runtimes[agents.named(name)].operator
+
+
+def kept(agents: DrivenAgents, name: str) -> list[Any]:
+    """All that is in the state of an operator."""
+    runs = operator(agents, name).state.snapshot(Frontier.top(1), Frontier.empty(1))
+    return sorted((row for run in runs for row in rows_of(run.batch)), key=repr)
 
 
 # Operators
@@ -173,9 +223,10 @@ def test_who_stays_as_it_is_keeps_everything() -> None:
     assert before[1].notes == {(9,): [1]}
 
 
-def test_an_operator_that_keeps_capabilities_is_made_anew_and_hears_which_it_has() -> None:
-    """Those that it kept in epochs that are kept, for later ones."""
-    agents = one(keeping, 4)
+@pytest.mark.parametrize("made", [_Keeper, _Counter])
+def test_an_operator_that_keeps_capabilities_is_made_anew_and_hears_which_it_has(made: type[Operator]) -> None:
+    """Those that it kept in epochs that are kept, for later ones. It may have a state as well."""
+    agents = one(partial(keeping, made), 4)
     before = operator(agents, "keeper")
     assert [each.time for each in before.kept] == [(2,), (3,), (4,), (5,)]
     goes_back(agents, (2,))
@@ -280,6 +331,7 @@ def test_it_can_go_back_to_where_it_was_saved_and_to_the_beginning(bound: int) -
     goes_back(agents, (3,), failed=True)
     goes_back(agents, (bound,))
     assert agents.of[0].recorder.since[agents.named("count")] == (bound,)
+    assert kept(agents, "count") == kept(one(counts, bound), "count")
 
 
 def test_what_keeps_nothing_and_what_is_staged_goes_back_anywhere() -> None:
@@ -289,17 +341,45 @@ def test_what_keeps_nothing_and_what_is_staged_goes_back_anywhere() -> None:
     assert agents.of[0].recorder.since[agents.named("out")] == (2,)
 
 
-def historic() -> Dataflow:
+def historic(made: type[Operator] = _Total) -> Dataflow:
     flow = Dataflow("historic")
     with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
         numbers = flow.source("in", Iterable(range(10)))
     with flow.region("back", policy=LogHistory(every=1)):
-        numbers.unary("total", _Total).probe()
+        numbers.unary("total", made).probe()
+        numbers.distinct(name="new").probe()
     return flow
 
 
 def test_a_full_history_goes_back_anywhere_and_is_given_again_what_comes_behind() -> None:
     agents = one(historic, 4, 1, 3)
-    for bound, failed in (((3,), True), ((2,), False)):
-        goes_back(agents, bound, ["total"], failed)
-        assert operator(agents, "total").total.read((9,)).get("sum") == sum(range(32))
+    goes_back(agents, (2,), ["total"])
+    assert operator(agents, "total").total.read((9,)).get("sum") == sum(range(32))
+    agents = one(historic, 4, 1, 3)
+    goes_back(agents, (3,), failed=True)
+    assert operator(agents, "total").total.read((9,)).get("sum") == sum(range(24))
+    goes_back(agents, (2,), ["total"])
+    assert operator(agents, "total").total.read((9,)).get("sum") == sum(range(24))
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_full_history_brings_back_state_and_attributes_whoever_wrote_the_operator(failed: bool) -> None:
+    """A living operator of the user's is replayed; one of Falkirk's own, which keeps all in its state, drops what goes."""
+    agents, without = one(partial(historic, _Seen), 4, 1, 3), one(partial(historic, _Seen), 2)
+    goes_back(agents, (2,), ["in", "total", "new"], failed)
+    assert operator(agents, "total").seen == operator(without, "total").seen == [(0,), (1,)]
+    for name in ("total", "new"):
+        assert kept(agents, name) == kept(without, name)
+
+
+@pytest.mark.parametrize(("bound", "saved"), [((0, 0), True), ((2, 0), False), ((2, 1), False)])
+def test_the_beginning_is_where_no_coordinate_has_moved(bound: Bound, saved: bool) -> None:
+    """In a loop as well: the beginning of another epoch is not that of the job, and is in the store or nowhere."""
+    agents = one(looping, 4, 1)
+    planner = planner_of(agents)
+    inner = next(p for p, info in enumerate(agents.layout.processors) if info.depth == 2 and info.chain)
+    if saved:
+        assert not planner._between(inner, bound)
+    else:
+        with pytest.raises(FalkirkError, match="where it has no checkpoint"):
+            planner._between(inner, bound)

@@ -33,6 +33,8 @@ def test_sections_are_gathered_while_a_segment_is_being_written() -> None:
 
 def test_segments_say_who_wrote_them() -> None:
     owner = Owner(memory_disk(), incarnation=3)
+    fence, _ = decode_segment(owner.disk.get(segment_name(OWNER, 0)), store_id=STORE)
+    assert (fence.generation, fence.incarnation) == (0, 3), "no decision was heard of yet"
     owner.journal.generation = 5
     owner.add("a", 1)
     sealed = owner.journal.seal()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import msgspec
 import pytest
 
 from falkirk.simulate.disk import SimulatedDisk
-from recovery.store.interface import AlreadyThere, Buffer, StoreBusy, StoreCorrupt
+from recovery.store.interface import AlreadyThere, Buffer, NotThere, StoreBusy, StoreCorrupt
 from recovery.store.journal import Journal
 from recovery.store.reading import read_all, survey, take_over
 from recovery.store.segments import SegmentMeta, encode_segment, segment_name
@@ -43,7 +44,8 @@ def test_a_lost_segment_is_noticed_and_named(number: int) -> None:
     disk = three_segments()
     disk.lose_acknowledged(segment_name(OWNER, number))
     with pytest.raises(
-        StoreCorrupt, match=f"segment-0000000{number} .*the file is missing, and .*segment-00000004 needs"
+        StoreCorrupt,
+        match=rf"segment-0000000{number} is damaged at byte 0: the file is missing, and .*segment-00000004 needs it\. It is",
     ):
         list(read_all(disk, OWNER, STORE))
 
@@ -58,7 +60,10 @@ def test_all_damaged_segments_are_named() -> None:
         list(read_all(disk, OWNER, STORE))
 
 
-@pytest.mark.parametrize("needed", [((0, 1 << 60),), ((3, 1),), ((1, 1), (1, 1)), ((-5, 1),), ((1, 1), (2, (1 << 40)))])
+@pytest.mark.parametrize(
+    "needed",
+    [((0, 1 << 60),), ((3, 1),), ((1, 1), (1, 1)), ((-5, 1),), ((1, 1), (2, (1 << 40))), ((1, 1), (3, 3), (2, 2))],
+)
 def test_a_head_that_asks_for_the_impossible_is_refused_at_once(needed: tuple[tuple[int, int], ...]) -> None:
     disk = memory_disk()
     number = 1 << 50
@@ -103,6 +108,19 @@ def test_a_newest_segment_that_was_cut_off_is_set_aside(keep: int, fill: bytes) 
     assert owner.live.keys() == {"a", "c", "d"}
     with pytest.raises(StoreCorrupt):
         survey(three_segments(), OWNER, STORE, acknowledged=5)
+
+
+def test_all_that_was_ever_set_aside_is_kept() -> None:
+    disk = three_segments()
+    name = segment_name(OWNER, 5)
+    for incarnation in (1, 2, 3):
+        disk.put(name, [bytes(incarnation)])
+        (warning,) = Owner(disk, incarnation).warnings
+        assert f"after {incarnation} bytes" in warning
+        disk.delete(name)
+    aside = [f"{name}.damaged", f"{name}.damaged-2", f"{name}.damaged-3"]
+    assert disk.names(name) == aside
+    assert [len(disk.get(each)) for each in aside] == [1, 2, 3]
 
 
 def test_a_cut_off_segment_that_was_acknowledged_is_an_error() -> None:
@@ -177,6 +195,63 @@ def test_fences_stay_for_ever_so_that_a_very_late_write_is_refused_too() -> None
         survey(disk, OWNER, STORE)
 
 
+class Meanwhile(FaultyDisk):
+    """Something happens just before the next blob is read."""
+
+    happens: Callable[[], object] | None = None
+
+    def get(self, name: str) -> memoryview:
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return super().get(name)
+
+
+@pytest.mark.parametrize(("gone", "newest"), [(False, 2), (True, None)])
+def test_a_newest_segment_that_goes_while_it_is_looked_for_is_looked_for_again(gone: bool, newest: int | None) -> None:
+    """Its writer has deleted it, and wrote a later one before; or the whole journal is gone."""
+    disk = Meanwhile(random.Random(0), lambda: 0.0)
+    owner = Owner(disk)
+    owner.add("a", 10)
+    owner.write()
+
+    def writes() -> None:
+        owner.add("a", 20)
+        owner.write()
+        assert segment_name(OWNER, 1) not in disk.names("")
+
+    def goes() -> None:
+        for name in disk.names(""):
+            disk.delete(name)
+
+    disk.happens = goes if gone else writes
+    found = survey(disk, OWNER, STORE).newest
+    assert (None if found is None else found.number) == newest
+
+
+def test_a_segment_that_is_listed_and_cannot_be_read_is_an_error() -> None:
+    class Unreadable(FaultyDisk):
+        def get(self, name: str) -> memoryview:
+            raise NotThere(name)
+
+    disk = Unreadable(random.Random(0), lambda: 0.0)
+    disk.put(segment_name(OWNER, 4), [b""])
+    with pytest.raises(StoreCorrupt, match="segment-00000004 is damaged at byte 0: the file is listed, but cannot be"):
+        survey(disk, OWNER, STORE)
+
+
+def test_segments_are_in_the_order_of_their_numbers_however_long_these_are() -> None:
+    """A store lists names in the order of texts: 100,000,000 before 99,999,999."""
+    disk = memory_disk()
+    last = 100_000_000
+    fence = SegmentMeta(owner=OWNER, number=0, generation=0, incarnation=1, fence=0)
+    needed = ((last - 2, last - 1),)
+    for number, needs in ((0, ()), (last - 2, ()), (last - 1, ()), (last, needed)):
+        meta = msgspec.structs.replace(fence, number=number, needed=needs)
+        disk.put(segment_name(OWNER, number), encode_segment(meta, [], STORE))
+    assert [meta.number for meta, _ in read_all(disk, OWNER, STORE)] == [last - 2, last - 1, last]
+
+
 class Racing(SimulatedDisk):
     """Somebody else writes just before each of the first few puts."""
 
@@ -223,6 +298,18 @@ def test_a_put_whose_acknowledgement_was_lost_is_known_again() -> None:
     assert journal.is_mine(newest)
     journal.stored(name)
     assert not Journal(OWNER, STORE, incarnation=8).is_mine(newest)
+
+
+def test_a_fence_that_was_written_and_not_heard_of_is_taken_for_ones_own() -> None:
+    class Deaf(FaultyDisk):
+        def put(self, name: str, parts: Sequence[Buffer]) -> None:
+            super().put(name, parts)
+            raise AlreadyThere(name)  # as a driver has it that has tried twice
+
+    journal, found, _ = take_over(Deaf(random.Random(0), lambda: 0.0), OWNER, STORE, 7)
+    assert found.newest is not None
+    assert journal.is_mine(found.newest)
+    assert journal.next_number == 1
 
 
 def test_a_reader_that_is_overtaken_while_it_reads_is_told_so() -> None:

@@ -17,6 +17,7 @@ from recovery.store.segments import (
     LARGE,
     Section,
     SegmentMeta,
+    as_bytes,
     decode_segment,
     encode_segment,
     segment_name,
@@ -90,6 +91,11 @@ def test_views_of_wider_items_are_bytes() -> None:
     numbers[:] = memoryview(b"".join(i.to_bytes(8, "little") for i in range(300))).cast("q")
     (section,) = decode_segment(in_memory(META, [Section(b"", numbers)]))[1]
     assert memoryview(section.payload).cast("q").tolist() == list(range(300))
+
+
+def test_views_of_rows_and_columns_are_bytes() -> None:
+    square = memoryview(bytes(range(12))).cast("B", (3, 4))
+    assert (as_bytes(square).ndim, len(as_bytes(square))) == (1, 12)
 
 
 SMALL_SEGMENT = [Section(b"first", b"abc"), Section(b"", b""), Section(b"third", bytes(range(256)) * 5)]
@@ -211,7 +217,10 @@ def test_names_carry_numbers_and_sort_like_them(number: int) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["store", "w/segment-1", "w/segment-00000001.damaged", "w/segment-0000000a", "segment-", "w/section-00000001"],
+    [
+        *("store", "w/segment-1", "w/segment-00000001.damaged", "w/segment-0000000a", "segment-", "w/section-00000001"),
+        "w/segment-٠٠٠٠٠٠١٢",
+    ],
 )
 def test_other_names_carry_none(name: str) -> None:
     assert segment_number(name) is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -12,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.data.kernels import rows as kernel
+from timely.data.kernels.columns import TINY
+from timely.data.kernels.ordered_rows import OrderedRows
+from timely.data.kernels.row_index import _FEW
 from timely.data.kernels.rows import KeyedFrame, KeyedRows
 
 NAN = float("nan")
@@ -50,13 +52,11 @@ def frames(draw: Any, kinds: list[Any], most: int) -> list[pl.DataFrame]:
     data=st.data(),
     few_hashes=st.booleans(),
     by_row=st.booleans(),
-    few_asked=st.sampled_from([0, 16, 99]),
-    long=st.sampled_from([0, 1 << 15]),
 )
-def test_rows_meet_as_polars_joins_them(data: Any, few_hashes: bool, by_row: bool, few_asked: int, long: int) -> None:
+def test_rows_meet_as_polars_joins_them(data: Any, few_hashes: bool, by_row: bool) -> None:
     """Also where many hashes are equal, which only happens by accident or malice, and after some rows were forgotten.
 
-    Keys are sought by reading all rows, in pieces that are not merged, or in sorted hashes.
+    Keys are sought in a dictionary, or in a compiled table, for few rows and for many.
     """
     kinds = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=2))
     keys = [f"k{n}" for n in range(len(kinds))]
@@ -76,9 +76,8 @@ def test_rows_meet_as_polars_joins_them(data: Any, few_hashes: bool, by_row: boo
             count = data.draw(st.integers(0, len(held)))
             held.truncate(count)
             kept = [pl.concat(kept).head(count)]
-        asked = frames(data.draw, kinds, 9)[0].rename({"n": "m"})
-        with patch.multiple(kernel, _FEW_ASKED=few_asked, _LONG=long):
-            met = held.meet(keyed(asked), by_row)
+        asked = frames(data.draw, kinds, data.draw(st.sampled_from([9, 9, 9, 9, TINY + 99])))[0].rename({"n": "m"})
+        met = held.meet(keyed(asked), by_row)
         mine, theirs = asked.with_row_index("place"), pl.concat(kept)
         if by_row:
             wanted = theirs.join(mine, on=keys, maintain_order="left_right")
@@ -107,7 +106,7 @@ def test_rows_within_a_span_are_met_and_what_is_evicted_is_not_missed(
         frame = pl.DataFrame(rows, {"k": pl.Int64, "at": pl.Int64}, orient="row")
         return frame.with_row_index(name, offset=number)
 
-    held, kept, bound, number = KeyedRows(["k"], "at"), [], 0, 0
+    held, kept, bound, number = OrderedRows(["k"], "at"), [], 0, 0
     for _ in range(data.draw(st.integers(1, 8))):
         frame = some("n")
         held.append(keyed(frame))
@@ -123,7 +122,7 @@ def test_rows_within_a_span_are_met_and_what_is_evicted_is_not_missed(
         assert len(held) == number
         asked = some("m")
         at = asked["at"].to_numpy()
-        met = held.meet(keyed(asked), by_row, (np.maximum(at - 3, bound), at + 2))
+        met = held.meet(keyed(asked), (np.maximum(at - 3, bound), at + 2), by_row)
         theirs = pl.concat(kept).filter(pl.col("at") >= bound)
         pairs = asked.join(theirs, on="k").filter(pl.col("at_right").is_between(pl.col("at") - 3, pl.col("at") + 2))
         wanted = pairs.sort(["n", "m"] if by_row else ["m", "n"]).select("m", "n").rows()
@@ -135,17 +134,42 @@ def test_rows_within_a_span_are_met_and_what_is_evicted_is_not_missed(
 
 
 def test_a_large_batch_meets_what_a_small_one_does() -> None:
-    """A hash join for the one, and a search for the other."""
+    """One in a compiled table, the other in a dictionary."""
     rng = np.random.default_rng(7)
-    held = KeyedRows(["k"])
-    everything = pl.DataFrame({"k": rng.integers(0, 9000, 20_000), "n": range(20_000)})
-    held.append(KeyedFrame(everything, ["k"]))
-    asked = pl.DataFrame({"k": rng.integers(0, 9000, 2 * kernel._MANY)})
-    whole = held.meet(KeyedFrame(asked, ["k"]))
+    few, many = KeyedRows(["k"]), KeyedRows(["k"])
+    everything = pl.DataFrame({"k": rng.integers(0, 900, _FEW), "n": range(_FEW)})
+    asked = pl.DataFrame({"k": rng.integers(0, 900, 2 * TINY)})
+    many.append(KeyedFrame(everything, ["k"]))
+    whole = many.meet(KeyedFrame(asked, ["k"]))
     assert whole is not None
     assert whole.rows.tolist() == asked.join(everything, on="k", maintain_order="left_right")["n"].to_list()
-    parts = [held.meet(KeyedFrame(asked.slice(at, 300), ["k"])) for at in range(0, len(asked), 300)]
+    for at in range(0, _FEW, 300):
+        few.append(KeyedFrame(everything.slice(at, 300), ["k"]))
+    parts = [few.meet(KeyedFrame(asked.slice(at, 300), ["k"])) for at in range(0, len(asked), 300)]
     assert [row for part in parts if part is not None for row in part.rows] == whole.rows.tolist()
+
+
+@pytest.mark.parametrize("there", [9, 2 * _FEW])
+def test_nothing_is_met_when_all_is_forgotten_and_then_what_comes_anew(there: int) -> None:
+    held, asked = KeyedRows(["k"]), KeyedFrame(pl.DataFrame({"k": range(TINY)}), ["k"])
+    for _ in range(2):
+        held.append(KeyedFrame(pl.DataFrame({"k": range(there)}), ["k"]))
+        for _ in range(2):
+            met = held.meet(asked)
+            assert met is not None
+            assert met.rows.tolist() == list(range(min(there, TINY)))
+        held.truncate(0)
+        assert held.meet(asked) is None
+
+
+def test_a_few_keys_are_sought_among_many_rows_by_reading_and_then_in_the_table() -> None:
+    held, keys = KeyedRows(["k"]), np.arange(3 * _FEW) % 1000
+    for at in range(0, len(keys), 600):
+        held.append(KeyedFrame(pl.DataFrame({"k": keys[at : at + 600]}), ["k"]))
+        for wanted in ([7], [999, 7], list(range(20))):
+            met = held.meet(KeyedFrame(pl.DataFrame({"k": wanted}), ["k"]))
+            found = [] if met is None else met.rows.tolist()
+            assert found == [row for key in wanted for row in np.flatnonzero(keys[: at + 600] == key)]
 
 
 def test_pieces_are_few_and_what_is_copied_little() -> None:
@@ -163,5 +187,10 @@ def test_columns_of_other_types_are_widened_and_keys_of_other_types_refused() ->
     met = held.meet(KeyedFrame(pl.DataFrame({"k": [2]}), ["k"]))
     assert met is not None
     assert pl.DataFrame(met.columns).rows() == [(2, 2.0), (2, 1.5)]
+    for value in (1, 2.5):
+        held.append(KeyedFrame(pl.DataFrame({"k": [2], "v": [value]}), ["k"]))
+    met = held.meet(KeyedFrame(pl.DataFrame({"k": [2]}), ["k"]))
+    assert met is not None
+    assert pl.DataFrame(met.columns).rows() == [(2, 2.0), (2, 1.5), (2, 1.0), (2, 2.5)]
     with pytest.raises(TypeError, match="is Int64 on one side and String on the other"):
         held.meet(KeyedFrame(pl.DataFrame({"k": ["2"]}), ["k"]))

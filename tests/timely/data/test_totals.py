@@ -6,9 +6,11 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.data.kernels import totals
@@ -106,3 +108,45 @@ def test_sums_beyond_64_bits_are_exact_in_few_rows() -> None:
     table = pa.table({"k": [1, 1, 2], "v": [(1 << 63) - 1, (1 << 63) - 1, 5]})
     found = partial(table, ["k"], [Part("sum", "v")]).to_pylist()
     assert found == [{"k": 1, "sum(v)": Decimal((1 << 64) - 2)}, {"k": 2, "sum(v)": Decimal(5)}]
+
+
+@given(
+    least=st.sampled_from([-(1 << 63), -7, 0, (1 << 63) - 100_001]),
+    span=st.sampled_from([1, 3, 20_000, 60_000, 100_000]),
+    step=st.sampled_from([1, 2, 3]),
+    sizes=st.lists(st.sampled_from([1, 700, 8192, 9001]), min_size=1, max_size=3).map(lambda some: [*some, 8192]),
+    nan=st.booleans(),
+    large=st.booleans(),
+)
+@settings(max_examples=settings.default.max_examples // 5)
+def test_many_rows_in_pieces_come_to_what_polars_makes_of_them_and_stay_so(
+    least: int, span: int, step: int, sizes: list[int], nan: bool, large: bool
+) -> None:
+    rng = np.random.default_rng(span + sum(sizes))
+    parts = [Part("sum", "v"), Part("rows"), Part("max", "v"), Part("min", "w"), Part("sum", "w")]
+    tables = []
+    for size in sizes:
+        keys = least + step * rng.integers(0, -(-span // step), size)
+        floats = rng.integers(0, 100, size) / 4
+        if nan:
+            floats[:: max(1, size // 3)] = np.nan
+        integers = rng.integers((1 << 62) if large else 0, (1 << 63) - 1 if large else 50, size)
+        tables.append(pa.table({"k": keys, "v": floats, "w": integers}))
+    found = combine([ungrouped(table, ["k"], parts) for table in tables], ["k"], parts)
+    before = rows_of(found)
+    other = pa.table({"k": np.arange(9001) // 2, "v": np.ones(9001), "w": np.ones(9001, np.int64)})
+    combine([ungrouped(other, ["k"], parts)], ["k"], parts)  # in the memory in which the first one was made
+    assert rows_of(found) == before
+    frame = pl.concat([pl.from_arrow(table) for table in tables])
+    assert isinstance(frame, pl.DataFrame)
+    pl_sum = pl.col("w").cast(pl.Int128).sum()
+    held = frame.group_by("k").agg(
+        pl.col("v").sum(), pl.len().alias("n"), pl.col("v").max().alias("top"), pl.col("w").min(), pl_sum.alias("all")
+    )
+    assert sorted(map(repr, held.rows())) == sorted(repr((*row[:5], int(row[5]))) for row in _tuples(found))
+    if span + step < 8 * sum(sizes):  # in so narrow a range keys are in their order
+        assert found["k"].to_pylist() == sorted(found["k"].to_pylist())
+
+
+def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 from tests.timely.io.reading import check_seek_anywhere, chunks, read_all
 from timely.errors import SourceError
 from timely.io import Chunk, Parquet
-from timely.io.parquet_files import share_out
+from timely.io.files import checksum
+from timely.io.parquet_files import ParquetPartition, share_out
 
 
 def write(path: Path, count: int, group: int, **columns: Any) -> Path:
@@ -143,3 +146,112 @@ def test_a_row_group_of_two_epochs_cannot_be_dealt_out(tmp_path: Path) -> None:
         partition.read()
     with pytest.raises(SourceError, match="needs an epoch of so many rows"):
         Parquet(tmp_path / "a.parquet", split="epochs")
+
+
+def uneven(path: Path, groups: int = 6, rows: int = 2_000) -> Path:
+    """A file as it lies on the disk: without checksums of pages and statistics, which would tell of each change."""
+    values = {"n": list(range(groups * rows)), "other": [0.5 * n for n in range(groups * rows)]}
+    pq.write_table(
+        pa.table(values),
+        path,
+        row_group_size=rows,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+    )
+    return path
+
+
+def checksums_of(path: Path, **options: Any) -> list[int]:
+    """Of each chunk of a source, between the position before it and its own."""
+    (partition,) = Parquet(path, **options).partitions(0, 1)
+    assert isinstance(partition, ParquetPartition)
+    found, before = [], None
+    for chunk in chunks(partition):
+        assert partition.checksums
+        found.append(partition.checksum(before, chunk.position))
+        before = chunk.position
+    return found
+
+
+@pytest.mark.parametrize("columns", [None, ["n"]])
+def test_a_checksum_changes_with_the_bytes_of_its_epoch_and_with_no_others(
+    tmp_path: Path, columns: list[str] | None
+) -> None:
+    path = uneven(tmp_path / "in.parquet")
+    right = checksums_of(path, columns=columns)
+    assert len(set(right)) == 6
+    content, metadata = path.read_bytes(), pq.read_metadata(path)
+    for group in range(6):
+        for number in range(2):
+            column = metadata.row_group(group).column(number)
+            at = column.data_page_offset + column.total_compressed_size - 1
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+            here = {group} if columns is None or number == 0 else set()
+            changed = checksums_of(path, columns=columns)
+            assert {one for one in range(6) if changed[one] != right[one]} == here
+
+
+def test_a_checksum_is_that_of_the_whole_way_from_one_position_to_another(tmp_path: Path) -> None:
+    path = uneven(tmp_path / "in.parquet")
+    (partition,) = Parquet(path, epoch=4_000).partitions(0, 1)
+    assert isinstance(partition, ParquetPartition)
+    ends = [chunk.position for chunk in chunks(partition)]
+    fresh = Parquet(path, epoch=4_000).partitions(0, 1)[0]
+    assert isinstance(fresh, ParquetPartition)
+    assert [fresh.checksum(ends[at], ends[at + 2]) for at in range(4)] == [
+        partition.checksum(ends[at], ends[at + 2]) for at in range(4)
+    ]
+    assert len({fresh.checksum(None, end) for end in ends}) == len(ends)
+
+
+@pytest.mark.parametrize(
+    ("options", "whole"),
+    [
+        ({"epoch": "batch"}, True),
+        ({"epoch": "file"}, True),
+        ({"epoch": 2_000}, True),
+        ({"epoch": 6_000}, True),
+        ({"epoch": 3_000}, False),
+        ({"epoch": "n"}, False),
+        ({"epoch": lambda rows: rows["n"]}, False),
+    ],
+)
+def test_only_epochs_of_whole_row_groups_have_a_checksum(tmp_path: Path, options: Any, whole: bool) -> None:
+    (partition,) = Parquet(uneven(tmp_path / "in.parquet"), **options).partitions(0, 1)
+    assert isinstance(partition, ParquetPartition)
+    assert not partition.checksums
+    partition.read()
+    assert partition.checksums == whole
+
+
+def test_a_file_that_is_gone_has_no_checksum(tmp_path: Path) -> None:
+    path = uneven(tmp_path / "in.parquet")
+    (partition,) = Parquet(path).partitions(0, 1)
+    assert isinstance(partition, ParquetPartition)
+    chunk = partition.read()
+    assert isinstance(chunk, Chunk)
+    path.unlink()
+    with pytest.raises(SourceError, match="cannot be read"):
+        partition.checksum(None, chunk.position)
+
+
+@given(sizes=st.lists(st.integers(0, 200_000), min_size=1, max_size=5), share=st.floats(0, 1))
+def test_of_many_bytes_pieces_are_looked_at_from_the_first_to_the_last(sizes: list[int], share: float) -> None:
+    """Changed are the first byte, the last one, and 20,000 bytes in a row anywhere: more than lie between two pieces."""
+    size = sum(sizes)
+    cuts = [0, *accumulate(sizes)]
+    extents = [(7 + begin, 7 + end) for begin, end in pairwise(cuts)]
+
+    def of(content: bytes) -> int:
+        with TemporaryFile() as file:
+            file.write(bytes(7) + content + b"what follows")
+            file.flush()
+            return checksum(file.fileno(), extents)
+
+    right = of(bytes(size))
+    at = int(share * max(size - 20_000, 0))
+    for begin, end in ((0, 1), (size - 1, size), (at, min(at + 20_000, size))):
+        if size:
+            assert of(bytes(begin) + b"x" * (end - begin) + bytes(size - end)) != right
+    assert of(bytes(size) + b"x") == right

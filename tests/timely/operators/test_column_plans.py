@@ -146,6 +146,8 @@ conditions = st.recursive(
     st.tuples(arithmetic, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), arithmetic | constants).map(_of)
     | st.sampled_from(
         [t == "u", t != "ä", t.is_in(["u", "w"]), a.is_in([1, 2, -3]), a.is_in(range(12)), y, ~y, t > "u"]
+        + [a.is_between(-1, b, closed) for closed in ("both", "left", "right", "none")]
+        + [x.is_between(-2.0, 1.5), t.is_between(pl.lit("u"), pl.lit("v"))]
     ),
     lambda inner: st.tuples(inner, st.sampled_from("&|"), inner).map(_of) | inner.map(operator.invert),
     max_leaves=3,
@@ -155,11 +157,17 @@ verbs = st.one_of(
     st.tuples(
         st.just("with_columns"),
         st.lists(arithmetic.map(lambda e: e.alias("a")) | conditions.map(lambda e: e.alias("new")), max_size=1),
-        st.sampled_from([{"b": a}, {"x": x * 2}, {"m": pl.lit(0, pl.Int8)}, {"t": "t", "u": pl.col("t")}]),
+        st.sampled_from(
+            [{"b": a}, {"x": x * 2}, {"m": pl.lit(0, pl.Int8), "o": pl.lit(7, pl.Int64)}, {"t": "t", "u": pl.col("t")}]
+            + [{"c": col.cast(pl.Int64)} for col in (a, x, y, t)]
+            + [{"c": b * pl.col("i").cast(pl.Int64)}, {"c": a // (b % 3 + 1)}, {"c": b % (a % 2 + 1)}]
+        ),
     ),
     st.tuples(
         st.just("select"),
-        st.sampled_from([["a", "b", "x", "t", "y"], [pl.col("b", "a"), "t", x], [pl.all()], [pl.all().exclude("b")]]),
+        st.sampled_from(
+            [["a", "b", "x", "t", "y", "i"], [pl.col("b", "a"), "t", x], [pl.all()], [pl.all().exclude("b")]]
+        ),
         st.sampled_from([{}, {"sum": a + b}]),
     ),
 )
@@ -174,7 +182,11 @@ def test_few_rows_give_what_polars_gives(data: Any, chain: list[Any], count: int
     frame = pl.DataFrame(
         {
             name: pl.Series([data.draw(values | st.none() if holes else values) for _ in range(count)], dtype=kind)
-            for name, (kind, values) in {**KINDS, "y": (pl.Boolean, st.booleans())}.items()
+            for name, (kind, values) in {
+                **KINDS,
+                "y": (pl.Boolean, st.booleans()),
+                "i": (pl.Int8, st.integers(-128, 127)),
+            }.items()
         }
     )
     compiled = [expressions.compiled(kind, exprs, named) for kind, exprs, named in chain]
@@ -195,13 +207,15 @@ def test_few_rows_give_what_polars_gives(data: Any, chain: list[Any], count: int
 
 
 def test_verbs_of_arithmetic_are_not_left_to_polars() -> None:
-    frame = pl.DataFrame({"a": [5, -5, 7], "t": ["u", "v", "u"]})
+    frame = pl.DataFrame({"a": [5, -5, 7], "t": ["u", "v", "u"], "s": pl.Series([-1, 1, 1], dtype=pl.Int8)})
     verbs = [
         expressions.compiled("filter", [t.is_in(["u"]) | (a < 0)], {}),
         expressions.compiled("with_columns", [(a % 3 * 2).alias("b")], {"c": a // 2}),
-        expressions.compiled("select", ["t", pl.col("b", "c")], {"d": "a"}),
+        expressions.compiled("select", ["t", "s", pl.col("b", "c")], {"d": "a"}),
         expressions.compiled("filter", [b != 0], {"t": "u"}),
+        expressions.compiled("filter", [pl.col("d").is_between(b, 9)], {}),
+        expressions.compiled("select", ["t", "b"], {"e": pl.col("d") // b * pl.col("s").cast(pl.Int64)}),
     ]
     found = expressions.apply([verb for verb in verbs if verb is not None], frame)
     assert found is not None
-    assert found.rows() == [("u", 4, 2, 5), ("u", 2, 3, 7)]
+    assert found.rows() == [("u", 4, -1), ("u", 2, 3)]

@@ -20,6 +20,7 @@ from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import GraphError, OperatorError
 from timely.operators import agg
+from timely.operators.column_epochs import ColumnEpochs
 from timely.operators.column_sessions import ColumnSessions, _reached
 from timely.operators.column_windows import AT, START, ColumnWindows
 from timely.operators.window_shapes import Epochs, Sliding, Tumbling
@@ -184,6 +185,31 @@ def test_windows_hold_what_came_before_they_closed(
     assert run(fed, workers, seed, build) == [in_order(out), in_order(late)]
 
 
+@settings(max_examples=settings.default.max_examples // 5)
+@given(epochs, st.integers(1, 4), st.booleans(), st.integers(1, 3), st.integers(0, 99))
+def test_windows_of_epochs_hold_the_rows_of_theirs(
+    fed: list[Any], n: int, keyed: bool, workers: int, seed: int
+) -> None:
+    def build(stream: Columns) -> list[Columns]:
+        windows = stream.window(Epochs(n))
+        return [(windows.group_by("k") if keyed else windows).agg(**TOTALS)]
+
+    out = {}
+    for start in range(0, len(fed), n):
+        if data := [row for epoch in fed[start : start + n] for row in epoch]:
+            out[(start + n - 1,)] = totals(data, start, start + n, ["k"] if keyed else [])
+    assert run(fed, workers, seed, build) == [in_order(out)]
+
+
+def test_what_comes_after_every_epoch_has_a_window_of_its_own() -> None:
+    def build(stream: Columns) -> list[Columns]:
+        return [stream.window(Tumbling(5), "at").agg(n=agg.count()).window(Epochs(2)).agg(n=agg.sum("n"))]
+
+    assert run([[("a", 1, 1)], [("a", 7, 1)], [("b", 8, 1)]], 2, 0, build) == [
+        {(1,): [(0, 2, 1)], END: [(*END, *END, 2)]}
+    ]
+
+
 @settings(max_examples=settings.default.max_examples // 10)
 @given(epochs, st.sampled_from([0, 3]), st.integers(1, 3), st.integers(0, 99))
 def test_rows_are_parted_by_the_watermark(fed: list[Any], lateness: int, workers: int, seed: int) -> None:
@@ -222,6 +248,10 @@ def test_moments_are_put_into_windows_as_their_numbers_are(dtype: Any) -> None:
     ]
 
 
+def of_epochs() -> ColumnEpochs:
+    return ColumnEpochs(["k"], {"n": agg.count(), "total": agg.sum("v")}, Epochs(3))
+
+
 def fixed() -> ColumnWindows:
     return ColumnWindows(["k"], {"n": agg.count(), "total": agg.sum("v")}, 10)
 
@@ -232,19 +262,20 @@ def sessions() -> ColumnSessions:
     return operator
 
 
-@pytest.mark.parametrize("make", [fixed, sessions])
+@pytest.mark.parametrize("make", [fixed, sessions, of_epochs])
 def test_open_windows_go_on_after_a_rollback_and_a_restore(make: Any) -> None:
     def batch(start: int, key: str) -> pa.Table:
         return pa.table({START: [start, start], AT: [start, start], "k": [key, "z"], "v": [start, 1]})
 
     events: list[Any] = [(0, (t,), batch(10 * (t % 3), "ab"[t % 2])) for t in range(6)]
-    events += [(1, (3,), [10]), (1, (5,), [25])]
+    if make is not of_epochs:
+        events += [(1, (3,), [10]), (1, (5,), [25])]
     if make is sessions:
         events += [(0, (t,), batch(50 * t, "cd"[t % 2])) for t in range(6, 12)]
         events += [(1, (t,), [50 * t]) for t in range(6, 12)]
     wanted = feed(make(), events, compact=False)
-    assert wanted[-1][0] == END
-    assert len(wanted) == (3 if make is fixed else 9)
+    assert wanted[-1][0] == ((5,) if make is of_epochs else END)
+    assert len(wanted) == {fixed: 3, sessions: 9, of_epochs: 2}[make]
     for cut in range(len(wanted) + 3):
         for compacted in (cut // 2,):
             first, second = make(), make()
@@ -264,8 +295,10 @@ def test_open_windows_go_on_after_a_rollback_and_a_restore(make: Any) -> None:
 def test_what_cannot_be_meant_is_refused_at_the_call() -> None:
     stream = Dataflow().input("in").to_columns()
     for build, why in (
-        (lambda: stream.window(Epochs(5), "at"), r"key_by\(column\).window"),  # type: ignore[arg-type]
-        (lambda: stream.window(5, "at"), "takes Tumbling, Sliding or Session, not 5"),  # type: ignore[arg-type]
+        (lambda: stream.window(Epochs(5), "at"), "takes no time= and no lateness="),
+        (lambda: stream.window(Epochs(5)).late(), "no record is late for"),
+        (lambda: stream.window(Tumbling(5)), "the name of a column, not None"),
+        (lambda: stream.window(5, "at"), "takes Tumbling, Sliding, Session or Epochs, not 5"),  # type: ignore[arg-type]
         (lambda: stream.window(Tumbling(5), pl.col("at")), "the name of a column"),  # type: ignore[arg-type]
         (lambda: stream.window(Tumbling(0.5), "at"), "whole numbers as lengths, not 0.5"),
         (lambda: stream.window(Tumbling(5), "at", lateness=dt.timedelta(1)), "give it in the same unit"),

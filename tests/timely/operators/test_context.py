@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 
 from runtime.memory import Cluster
+from runtime.run import run
 from runtime.session import Session
 from timely.data.batch import Batch
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.wire import Probe
 from timely.errors import FalkirkError, OperatorError
+from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator
-from timely.time import Time
+from timely.operators.window_shapes import Tumbling
+from timely.time import END, Time
 
 
 class Scripted(Operator):
@@ -404,3 +407,32 @@ class TestJobs:
             session.input("in").close()
             session.run()
             assert session.captured("out") == [((0,), [("k", 4)])]
+
+
+def at_the_end(does: Callable[[Context, Time, Batch], Any]) -> list[Any]:
+    """The output of an operator behind windows, when the last of them closes as all input is over."""
+    flow = Dataflow()
+    clicks = flow.source("clicks", Iterable([("ann", 1), ("ann", 3), ("ann", 12)], epoch_every=1)).keyed()
+    windows = clicks.window(Tumbling(10), time=lambda at: at).count()
+    windows.unary("under test", lambda: Scripted(does), holds=True).capture("out")
+    return [(time, [n for _, n in batch]) for time, batch in run(flow).captured("out")]
+
+
+def test_what_is_sent_later_than_the_end_is_sent_at_the_end() -> None:
+    assert at_the_end(lambda ctx, time, batch: ctx.send_at((time[0] + 3,), batch)) == [((5,), [2]), ((END,), [1])]
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda ctx, time: ctx.notify_at((time[0] + 1,)),
+        lambda ctx, time: ctx.retain((time[0] + 1,)).drop(),
+        lambda ctx, time: ctx.start(lambda: None, (time[0] + 1,)),
+        lambda ctx, time: ctx.retain().delayed((time[0] + 1,)),
+        lambda ctx, time: ctx.retain().downgrade((time[0] + 1,)),
+    ],
+)
+def test_nothing_can_wait_for_later_than_the_end(asks: Callable[[Context, Time], Any]) -> None:
+    at_the_end(lambda ctx, time, batch: asks(ctx, time) if time[0] < END and time[0] > 5 else None)
+    with pytest.raises(OperatorError, match=r"'under test' .* later than \(END,\): nothing comes after END"):
+        at_the_end(lambda ctx, time, batch: asks(ctx, time) if time[0] == END else None)

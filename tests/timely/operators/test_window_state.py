@@ -141,6 +141,6 @@ def test_an_aggregate_of_collected_values_copies_each_only_a_few_times() -> None
 
 
 def _absent() -> Any:
-    from timely.operators.windows import ABSENT
+    from timely.data.absent import ABSENT
 
     return ABSENT

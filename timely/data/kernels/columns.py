@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Context, Decimal
 from typing import Any
 
@@ -202,6 +203,24 @@ def comparable(column: pa.Array) -> tuple[Numbers, pa.Array]:
     return ranks[codes], column.dictionary.take(order).cast(comparable_type(column.type.value_type))
 
 
+def in_order(column: pa.Array) -> Numbers:
+    """Integers that are in the order of the values of a column without nulls. NaN is the last.
+
+    Raises:
+        TypeError: if they have no order.
+    """
+    kind = column.type
+    if is_number(kind):
+        values = numbers(column)
+        return _as_integers(values) if values.dtype.kind == "f" else values
+    of = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_null(of):
+        return np.zeros(0, np.int64)
+    if pa.types.is_struct(of) or comparable_type(of) is None:
+        raise TypeError(f"values of type {kind} have no order; leave the column out before, or make text of it")
+    return comparable(column)[0]
+
+
 def pairs(by: pa.Array, of: pa.Array) -> pa.Array:
     """Two columns as one of pairs, which are in the order of their first parts, then of their second: null where one is null.
 
@@ -278,6 +297,41 @@ def pooled_full(count: int, value: Any, dtype: npt.DTypeLike) -> Numbers:
 def pooled_take(array: Numbers, ids: npt.NDArray[np.intp]) -> Numbers:
     """`array[ids]` in Arrow's memory pool; ids must be valid."""
     return np.take(array, ids, out=pooled_empty(len(ids), array.dtype), mode="clip")
+
+
+class Scratch:
+    """Arrays to work with, in memory that is the same each time: it is in the cache and was touched before."""
+
+    MOST = 8 << 20
+    """Bytes of an array that is kept; what is larger comes anew."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Numbers] = {}
+
+    def room(self, name: str, count: int, dtype: npt.DTypeLike) -> Numbers:
+        """An array of any content, valid until the next one of that name; a name goes with one type."""
+        array = self._arrays.get(name)
+        if array is None or len(array) < count:
+            array = np.empty(count, dtype)
+            if array.nbytes <= self.MOST:
+                self._arrays[name] = array
+        return array[:count]
+
+
+@contextmanager
+def scratch() -> Iterator[Scratch]:
+    """A `Scratch` that nobody else has meanwhile, in whatever thread."""
+    try:
+        mine = _spare.pop()
+    except IndexError:
+        mine = Scratch()
+    try:
+        yield mine
+    finally:
+        _spare.append(mine)
+
+
+_spare: list[Scratch] = []
 
 
 def take_rows(table: pa.Table, rows: npt.NDArray[np.intp]) -> pa.Table:

@@ -289,26 +289,88 @@ def owners_of_integers(values, prime, mix_1, mix_2, workers, owners):
 
 
 @_jit
-def divide_words(owners, ends, words, out):
-    """Fill `out` (one place more than rows) with the words of owner 0, then of owner 1, and so on: see `order_by_owner`."""
-    at = 0
-    for owner in range(ends.size):
+def count_owners(owners, counts):
+    """Put the number of rows of each owner into `counts`. A pass for each: that is done many rows at a time."""
+    for owner in range(counts.size):
+        found = 0
         for row in range(owners.size):
-            out[at] = words[row]
-            at += owners[row] == owner
-        ends[owner] = at
+            found += owners[row] == owner
+        counts[owner] = found
 
 
 @_jit
-def count_rows(groups, low, rows):
-    """Add the rows of each group to `rows`. Groups are numbers from `low` on, here and below."""
+def link_rows(hashes, first, end, heads, before):
+    """Link each row from `first` on to the last one in its slot. heads: by slot a row and 1; before: by row the same."""
+    mask = np.uint64(heads.size - 1)
+    for row in range(first, end):
+        slot = hashes[row] & mask
+        before[row] = heads[slot]
+        heads[slot] = row + 1
+
+
+@_jit
+def unlink_rows(hashes, first, end, heads, before):
+    """Undo that of the last rows."""
+    mask = np.uint64(heads.size - 1)
+    for row in range(end - 1, first - 1, -1):
+        heads[hashes[row] & mask] = before[row]
+
+
+@_jit
+def find_rows(wanted, hashes, heads, before, places, rows):
+    """Fill places and rows with the pairs of equal hashes, as far as there is room; how many there are."""
+    mask = np.uint64(heads.size - 1)
+    count = 0
+    for place in range(wanted.size):
+        begin = count
+        at = heads[wanted[place] & mask]
+        while at != 0:
+            row = at - 1
+            if hashes[row] == wanted[place]:
+                if count < rows.size:
+                    places[count] = place
+                    rows[count] = row
+                count += 1
+            at = before[row]
+        if count <= rows.size and count - begin > 1:  # they came last first
+            low, high = begin, count - 1
+            while low < high:
+                rows[low], rows[high] = rows[high], rows[low]
+                low += 1
+                high -= 1
+    return count
+
+
+@_jit
+def divide_in_two(owners, first, words, out):
+    """Fill `out` with the words of owner 0, which are the `first`, then with those of owner 1; without a branch."""
+    before = 0
+    for row in range(owners.size):
+        owner = owners[row]
+        out[first + row - before if owner else before] = words[row]
+        before += 1 - owner
+
+
+@_jit
+def divide_words(owners, begins, words, out):
+    """Fill `out` with the words of each owner, from its place of `begins` on, which then is that behind its last one."""
+    for row in range(owners.size):
+        owner = owners[row]
+        at = begins[owner]
+        out[at] = words[row]
+        begins[owner] = at + 1
+
+
+@_jit
+def count_rows(groups, rows):
+    """Add the rows of each group to `rows`."""
     for at in range(groups.size):
-        rows[groups[at] - low] += 1
+        rows[groups[at]] += 1
 
 
 @_jit
 def present_groups(rows, present):
-    """Put the groups that have rows, less `low`, into `present`; how many those are."""
+    """Put the groups that have rows into `present`; how many those are."""
     found = 0
     for group in range(rows.size):
         present[found] = group
@@ -317,19 +379,49 @@ def present_groups(rows, present):
 
 
 @_jit
-def sum_groups(groups, low, values, sums):
+def count_values(values, low, counts):
+    """Add the rows of each value, which is at least `low`, to its place in `counts`."""
+    for at in range(values.size):
+        counts[values[at] - low] += 1
+
+
+@_jit
+def number_values(counts, present, rows):
+    """Number the values that have rows, in their order: put each (less the least possible one) and its rows into `present` and
+    `rows`, and its number into `counts`. How many those are.
+    """
+    found = 0
+    for value in range(counts.size):
+        count = counts[value]
+        some = count != 0
+        present[found] = value
+        rows[found] = count
+        counts[value] = found if some else 0
+        found += some
+    return found
+
+
+@_jit
+def numbers_of_values(values, low, places, groups):
+    """Fill `groups` with the number of each value, which `number_values` has put into `places`."""
+    for at in range(values.size):
+        groups[at] = places[values[at] - low]
+
+
+@_jit
+def sum_groups(groups, values, sums):
     """Add each value to its group's sum. False: nothing went wrong."""
     for at in range(groups.size):
-        sums[groups[at] - low] += values[at]
+        sums[groups[at]] += values[at]
     return False
 
 
 @_jit
-def sum_integers(groups, low, values, sums):
+def sum_integers(groups, values, sums):
     """Add each value to its group's sum; True if one of them left 64 bits, and then the result means nothing."""
     left = np.int64(0)
     for at in range(groups.size):
-        group = groups[at] - low
+        group = groups[at]
         value = values[at]
         before = sums[group]
         after = before + value
@@ -339,26 +431,26 @@ def sum_integers(groups, low, values, sums):
 
 
 @_jit
-def min_groups(groups, low, values, least):
+def min_groups(groups, values, least):
     """Lower each group's least value, without a branch; True if a NaN was met, and then the result means nothing."""
     met_nan = False
     for at in range(groups.size):
         value = values[at]
         met_nan |= value != value
-        group = groups[at] - low
+        group = groups[at]
         before = least[group]
         least[group] = value if value < before else before
     return met_nan
 
 
 @_jit
-def max_groups(groups, low, values, most):
+def max_groups(groups, values, most):
     """Raise each group's greatest value, without a branch; True if a NaN was met, and then the result means nothing."""
     met_nan = False
     for at in range(groups.size):
         value = values[at]
         met_nan |= value != value
-        group = groups[at] - low
+        group = groups[at]
         before = most[group]
         most[group] = value if value > before else before
     return met_nan

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -57,16 +57,16 @@ class FewRows:
         self.columns[name] = held, len(self._filters)
         return held
 
-    def values(self, name: str) -> Column:
-        """The column as an array, or, of text, as it is."""
+    def values(self, name: str, kinds: Collection[type[pl.DataType]] | None = None) -> Column:
+        """The column as an array, or, of text, as it is. `kinds`: those that are taken, if others than usual."""
         if name not in self.columns:
             raise Unfit(name)
         column = self.column(name)
         if isinstance(column, pl.Series):
-            kind = column.dtype
-            if type(kind) not in _ARRAYS or column.null_count():
+            kind = type(column.dtype)
+            if kind not in (_ARRAYS if kinds is None else kinds) or column.null_count():
                 raise Unfit(name)
-            if kind != pl.String:
+            if kind is not pl.String:
                 column = column.to_numpy()
         return column
 
@@ -89,6 +89,8 @@ class FewRows:
 
 
 _ARRAYS = frozenset({pl.Int64, pl.Float64, pl.Boolean, pl.String})
+_WHOLE = frozenset({pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.Boolean})
+"""Types of which each value is a 64-bit integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,8 @@ def _compiled(given: Any) -> list[tuple[str, str | Formula]]:
             return [(other, _plain(name))]
         case {"Alias": [{"Literal": {"Scalar": {"Int8": int(value)}}}, other]}:
             return [(other, lambda rows: np.full(rows.count, value, np.int8))]
+        case {"Alias": [{"Literal": {"Scalar": {"Int64": int(value)}}}, other]}:
+            return [(other, lambda rows: np.full(rows.count, value, np.int64))]
     return [(given.meta.output_name(), _formula(tree))]
 
 
@@ -225,6 +229,13 @@ def _formula(tree: Any) -> Formula:
             return lambda _: text
         case {"BinaryExpr": {"left": left, "op": str(op), "right": right}}:
             return _binary(op, _formula(left), _formula(right), _constant(right))
+        case {"Cast": {"expr": {"Column": str(name)}, "dtype": {"Literal": "Int64"}}}:
+            return _as_integers(_plain(name))
+        case {
+            "Function": {"input": [inner, low, high], "function": {"Boolean": {"IsBetween": {"closed": str(closed)}}}}
+        }:
+            bounds = _formula(low), _formula(high)
+            return _is_between(_formula(inner), *bounds, *_CLOSED[closed])
         case {"Function": {"input": [inner], "function": {"Boolean": "Not"}}}:
             held = _formula(inner)
             return lambda rows: ~_mask(held(rows))
@@ -235,6 +246,29 @@ def _formula(tree: Any) -> Formula:
 
 def _reading(name: str) -> Formula:
     return lambda rows: rows.values(name)
+
+
+def _as_integers(name: str) -> Formula:
+    def integers(rows: FewRows) -> Array:
+        column = rows.values(name, _WHOLE)
+        if not isinstance(column, np.ndarray) or column.dtype.kind not in "ib":
+            raise Unfit(name)
+        return column.astype(np.int64, copy=False)
+
+    return integers
+
+
+def _is_between(of: Formula, low: Formula, high: Formula, above: str, below: str) -> Formula:
+    lower, upper = _COMPARISONS[above], _COMPARISONS[below]
+
+    def within(rows: FewRows) -> Array:
+        values = of(rows)
+        return _compared(lower, above, values, low(rows)) & _compared(upper, below, values, high(rows))
+
+    return within
+
+
+_CLOSED = {"Both": ("GtEq", "LtEq"), "Left": ("GtEq", "Lt"), "Right": ("Gt", "LtEq"), "None": ("Gt", "Lt")}
 
 
 def _constant(tree: Any) -> Any:
@@ -252,8 +286,11 @@ def _binary(op: str, left: Formula, right: Formula, divisor: Any) -> Formula:
         compare = _COMPARISONS[op]
         return lambda rows: _compared(compare, op, left(rows), right(rows))
     work, only_integers = _ARITHMETIC[op]
-    if op in _DIVISIONS and not (divisor and divisor > 0):
-        raise Unfit(op)
+    if op in _DIVISIONS:
+        if divisor is None:
+            return lambda rows: _computed(work, only_integers, left(rows), _above_zero(right(rows)))
+        if not divisor > 0:
+            raise Unfit(op)
     return lambda rows: _computed(work, only_integers, left(rows), right(rows))
 
 
@@ -302,6 +339,12 @@ def _compared(compare: Any, op: str, left: Any, right: Any) -> Array:
         raise Unfit("NaN")
     compared: Array = compare(left, right)
     return compared
+
+
+def _above_zero(divisor: Any) -> Array:
+    if not isinstance(divisor, np.ndarray) or divisor.dtype.kind == "b" or not (divisor > 0).all():
+        raise Unfit("division")
+    return divisor
 
 
 def _computed(work: Any, only_integers: bool, left: Any, right: Any) -> Array:

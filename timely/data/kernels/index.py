@@ -62,6 +62,17 @@ class ColumnIndex:
             return self._coded_ids(column)
         return self._table_ids(column)
 
+    def integer_ids(self, values: npt.NDArray[np.int64]) -> Ids:
+        """The same, where all values are 64-bit integers."""
+        if self.kind is None:
+            self._accept(pa.int64())
+        if self._table is None:
+            if len(values) < TINY and len(self._small) < _SMALL:
+                return self._small_ids(values.tolist())
+            self._build()
+        assert isinstance(self._table, IntTable)
+        return self._table.ids(values)
+
     def _accept(self, kind: pa.DataType) -> None:
         if pa.types.is_dictionary(kind):
             self.coded = self.coded or self.kind is None
@@ -114,7 +125,7 @@ class ColumnIndex:
                 column = column.cast(pa.large_string())
             return self._table.ids(column)
         assert self._table is not None
-        return self._table.ids(_bits(numbers(column)))
+        return self._table.ids(bits(numbers(column)))
 
     def _null_ids(self, column: pa.Array) -> Ids:
         assert self._table is not None
@@ -258,7 +269,8 @@ def _distinct_codes(codes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
 _NAN = float("nan")
 
 
-def _bits(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def bits(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Integers that are equal where numbers are; NaN equals NaN."""
     if values.dtype.kind == "f":
         values = values + 0.0  # -0.0 and 0.0 are one key
         values[np.isnan(values)] = _NAN
@@ -312,7 +324,7 @@ class KeyIndex:
         """The id of each row's key; new keys are added."""
         ids = self._columns[0].ids(columns[0])
         for index, pairs, column in zip(self._columns[1:], self._pairs, columns[1:], strict=True):
-            ids = pairs.ids(pa.array((ids << 32) | index.ids(column)))
+            ids = pairs.integer_ids((ids << 32) | index.ids(column))
         return ids
 
     def leading(self, columns: list[pa.Array]) -> Ids:
@@ -320,7 +332,7 @@ class KeyIndex:
         ids = self._columns[0].ids(columns[0])
         count = len(columns)
         for index, pairs, column in zip(self._columns[1:count], self._pairs[: count - 1], columns[1:], strict=True):
-            ids = pairs.ids(pa.array((ids << 32) | index.ids(column)))
+            ids = pairs.integer_ids((ids << 32) | index.ids(column))
         return ids
 
     def leading_of(self, ids: Ids, count: int) -> Ids:

@@ -119,6 +119,23 @@ class StringTable:
         )
 
 
+def distinct(ids: Ids) -> Ids:
+    """The different ones, in order. NumPy's own function takes 20 times as long for a few hundred."""
+    ids = np.sort(ids)
+    new = np.ones(len(ids), np.bool_)
+    np.not_equal(ids[1:], ids[:-1], out=new[1:])
+    found: Ids = ids[new]
+    return found
+
+
+def ranges(begin: Ids, count: Ids) -> Ids:
+    """The numbers from each begin on, as many as are said, one range after the other."""
+    ends = count.cumsum()
+    every = int(ends[-1]) if len(ends) else 0
+    found: Ids = np.arange(every) + (begin - ends + count).repeat(count)
+    return found
+
+
 class IntTable:
     """Distinct 64-bit integers, in the order in which they were first met.
 
@@ -211,14 +228,24 @@ def warm_tables() -> None:
     compiled_loops().mark_missing(read_only(np.zeros(1, np.int32)), np.zeros(1, np.intp), np.zeros(1, np.intp))
     groups = read_only(np.zeros(8, np.intp))
     loops = compiled_loops()
-    loops.count_rows(groups, 0, np.zeros(1, np.int64))
+    loops.count_rows(groups, np.zeros(1, np.int64))
     loops.present_groups(np.zeros(1, np.int64), np.zeros(1, np.intp))
+    counts = np.zeros(1, np.int32)
+    loops.count_values(groups, 0, counts)
+    loops.number_values(counts, np.zeros(2, np.int64), np.zeros(2, np.int64))
+    loops.numbers_of_values(groups, 0, counts, np.zeros(8, np.intp))
     owners, ends = read_only(np.zeros(8, np.uint8)), np.zeros(1, np.intp)
     loops.order_by_owner(owners, np.zeros(9, np.intp), ends)
-    loops.divide_words(owners, ends, groups, np.zeros(9, np.int64))
+    loops.count_owners(owners, ends)
+    loops.divide_in_two(owners, 8, groups, np.zeros(8, np.int64))
+    loops.divide_words(owners, np.zeros(1, np.intp), groups, np.zeros(8, np.int64))
+    hashes, heads, before = read_only(np.zeros(8, np.uint64)), np.zeros(8, np.int64), np.zeros(8, np.int64)
+    loops.link_rows(hashes, 0, 8, heads, before)
+    loops.find_rows(hashes, hashes, read_only(heads), read_only(before), np.zeros(8, np.intp), np.zeros(8, np.intp))
+    loops.unlink_rows(hashes, 0, 8, heads, before)
     one = np.uint64(1)
     loops.owners_of_integers(groups, np.int64(1), one, one, one, np.zeros(8, np.uint8))
     for values in (read_only(np.zeros(8)), read_only(np.zeros(8, np.int64))):
         sums = loops.sum_groups if values.dtype.kind == "f" else loops.sum_integers
         for loop in (sums, loops.min_groups, loops.max_groups):
-            loop(groups, 0, values, np.zeros(1, values.dtype))
+            loop(groups, values, np.zeros(1, values.dtype))

@@ -27,6 +27,7 @@ from timely.data.kernels.columns import (
     PLAIN,
     TINY,
     Numbers,
+    Scratch,
     column_of,
     comparable,
     comparable_type,
@@ -36,12 +37,13 @@ from timely.data.kernels.columns import (
     pooled_empty,
     pooled_full,
     pooled_take,
+    scratch,
     whole,
     whole_type,
 )
-from timely.data.kernels.index import KeyIndex
+from timely.data.kernels.index import KeyIndex, bits
 from timely.data.kernels.series import frame_of, series_of
-from timely.data.kernels.tables import Ids, IntTable, compiled_loops, read_only
+from timely.data.kernels.tables import Ids, IntTable, compiled_loops, distinct, read_only
 
 Kind = Literal["rows", "values", "sum", "min", "max", "squares", "distinct", "sketch"]
 
@@ -99,16 +101,16 @@ def _ufunc(kind: Kind, dtype: np.dtype[Any]) -> np.ufunc:
 
 def _reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
     """One result for each of `count` groups; groups (n) says to which each of values (n) belongs."""
-    return _reduce_all(kind, [groups], 0, count, [values])
+    return _reduce_all(kind, [groups], count, [values])
 
 
-def _reduce_all(kind: Kind, groups: Sequence[Ids], low: int, count: int, values: Sequence[Numbers]) -> Numbers:
-    """The same of several pieces. Groups are numbers from `low` on."""
+def _reduce_all(kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers]) -> Numbers:
+    """The same of several pieces."""
     if sum(map(len, groups)) >= _MANY and values[0].dtype.kind != "O":
-        result = _compiled_reduce(kind, groups, low, count, values)
+        result = _compiled_reduce(kind, groups, count, values)
         if result is not None:
             return result
-    return _plain_reduce(kind, _flat(groups) - low if low else _flat(groups), count, _flat(values))
+    return _plain_reduce(kind, _flat(groups), count, _flat(values))
 
 
 def _flat(pieces: Sequence[Numbers]) -> Numbers:
@@ -133,9 +135,7 @@ def _squares(groups: Ids, count: int, values: Numbers) -> Numbers:
     return np.bincount(groups, (values - means[groups]) ** 2, count).astype(np.float64, copy=False)
 
 
-def _compiled_reduce(
-    kind: Kind, groups: Sequence[Ids], low: int, count: int, values: Sequence[Numbers]
-) -> Numbers | None:
+def _compiled_reduce(kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers]) -> Numbers | None:
     """The same for many rows; None if there are NaNs, which minima and maxima must pass over, or a sum left 64 bits."""
     loops, dtype = compiled_loops(), values[0].dtype
     if kind == "sum":
@@ -146,7 +146,7 @@ def _compiled_reduce(
         loop = loops.min_groups if kind == "min" else loops.max_groups
         result = pooled_full(count, limits[0] if kind == "min" else limits[1], dtype)
     for of, given in zip(groups, values, strict=True):
-        if loop(read_only(of), low, read_only(np.ascontiguousarray(given)), result):
+        if loop(read_only(of), read_only(np.ascontiguousarray(given)), result):
             return None
     return result
 
@@ -174,15 +174,15 @@ def _count_rows(groups: Ids, count: int) -> tuple[Numbers, Ids]:
     if len(groups) < _MANY:
         rows: Numbers = np.bincount(groups, minlength=count)
         return rows, np.flatnonzero(rows)
-    return _count_all([groups], 0, count)
+    return _count_all([groups], count)
 
 
-def _count_all(groups: Sequence[Ids], low: int, count: int) -> tuple[Numbers, Ids]:
-    """The same of several pieces, with groups from `low` on; those that have any are told less `low`."""
+def _count_all(groups: Sequence[Ids], count: int) -> tuple[Numbers, Ids]:
+    """The same of several pieces."""
     rows, present = pooled_full(count, 0, np.int64), pooled_empty(count, np.intp)
     loops = compiled_loops()
     for of in groups:
-        loops.count_rows(read_only(of), low, rows)
+        loops.count_rows(read_only(of), rows)
     return rows, present[: loops.present_groups(rows, present)]
 
 
@@ -526,8 +526,43 @@ def _group(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
                     high - low + 1,
                     lambda ids: [column_of(np.add(ids, low, out=pooled_empty(len(ids), np.int64)), kind)],
                 )
+    if len(columns[0]) >= TINY and all(is_number(column.type) and not column.null_count for column in columns):
+        return _group_numbers(columns)
     index = KeyIndex(len(columns), expected=len(columns[0]) // 4)
     return index.ids(columns), len(index), lambda ids: index.keys(ids)
+
+
+def _group_numbers(columns: list[pa.Array]) -> tuple[Ids, int, Keys]:
+    """The same of columns of numbers: the groups of the first ones, and the values of the next, make those of both.
+
+    Groups have gaps as long as there are not many more of them than rows.
+    """
+    rows = len(columns[0])
+    groups, count = _codes(columns[0], rows)
+    for column in columns[1:]:
+        codes, width = _codes(column, rows)
+        groups, count = groups * width + codes, count * width
+        if count >= _SPARSE * rows:
+            table = IntTable(rows // 4)
+            groups = table.ids(groups)
+            count = len(table)
+    row = np.zeros(count, np.intp)
+    row[groups[::-1]] = np.arange(rows - 1, -1, -1)  # the first one of each
+    return groups, count, lambda ids: [_taken_of(column, row[ids]) for column in columns]
+
+
+def _codes(column: pa.Array, rows: int) -> tuple[Ids, int]:
+    """A number for each value, and below which these are."""
+    values = bits(numbers(column))
+    low, high = int(values.min()), int(values.max())
+    if high - low < _SPARSE * rows:
+        return values - low, high - low + 1
+    table = IntTable(rows // 4)
+    return table.ids(values), len(table)
+
+
+def _taken_of(column: pa.Array, rows: Ids) -> pa.Array:
+    return column_of(numbers(column)[rows], column.type)
 
 
 def group_numbers(columns: list[pa.Array]) -> Ids:
@@ -803,7 +838,7 @@ def _improve(held: Numbers, ids: Ids, values: Numbers, kind: Kind) -> None:
 def union(many: Sequence[Ids], count: int) -> Ids:
     """The distinct ids, all below `count`, in order."""
     if sum(map(len, many)) * 16 < count:
-        return np.array(sorted({i for ids in many for i in ids.tolist()}), np.intp)
+        return distinct(np.concatenate(many))
     seen = np.zeros(count, np.bool_)
     for ids in many:
         seen[ids] = True
@@ -840,40 +875,48 @@ def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) 
         full = not added.keys[0].null_count and all(valid is None for valid in added.valid)
         if not alike or not full or not all(map(is_number, added.kinds)):
             return None
-    groups, low, count, keys_of = _group_integers([numbers(added.keys[0]) for added in many], first.keys[0].type)
-    rows, present = _count_all(groups, low, count)
-    full = len(present) == count
-    columns = {keys[0]: keys_of(present)}
-    counted: pa.Array | None = None
-    for i, part in enumerate(parts):
-        given = [added.values[i] for added in many]
-        if all(map(_are_ones, given)):
-            if counted is None:
-                counted = column_of(rows if full else pooled_take(rows, present), pa.int64())
-            columns[part.name] = counted
-            continue
-        kind: Kind = "sum" if part.kind in _ADDS else part.kind
-        result = _reduce_all(kind, groups, low, count, given)
-        if result.dtype.kind == "O":
-            columns[part.name] = _sums(result[present], pa.int64())
-        else:
-            columns[part.name] = column_of(result if full else pooled_take(result, present), first.kinds[i])
+    with scratch() as room:
+        groups, values, rows = _group_integers([numbers(added.keys[0]) for added in many], room)
+        columns = {keys[0]: column_of(values, first.keys[0].type)}
+        counted: pa.Array | None = None
+        for i, part in enumerate(parts):
+            given = [added.values[i] for added in many]
+            if all(map(_are_ones, given)):
+                if counted is None:
+                    counted = column_of(rows, pa.int64())
+                columns[part.name] = counted
+                continue
+            kind: Kind = "sum" if part.kind in _ADDS else part.kind
+            result = _reduce_all(kind, groups, len(rows), given)
+            if result.dtype.kind == "O":
+                columns[part.name] = _sums(result, pa.int64())
+            else:
+                columns[part.name] = column_of(result, first.kinds[i])
     return columns
 
 
-def _group_integers(pieces: list[Numbers], kind: pa.DataType) -> tuple[list[Ids], int, int, Callable[[Ids], pa.Array]]:
-    """A group number for each value, from which number on they are, how many there may be, and how to get the keys of some,
-    from 0 on.
+def _group_integers(pieces: list[Numbers], room: Scratch) -> tuple[list[Ids], Numbers, Numbers]:
+    """A group number for each value, maybe in `room`, and the value and the number of rows of each group.
 
-    Integers in a narrow range are group numbers as they are, in their order: so equal input gives equal output.
+    Integers in a narrow range are numbered in their order: so equal input gives equal output.
     """
     low, high = min(int(piece.min()) for piece in pieces), max(int(piece.max()) for piece in pieces)
-    total = sum(map(len, pieces))
-    if high - low < _SPARSE * total:
-        keys_of: Callable[[Ids], pa.Array] = lambda ids: column_of(  # noqa: E731
-            np.add(ids, low, out=pooled_empty(len(ids), np.int64)), kind
-        )
-        return pieces, low, high - low + 1, keys_of
-    table = IntTable(total // 4)
-    groups = [table.ids(piece) for piece in pieces]
-    return groups, 0, len(table), lambda ids: column_of(table.values()[ids], kind)
+    total, loops = sum(map(len, pieces)), compiled_loops()
+    if high - low >= _SPARSE * total:
+        table = IntTable(total // 4)
+        found = [table.ids(piece) for piece in pieces]
+        return found, table.values(), _count_all(found, len(table))[0]
+    # One of several workers has few of the values of a range: numbered, what is added up lies close together.
+    places = room.room("places", high - low + 1, np.int32)
+    places.fill(0)
+    for piece in pieces:
+        loops.count_values(read_only(piece), low, places)
+    present = room.room("present", len(places) + 1, np.int64)
+    rows = pooled_empty(min(len(places), total) + 1, np.int64)
+    count = loops.number_values(places, present, rows)
+    given, groups = room.room("groups", total, np.intp), []
+    for piece in pieces:
+        groups.append(given[: len(piece)])
+        given = given[len(piece) :]
+        loops.numbers_of_values(read_only(piece), low, places, groups[-1])
+    return groups, np.add(present[:count], low, out=pooled_empty(count, np.int64)), rows[:count]

@@ -1,0 +1,17 @@
+"""A file of a table, as a run reads it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class PinnedFile(NamedTuple):
+    """A file of a table, as it was when it was listed."""
+
+    base: str
+    """The folder below which a folder `name=value` is a column."""
+    path: str
+    size: int
+    """In bytes."""
+    modified: int
+    """In nanoseconds."""

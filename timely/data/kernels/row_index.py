@@ -1,0 +1,125 @@
+"""From the hashes of keys to the rows that have them.
+
+Rows are numbered as they come. Each is linked to the one before it with a hash in the same slot of a table, so to link a row
+costs the same however many there are, and to forget the last ones undoes just that. Nothing is ever sorted. Few rows are in a
+dictionary of Python: a compiled loop costs more to load than it saves then. Rows are linked when somebody looks for them, and
+until then read through, as long as that is for a few keys.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from timely.data.codec.hashing import Hashes
+from timely.data.kernels.columns import TINY
+from timely.data.kernels.tables import Ids, compiled_loops, read_only
+
+_FEW = 4096
+"""Rows up to which there is a dictionary, and which are linked as soon as somebody looks for one."""
+
+_READ = 16
+"""Hashes for which more rows are read through, before they are linked: that takes as long."""
+
+
+class RowIndex:
+    """The hash of each row, and the rows of each hash."""
+
+    def __init__(self) -> None:
+        self._hashes: Hashes = np.empty(0, np.uint64)
+        self._count = 0
+        self._linked = 0
+        """The number of rows that are in the dictionary, or in the table."""
+        self._read = 0
+        """The number of hashes for which the others were read through."""
+        self._few: dict[int, list[int]] | None = {}
+        self._heads = np.zeros(0, np.int64)
+        """By the lower bits of a hash: the last row there, and 1."""
+        self._before = np.zeros(0, np.int64)
+        """By row: the one before it there, and 1; or 0."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def hashes(self, start: int, end: int) -> Hashes:
+        """The hashes of the rows from `start` on, and before `end`."""
+        return self._hashes[start:end]
+
+    def add(self, hashes: Hashes) -> None:
+        """Add rows with these hashes."""
+        first, self._count = self._count, self._count + len(hashes)
+        if self._count > len(self._hashes):
+            self._hashes = _longer(self._hashes, 2 * self._count)
+        self._hashes[first : self._count] = hashes
+
+    def find(self, hashes: Hashes) -> tuple[Ids, Ids]:
+        """The pairs of equal hashes: places here, in order, and rows, those of a place in order."""
+        if not self._count:
+            return np.zeros(0, np.intp), np.zeros(0, np.intp)
+        if self._count - self._linked <= _FEW or self._read + len(hashes) > _READ:
+            self._link(len(hashes))
+            return self._find(hashes)
+        self._read += len(hashes)
+        places, rows = self._find(hashes)
+        others = self._hashes[self._linked : self._count]
+        for place, each in enumerate(hashes):
+            found = (others == each).nonzero()[0]
+            places, rows = np.append(places, np.full(len(found), place)), np.append(rows, found + self._linked)
+        order = places.argsort(kind="stable")
+        return places[order], rows[order]
+
+    def truncate(self, count: int) -> None:
+        """Forget all but the first `count` rows."""
+        if count < self._linked:
+            if self._few is None:
+                compiled_loops().unlink_rows(read_only(self._hashes), count, self._linked, self._heads, self._before)
+            else:
+                for each in self._hashes[count : self._linked][::-1].tolist():
+                    self._few[each].pop()
+            self._linked = count
+        self._count = min(self._count, count)
+
+    def _find(self, hashes: Hashes) -> tuple[Ids, Ids]:
+        """The pairs with rows that are linked."""
+        if self._few is not None:
+            known = [self._few.get(each) for each in hashes.tolist()]
+            found = [(place, rows) for place, rows in enumerate(known) if rows]
+            places = np.array([place for place, _ in found], np.intp).repeat([len(rows) for _, rows in found])
+            return places, np.array([row for _, rows in found for row in rows], np.intp)
+        loop, wanted = compiled_loops().find_rows, read_only(np.ascontiguousarray(hashes))
+        known_hashes, heads, before = read_only(self._hashes), read_only(self._heads), read_only(self._before)
+        room = 2 * len(hashes)
+        while True:
+            places, rows = np.empty(room, np.intp), np.empty(room, np.intp)
+            count = loop(wanted, known_hashes, heads, before, places, rows)
+            if count <= room:
+                return places[:count], rows[:count]
+            room = count
+
+    def _link(self, asked: int) -> None:
+        """Link all rows, where so many are asked for."""
+        self._read = 0
+        first, self._linked = self._linked, self._count
+        if self._few is not None and self._count <= _FEW and asked < TINY:
+            for row, each in enumerate(self._hashes[first : self._count].tolist(), first):
+                self._few.setdefault(each, []).append(row)
+            return
+        if self._few is not None:
+            self._few, first = None, 0
+        if len(self._before) < len(self._hashes):
+            self._before = _longer(self._before, len(self._hashes))
+        if self._count > len(self._heads):
+            self._heads, first = np.zeros(1 << (2 * self._count).bit_length(), np.int64), 0
+        compiled_loops().link_rows(read_only(self._hashes), first, self._count, self._heads, self._before)
+
+    def nbytes(self) -> int:
+        """Bytes held, roughly."""
+        return self._hashes.nbytes + self._heads.nbytes + self._before.nbytes + 100 * len(self._few or ())
+
+
+def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    larger = np.empty(size, array.dtype)  # which takes memory only from where it is written
+    larger[: len(array)] = array
+    return larger

@@ -1,0 +1,66 @@
+"""Partial tables of open windows, few for each however often rows come to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from timely.state import KeyedState
+from timely.time import Time
+
+_ROOT: Time = (0,)
+
+_ALIKE = 7
+"""Tables that are not too different become one with the next."""
+
+_STEP = 4
+"""The first of them is at most so many times as long as the others together."""
+
+Unite: TypeAlias = Callable[[Sequence[pa.Table]], pa.Table]
+"""Several partial tables as one."""
+
+
+class OpenTables(KeyedState):
+    """(start, number) → a partial table of a window, in the order in which they came.
+
+    Several of about one length become one: so a row is copied a few times, however many epochs a window has.
+    """
+
+    def __init__(self, unite: Unite) -> None:
+        super().__init__()
+        self._unite = unite
+
+    def starts(self) -> set[int]:
+        """The starts of the windows that are open."""
+        return {start for start, _ in self.read(_ROOT)}
+
+    def add(self, time: Time, parts: Iterable[tuple[int, pa.Table]]) -> None:
+        """Add a partial table to each of these windows, all different."""
+        held = self.read(_ROOT)
+        numbered: dict[int, list[int]] = {}
+        for start, number in held:
+            numbered.setdefault(start, []).append(number)
+        new: dict[tuple[int, int], pa.Table] = {}
+        joined: list[tuple[int, int]] = []
+        for start, part in parts:
+            there = sorted(numbered.get(start, ()))
+            while len(there) >= _ALIKE:
+                last = [(start, number) for number in there[-_ALIKE:]]
+                tables = [held[slot] for slot in last]
+                if len(tables[0]) > _STEP * (sum(map(len, tables[1:])) + len(part)):
+                    break
+                part = self._unite([*tables, part])
+                joined += last
+                del there[-_ALIKE:]
+            new[start, there[-1] + 1 if there else 0] = part
+        self.remove(time, [slot for slot in joined if slot not in new])
+        self.write(time, new)
+
+    def take(self, time: Time, starts: Collection[int]) -> list[pa.Table]:
+        """The partial tables of these windows, which are open no more."""
+        closing = sorted(slot for slot in self.read(_ROOT) if slot[0] in starts)
+        tables = [self.read(_ROOT)[slot] for slot in closing]
+        self.remove(time, closing)
+        return tables
