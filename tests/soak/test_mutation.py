@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +22,7 @@ from tests.falkirk.simulate.programs import PROGRAMS
 from tests.monitor.coordination import test_options
 from tests.recovery.rollback import test_received_before
 from tests.soak import mutation, simulated_coverage
-from tests.soak.mutants import Mutant, applied, code_of, mutants
+from tests.soak.mutants import ROOT, Mutant, applied, code_of, mutants
 
 LIMIT = 8_000
 """Steps; a run without a mistake takes less than half."""
@@ -133,18 +135,27 @@ def test_what_was_tried_of_whole_functions_is_written_down(tmp_path: Path) -> No
     assert again.of(missing) is None
 
 
+PROBES = """
+import sys
+import pytest
+from tests.soak import mutation
+
+class Probes:
+    def pytest_runtestloop(self, session):
+        print([mutation.test_probe(item).run() for item in session.items])
+        return True
+
+pytest.main(["-qs", "-p", "no:cacheprovider", "--rootdir", sys.argv[1], sys.argv[1]], plugins=[Probes()])
+"""
+"""Not in the process of the tests: a session within a session takes the handler of crashes from it."""
+
+
 def test_a_probe_gives_its_test_all_that_it_asks_for(tmp_path: Path) -> None:
     """A test that has a folder is no test that fails as it is."""
     (tmp_path / "test_it.py").write_text("def test_it(tmp_path, monkeypatch): assert tmp_path.is_dir()")
-    passed = []
-
-    class Probes:
-        def pytest_runtestloop(self, session: pytest.Session) -> bool:
-            passed.extend(mutation.test_probe(item).run() for item in session.items)
-            return True
-
-    pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)], plugins=[Probes()])
-    assert passed == [True]
+    command = [sys.executable, "-c", PROBES, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert "[True]" in done.stdout, done.stdout + done.stderr
 
 
 def test_an_explanation_may_be_a_pattern() -> None:
