@@ -132,6 +132,8 @@ class ColumnWriter:
 def read_rows(parts: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
     """The rows, as tuples. There are never more items than `parts` holds, whatever its numbers say."""
     width, count, flat, *columns = parts
+    if type(width) is not int or type(count) is not int:  # a sequence times a number would take memory
+        raise CodecError("damaged value: the size of rows is no number")
     if flat is None:
         if len(columns) != width or not columns:
             raise CodecError(f"damaged value: {len(columns)} columns where there should be {width}")

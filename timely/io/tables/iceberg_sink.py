@@ -18,6 +18,9 @@ from timely.io.tables.writer import Conflict, TableWriter, partition_columns, sa
 
 _KEEP = "falkirk.keep-snapshots"
 
+_OPENINGS = 20
+"""Tries of a catalog that another process is making: each of its tables may be made between a look and a try to make it."""
+
 CatalogProperties = str | Mapping[str, str]
 """The name of a catalog in `.pyiceberg.yaml`, or its properties: type, uri, warehouse, ... and `name` ("default")."""
 
@@ -100,6 +103,12 @@ def load_catalog(properties: Mapping[str, str], where: str, kind: type[FalkirkEr
     rest = dict(properties)
     name = rest.pop("name")
     try:
+        for _ in range(_OPENINGS):
+            try:
+                return load(name, **rest)
+            except Exception as error:
+                if "already exists" not in str(error):
+                    raise
         return load(name, **rest)
     except Exception as error:
         raise kind(

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ import falkirk
 from tests.timely.io.tables.lakes import DELTA_FIRST, LAKES, DeltaLake, IcebergLake, Lake
 from timely.errors import SinkError
 from timely.io import Batches, DeltaSink, Iceberg, IcebergSink
+from timely.io.tables.iceberg_sink import catalog_properties, load_catalog
 from timely.time import END
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -338,3 +341,17 @@ def test_a_commit_takes_no_longer_when_there_were_many(kind: type[Lake], tmp_pat
     early, late = (sum(took[a:b]) / (b - a) for a, b in ((100, 400), (1200, 1500)))
     print(f"{kind.name}: {early * 1000:.1f} ms a commit at first, {late * 1000:.1f} ms at last")
     assert late < 2 * early
+
+
+def test_a_catalog_that_others_are_making_is_opened(tmp_path: Path) -> None:
+    for attempt in range(8):
+        (tmp_path / str(attempt)).mkdir()
+        properties = catalog_properties(IcebergLake(tmp_path / str(attempt)).catalog, SinkError)
+        together = threading.Barrier(4)
+
+        def opened(properties: dict[str, str] = properties, together: threading.Barrier = together) -> list[Any]:
+            together.wait()
+            return list(load_catalog(properties, "here", SinkError).list_namespaces())
+
+        with ThreadPoolExecutor(4) as pool:
+            assert [each.result() for each in [pool.submit(opened) for _ in range(4)]] == [[]] * 4
