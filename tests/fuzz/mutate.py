@@ -125,6 +125,8 @@ def mutate_value(random: Random, value: Any) -> Any:
         items[at], items[to] = items[to], items[at]
     else:
         items[at] = mutate_value(random, items[at])
+        if how == 3:  # what is said of a list is often said by two that stand together
+            items[at - 1] = mutate_value(random, items[at - 1])
     return items
 
 
