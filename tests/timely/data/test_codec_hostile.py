@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -61,6 +62,16 @@ def test_bytes_import_nothing(tmp_path: Path) -> None:
 def test_numbers_in_a_value_ask_for_no_more_than_there_is(column: list[Any]) -> None:
     with pytest.raises(CodecError, match="damaged value"):
         decode(msgspec.msgpack.encode(column))
+
+
+@pytest.mark.parametrize("kind", ["<M8", [["at", "<M8"]], [["at", "<M8", [2]]]], ids=repr)
+def test_dates_that_cannot_be_shown_are_refused_and_no_date_is_one(kind: Any) -> None:
+    count = 2 if len(kind[0]) == 3 else 1
+    array = [59, [0, [kind]], [[1]], ["C"], [np.int64(7).tobytes() * count]]
+    with pytest.raises(CodecError, match="a date without a unit"):
+        decode(msgspec.msgpack.encode(array))
+    array[-1] = [np.int64(-(1 << 63)).tobytes() * count]
+    assert "NaT" in repr(decode(msgspec.msgpack.encode(array)))
 
 
 def _stream(table: pa.Table, **options: Any) -> bytes:

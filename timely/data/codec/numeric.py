@@ -26,8 +26,8 @@ def _read_scalars(column: Column) -> list[Any]:
     _, kinds, data = column
     if len(kinds) == 1:
         dtype = _dtype(kinds[0])
-        return list(np.frombuffer(b"".join(data), dtype))
-    return [np.frombuffer(item, _dtype(kind))[0] for kind, item in zip(kinds, data, strict=True)]
+        return list(_checked(np.frombuffer(b"".join(data), dtype)))
+    return [_checked(np.frombuffer(item, _dtype(kind)))[0] for kind, item in zip(kinds, data, strict=True)]
 
 
 def _dtype(description: Any) -> np.dtype[Any]:
@@ -51,6 +51,16 @@ def _check_dtype(description: Any) -> None:
             _check_dtype(field[1])
 
 
+def _checked(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values, if NumPy can show them: of dates without a unit it can show NaT alone."""
+    if values.dtype.names is not None:
+        for name in values.dtype.names:
+            _checked(values[name])
+    elif values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] == "generic" and not np.isnat(values).all():
+        raise CodecError("damaged value: a date without a unit")
+    return values
+
+
 def _pack_arrays(writer: ColumnWriter, values: Sequence[np.ndarray[Any, Any]]) -> Column:
     for value in values:
         if value.dtype.hasobject:
@@ -69,7 +79,7 @@ def _read_arrays(column: Column) -> list[Any]:
     _, kinds, shapes, orders, data = column
     return [
         # A copy: bytes are read-only, and whoever sent an array could write to it.
-        np.frombuffer(item, _dtype(kind)).reshape(shape, order=order).copy(order=order)
+        _checked(np.frombuffer(item, _dtype(kind))).reshape(shape, order=order).copy(order=order)
         for kind, shape, order, item in zip(read(kinds), shapes, orders, data, strict=True)
     ]
 
