@@ -13,7 +13,8 @@ from timely.dataflow.column_windows import ALL
 from timely.dataflow.columns import Columns, GroupBy, check_made, columns_of
 from timely.dataflow.keyed import Over
 from timely.dataflow.stream import view
-from timely.dataflow.top import check_in_root, top_of_groups
+from timely.dataflow.top import top_of_groups
+from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate, sum
 from timely.operators.changed_aggregate import KEPT, ChangedAggregate
@@ -221,7 +222,7 @@ class _Totals:
             grouped = GroupBy(rows._marked(), (ALL,)) if keys is None else GroupBy(rows, keys, made)
             return grouped._computed((), self.sums, "scope", name)
         check_made(made, self.of_values.values())
-        check_in_root(rows, "agg.min, max, first, last or n_unique of changes")
+        check_at_root(rows, "agg.min, max, first, last or n_unique of changes keeps rows of the root scope")
         if not self.sums:  # something changes whenever a row comes
             self._add("rows()", pl.col(CHANGE).cast(pl.Int64))
         rows = rows.with_columns(*made, *(expr.alias(name) for name, expr in self._weighed.items()))

@@ -12,7 +12,8 @@ import polars as pl
 from timely.dataflow import schemas, verbs
 from timely.dataflow.graph import Node
 from timely.dataflow.stream import Stream, view
-from timely.dataflow.windows import add_judge, check_at_root, check_lateness, check_no_event_time, no_row_is_late
+from timely.dataflow.windows import add_judge, check_lateness, check_no_event_time, no_row_is_late
+from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate, check_aggregate, refuse_values
@@ -71,11 +72,11 @@ class WindowedColumns:
         self._instants = False
         if isinstance(shape, Epochs):
             check_no_event_time(shape, time, lateness)
-            check_at_root(columns)
+            check_at_root(columns, "window() counts epochs and event time")
             return
         if not isinstance(time, str):
             raise GraphError(f"{user_site()}: window(time=...) of columns takes the name of a column, not {time!r}")
-        check_at_root(columns)
+        check_at_root(columns, "window() counts epochs and event time")
         instants = self._instants = isinstance(shape.length, dt.timedelta)
         length, every = (
             whole_length(shape.length),
@@ -178,7 +179,7 @@ def split_late(
     """The rows on time, the late ones, and the watermarks: see `Columns.split_late`."""
     if not isinstance(time, str):
         raise GraphError(f"{user_site()}: split_late(time) takes the name of a column, not {time!r}")
-    check_at_root(columns, "split_late")
+    check_at_root(columns, "split_late() counts epochs and event time")
     schemas.check_columns("split_late", [time], columns.schema)
     kind = None if columns.schema is None else columns.schema[time]
     instants = isinstance(lateness, dt.timedelta)

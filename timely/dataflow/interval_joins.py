@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from timely.dataflow import schemas
 from timely.dataflow.column_windows import check_time, whole_length
-from timely.dataflow.windows import add_judge, check_at_root, check_lateness
+from timely.dataflow.windows import add_judge, check_lateness
+from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 from timely.operators.column_windows import AT, ColumnOnTime, ColumnTimes
@@ -30,7 +31,7 @@ def interval_join(
     name: str | None,
 ) -> tuple[Columns, Columns, Columns]:
     """The pairs, and what was late on either side."""
-    check_at_root(left)
+    check_at_root(left, "join_interval() counts epochs and event time")
     instants = isinstance(lower, dt.timedelta)
     if isinstance(upper, dt.timedelta) != instants or not lower <= upper:  # type: ignore[operator]
         raise GraphError(

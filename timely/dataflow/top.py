@@ -10,6 +10,7 @@ import polars as pl
 from timely.dataflow import schemas
 from timely.dataflow.keyed import Over, check_over
 from timely.dataflow.stream import view
+from timely.dataflow.wire import check_at_root
 from timely.errors import GraphError, user_site
 from timely.operators.channels import Exchange
 from timely.operators.column_join import CHANGE
@@ -17,14 +18,6 @@ from timely.operators.column_top import RunningTop, TopOfTime
 
 if TYPE_CHECKING:
     from timely.dataflow.columns import Columns
-
-
-def check_in_root(columns: Columns, what: str) -> None:
-    """Refuse a verb that keeps rows of the root scope only. Raises GraphError."""
-    if columns.scope.depth != 1:
-        raise GraphError(
-            f"{user_site()}: {what} keeps rows of the root scope, and this stream is in {columns.scope}: leave() first"
-        )
 
 
 def top_of_groups(
@@ -58,7 +51,7 @@ def top_of_groups(
         )
     schema = schemas.topped(keys, columns.schema)
     if over == "scope":
-        check_in_root(columns, "top_k with over='scope'")
+        check_at_root(columns, "top_k with over='scope' keeps rows of the root scope")
     node = columns._attach(
         "top_k",
         name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from timely.dataflow.graph import Node
 from timely.dataflow.verbs import Verb
-from timely.dataflow.wire import Wire, check_callable
+from timely.dataflow.wire import Wire, check_at_root, check_callable
 from timely.errors import GraphError, user_site
 from timely.operators.base import Operator
 from timely.operators.channels import PIPELINE, Broadcast, Channel, Exchange
@@ -31,14 +31,6 @@ if TYPE_CHECKING:
     from timely.dataflow.stream import Stream
 
 __all__ = ["Epochs", "Session", "Sliding", "Tumbling", "Window", "Windowed"]
-
-
-def check_at_root(stream: Wire, verb: str = "window") -> None:
-    """Refuse a `verb` by event time of a stream that is in a scope. Raises GraphError."""
-    if stream.scope.depth != 1:
-        raise GraphError(
-            f"{user_site()}: {verb}() counts epochs and event time, but this stream is in {stream.scope}: leave() first"
-        )
 
 
 def add_judge(
@@ -86,7 +78,7 @@ def split_late(
     from timely.dataflow.stream import Stream, view
 
     check_callable(time, "split_late(time=)")
-    check_at_root(keyed, "split_late")
+    check_at_root(keyed, "split_late() counts epochs and event time")
     datetimes = isinstance(lateness, dt.timedelta)
     allowed = check_lateness(lateness, datetimes)
     judge = add_judge(
@@ -127,7 +119,7 @@ class Windowed:
     ) -> None:
         if not isinstance(shape, Tumbling | Sliding | Session | Epochs):
             raise GraphError(f"{user_site()}: window() takes Tumbling, Sliding, Session or Epochs, not {shape!r}")
-        check_at_root(keyed)
+        check_at_root(keyed, "window() counts epochs and event time")
         self._keyed = keyed
         self._shape = shape
         self._name = name if name is not None else keyed.graph.fresh_name("window")

@@ -34,6 +34,12 @@ def check_callable(function: object, verb: str) -> None:
         raise GraphError(f"{user_site()}: {verb} takes a function, not {shown(function, 80)} ({kind}){hint}")
 
 
+def check_at_root(stream: Wire, what: str) -> None:
+    """Refuse a stream that is in a scope, for `what` a verb does. Raises GraphError."""
+    if stream.scope.depth != 1:
+        raise GraphError(f"{user_site()}: {what}, but this stream is in {stream.scope}: leave() first")
+
+
 def check_reason(reason: str) -> None:
     """Refuse what is no reason, at the line where it was given."""
     if not isinstance(reason, str) or not reason:
