@@ -203,23 +203,27 @@ def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
             unit[member] = number
     between: nx.DiGraph[int] = nx.DiGraph()
     between.add_nodes_from(range(len(group.children)))
-    between.add_edges_from((unit[a], unit[b]) for a, b in plain.edges if a in unit and b in unit and unit[a] != unit[b])
+    between.add_edges_from((unit[a], unit[b]) for a, b in plain.edges if a in unit and b in unit)
     acyclic = nx.condensation(between)
     layer: dict[int, int] = {}
     for component in nx.lexicographical_topological_sort(acyclic):
         at = max((layer[before] + 1 for before in acyclic.predecessors(component)), default=0)
         layer[component] = at
     depth = max(layer.values()) + 1
-    height = max(1, -(-depth // MOST_CHILDREN))
+    height = -(-depth // MOST_CHILDREN)
     children = list(group.children)
+    parts = [[number] for number in range(len(children))]
     while True:
         bands: dict[int, list[int]] = {}
         for component, at in layer.items():
             bands.setdefault(at // height, []).extend(acyclic.nodes[component]["members"])
-        parts: list[list[int]] = []
+        found: list[list[int]] = []
         for _, band in sorted(bands.items()):
             together = [sorted(each) for each in nx.weakly_connected_components(between.subgraph(band))]
-            parts += sorted(together)
+            found += sorted(together)
+        if len(found) == 1:  # all of it hangs together: as a star does in two layers
+            break
+        parts = found
         if len(parts) <= MOST_CHILDREN or height >= depth:
             break
         height *= 2
@@ -233,7 +237,7 @@ def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
             name = layout.processors[first].name
             group_part = FoldGroup(f"{group.key}:{name}+", f"{name} and {len(part) - 1} more", "part")
             _gather(group, group_part, inside)
-            if len(group_part.children) > MOST_CHILDREN and len(parts) > 1:
+            if len(group_part.children) > MOST_CHILDREN:
                 _by_band(group_part, layout, plain)
 
 

@@ -107,8 +107,8 @@ def graph_page(layout: Layout, folding: Folding) -> dict[str, Any]:
 
 def _node(layout: Layout, members: tuple[int, ...], group: FoldGroup | None) -> dict[str, Any]:
     infos = [layout.processors[member] for member in members]
-    policies = sorted({info.policy for info in infos})
-    regions = sorted({info.region for info in infos if info.region is not None})
+    policies = {info.policy for info in infos}
+    regions = {info.region for info in infos if info.region is not None}
     first = infos[0]
     return {
         "operator": members[0] if group is None else None,
@@ -118,8 +118,8 @@ def _node(layout: Layout, members: tuple[int, ...], group: FoldGroup | None) -> 
         "role": first.role if group is None else "group",
         "small": group is None and first.kind in SMALL,
         "count": len(members),
-        "policy": policies[0] if len(policies) == 1 else "mixed",
-        "region": regions[0] if len(regions) == 1 else None,
+        "policy": policies.pop() if len(policies) == 1 else "mixed",
+        "region": regions.pop() if len(regions) == 1 else None,
         "chain": any(info.chain for info in infos),
     }
 

@@ -37,8 +37,10 @@ class _Job:
             events.add_metric([kind], count)
         yield events
         yield from hub.cut_times.metrics()
-        if seen is None or hub.layout is None:
+        if seen is None:
             return
+        assert hub.layout is not None
+        assert hub.view is not None
         yield GaugeMetricFamily("falkirk_generation", "How many rounds of rollback there were.", value=seen.generation)
         running = GaugeMetricFamily("falkirk_phase", "1 for the phase that the job is in.", labels=["phase"])
         running.add_metric([seen.phase], 1)
@@ -54,7 +56,7 @@ class _Job:
             failures.add_metric([str(worker)], status.failures)
         yield from (alive, failures)
         yield from _frontiers(seen, hub.layout)
-        if hub.view is not None and seen.told:
+        if seen.told:
             totals = hub.view.totals()
             yield CounterMetricFamily("falkirk_records_read", "Records that sources have read.", value=totals["read"])
             yield CounterMetricFamily(
@@ -80,7 +82,7 @@ def _frontiers(seen: Observation, layout: Layout) -> Iterator[Metric]:
         labels=["operator"],
     )
     for p, info in enumerate(layout.processors):
-        epoch = min((bounds[p][0] for bounds in seen.low), default=0)
+        epoch = min(bounds[p][0] for bounds in seen.low)
         low.add_metric([info.name], float("inf") if epoch >= NEVER else epoch)
     yield low
     completed = GaugeMetricFamily(

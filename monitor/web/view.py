@@ -89,7 +89,7 @@ class View:
         self._low_inner = np.zeros(shape, dtype=np.int64)
         self._low_seen: list[tuple[Bound, ...] | None] = [None] * layout.workers
         depths = [info.depth for info in layout.processors]
-        self._first = np.concatenate([[0], np.cumsum(depths)[:-1]]).astype(np.intp) if depths else np.zeros(0, np.intp)
+        self._first = np.concatenate([[0], np.cumsum(depths)[:-1]]).astype(np.intp)
         self._second = np.where(np.array(depths, dtype=np.int64) > 1, self._first + 1, self._first)
         self._deep = np.array(depths, dtype=np.int64) > 1
         self._length = sum(depths)
@@ -119,7 +119,7 @@ class View:
         for worker, epochs in enumerate(observation.completed):
             if worker not in self._told:
                 known = [min(epoch, END) for epoch in epochs or (0,) * len(self.layout.groups)]
-                self._progress[worker] = np.array(known, dtype=np.int64)[self._groups] if known else 0
+                self._progress[worker] = np.array(known, dtype=np.int64)[self._groups]
         # A worker that is busy tells late; what is kept for good is complete, all the same.
         older = self._progress < self._low
         self._progress = np.where(older, self._low, self._progress)
@@ -164,10 +164,10 @@ class View:
             "read": sum(told.read for _, told in self._told.values()),
             "written": sum(told.written for _, told in self._told.values()),
             "rate": _short(sum(self._read.values())),
-            "open": _epoch(int(self._progress[:, ends].min())) if ends else -1,
-            "low": _epoch(int(self._low.min())) if self._low.size else -1,
+            "open": _epoch(int(self._progress[:, ends].min())),
+            "low": _epoch(int(self._low.min())),
             "p50": round(latencies[len(latencies) // 2], 4) if latencies else None,
-            "p99": round(latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)], 4) if latencies else None,
+            "p99": round(latencies[len(latencies) * 99 // 100], 4) if latencies else None,
             "state": int(self._table[:, _AT["bytes"]].sum()),
             "logged": int(self._table[:, _AT["logged_bytes"]].sum()),
             "kept": int(self._table[:, _AT["kept_bytes"]].sum()),
@@ -180,7 +180,7 @@ class View:
         since = self._progress - self._low
         kept = np.maximum(self._progress - np.maximum(kept_from, self._low), 0)
         shares = kept / np.maximum(since, 1)
-        return float(shares[(kept_from >= 0) & (since > 0)].min(initial=1.0))
+        return float(shares[since > 0].min(initial=1.0))
 
     def workers(self) -> list[list[Any]]:
         """For each: presence, incarnation, failures, newest epoch, records a second, how busy."""
@@ -249,8 +249,8 @@ class View:
 
 
 def changes(before: Sequence[Row] | None, after: Sequence[Row]) -> dict[int, Row]:
-    """The rows that differ, by node; all of them where there were none."""
-    if before is None or len(before) != len(after):
+    """The rows that differ, by node, of the same nodes; all of them where there were none."""
+    if before is None:
         return dict(enumerate(after))
     return {node: row for node, (old, row) in enumerate(zip(before, after)) if old != row}
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Mapping
+from itertools import count, pairwise
+from typing import Any
 
 import networkx as nx
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.web.fold import MOST_CHILDREN, MOST_DRAWN, FoldGroup, Folding, fold, group_tree
-from recovery.layout import Layout
+from recovery.layout import EdgeInfo, GroupInfo, Layout, ProcessorInfo
 from tests.monitor.web.programs import example_layout, wide_layout
 
 
@@ -151,3 +153,251 @@ def around(key: str, parents: dict[str, FoldGroup]) -> list[str]:
         key = parents[key].key
         found.append(key)
     return found
+
+
+# Shapes
+
+
+def plan_of(
+    count: int,
+    edges: Iterable[tuple[int, int]],
+    regions: Mapping[int, str] | None = None,
+    scopes: Mapping[int, tuple[str, ...]] | None = None,
+    back: Iterable[tuple[int, int]] = (),
+) -> Layout:
+    """Operators p0, p1, ... and what joins them; what is in `back` leads back."""
+    infos = [
+        ProcessorInfo(
+            *(f"p{p}", "map", "app.py:1", (regions or {}).get(p), "Lazy", 1, False, 0, "operator"),
+            scope=(scopes or {}).get(p, ()),
+        )
+        for p in range(count)
+    ]
+    steps = [*((edge, 0) for edge in edges), *((edge, 1) for edge in back)]
+    joined = [EdgeInfo(a, 0, b, 0, number, False, False, 1, (step,), ()) for number, ((a, b), step) in enumerate(steps)]
+    return Layout("job", "f", "{}", 1, tuple(infos), tuple(joined), (GroupInfo(None, 1.0),))
+
+
+def line(first: int, last: int) -> list[tuple[int, int]]:
+    return list(pairwise(range(first, last + 1)))
+
+
+def ladder(layers: int, width: int = 2) -> list[tuple[int, int]]:
+    """Layers, from each operator of which an edge leads to each of the next one."""
+    return [
+        (layer * width + a, layer * width + width + b)
+        for layer in range(layers - 1)
+        for a in range(width)
+        for b in range(width)
+    ]
+
+
+def told(group: FoldGroup) -> list[tuple[str, str, str, list[int]] | int]:
+    """The children of a group: operators, and key, label, kind and members of groups."""
+    return [
+        child if isinstance(child, int) else (child.key, child.label, child.kind, child.members())
+        for child in group.children
+    ]
+
+
+def test_forty_eight_are_left_as_they_are() -> None:
+    assert MOST_CHILDREN == 48
+    for edges in ([], line(0, 47), ladder(24)):
+        assert told(group_tree(plan_of(48, edges))) == list(range(48))
+    assert len(group_tree(plan_of(49, line(0, 48))).children) == 2, "a chain of 48, and one more"
+    assert len(group_tree(plan_of(49, [])).children) == 25
+
+
+def test_of_one_operator_no_region_is_made_nor_of_all_of_them() -> None:
+    regions = dict.fromkeys(range(10, 40), "many") | {40: "two", 41: "two", 42: "one"}
+    root = group_tree(plan_of(60, [], regions))
+    assert told(root) == [
+        *range(10),
+        (":many", "many", "region", list(range(10, 40))),
+        (":two", "two", "region", [40, 41]),
+        *range(42, 60),
+    ]
+    everything = group_tree(plan_of(60, line(0, 59), dict.fromkeys(range(60), "all")))
+    assert {child.kind for child in everything.groups()} == {"chain"}
+
+
+def test_a_scope_is_divided_by_its_regions_like_all_the_rest() -> None:
+    scopes = dict.fromkeys(range(2, 102), ("loop",))
+    regions = {p: "begin" if p < 52 else "end" for p in range(2, 102)}
+    plan = plan_of(104, line(0, 103), regions, scopes)
+    root = group_tree(plan)
+    assert told(root) == [0, 1, ("loop", "loop", "scope", list(range(2, 102))), 102, 103]
+    (loop,) = (group for group in root.groups() if group.key == "loop")
+    assert [child[:3] for child in told(loop) if not isinstance(child, int)] == [
+        ("loop:begin", "begin", "region"),
+        ("loop:end", "end", "region"),
+    ]
+
+
+def test_scopes_are_within_those_around_them() -> None:
+    scopes = {1: ("a",), 2: ("a", "b"), 3: ("a", "b", "c"), 4: ("a", "c")}
+    root = group_tree(plan_of(5, line(0, 4), scopes=scopes))
+    inside = {group.key: told(group) for group in (root, *root.groups())}
+    assert inside == {
+        "": [0, ("a", "a", "scope", [1, 2, 3, 4])],
+        "a": [1, ("a/b", "b", "scope", [2, 3]), ("a/c", "c", "scope", [4])],
+        "a/b": [2, ("a/b/c", "c", "scope", [3])],
+        "a/b/c": [3],
+        "a/c": [4],
+    }
+
+
+def test_a_chain_is_what_has_no_fork_beside_scopes_and_across_what_leads_back() -> None:
+    """Its key and its label are of its first and of its last operator."""
+    scopes = {5: ("inner",), 6: ("inner",)}
+    edges = [*line(0, 3), (0, 4), *line(7, 40), *((40, p) for p in range(41, 90))]
+    root = group_tree(plan_of(90, edges, scopes=scopes, back=[(30, 20), (3, 0)]))
+    chains = [each for each in told(root) if not isinstance(each, int) and each[2] == "chain"]
+    found = [group for group in root.groups() if group.kind == "chain"]
+    assert [(each.key, each.label, each.children) for each in found] == [
+        (":p1..", "p1 … p3", [1, 2, 3]),
+        (":p7..", "p7 … p40", list(range(7, 41))),
+    ]
+    assert len(chains) <= 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "height"), [(25, 2), (48, 2), (49, 2), (60, 2), (96, 2), (97, 3), (144, 3), (145, 4)]
+)
+def test_bands_are_of_as_many_layers_each_and_no_more_than_they_must(layers: int, height: int) -> None:
+    """At most 48 of them; at least two layers each, as what stands in one layer does not hang together."""
+    root = group_tree(plan_of(2 * layers, ladder(layers)))
+    bands = [range(2 * at, min(2 * (at + height), 2 * layers)) for at in range(0, layers, height)]
+    expected: list[Any] = []
+    for band in bands:
+        part = f":p{band[0]}+", f"p{band[0]} and {len(band) - 1} more", "part", list(band)
+        expected += [part] if len(band) > 2 else list(band)
+    assert told(root) == expected
+
+
+@pytest.mark.parametrize("count", [49, 96, 97, 100, 2304])
+def test_many_small_things_side_by_side_are_taken_together_in_order(count: int) -> None:
+    root = group_tree(plan_of(count, []))
+    size = -(-count // MOST_CHILDREN)
+    bundles = [list(range(at, min(at + size, count))) for at in range(0, count, size)]
+    assert told(root) == [
+        (f":p{each[0]}+", f"p{each[0]} and {len(each) - 1} more", "part", each) if len(each) > 1 else each[0]
+        for each in bundles
+    ]
+
+
+def test_a_part_is_named_after_the_first_operator_in_it() -> None:
+    """Of the first thing in it, be that a group."""
+    scopes = {p: (f"s{p // 2}",) for p in range(200)}
+    root = group_tree(plan_of(200, [(p, p + 1) for p in range(0, 200, 2)], scopes=scopes))
+    assert told(root)[:2] == [
+        (":p0+", "p0 and 2 more", "part", list(range(6))),
+        (":p6+", "p6 and 2 more", "part", list(range(6, 12))),
+    ]
+
+
+SHAPES = {
+    "a star": (1001, [(0, p) for p in range(1, 1001)]),
+    "a star to one": (1001, [(p, 1000) for p in range(1000)]),
+    "a star of very many": (3000, [(0, p) for p in range(1, 3000)]),
+    "all with all": (200, ladder(2, 100)),
+    "all with all, in many layers": (800, ladder(100, 8)),
+    "a comb": (400, [*line(0, 199), *((p, 200 + p) for p in range(200))]),
+    "one with its next but one": (300, [(p, q) for p in range(300) for q in (p + 1, p + 2) if q < 300]),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_whatever_its_shape_a_program_is_shown_with_few_nodes_each_group_with_few_children(shape: str) -> None:
+    count, edges = SHAPES[shape]
+    plan = plan_of(count, edges)
+    root = group_tree(plan)
+    assert root.members() == list(range(count))
+    groups = [root, *root.groups()]
+    assert len({group.key for group in groups}) == len(groups)
+    assert all(1 < len(group.children) <= MOST_CHILDREN for group in groups)
+    assert len(fold(plan, root).nodes) <= MOST_DRAWN
+    graph = graph_of(plan)
+    for group in groups[:50]:
+        where = dict.fromkeys(group.members(), -1)
+        around = nx.DiGraph((where.get(a, a), where.get(b, b)) for a, b in graph.edges)
+        around.remove_edges_from([(-1, -1)])
+        assert nx.is_directed_acyclic_graph(around), "what leaves it comes back"
+
+
+def test_a_knot_is_divided_too() -> None:
+    """Between two operators of a region stand a hundred others, so none can be above or below it."""
+    edges = [*((0, p) for p in range(2, 102)), *((p, 1) for p in range(2, 102))]
+    root = group_tree(plan_of(102, edges, {0: "ends", 1: "ends"}))
+    assert all(1 < len(group.children) <= MOST_CHILDREN for group in (root, *root.groups()))
+    assert len(fold(plan_of(102, edges), root, most=60).nodes) <= 60
+
+
+# What is open, computed plainly
+
+
+def trees(most: int = 40) -> st.SearchStrategy[FoldGroup]:
+    """Groups within groups."""
+
+    def build(shape: Any) -> FoldGroup:
+        numbers, keys = count(), count()
+
+        def group(inner: Any) -> FoldGroup:
+            made = FoldGroup(f"g{next(keys)}", "g", "scope")
+            made.children = [group(each) if isinstance(each, list) else next(numbers) for each in inner]
+            return made
+
+        root = group(shape)
+        root.key = ""
+        return root
+
+    leaf: st.SearchStrategy[Any] = st.none()
+    shape = st.recursive(leaf, lambda inner: st.lists(inner, min_size=1, max_size=6), max_leaves=most)
+    return st.lists(shape, min_size=1, max_size=6).map(build)
+
+
+def shown(group: FoldGroup, is_open: Collection[str]) -> list[tuple[int, ...]]:
+    """The nodes of a group, if these are open."""
+    found: list[tuple[int, ...]] = []
+    for child in group.children:
+        if isinstance(child, int):
+            found.append((child,))
+        elif child.key in is_open:
+            found += shown(child, is_open)
+        else:
+            found.append(tuple(child.members()))
+    return found
+
+
+@given(trees(), st.data())
+def test_levels_are_opened_from_outside_as_long_as_there_is_room(root: FoldGroup, data: st.DataObject) -> None:
+    """All groups of a level, or none; the small ones first, where else there were almost nothing. A reader's word counts."""
+    groups = list(root.groups())
+    keys = st.sets(st.sampled_from([group.key for group in groups]), max_size=3) if groups else st.just(set[str]())
+    opened, closed = data.draw(keys), data.draw(keys)
+    most = data.draw(st.integers(1, 45))
+    parents = {
+        child.key: group for group in (root, *groups) for child in group.children if isinstance(child, FoldGroup)
+    }
+    wanted = {around for key in opened for around in (key, *around_of(key, parents))}
+    is_open = {"", *wanted}
+    level = [child for child in root.children if isinstance(child, FoldGroup)]
+    while level:
+        more = [g for g in level if parents[g.key].key in is_open and g.key not in is_open | (closed - wanted)]
+        after = is_open | {group.key for group in more}
+        if len(shown(root, after)) <= most:
+            is_open = after
+        elif len(shown(root, is_open)) < most / 4:
+            for group in sorted(more, key=lambda group: (len(group.children), group.key)):
+                if len(shown(root, is_open | {group.key})) <= most:
+                    is_open |= {group.key}
+        level = [child for group in level for child in group.children if isinstance(child, FoldGroup)]
+    plan = plan_of(len(root.members()), [])
+    folding = fold(plan, root, sorted(opened), sorted(closed), most)
+    assert folding.nodes == tuple(shown(root, is_open))
+    assert all(p in folding.nodes[folding.of[p]] for p in root.members())
+    assert folding.open == {group.key for group in (root, *groups) if group.key in is_open}
+
+
+def around_of(key: str, parents: Mapping[str, FoldGroup]) -> list[str]:
+    return [parents[key].key, *around_of(parents[key].key, parents)] if key in parents else []

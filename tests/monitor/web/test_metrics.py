@@ -38,7 +38,8 @@ def test_all_that_is_known_of_a_job_is_told() -> None:
     hub.know(layout)
     for _ in range(4):
         hub.publish(job.step())
-    seen = job.observe()
+    further = tuple((bound[0] + (p % 3) - 1, *bound[1:]) for p, bound in enumerate(job.low[0]))
+    seen = replace(job.observe(), low=(job.low[0], further))
     workers = WorkerView("alive", 0, 0), WorkerView("joined", 1, 3)
     groups = len(layout.groups)
     hub.publish(replace(seen, generation=7, workers=workers, completed=((9,) * groups, None)))

@@ -202,6 +202,53 @@ def test_rates_follow_what_was_counted_between_two_reports_half_of_the_way_each_
     assert view.version == 6
 
 
+def test_each_operator_of_each_worker_has_its_own_low_watermark() -> None:
+    """Whatever the depth of the times of the others."""
+    view = View(PLAN)
+    low = [(3 + p,) if depth == 1 else (3 + p, 20 + p) for p, depth in enumerate(DEPTHS)]
+    view.update(seen(PLAN, 1.0, low=low))
+    folding = fold(PLAN, group_tree(PLAN))
+    for (p,), row in zip(folding.nodes, view.rows(folding)):
+        assert row[FIELDS.index("low")] == low[p][0]
+        assert row[FIELDS.index("low_inner")] == (low[p][1] if DEPTHS[p] > 1 else 0)
+
+
+def test_all_iterations_of_an_epoch_are_no_number() -> None:
+    view = View(PLAN)
+    for low in (END - 1, END, END + 1, NEVER):
+        view.update(seen(PLAN, 1.0, low=[(3, low)[:depth] for depth in DEPTHS]))
+        shown = low if low < END else 0
+        assert {(row["low"], row["low_inner"]) for row in rows_of(view)} == {(3, 0), (3, shown)}
+
+
+def test_two_reports_of_one_moment_have_no_rate_between_them() -> None:
+    """Nor has one that was told before the last: clocks are set back."""
+    view = View(PLAN)
+    view.update(seen(PLAN, 5.0, said(COUNT)))
+    view.update(seen(PLAN, 5.0, said(COUNT, taken=100, busy=50_000, read=100, epoch=4)))
+    view.update(seen(PLAN, 4.0, said(COUNT, taken=200, busy=90_000, read=200, epoch=5), said(COUNT, 1, epoch=9)))
+    assert {(row["taken"], row["busy"], row["progress"]) for row in rows_of(view)} == {(0.0, 0.0, 5)}
+    assert view.totals()["rate"] == 0.0
+    view.update(seen(PLAN, 6.0, said(COUNT, taken=220, busy=90_000, read=240, epoch=5)))
+    assert {(row["taken"], row["busy"]) for row in rows_of(view)} == {(5.0, 0.0)}
+    assert view.totals()["rate"] == 10.0
+
+
+def test_the_rate_of_reading_is_never_below_nothing() -> None:
+    view = View(PLAN)
+    view.update(seen(PLAN, 1.0, said(COUNT, read=1000)))
+    view.update(seen(PLAN, 2.0, said(COUNT, read=10)))
+    assert (view.totals()["rate"], view.workers()[0][4]) == (0.0, 0.0), "another process counts from the beginning"
+
+
+def test_shares_of_time_have_two_digits() -> None:
+    view = View(PLAN)
+    view.update(seen(PLAN, 1.0, said(COUNT)))
+    view.update(seen(PLAN, 2.0, said(COUNT, busy=[24_690] * COUNT)))
+    assert {row["busy"] for row in rows_of(view)} == {0.01}
+    assert view.workers()[0][-1] == 0.09
+
+
 def test_reports_of_another_generation_are_not_heard() -> None:
     view = View(PLAN)
     view.update(replace(seen(PLAN, 1.0, said(COUNT, epoch=5)), generation=2))
@@ -247,6 +294,51 @@ def test_totals_say_how_the_job_is_doing() -> None:
     assert view.newest() is None, "all sources have ended"
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 99, 100, 101, 250])
+def test_latencies_are_told_by_their_ranks_however_they_come(count: int) -> None:
+    view = View(PLAN)
+    times = [0.100049 + at for at in range(count)]
+    mixed = [times[at * 7 % count] if count % 7 else times[-1 - at] for at in range(count)]
+    assert sorted(mixed) == times
+    view.update(seen(PLAN, 5.0, said(COUNT, 0, latencies=mixed)))
+    told = view.totals()["p50"], view.totals()["p99"]
+    assert told == (round(times[count // 2], 4), round(times[count * 99 // 100], 4))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "low", "kept_from", "covered"),
+    [
+        (5, 2, -1, 1.0),  # nothing leaves it for other workers
+        (5, 2, 0, 1.0),
+        (5, 2, 2, 1.0),
+        (5, 2, 3, 0.67),
+        (5, 2, 5, 0.0),
+        (5, 2, 7, 0.0),
+        (3, 2, 2, 1.0),
+        (3, 2, 3, 0.0),
+        (2, 2, 0, 1.0),  # nothing has come since the last cut
+        (2, 2, 2, 1.0),
+        (1, 0, 0, 1.0),
+        (1, 0, 1, 0.0),
+    ],
+)
+def test_what_is_kept_is_a_share_of_the_epochs_since_the_last_cut(
+    epoch: int, low: int, kept_from: int, covered: float
+) -> None:
+    view = View(PLAN)
+    bounds = [(low,) if depth == 1 else (low, 0) for depth in DEPTHS]
+    kept = [-1] * COUNT
+    kept[1] = kept_from
+    view.update(seen(PLAN, 1.0, said(COUNT, 0, epoch=epoch, kept_from=kept), low=bounds))
+    assert view.totals()["covered"] == covered
+
+
+def test_what_begins_with_epoch_0_may_be_kept_from_there_and_lost_from_there() -> None:
+    view = View(PLAN)
+    view.update(seen(PLAN, 1.0, said(COUNT, 0, epoch=4, kept_from=0), said(COUNT, 1, epoch=4, kept_from=4)))
+    assert view.totals()["covered"] == 0.0
+
+
 def replace_newest(report: Observed) -> Observed:
     return replaced(report, newest=None, latencies=())
 
@@ -288,6 +380,14 @@ def test_a_bar_is_the_share_of_the_greatest_worker(bars: str, numbers: tuple[Any
     view = View(PLAN)
     view.update(seen(PLAN, 1.0, *(said(COUNT, worker, 9, **each) for worker, each in enumerate(numbers))))
     assert {row["bars"] for row in rows_of(view, bars)} == {letters}
+
+
+def test_who_has_told_nothing_is_not_behind() -> None:
+    view = View(PLAN)
+    view.update(seen(PLAN, 1.0))
+    assert {row["bars"] for row in rows_of(view, "lag")} == {"00"}
+    view.update(seen(PLAN, 2.0, said(COUNT, 0, None, epoch=END), said(COUNT, 1, None)))
+    assert {row["bars"] for row in rows_of(view, "lag")} == {"00"}, "no source is ahead of it any more"
 
 
 def test_bars_of_work_compare_all_that_is_drawn_and_those_of_records_the_workers() -> None:
