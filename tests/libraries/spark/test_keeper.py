@@ -86,11 +86,23 @@ def counted_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def host() -> Iterator[SparkHost]:
-    """Spark with a Java of its own."""
-    host = host_of(SparkOptions(memory="702m", nice=0, retries=0))
+def host(request: pytest.FixtureRequest) -> Iterator[SparkHost]:
+    """Spark with a Java of its own; with a spare one if that is asked for."""
+    host = host_of(SparkOptions(memory="702m", nice=0, retries=0, spare=getattr(request, "param", False)))
     yield host
     host.stop()
+
+
+def javas(keeper: int) -> set[int]:
+    return {pid for pid in children(keeper) if Path(f"/proc/{pid}/comm").read_text() == "java\n"}
+
+
+def has_a_session(java: int) -> bool:
+    """True if a Java has a running Spark, by its threads: an empty gateway has none that dispatch."""
+    names = [name.read_text() for name in Path(f"/proc/{java}/task").glob("*/comm")]
+    return any(name.startswith("dispatcher") for name in names) and any(
+        name.startswith("driver-heart") for name in names
+    )
 
 
 @pytest.mark.spark
@@ -108,10 +120,29 @@ def test_a_java_that_dies_is_replaced_before_anybody_asks_and_without_what_had_s
     assert (starts("launcher"), starts("spark")) == (1, 1)
     os.kill(java, signal.SIGKILL)
     wait_for(lambda: starts("spark") == 2)
-    (other,) = (pid for pid in children(keeper) if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    (other,) = javas(keeper)
+    assert not has_a_session(other), "nobody has asked for one"
     host.warm()
     wait_for(lambda: host.pid is not None)
     assert host.pid == other
     assert (starts("launcher"), starts("spark")) == (1, 2)
     host.stop()
     wait_for(lambda: gone(keeper) and gone(other))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("host", [True], indirect=True)
+def test_a_spare_java_has_opened_a_session_before_it_is_needed(host: SparkHost) -> None:
+    """That takes as long as to start Java. Whoever opened it is gone, and the job goes on with the first one."""
+    host.warm()
+    wait_for(lambda: host.pid is not None)
+    java = host.pid
+    assert java is not None
+    keeper = parent(java)
+    wait_for(lambda: has_a_session(java))
+    child = set(children(keeper)) - {java}
+    wait_for(lambda: len(javas(keeper)) == 2)
+    (spare,) = javas(keeper) - {java}
+    wait_for(lambda: has_a_session(spare))
+    wait_for(lambda: set(children(keeper)) == {java, spare, *child})
+    assert host.pid == java
