@@ -27,7 +27,8 @@ import numpy.typing as npt
 import polars as pl
 
 from timely.data.batch import Batch, as_polars, concat, divide
-from timely.data.kernels.rows import ColumnList, KeyedFrame, Met, joined, take, take_or_null
+from timely.data.kernels.row_store import ColumnList, joined, take, take_or_null
+from timely.data.kernels.rows import KeyedFrame, Met
 from timely.data.kernels.series import frame_of, series_of
 from timely.errors import CodecError, GraphError, OperatorError, user_site
 from timely.operators.base import Context, Operator

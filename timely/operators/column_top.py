@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from timely.data.batch import Batch, as_polars, concat
 from timely.data.kernels.columns import TINY, Numbers, check_there, in_order, whole
-from timely.data.kernels.rows import take
+from timely.data.kernels.row_store import take
 from timely.data.kernels.series import frame_of, series_of
 from timely.data.kernels.tables import Ids, distinct
 from timely.data.kernels.totals import RowReaders, group_numbers, union

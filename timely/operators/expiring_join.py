@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 
 from timely.data.batch import as_polars, divide
-from timely.data.kernels.rows import ColumnList, KeyedFrame, Met
+from timely.data.kernels.row_store import ColumnList
+from timely.data.kernels.rows import KeyedFrame, Met
 from timely.data.kernels.series import frame_of, series_of
 from timely.operators.column_join import LEFT, RIGHT, Joining, marked
 from timely.state import OrderedRowsState

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.data.kernels import rows as kernel
+from timely.data.kernels import row_store as kernel
 from timely.data.kernels.columns import TINY
 from timely.data.kernels.ordered_rows import OrderedRows
 from timely.data.kernels.row_index import _FEW
@@ -88,6 +88,55 @@ def test_rows_meet_as_polars_joins_them(data: Any, few_hashes: bool, by_row: boo
     assert [frame for frame, _ in held.between(0, len(held))] == [] or pl.concat(
         frame for frame, _ in held.between(0, len(held))
     ).equals(pl.concat(kept))
+
+
+@settings(max_examples=60)
+@given(
+    data=st.data(),
+    sizes=st.lists(st.sampled_from([0, 1, 3, 40, TINY, 3000]), min_size=1, max_size=9),
+    drift=st.sampled_from([0, 1, 50]),
+    chance=st.integers(0, 999).map(np.random.default_rng),
+    keys=st.sampled_from([["k"], ["k", "j"], ["j", "t"]]),
+)
+def test_rows_are_met_whatever_waits_and_whichever_ranges_keys_have(
+    data: Any, sizes: list[int], drift: int, chance: np.random.Generator, keys: list[str]
+) -> None:
+    """Few keys and many, apart from those that are there and among them; nulls that come later; what was forgotten."""
+    held, kept, number = KeyedRows(keys), [], 0
+
+    def some(count: int, offset: int) -> pl.DataFrame:
+        columns = {
+            "k": chance.integers(0, 30, count) + offset,
+            "j": chance.integers(0, 4, count).astype(np.int32),
+            "t": pl.Series(["a", "b", "a text of more than twelve bytes"]).gather(chance.integers(0, 3, count)),
+            "x": chance.random(count),
+        }
+        return pl.DataFrame(columns)
+
+    for turn, size in enumerate(sizes):
+        frame = some(size, turn * drift).with_row_index("n", offset=number)
+        if data.draw(st.integers(0, 4)) == 0:
+            frame = frame.with_columns(x=pl.when(pl.col("n") % 3 > 0).then("x"))
+        held.append(KeyedFrame(frame, keys))
+        kept.append(frame)
+        number += size
+        if data.draw(st.integers(0, 4)) == 0:
+            number = data.draw(st.integers(0, number))
+            held.truncate(number)
+            kept = [pl.concat(kept).head(number)]
+        for asked_for in data.draw(st.lists(st.sampled_from([1, 5, 20, TINY]), max_size=2)):
+            asked = some(asked_for, data.draw(st.sampled_from([turn * drift, 0, 500]))).with_row_index("m")
+            met = held.meet(KeyedFrame(asked, keys))
+            wanted = asked.join(pl.concat(kept), on=keys, maintain_order="left_right")
+            assert (0 if met is None else len(met.rows)) == len(wanted)
+            if met is not None:
+                found = pl.DataFrame(met.columns).with_columns(m=asked["m"][met.places])
+                names = ["m", "n", "k", "j", "t", "x"]
+                theirs = wanted.select("m", "n").join(pl.concat(kept), on="n", maintain_order="left").select(names)
+                assert found.select(names).equals(theirs)
+    saved = [frame for frame, _ in held.between(0, len(held))]
+    assert sum(map(len, saved)) == number
+    assert not saved or pl.concat(saved).equals(pl.concat(kept))
 
 
 @settings(max_examples=40)

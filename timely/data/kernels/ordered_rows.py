@@ -14,17 +14,8 @@ import numpy.typing as npt
 import polars as pl
 
 from timely.data.codec.hashing import Hashes
-from timely.data.kernels.rows import (
-    UNSETTLED,
-    ColumnList,
-    KeyedFrame,
-    Met,
-    RowsByKey,
-    in_few_pieces,
-    is_plain,
-    joined,
-    take,
-)
+from timely.data.kernels.row_store import UNSETTLED, ColumnList, in_few_pieces, joined, take
+from timely.data.kernels.rows import KeyedFrame, Met, RowsByKey, is_plain
 from timely.data.kernels.series import frame_of
 from timely.data.kernels.tables import Ids
 

@@ -2,8 +2,8 @@
 
 Rows are numbered as they come. Each is linked to the one before it with a hash in the same slot of a table, so to link a row
 costs the same however many there are, and to forget the last ones undoes just that. Nothing is ever sorted. Few rows are in a
-dictionary of Python: a compiled loop costs more to load than it saves then. Rows are linked when somebody looks for them, and
-until then read through, as long as that is for a few keys.
+dictionary of Python: a compiled loop costs more to load than it saves then. Rows are linked when somebody
+looks for them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from timely.data.kernels.tables import Ids, compiled_loops, read_only
 _FEW = 4096
 """Rows up to which there is a dictionary, and which are linked as soon as somebody looks for one."""
 
-_READ = 16
-"""Hashes for which more rows are read through, before they are linked: that takes as long."""
+_SEVERAL = 64
+"""Rows that are added and looked for from which on a compiled loop pays, if it is loaded already."""
 
 
 class RowIndex:
@@ -32,8 +32,6 @@ class RowIndex:
         self._count = 0
         self._linked = 0
         """The number of rows that are in the dictionary, or in the table."""
-        self._read = 0
-        """The number of hashes for which the others were read through."""
         self._few: dict[int, list[int]] | None = {}
         self._heads = np.zeros(0, np.int64)
         """By the lower bits of a hash: the last row there, and 1."""
@@ -58,17 +56,9 @@ class RowIndex:
         """The pairs of equal hashes: places here, in order, and rows, those of a place in order."""
         if not self._count:
             return np.zeros(0, np.intp), np.zeros(0, np.intp)
-        if self._count - self._linked <= _FEW or self._read + len(hashes) > _READ:
+        if self._linked < self._count:
             self._link(len(hashes))
-            return self._find(hashes)
-        self._read += len(hashes)
-        places, rows = self._find(hashes)
-        others = self._hashes[self._linked : self._count]
-        for place, each in enumerate(hashes):
-            found = (others == each).nonzero()[0]
-            places, rows = np.append(places, np.full(len(found), place)), np.append(rows, found + self._linked)
-        order = places.argsort(kind="stable")
-        return places[order], rows[order]
+        return self._find(hashes)
 
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` rows."""
@@ -100,9 +90,9 @@ class RowIndex:
 
     def _link(self, asked: int) -> None:
         """Link all rows, where so many are asked for."""
-        self._read = 0
         first, self._linked = self._linked, self._count
-        if self._few is not None and self._count <= _FEW and asked < TINY:
+        several = asked + self._count - first >= _SEVERAL and compiled_loops.cache_info().currsize
+        if self._few is not None and self._count <= _FEW and asked < TINY and not several:
             for row, each in enumerate(self._hashes[first : self._count].tolist(), first):
                 self._few.setdefault(each, []).append(row)
             return

@@ -1,83 +1,77 @@
 """Rows by key: append-only columns, with an index from the hash of a key to the rows that have it.
 
-Rows are numbered as they come, and lie in pieces, each many times as long as the next: few enough that rows of all of them are
-taken one piece after the other, and each row is copied O(log n) times in all (O'Neil et al., *The Log-Structured Merge-Tree*,
-1996). So what a batch of rows costs to look up and to add grows with the batch, and hardly with what is there. Hashes only
-choose candidates; whether keys are equal is for Polars to say.
+Rows are numbered as they come (`RowStore`). What a batch of rows costs to look up and to add grows with the batch, and
+hardly with what is there. Hashes only choose candidates; whether keys are equal is for their values to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TypeAlias, TypeVar
 
 import numpy as np
 import polars as pl
 
 from timely.data.batch import as_polars, concat
 from timely.data.codec.hashing import Hashes, hash_columns
+from timely.data.kernels.columns import TINY
 from timely.data.kernels.row_index import RowIndex
-from timely.data.kernels.series import frame_of, gathered, rows_at, series_of, stacked
+from timely.data.kernels.row_store import UNSETTLED, ColumnList, RowStore, take
+from timely.data.kernels.series import Array, gathered, rows_at
 from timely.data.kernels.tables import Ids
-
-ColumnList: TypeAlias = list[pl.Series]
-"""The columns of some rows. A frame of them costs more to make than a few rows do to take."""
-
-_STEP = 8
-"""A piece is at least so many times as long as the next."""
-
-UNSETTLED = 64
-"""Pieces that may come until they are merged, though nobody takes rows of them."""
-
-_SMALL = 1024
-"""Shorter pieces are merged in any case."""
-
-_CHUNKS = 8
-"""The number of parts of a piece that lie side by side until they are copied to be one: Polars takes rows of so many well."""
-
-
-P = TypeVar("P", bound=Sized)
-
-
-def in_few_pieces(pieces: Iterable[P], merged: Callable[[list[P]], P]) -> list[P]:
-    """Pieces in their order, neighbours merged until each is many times as long as the next."""
-    groups: list[list[P]] = []
-    lengths: list[int] = []
-    for piece in pieces:
-        group, count = [piece], len(piece)
-        while groups and lengths[-1] < max(_STEP * count, _SMALL):
-            group, count = groups.pop() + group, lengths.pop() + count
-        groups.append(group)
-        lengths.append(count)
-    return [merged(group) if len(group) > 1 else group[0] for group in groups]
 
 
 class KeyedFrame:
-    """A frame with the hash of each row's key."""
+    """A frame with the hash of each row's key, which is found out when it is asked for."""
 
     def __init__(self, frame: pl.DataFrame, keys: Sequence[str]) -> None:
         self.frame = frame
-        columns = [frame.get_column(key) for key in keys]
+        self.count = frame.height
+        self._hashes: Hashes | None = None
+        self._bounds: tuple[int, int] | None = None
+        self.columns = columns = [frame.get_column(key) for key in keys]
+        """The key columns."""
         self.kinds = [column.dtype for column in columns]
         """The types of the key columns."""
         holes = [column.is_null().to_numpy() for column in columns if column.null_count()]
         self.numbers = [
-            column.to_numpy() if is_plain(kind) and not column.null_count() else None
+            column.to_numpy() if is_plain(kind) and not (holes and column.null_count()) else None
             for column, kind in zip(columns, self.kinds, strict=True)
         ]
         """Of the key columns that are numbers, without nulls: these. The way through Arrow costs more than hashing a few."""
-        self.hashes: Hashes
-        if not keys:  # one key for all
-            self.hashes = np.zeros(len(frame), np.uint64)
-        elif holes:
-            self.hashes = hash_columns(columns)
-        else:
-            plain = zip(columns, self.numbers, strict=True)
-            self.hashes = hash_columns([column if values is None else values for column, values in plain])
         self.places: Ids | None = np.flatnonzero(~np.logical_or.reduce(holes)) if holes else None
         """The rows without a null in their key, which matches nothing; None: all."""
+        self.integers: list[Array] | None = None
+        """The key columns, if all are integers without nulls."""
+        if columns and all(map(_is_integers, self.numbers)):
+            self.integers = [values for values in self.numbers if values is not None]
+
+    @property
+    def hashes(self) -> Hashes:
+        """The hash of each row's key."""
+        if self._hashes is None:
+            self._hashes = self._hashed()
+        return self._hashes
+
+    @hashes.setter
+    def hashes(self, hashes: Hashes) -> None:
+        self._hashes = hashes
+
+    def _hashed(self) -> Hashes:
+        if not self.columns:  # one key for all
+            return np.zeros(self.count, np.uint64)
+        if self.places is not None:
+            return hash_columns(self.columns)
+        plain = zip(self.columns, self.numbers, strict=True)
+        return hash_columns([column if values is None else values for column, values in plain])
+
+    @property
+    def bounds(self) -> tuple[int, int] | None:
+        """The least and the greatest value of the first key column, if all are integers; of no rows, and of some, None."""
+        if self._bounds is None and self.integers is not None and (self.count >= TINY or 0 < self.count <= _READ):
+            first = self.integers[0]
+            self._bounds = int(np.minimum.reduce(first)), int(np.maximum.reduce(first))
+        return self._bounds
 
     def chosen(self) -> Hashes:
         """The hashes of the rows at `places`."""
@@ -90,30 +84,14 @@ class KeyedFrame:
 
 def is_plain(kind: pl.DataType) -> bool:
     """True for the types of numbers."""
-    return kind.is_integer() or kind.is_float()
+    return type(kind) in _PLAIN
 
 
-def take(columns: ColumnList, rows: Ids) -> ColumnList:
-    """The rows of these numbers. Column by column: work of a frame goes through Polars' threads, which few rows feel."""
-    numbers = rows_at(rows)
-    return [gathered(column, numbers) for column in columns]
+_PLAIN = frozenset({*pl.datatypes.group.INTEGER_DTYPES, *pl.datatypes.group.FLOAT_DTYPES})
 
 
-def take_or_null(columns: ColumnList, rows: Ids) -> ColumnList:
-    """The same, and nulls for the numbers below 0."""
-    numbers = series_of("", rows)
-    numbers = numbers.set(numbers < 0, None).cast(pl.UInt32)
-    return [gathered(column, numbers) for column in columns]
-
-
-def joined(many: Sequence[ColumnList], alike: bool = False) -> ColumnList:
-    """All rows in order, in one piece of memory. `alike`: columns are surely of the same types."""
-    if len(many) == 1:
-        return many[0]
-    columns = list(zip(*many, strict=True))
-    if alike or all(part.dtype == parts[0].dtype for parts in columns for part in parts[1:]):
-        return [stacked(parts) for parts in columns]
-    return as_polars(concat([frame_of(parts) for parts in many])).rechunk().get_columns()
+def _is_integers(values: Array | None) -> bool:
+    return values is not None and values.dtype.kind in "iu"
 
 
 @dataclass(slots=True)
@@ -138,6 +116,7 @@ class RowsByKey:
         self._empty: pl.DataFrame | None = None
         self._names: list[str] = []
         self._kinds: list[pl.DataType] = []
+        self._key_kinds: list[pl.DataType] = []
         self._version = 0
         """The number of times that the types of columns have become wider."""
 
@@ -155,10 +134,13 @@ class RowsByKey:
             self._empty = frame.clear() if self._empty is None else as_polars(concat([self._empty, frame.clear()]))
             self._version += self._empty.dtypes != self._kinds
             self._names, self._kinds = self._empty.columns, self._empty.dtypes
+            self._key_kinds = [self._kinds[self._names.index(key)] for key in self._keys]
             frame = frame.select(self._names).cast(dict(zip(self._names, self._kinds, strict=True)))
         return frame.get_columns()
 
     def _check_types(self, given: KeyedFrame) -> None:
+        if given.kinds == self._key_kinds:
+            return
         for key, there in zip(self._keys, given.kinds, strict=True):
             self._check_type(key, there)
 
@@ -182,49 +164,29 @@ class RowsByKey:
                 met.choose(np.flatnonzero(same))
 
 
-class _Piece:
-    """Rows from `start` on, and before `end`: columns of a few parts each, of the types of a version."""
-
-    __slots__ = ("columns", "end", "parts", "start", "version")
-
-    def __init__(self, start: int, end: int, columns: ColumnList, version: int, parts: int = 1) -> None:
-        self.start = start
-        self.end = end
-        self.columns = columns
-        self.version = version
-        self.parts = parts
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-    @classmethod
-    def merged(cls, pieces: Sequence[_Piece]) -> _Piece:
-        """One piece of several that follow each other."""
-        first, last = pieces[0], pieces[-1]
-        parts = sum(piece.parts for piece in pieces)
-        alike = all(piece.version == first.version for piece in pieces)
-        if parts > _CHUNKS or not alike:
-            columns = joined([piece.columns for piece in pieces], alike)
-            return cls(first.start, last.end, columns, last.version)
-        for piece in pieces[1:]:
-            for column, more in zip(first.columns, piece.columns, strict=True):
-                column.append(more)
-        return cls(first.start, last.end, first.columns, first.version, parts)
-
-
 class KeyedRows(RowsByKey):
-    """Rows, by the key that they have in the columns `keys`."""
+    """Rows, by the key that they have in the columns `keys`.
+
+    Keys are hashed when somebody looks for rows among which they may be. Those of a range of integers that is apart from that
+    of what is there, as event times mostly are, are not.
+    """
 
     def __init__(self, keys: Sequence[str]) -> None:
         super().__init__(keys)
-        self._pieces: list[_Piece] = []
-        self._unsettled = 0
-        """The number of pieces that came since rows were taken: they are merged when somebody takes some."""
+        self._store = RowStore()
         self._index = RowIndex()
+        self._unhashed: list[tuple[int, KeyedFrame]] = []
+        """Rows that are not in the index: the number of the first one, and their keys, which are integers."""
+        self._short = 0
+        """The number of short ones of these frames."""
+        self._read = 0
+        """The number of keys for which these were read through."""
+        self._bounds: tuple[int, int] | None = None
+        """Of the first key column: a range in which all its values are; None if that is not known."""
 
     def __len__(self) -> int:
         """The number of rows."""
-        return len(self._index)
+        return len(self._store)
 
     def append(self, given: KeyedFrame) -> None:
         """Add rows.
@@ -232,32 +194,30 @@ class KeyedRows(RowsByKey):
         Raises:
             TypeError: if their columns are not those of the rows that are there.
         """
-        if not len(given.frame):
+        if not given.count:
             return
         columns = self._accept(given.frame)
-        start = len(self)
-        self._index.add(given.hashes)
-        self._pieces.append(_Piece(start, len(self), columns, self._version))
-        self._unsettled += 1
-        if self._unsettled > UNSETTLED:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Merge pieces, so that each is many times as long as the next."""
-        if not self._unsettled:
-            return
-        self._pieces = in_few_pieces(self._pieces, _Piece.merged)
-        self._unsettled = 0
+        start = len(self._store)
+        if given.integers is None:
+            self._hash()
+            self._index.add(given.hashes)
+        else:
+            self._unhashed.append((start, given))
+            self._short += given.count < TINY
+            if self._short > UNSETTLED:
+                self._hash()
+        if not start:
+            self._bounds = given.bounds
+        elif self._bounds is not None:
+            more = given.bounds
+            self._bounds = more and (min(more[0], self._bounds[0]), max(more[1], self._bounds[1]))
+        self._store.append(columns, self._version)
 
     def truncate(self, count: int) -> None:
         """Forget all but the first `count` rows."""
-        pieces = self._pieces
-        while pieces and pieces[-1].start >= count:
-            pieces.pop()
-        if pieces and pieces[-1].end > count:
-            last = pieces.pop()
-            kept = [column.head(count - last.start) for column in last.columns]
-            pieces.append(_Piece(last.start, count, kept, last.version, last.parts))
+        if count < len(self):
+            self._hash()
+        self._store.truncate(count)
         self._index.truncate(count)
 
     def meet(self, given: KeyedFrame, by_row: bool = False) -> Met | None:
@@ -269,49 +229,68 @@ class KeyedRows(RowsByKey):
         if self._empty is None:
             return None
         self._check_types(given)
-        places, rows = self._index.find(given.chosen())
+        if not len(self) or self._is_apart(given):
+            return None
+        places, rows = self._find(given)
         if not len(rows):
             return None
         if by_row:
             order = rows.argsort(kind="stable")
             places, rows = places[order], rows[order]
-        met = Met(places if given.places is None else given.places[places], rows, self._take(rows))
+        met = Met(places if given.places is None else given.places[places], rows, self._store.take(rows))
+        if not self._store.waits:
+            self._hash()  # frames are not held any more for their columns
         self._keep_equal(given, met)
         return met if len(met.rows) else None
 
-    def _take(self, rows: Ids) -> ColumnList:
-        """The columns of the rows of these numbers."""
-        if len(rows) > self._unsettled:
-            self._settle()
-        pieces = self._pieces
-        if len(pieces) == 1:
-            return take(pieces[0].columns, rows)
-        at = np.searchsorted([piece.start for piece in pieces], rows, side="right") - 1
-        order = None if (at[1:] >= at[:-1]).all() else at.argsort(kind="stable")
-        if order is not None:
-            at, rows = at[order], rows[order]
-        begins = np.flatnonzero(np.append(True, at[1:] != at[:-1])).tolist()
-        taken = []
-        alike = True
-        for begin, end in pairwise([*begins, len(rows)]):
-            piece = pieces[at[begin]]
-            alike = alike and piece.version == pieces[at[0]].version
-            taken.append(take(piece.columns, rows[begin:end] - piece.start))
-        columns = joined(taken, alike)
-        if order is None:
-            return columns
-        place = np.empty(len(order), np.intp)
-        place[order] = np.arange(len(order))
-        return take(columns, place)
+    def _is_apart(self, given: KeyedFrame) -> bool:
+        """True if a look at the ranges of many keys tells that none of them is here."""
+        if self._bounds is None or given.count < TINY or given.bounds is None:
+            return False
+        return given.bounds[1] < self._bounds[0] or given.bounds[0] > self._bounds[1]
+
+    def _find(self, given: KeyedFrame) -> tuple[Ids, Ids]:
+        """The pairs of places in `given` and rows of which the hashes are equal, in order of places, and then of rows."""
+        if given.integers is not None and self._read + given.count <= _READ:
+            waiting = len(self) - len(self._index)
+            if waiting > _MANY:
+                self._read += given.count
+                return self._read_through(given, given.integers)
+        self._hash()
+        return self._index.find(given.chosen())
+
+    def _read_through(self, given: KeyedFrame, keys: list[Array]) -> tuple[Ids, Ids]:
+        """The same for a few keys, without hashing what is not hashed yet."""
+        known = self._index.find(given.hashes)
+        places, rows = [known[0]], [known[1]]
+        for start, there in self._unhashed:
+            assert there.integers is not None
+            bounds = there.bounds
+            for place, first in enumerate(keys[0].tolist()):
+                if bounds is None or bounds[0] <= first <= bounds[1]:
+                    same = there.integers[0] == first
+                    for column, values in zip(there.integers[1:], keys[1:], strict=True):
+                        same &= column == values[place]
+                    found = same.nonzero()[0]
+                    if len(found):
+                        places.append(np.full(len(found), place))
+                        rows.append(found + start)
+        at, met = np.concatenate(places), np.concatenate(rows)
+        order = at.argsort(kind="stable")
+        return at[order], met[order]
+
+    def _hash(self) -> None:
+        """Have all rows in the index."""
+        for _, given in self._unhashed:
+            self._index.add(given.hashes)
+        self._unhashed, self._short, self._read = [], 0, 0
 
     def between(self, start: int, end: int) -> Iterator[tuple[pl.DataFrame, Hashes]]:
         """The rows of these numbers in order, with their hashes, some at a time."""
-        while start < end:
-            piece = next(piece for piece in reversed(self._pieces) if piece.start <= start)
-            stop = min(end, piece.end)
-            first, last = start - piece.start, stop - piece.start
-            yield frame_of([column[first:last] for column in piece.columns]), self._index.hashes(start, stop)
-            start = stop
+        self._hash()
+        for frame in self._store.between(start, end):
+            yield frame, self._index.hashes(start, start + len(frame))
+            start += len(frame)
 
     def held(self) -> int:
         """Number of rows that are there."""
@@ -319,10 +298,16 @@ class KeyedRows(RowsByKey):
 
     def pieces(self) -> int:
         """Number of pieces of which rows are taken one after the other."""
-        self._settle()
-        return len(self._pieces)
+        return self._store.pieces()
 
     def nbytes(self) -> int:
         """Bytes of the rows, roughly, with what it takes to find them."""
-        columns = (column for piece in self._pieces for column in piece.columns)
-        return int(sum(column.estimated_size() for column in columns)) + self._index.nbytes()
+        waiting = sum(array.nbytes for _, given in self._unhashed for array in given.integers or ())
+        return self._store.nbytes() + self._index.nbytes() + waiting
+
+
+_MANY = 4096
+"""Rows from which on they are read through for a few keys, before they are hashed."""
+
+_READ = 16
+"""Keys for which that is done: it takes as long as hashing."""
