@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
 from timely.errors import FalkirkError
+
+if TYPE_CHECKING:
+    from runtime.control import Stats
+    from runtime.job import OnStats
 
 
 class EventLog:
@@ -45,3 +50,27 @@ class EventLog:
     def close(self) -> None:
         """No more events."""
         self._file.close()
+
+
+class WorkLog:
+    """Writes how far jobs of operators and queries of sources are, as events of kind `working`, whenever that has changed.
+
+    Called with the statistics of a job's workers; passes them on to `then`.
+    """
+
+    def __init__(self, log: EventLog, then: OnStats | None, clock: Callable[[], float] = time.time) -> None:
+        self._log = log
+        self._then = then
+        self._clock = clock
+        self._said: dict[tuple[int, str], dict[str, Any]] = {}
+
+    def __call__(self, stats: Mapping[int, Stats]) -> None:
+        """How far each worker is now."""
+        for worker, told in stats.items():
+            for job in told.jobs:
+                said = {name: getattr(job, name) for name in ("operator", "epoch", "what", "done", "total")}
+                if said != self._said.get((worker, job.operator)):
+                    self._said[worker, job.operator] = said
+                    self._log("working", self._clock(), {"worker": worker, **said})
+        if self._then is not None:
+            self._then(stats)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Any, Literal
 
-from falkirk.event_log import EventLog
+from falkirk.event_log import EventLog, WorkLog
 from runtime.host_limits import check_workers
 from runtime.inputs import Limits
 from runtime.job import Drive, OnStats, Result
@@ -128,6 +128,7 @@ def run(
         page = log = None
         if events is not None:
             log = resources.enter_context(closing(EventLog.open(events, note)))
+            on_stats = WorkLog(log, on_stats)
         if ui:
             page = resources.enter_context(closing(_page_of(program, ui)))
             note(f"the page of the job is at {page.url}")

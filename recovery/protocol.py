@@ -183,6 +183,17 @@ class Closely(msgspec.Struct, frozen=True, array_like=True):
     holds: tuple[ObservedHold, ...]
 
 
+class Working(msgspec.Struct, frozen=True, array_like=True):
+    """How far something is that a processor has others do: `done` of `total` parts (0: it does not say), since `seconds`."""
+
+    processor: int
+    epoch: int
+    what: str
+    done: int
+    total: int
+    seconds: float
+
+
 class Observed(msgspec.Struct, tag=True, frozen=True):
     """An observation of a worker, for people: nothing is decided by it. See `runtime.observer` for `numbers`."""
 
@@ -197,6 +208,8 @@ class Observed(msgspec.Struct, tag=True, frozen=True):
     latencies: tuple[float, ...] = ()
     """Seconds from the end of reading an epoch until it was complete, of those completed since the last time."""
     closely: tuple[Closely, ...] = ()
+    working: tuple[Working, ...] = ()
+    """Jobs of operators, and what sources have others read."""
 
 
 ToMonitor: TypeAlias = (

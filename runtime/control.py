@@ -100,7 +100,10 @@ class Built(msgspec.Struct, tag=True, frozen=True):
 
 
 class JobStats(msgspec.Struct, frozen=True):
-    """The progress of a job that an operator has started: `done` of `total` parts (0: it does not say)."""
+    """The progress of a job that an operator has started, or of what a source has others read.
+
+    `done` of `total` parts (0: it does not say), for `seconds`.
+    """
 
     operator: str
     epoch: int
@@ -120,7 +123,7 @@ class Stats(msgspec.Struct, tag=True):
     queued_bytes: int
     done: bool = False
     jobs: tuple[JobStats, ...] = ()
-    """The jobs of operators that run and say how far they are."""
+    """The jobs of operators, and the queries of sources, that run and say how far they are."""
 
 
 class CapturedBatch(msgspec.Struct, tag=True):

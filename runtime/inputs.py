@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from runtime.content_fingerprint import Content, is_of_input, of_input
+from runtime.control import JobStats
 from runtime.kept_input import KeptPartition
 from runtime.read_ahead import ReadAhead
 from timely.data.batch import nbytes
@@ -180,6 +181,13 @@ class SourceDriver:
     @property
     def done(self) -> bool:
         return not self._live
+
+    def working(self) -> Iterator[JobStats]:
+        """The progress of what partitions that are not over have others read; see `timely.io.interface.Partition`."""
+        for reader in self._live:
+            working = getattr(reader.partition, "working", None)
+            if working is not None and (said := working()) is not None:
+                yield JobStats(self._node.name, *said)
 
     def may_read(self, limits: Limits) -> bool:
         """True if this source can bring more without anything else happening first."""

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from recovery.agent.agent import Agent
-from recovery.protocol import END, ROWS, Closely, Observe, Observed, ObservedHold, ToWorker
+from recovery.protocol import END, ROWS, Closely, Observe, Observed, ObservedHold, ToWorker, Working
 from recovery.recorder import LogEntry, WorkerRecorder
+from runtime.control import JobStats
 from timely.data.batch import Batch, nbytes
 from timely.progress.tracker import culprits, frontier_at
 from timely.time import Summary, Time, minimal
@@ -41,6 +42,9 @@ class Sources(Protocol):
     @property
     def written(self) -> int:
         """Records written by sinks."""
+
+    def running_jobs(self) -> tuple[JobStats, ...]:
+        """The jobs of operators, and the queries of sources, that say how far they are."""
 
 
 class Counting:
@@ -125,6 +129,7 @@ class Observer:
         self._latencies: deque[float] = deque(maxlen=_MOST_LATENCIES)
         worker = agent.worker
         plan = worker.plan
+        self._named = {plan.graph.nodes[node].name: p for node, p in plan.of_node.items()}
         self._inputs = [node.index for node in plan.graph.of_kind("source", "input")]
         reaches: dict[tuple[tuple[int, Summary], ...], list[int]] = {}
         for p, processor in enumerate(plan.processors):
@@ -246,6 +251,11 @@ class Observer:
             self._newest(),
             latencies,
             tuple(self._closely(p) for p in asked.closely if 0 <= p < processors),
+            tuple(
+                Working(self._named[job.operator], job.epoch, job.what, job.done, job.total, round(job.seconds, 1))
+                for job in self._session.running_jobs()
+                if job.operator in self._named
+            ),
         )
 
     def _measure(self) -> None:

@@ -283,8 +283,8 @@ class Session:
         return self._outputs.jobs
 
     def running_jobs(self) -> tuple[JobStats, ...]:
-        """The jobs that operators of this worker have started, and that say how far they are."""
-        return self._outputs.running_jobs()
+        """The jobs that operators of this worker have started, and the queries of its sources, that say how far they are."""
+        return *self._outputs.running_jobs(), *(each for source in self.sources for each in source.working())
 
     @naming_the_line
     def input(self, name: str) -> InputHandle:

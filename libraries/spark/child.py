@@ -79,10 +79,13 @@ class SparkChild:
         self._heard.wait()
         if self._up is not None and self._open(self._up):
             assert self._tasks is not None
+            assert self._queries is not None
             while not self._ended:
                 with suppress(Exception):  # when Spark ends in the midst of an answer
                     for number, done, total in self._tasks.progress():
                         self.tell(RunProgress(number, done, total))
+                for message in self._queries.look():
+                    self.tell(message)
                 time.sleep(_POLL_SECONDS)
         threading.Event().wait()  # the worker knows that nothing goes on here, and closes the connection
 

@@ -33,6 +33,7 @@ from libraries.spark.protocol import (
     Done,
     Follow,
     PrintedText,
+    QueryProgress,
     Ready,
     RunFailed,
     RunProgress,
@@ -73,6 +74,7 @@ class _Waiting:
     over: threading.Event = field(default_factory=threading.Event)
     done: int = 0
     total: int = 0
+    query: QueryProgress | None = None
     written: Written | None = None
     failure: RunFailed | None = None
 
@@ -167,7 +169,12 @@ class SparkHost:
         self._note(f"Spark printed: {text}" if len(lines) == 1 else "Spark printed:\n  " + "\n  ".join(lines))
 
     def follow(
-        self, task: Follow, consumed: Callable[[], int], stopped: Callable[[], bool], note: Callable[[str], None]
+        self,
+        task: Follow,
+        consumed: Callable[[], int],
+        stopped: Callable[[], bool],
+        note: Callable[[str], None],
+        report: Callable[[str, int | None, int], None] = lambda what, batch, rows: None,
     ) -> None:
         """Have a streaming query run until it ends; started again when it fails in a way that may pass.
 
@@ -176,6 +183,7 @@ class SparkHost:
             consumed: the batches before this one were read.
             stopped: whether no more of it is wanted; then this returns.
             note: told what the user should know: that Spark still starts, why the query begins again, what is printed.
+            report: told how far it is: what it does or waits for, the batch that it is at, and the input rows of the last one.
 
         Raises:
             SparkError: for what trying again does not help, or did not help: `retries` counts failures with no new batch.
@@ -186,7 +194,7 @@ class SparkHost:
         while not stopped():
             waiting = _Waiting()
             try:
-                self._follow(task, waiting, consumed, stopped, note, len(reasons))
+                self._follow(task, waiting, consumed, stopped, note, report, len(reasons))
                 return
             except (Given, _Innocent):
                 continue
@@ -206,12 +214,14 @@ class SparkHost:
         consumed: Callable[[], int],
         stopped: Callable[[], bool],
         note: Callable[[str], None],
+        report: Callable[[str, int | None, int], None],
         failed: int,
     ) -> None:
         began, slow = time.monotonic(), False
 
         def starts(what: str, done: int, total: int) -> None:
             nonlocal slow
+            report(what, None, 0)
             if not slow and time.monotonic() > began + _SLOW_SECONDS:
                 slow = True
                 note("Spark starts; batches come when it runs")
@@ -224,6 +234,8 @@ class SparkHost:
         process.begin(task, waiting)
         cancelled: float | None = None
         while not waiting.over.wait(_LOOK_SECONDS):
+            if (query := waiting.query) is not None:
+                report(query.what, query.batch, query.rows)
             if stopped():
                 now = time.monotonic()
                 if cancelled is None:
@@ -374,6 +386,9 @@ class _SparkProcess:
                 case RunProgress(number, done, total):
                     if (waiting := self._waiting.get(number)) is not None:
                         waiting.done, waiting.total = done, total
+                case QueryProgress(number):
+                    if (waiting := self._waiting.get(number)) is not None:
+                        waiting.query = message
                 case PrintedText(text):
                     self._printed.append(text)
                     if self.ready is not None:  # what it says while it starts counts if it fails to

@@ -118,11 +118,20 @@ class Waits(msgspec.Struct, tag=True, frozen=True):
 
 
 class RunProgress(msgspec.Struct, tag=True, frozen=True):
-    """From the child: so many of the tasks known so far are done; of a streaming query, so many batches."""
+    """From the child: so many of the tasks known so far are done; of a streaming query, so many batches are there."""
 
     number: int
     done: int
     total: int
+
+
+class QueryProgress(msgspec.Struct, tag=True, frozen=True):
+    """From the child: the batch that a streaming query is at, what it does or waits for, and the input rows of the last one."""
+
+    number: int
+    batch: int
+    what: str
+    rows: int
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
@@ -217,7 +226,7 @@ class SparkEnded(msgspec.Struct, tag=True, frozen=True):
 
 
 ToSpark = RunTask | Follow | Consumed | Cancel
-FromSpark = Ready | Waits | RunProgress | Done | RunFailed | PrintedText
+FromSpark = Ready | Waits | RunProgress | QueryProgress | Done | RunFailed | PrintedText
 FromKeeper = JavaUp | ServerUp | Release | SparkEnded | PrintedText
 
 

@@ -29,7 +29,7 @@ from libraries.spark.access import Access
 from libraries.spark.batches import CHECKPOINT, batch_folder, last_batch, set_end, share_folder
 from libraries.spark.errors import SparkError, SparkLost
 from libraries.spark.files import sync_folder
-from libraries.spark.protocol import Follow
+from libraries.spark.protocol import Follow, QueryProgress
 from libraries.spark.region_session import current
 from libraries.spark.tasks import call, check_types, described
 
@@ -52,6 +52,7 @@ class Queries:
         self._access = access
         self._tell = tell
         self._running: dict[int, Publisher] = {}
+        self._looked: dict[int, QueryProgress] = {}
         self._lock = threading.Lock()
 
     def run(self, task: Follow) -> tuple[tuple[str, int], ...]:
@@ -68,6 +69,7 @@ class Queries:
         finally:
             with self._lock:
                 del self._running[task.number]
+                self._looked.pop(task.number, None)
         return ()
 
     def consumed(self, number: int, batch: int) -> None:
@@ -76,6 +78,19 @@ class Queries:
             publisher = self._running.get(number)
         if publisher is not None:
             publisher.read(batch)
+
+    def look(self) -> list[QueryProgress]:
+        """What has changed of how far queries are, since the last look."""
+        with self._lock:
+            running = list(self._running.items())
+        found = []
+        for number, publisher in running:
+            with suppress(Exception):  # it ends, or Spark does
+                now = QueryProgress(number, *publisher.look())
+                if now != self._looked.get(number):
+                    self._looked[number] = now
+                    found.append(now)
+        return found
 
     def cancel(self, number: int) -> bool:
         """Stop a query; False if there is none of this number."""
@@ -157,6 +172,8 @@ class Publisher:
         self._consumed = task.consumed
         self._changed = threading.Condition()
         self._synced: dict[str, int] = {}
+        self._waits = False
+        """A batch waits to be read."""
         self.stopped = False
         self.error: Exception | None = None
         """The error of a batch: Spark tells it with much around it."""
@@ -174,6 +191,23 @@ class Publisher:
         with self._changed:
             self._consumed = max(self._consumed, batch)
             self._changed.notify_all()
+
+    def look(self) -> tuple[int, str, int]:
+        """The number of the batch that the query is at, what it does or waits for, and the input rows of its last batch."""
+        batch = last_batch(self.folder) + 1
+        query = self._query
+        if query is None:
+            return batch, "the query starts", 0
+        last = query.lastProgress
+        rows = int(last["numInputRows"]) if last is not None else 0
+        if self._waits:
+            return batch, f"waits until the job has read batch {batch - self._task.ahead}", rows
+        status = query.status
+        if status["isTriggerActive"] and status["isDataAvailable"]:
+            return batch, "Spark runs the batch", rows
+        if self._task.every is not None and not status["isTriggerActive"]:
+            return batch, "waits until it is time for the next batch", rows
+        return batch, "waits for new input", rows
 
     def pause(self, seconds: float) -> bool:
         """Wait for a time; False as soon as nobody wants more of the query."""
@@ -206,7 +240,9 @@ class Publisher:
             self._tell(number + 1)
             return False
         with self._changed:
+            self._waits = number >= self._consumed + self._task.ahead
             self._changed.wait_for(lambda: self.stopped or number < self._consumed + self._task.ahead)
+            self._waits = False
             if self.stopped:
                 raise _Stopped
         return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
@@ -218,6 +219,10 @@ class StreamShare:
         """Remove what was read for good."""
         forget(self._folder, _place_of(position, self.name)[0], self._worker)
 
+    def working(self) -> tuple[int, str, int, int, float] | None:
+        """How far the query is: see `timely.io.interface.TellingPartition`."""
+        return self._query.working() if self._query is not None else None
+
     def close(self) -> None:
         """Stop the query."""
         if self._query is not None:
@@ -235,6 +240,8 @@ class _Query:
         self._error: SparkError | None = None
         self._consumed = 0
         self._stopped = False
+        self._said: tuple[int | None, str, int] = None, "Spark starts", 0
+        self._since = time.monotonic()
 
     def run(self, consumed: int, over: bool) -> None:
         """See to it that it runs, unless it is `over`. Raises SourceError if it has failed for good."""
@@ -249,6 +256,18 @@ class _Query:
             self._thread = threading.Thread(target=self._watch, args=(task,), daemon=True)
             self._thread.start()
 
+    def working(self) -> tuple[int, str, int, int, float] | None:
+        """The batch that it is at, what it does or waits for with the input rows of the last one, and for how many seconds."""
+        if self._thread is None or not self._thread.is_alive():
+            return None
+        batch, what, rows = self._said
+        told = f"{what}; the last batch had {rows:,} input rows" if rows else what
+        return self._consumed if batch is None else batch, told, 0, 0, time.monotonic() - self._since
+
+    def _report(self, what: str, batch: int | None, rows: int) -> None:
+        if self._said != (batch, what, rows):
+            self._said, self._since = (batch, what, rows), time.monotonic()
+
     def stop(self) -> None:
         """End it."""
         self._stopped = True
@@ -257,7 +276,7 @@ class _Query:
 
     def _watch(self, task: Follow) -> None:
         try:
-            self._host.follow(task, lambda: self._consumed, lambda: self._stopped, self._note)
+            self._host.follow(task, lambda: self._consumed, lambda: self._stopped, self._note, self._report)
         except SparkError as error:
             self._error = error
         except Exception as error:

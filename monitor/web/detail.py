@@ -97,4 +97,9 @@ def _numbers(told: Told, worker: int, operator: int) -> dict[str, Any]:
     closely = next((each for each in report.closely if each.processor == operator), None)
     frontier = None if closely is None else [[plain(at) for at in time] for time in closely.frontier]
     numbers.pop("inner")
-    return {"progress": progress, "frontier": frontier, **numbers}
+    working = [
+        {"epoch": each.epoch, "what": each.what, "done": each.done, "total": each.total, "seconds": each.seconds}
+        for each in report.working
+        if each.processor == operator
+    ]
+    return {"progress": progress, "frontier": frontier, "working": working, **numbers}

@@ -10,7 +10,8 @@ import pytest
 
 from falkirk.simulate.world import World
 from recovery.agent.agent import Agent
-from recovery.protocol import ROWS
+from recovery.protocol import ROWS, Observe, Working
+from runtime.control import JobStats
 from runtime.observer import Observer
 from tests.recovery.jobs import quiet
 
@@ -53,6 +54,24 @@ def test_what_is_kept_for_survivors_is_counted_at_its_sender() -> None:
         assert {p for p, epoch in enumerate(measured(observer, "kept_from")) if epoch >= 0} == sending
         seen += bool(senders)
     assert seen
+
+
+def test_what_is_done_for_an_operator_is_told_of_its_processor_also_where_several_are_fused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And of no other one; a job of an operator that nobody knows is left out."""
+    observer, agent = next(looks(quiet("logs", 2)))
+    plan = agent.worker.plan
+    nodes = [(node.name, p) for p, processor in enumerate(plan.processors) for node in processor.nodes]
+    assert len(nodes) > len(plan.processors)
+    jobs = [JobStats(name, p, f"works for {name}", p, 9, 1.23) for name, p in nodes]
+    monkeypatch.setattr(
+        observer._session, "running_jobs", lambda: (*jobs, JobStats("nobody", 0, "", 0, 0, 0.0)), raising=False
+    )
+    observer.hear(Observe(1.0, 10.0))
+    assert observer._counting is not None
+    seen = observer._look(Observe(1.0, 10.0), observer._counting)
+    assert seen.working == tuple(Working(p, p, f"works for {name}", p, 9, 1.2) for name, p in nodes)
 
 
 def test_what_has_no_room_any_more_is_not_called_kept() -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from runtime.control import JobStats
 from runtime.run import run
 from runtime.session import Session
 from runtime.workspace import VARIABLE, RunningJob, Workspace
 from timely.dataflow.dataflow import Dataflow
 from timely.errors import FalkirkError
 from timely.io import Iterable
+from timely.io.interface import End, Wait
 from timely.operators.base import Context, JobContext, Operator
 from timely.time import Time
 
@@ -88,6 +90,42 @@ def test_job_says_how_far_it_is_while_it_runs_and_hears_that_it_is_given_up() ->
     assert seen[0].stopped
     assert session.running_jobs() == ()
     release.set()
+
+
+def test_source_that_has_others_read_says_how_far_they_are_as_long_as_it_is_not_over() -> None:
+    class Followed:
+        name = "followed"
+
+        def __init__(self) -> None:
+            self.said: tuple[int, str, int, int, float] | None = None
+            self.over = False
+
+        def partitions(self, worker: int, workers: int) -> list[Any]:
+            return [self]
+
+        def read(self) -> Wait | End:
+            return End() if self.over else Wait(0.001)
+
+        def working(self) -> tuple[int, str, int, int, float] | None:
+            return self.said
+
+        def seek(self, position: object) -> None: ...
+
+        def ack(self, position: object) -> None: ...
+
+        def close(self) -> None: ...
+
+    source = Followed()
+    flow = Dataflow()
+    flow.source("in", source).capture("out")
+    session = Session(flow)
+    session.step(0.001)
+    assert session.running_jobs() == ()
+    source.said = 3, "reads", 1, 2, 0.5
+    assert session.running_jobs() == (JobStats("in", 3, "reads", 1, 2, 0.5),)
+    source.over = True
+    session.run()
+    assert session.running_jobs() == ()
 
 
 def test_folder_cannot_be_left_and_names_that_no_folder_may_have_are_quoted(tmp_path: Path) -> None:

@@ -89,6 +89,13 @@ class ClockedPartition(Partition, Protocol):
         """The next chunk, at once, of what was given before `position`; it ends there at the latest."""
 
 
+class TellingPartition(Partition, Protocol):
+    """A partition that has others read for it, and says how far they are."""
+
+    def working(self) -> tuple[int, str, int, int, float] | None:
+        """The epoch that they are at, what they do, so much done of so much (0: nobody knows), for how many seconds."""
+
+
 class ChecksummedPartition(Partition, Protocol):
     """A partition whose input between two positions is known again without looking at records while they are read.
 

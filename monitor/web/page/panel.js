@@ -182,7 +182,7 @@ export class Panel {
     const answers = this.answers;
     if (answers?.error) return [...parts, html("div", { class: "because" }, html("b", {}, "No answer"), answers.error)];
     if (!answers) return [...parts, html("p", { class: "soft" }, "Asking…")];
-    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers));
+    parts.push(html("h3", {}, "On each worker"), this.workersTable(answers.all.workers), ...this.working(answers.all.workers));
     if (state.worker === null) parts.push(html("p", { class: "soft" }, "Choose a worker to see what it can be restored to, and what holds it back."));
     else if (answers.one) parts.push(...this.processor(answers.one, answers.why));
     return parts;
@@ -208,6 +208,15 @@ export class Panel {
       return html("tr", { class: `link ${chosen ? "chosen" : ""}`, onclick: pick }, html("td", {}, link), html("td", {}, bound(one.progress)), html("td", {}, bound(one.low)), html("td", {}, count(one.pending)), html("td", {}, count(one.queued)), html("td", {}, bytes(one.bytes)));
     });
     return html("table", { class: "tight" }, html("tr", {}, ["", "progress", "rollback", "pending", "queued", "state"].map((text) => html("th", {}, text))), rows);
+  }
+
+  /** How far jobs of the operator are, and what a source has others read. */
+  working(workers) {
+    const rows = workers.flatMap((one) => (one.working ?? []).map((each) => {
+      const share = each.total ? ` ${count(each.done)} of ${count(each.total)}` : "";
+      return html("tr", {}, html("td", {}, `worker ${one.worker}`), html("td", {}, `epoch ${each.epoch}`), html("td", {}, `${each.what}${share}`), html("td", {}, `${each.seconds.toFixed(0)} s`));
+    }));
+    return rows.length ? [html("h3", {}, "At work for it"), html("table", { class: "working" }, rows)] : [];
   }
 
   processor(one, why) {

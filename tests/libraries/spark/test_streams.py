@@ -173,6 +173,36 @@ def test_batch_that_spark_does_not_know_it_has_finished_is_not_published_again(t
     assert rest([1, 0]) == [(1, 100), (2, 200), (3, 300)]
 
 
+def test_query_says_which_batch_it_is_at_how_many_rows_the_last_one_had_and_what_it_waits_for(tmp_path: Path) -> None:
+    put(tmp_path / "in", 0)
+    put(tmp_path / "in", 1, count=250)
+    source = spark.Stream.files(tmp_path / "in", SCHEMA, per_batch=1, ahead=1, options=OPTIONS)
+    (partition,) = source.with_files(Workspace(tmp_path / "files"), "s").partitions(0, 1)
+    assert partition.working() is None, "nobody has asked for a batch"
+
+    def says(batch: int, what: str) -> bool:
+        working = partition.working()
+        return working is not None and working[:2] == (batch, what)
+
+    assert isinstance(partition.read(), Wait)
+    wait_for(lambda: says(1, "waits until the job has read batch 0; the last batch had 100 input rows"))
+    epochs = []
+    while len(epochs) < 2:
+        chunk = partition.read()
+        epochs += [chunk.epoch] if isinstance(chunk, Chunk) else []
+        time.sleep(0.01)
+    assert isinstance(partition.read(), Wait)
+    wait_for(lambda: says(2, "waits for new input; the last batch had 250 input rows"))
+    before = partition.working()
+    time.sleep(1.5)
+    after = partition.working()
+    assert before is not None
+    assert after is not None
+    assert 1.4 < after[-1] - before[-1] < 20, "for so long"
+    partition.close()
+    assert partition.working() is None
+
+
 @pytest.mark.soak
 def test_spark_waits_for_the_reader(tmp_path: Path) -> None:
     put(tmp_path / "in", *range(8))

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from falkirk.job_memory import job_processes
 from libraries import spark
 from recovery.policies import Batch
 from runtime.page.address import PAGE_FILE
-from tests.monitor.web.serving import ask
+from tests.monitor.web.serving import ask, streaming
 from tests.support.processes import gone, parent, wait_for
 from timely.dataflow.dataflow import Dataflow
 from timely.io import Batches
@@ -131,6 +132,32 @@ def test_failed_attempt_is_told_on_the_console_on_the_page_and_in_the_events_and
             "Python of Spark",
         } < set(names.values())
         assert all(float(size) > 0 for _, size, *_ in rows)
+
+
+@pytest.mark.parametrize(("name", "operator"), [("in_a_region", "slow"), ("in_a_stream", "in")])
+def test_what_spark_does_is_told_on_the_page_and_in_the_events(name: str, operator: str, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    file = tmp_path / "events"
+    what = {"slow": "Spark: task", "in": "Spark runs the batch"}[operator]
+    with running(tmp_path, name, "--ui", "--ui-port", "0", "--events", str(file)):
+        wait_for(lambda: (tmp_path / "held").exists())
+        url = (tmp_path / "store" / PAGE_FILE).read_text()
+        names = [each["name"] for each in ask(url, "/api/job")["operators"]]
+        with streaming(url, "/api/events"):  # somebody looks
+
+            def working() -> Any:
+                (worker,) = ask(url, f"/api/operator/{names.index(operator)}")["workers"]
+                return [each for each in worker.get("working", ()) if each["what"] == what]
+
+            wait_for(working)
+            (told,) = working()
+        assert told["epoch"] == 0
+        assert told["total"] == (0 if operator == "in" else told["total"])
+        events = [json.loads(line) for line in file.read_text().splitlines()]
+        said = [event for event in events if event["kind"] == "working" and event["what"] == what]
+        assert {(event["worker"], event["operator"], event["epoch"]) for event in said} == {(0, operator, 0)}
+        steps = [(event["what"], event["done"], event["total"]) for event in events if event["kind"] == "working"]
+        assert all(one != other for one, other in pairwise(steps)), "each once"
 
 
 @pytest.mark.parametrize("name", ["in_a_region", "in_a_stream"])

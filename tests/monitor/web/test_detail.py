@@ -11,7 +11,7 @@ from monitor.coordination.effects import Answer
 from monitor.web.detail import MOST_CHECKPOINTS
 from monitor.web.questions import answer_as_json
 from recovery.metadata import everything
-from recovery.protocol import END, ROWS, Closely, Redone, Resent
+from recovery.protocol import END, ROWS, Closely, Redone, Resent, Working
 from tests.monitor.web.asked import ask
 from tests.monitor.web.standing import StandingJob
 from tests.recovery.layouts import LINE, LOOP, layout
@@ -64,6 +64,7 @@ def test_a_chain_shows_its_checkpoints_from_its_low_watermark_on_the_newest_firs
         "collected": 1,
         "progress": [1200, 1201],
         "frontier": None,
+        "working": [],
         **numbers(COUNT, 1),
     }
     workers = ask(job, f"/api/operator/{COUNT}").value
@@ -142,3 +143,14 @@ def test_an_answer_to_a_supposed_failure_tells_where_all_goes_back_to_and_what_t
     nothing = answer_as_json(Answer((), (), (), ()))
     assert nothing["redone"] == {"records": 0, "seconds": 0, "epochs": 0}
     assert answer_as_json(Answer((), ()))["redone"] is None
+
+
+def test_what_is_done_for_an_operator_is_told_with_it_and_with_its_processor() -> None:
+    job = job_of()
+    at, said = job.told[1]
+    working = Working(READ, 3, "waits", 1, 4, 2.5), Working(COUNT, 7, "counts", 0, 0, 0.1)
+    job.told[1] = at, replace(said, working=working)
+    told = {"epoch": 3, "what": "waits", "done": 1, "total": 4, "seconds": 2.5}
+    assert [each["working"] for each in ask(job, f"/api/operator/{READ}").value["workers"]] == [[], [told]]
+    assert ask(job, f"/api/processor/{READ}/1").value["working"] == [told]
+    assert ask(job, f"/api/processor/{OUT}/1").value["working"] == []

@@ -13,8 +13,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec.structs import replace
 
 from recovery.metadata import at_epoch
+from recovery.protocol import Working
 from runtime.page.address import open_page
 from runtime.program import Program
 from runtime.supervisor.supervisor import Job
@@ -171,6 +173,26 @@ def test_what_if_shows_what_the_solver_answers(tab: Tab) -> None:
         assert "ask=worker%3A1" in tab.run("location.hash")
         tab.key("Escape")
         tab.wait("!document.querySelector('#graph').classList.contains('asking')")
+        assert not tab.problems
+
+
+def test_what_is_done_for_an_operator_is_shown_with_it(tab: Tab) -> None:
+    layout = example_layout("mixed_policies")
+    job = StandingJob(layout)
+    lines = next(p for p, info in enumerate(layout.processors) if info.name == "lines")
+    job.tell(epoch=4)
+    at, said = job.told[1]
+    query = "waits for new input; the last batch had 250 input rows"
+    working = Working(lines, 12, query, 0, 0, 3.2), Working(lines, 13, "Spark: task", 3, 8, 1.0)
+    job.told[1] = at, replace(said, working=working)
+    with serving(job, moves=False) as url:
+        go(tab, url, "#sel=lines")
+        tab.wait("document.querySelectorAll('#panel table.working tr').length === 2")
+        rows = tab.run("[...document.querySelectorAll('#panel table.working tr')].map((row) => row.textContent)")
+        assert rows == [f"worker 1epoch 12{query}3 s", "worker 1epoch 13Spark: task 3 of 81 s"]
+        go(tab, url, "#sel=parse")
+        tab.wait(f"{text_of('#panel')}.includes('On each worker')")
+        assert tab.run("document.querySelectorAll('#panel table.working').length") == 0
         assert not tab.problems
 
 
