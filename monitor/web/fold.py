@@ -231,7 +231,7 @@ def _by_band(group: FoldGroup, layout: Layout, plain: nx.DiGraph[int]) -> None:
         size = -(-len(parts) // MOST_CHILDREN)
         parts = [[each for part in parts[at : at + size] for each in part] for at in range(0, len(parts), size)]
     for part in parts:
-        if 1 < len(part) < len(children):
+        if len(part) > 1:
             inside = [children[number] for number in part]
             first = inside[0] if isinstance(inside[0], int) else inside[0].members()[0]
             name = layout.processors[first].name

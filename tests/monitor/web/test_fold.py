@@ -399,5 +399,16 @@ def test_levels_are_opened_from_outside_as_long_as_there_is_room(root: FoldGroup
     assert folding.open == {group.key for group in (root, *groups) if group.key in is_open}
 
 
+def test_all_groups_of_a_level_are_opened_or_none_while_enough_is_shown() -> None:
+    """Opening one of two alike would show less than there is room for, and more than the other."""
+    groups: list[FoldGroup | int] = [
+        FoldGroup(key, key, "scope", [3 * at, 3 * at + 1, 3 * at + 2]) for at, key in enumerate("ab")
+    ]
+    root = FoldGroup("", "job", "scope", groups)
+    plan = plan_of(6, [])
+    shown_of = [len(fold(plan, root, most=most).nodes) for most in range(1, 12)]
+    assert shown_of == [2, 2, 2, 2, 2, 6, 6, 6, 6, 6, 6]
+
+
 def around_of(key: str, parents: Mapping[str, FoldGroup]) -> list[str]:
     return [parents[key].key, *around_of(parents[key].key, parents)] if key in parents else []
