@@ -247,6 +247,7 @@ def said_to_monitor() -> list[bytes]:
     xi = Xi(1, (3,), ((3,),))
     memory = protocol.InMemory((3,), (3,), ((2,),), ((3,),), ())
     close = protocol.Closely(1, ((3,),), (protocol.ObservedHold("queue", 1, (3,), 2, True),))
+    working = protocol.Working(1, 3, "tasks", 1, 2, 0.5)
     messages = [
         protocol.Join(1, 2, 3, True, plan, (xi,), False),
         protocol.Completed(0, 1, ((3,), (4,))),
@@ -256,7 +257,7 @@ def said_to_monitor() -> list[bytes]:
         protocol.Released(1),
         protocol.CurrentMemory(0, 1, 7, (memory,)),
         protocol.Cost(0, 1, 7, (protocol.Resent(1, 0, 5, 99),), (protocol.Redone(1, 5, 2, 0.5),)),
-        protocol.Observed(0, 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,)),
+        protocol.Observed(0, 1, np.arange(40).tobytes(), 5, 6, 7, (0.5,), (close,), (working,)),
     ]
     return [protocol.encode_message(message) for message in messages]
 
@@ -326,6 +327,7 @@ FROM_SPARK: list[Any] = [
     spark.Ready(1, "4.0"),
     spark.Waits("text"),
     spark.RunProgress(1, 2, 3),
+    spark.QueryProgress(1, 2, "waits", 3),
     spark.Done(1, (("f.parquet", 3),)),
     spark.Done(1, b"rows"),
     spark.RunFailed(1, "text", True),
