@@ -50,8 +50,8 @@ class Access(Protocol):
     def read(self, session: SparkSession, frames: Frames) -> DataFrame:
         """The rows of an input. Their schema is known, so no file need be opened to learn it."""
 
-    def read_table(self, session: SparkSession, files: Sequence[PinnedFile]) -> DataFrame:
-        """The rows of the files of a table; folders `name=value` are columns."""
+    def read_table(self, session: SparkSession, name: str, files: Sequence[PinnedFile]) -> DataFrame:
+        """The rows of the files of the table `name`; folders `name=value` are columns."""
 
     def write(self, frame: DataFrame, output: str, rows: int) -> None:
         """Write files `part-*.parquet`, of at most `rows` rows, or (0) of any number, into the new folder `output`."""

@@ -150,7 +150,7 @@ class ConnectAccess:
         schema = from_arrow_schema(arrow, prefer_timestamp_ntz=True)
         return _all(session.createDataFrame(table, schema) for table in gathered(frames.files, arrow))
 
-    def read_table(self, session: SparkSession, files: Sequence[PinnedFile]) -> DataFrame:
+    def read_table(self, session: SparkSession, name: str, files: Sequence[PinnedFile]) -> DataFrame:
         if self._shared:
             return read_table_files(session, files)
         parts = []

@@ -39,6 +39,8 @@ class JavaAccess:
         self.page: str | None = self._spark.sparkContext.uiWebUrl
         self._over: dict[int, dict[int, tuple[int, int]]] = {}
         """Of each run the jobs of Spark's that are over, with their tasks: to ask for one takes tens of calls of Java."""
+        self._tables: dict[SparkSession, dict[str, tuple[list[PinnedFile], DataFrame]]] = {}
+        """Of each session the tables as its last run read them: to list their files and learn their columns is a job."""
 
     def warm(self) -> None:
         """Have Spark do what runs do, so that the first of them is quicker: Java has to load and to compile it."""
@@ -61,7 +63,8 @@ class JavaAccess:
         return self._spark.newSession()
 
     def release(self, session: SparkSession) -> None:
-        """Nothing is left of it: it is collected."""
+        """Nothing else is left of it: it is collected."""
+        self._tables.pop(session, None)
 
     def leave(self) -> None:
         """Java ends with the keeper."""
@@ -99,8 +102,12 @@ class JavaAccess:
     def read(self, session: SparkSession, frames: Frames) -> DataFrame:
         return read_files(session, frames)
 
-    def read_table(self, session: SparkSession, files: Sequence[PinnedFile]) -> DataFrame:
-        return read_table_files(session, files)
+    def read_table(self, session: SparkSession, name: str, files: Sequence[PinnedFile]) -> DataFrame:
+        tables = self._tables.setdefault(session, {})
+        known = tables.get(name)
+        if known is None or known[0] != list(files):  # files that have changed are others
+            known = tables[name] = list(files), read_table_files(session, files)
+        return known[1]
 
     def write(self, frame: DataFrame, output: str, rows: int) -> None:
         write_files(frame, output, rows)

@@ -187,7 +187,7 @@ class Tasks:
         _check(task)
         known = {each.name: self._access.read(session, each) for each in task.inputs}
         tables = self._tables_of(session, task) | {
-            name: self._access.read_table(session, files) for name, files in task.pinned
+            name: self._access.read_table(session, name, files) for name, files in task.pinned
         }
         *views, last = task.queries
         for each in views:

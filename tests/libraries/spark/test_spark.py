@@ -188,6 +188,34 @@ def test_attempt_that_follows_reads_the_files_of_a_table_that_the_one_before_was
     assert _parts(found) == [(0, "part=0"), (1, "part=1")]
 
 
+def test_table_is_listed_and_its_columns_are_learned_again_only_where_its_files_are_others(tmp_path: Path) -> None:
+    names, told = tmp_path / "names", tmp_path / "told"
+    told.mkdir()
+    _grown(names)
+
+    def more(df: Any, epoch: int) -> Any:
+        deadline = time.monotonic() + 60
+        while epoch == 1 and not (told / "0").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if epoch == 1:  # the first run of the other region has its list
+            _grown(names)
+        return df
+
+    def asked(df: Any, names: Any, epoch: int) -> Any:
+        context = df.sparkSession.sparkContext
+        jobs = context.statusTracker().getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id"))
+        (told / str(epoch)).touch()
+        return names.selectExpr("*", f"{len(jobs)} as jobs")
+
+    flow = Dataflow("tables")
+    cells = flow.columns("in", Batches([frame(10)] * 3))
+    grown = spark.batch(cells, more, options=OPTIONS, name="more")
+    spark.batch({"df": grown}, asked, tables={"names": names}, options=OPTIONS, name="asked").capture("out")
+    found = frames_of(run(flow))
+    assert [_parts(found[epoch]) for epoch in range(3)] == [[(0, "part=0")]] + [[(0, "part=0"), (1, "part=1")]] * 2
+    assert [found[epoch]["jobs"][0] > 0 for epoch in range(3)] == [True, True, False]
+
+
 @pytest.mark.soak
 def test_file_of_a_table_that_changes_while_it_is_read_is_an_error_that_names_it(tmp_path: Path) -> None:
     _grown(tmp_path)
