@@ -66,8 +66,8 @@ class Runner(Protocol):
     ) -> Written:
         """Run it over `inputs` (schema and files by name) and `tables` (files by name).
 
-        Returns the files that it wrote under `output`, each with its rows: at most `rows`, or (0) any number. If there may
-        not be any number, they may also be the rows themselves.
+        Returns the files that it wrote under `output`, each with its rows: at most `rows`, or (0) any number; or the rows
+        themselves, if they are few.
 
         Raises SparkError if it cannot be done.
         """
@@ -380,7 +380,7 @@ class Compute(Operator):
         rows = files.FILE_ROWS if self._reads else 0
         written = self._runner.run(context, inputs, dict(pinned), str(output), rows)
         keys = keys_of(workers)
-        if isinstance(written, bytes) and not self._consumers:
+        if isinstance(written, bytes) and self._reads and not self._consumers:
             return Outcome(True, [(keys[0], "", written)])
         if isinstance(written, bytes):
             written = files.write_output(output, [read_table(written)], rows)

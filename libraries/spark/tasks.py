@@ -129,7 +129,7 @@ class Tasks:
 
     def _rows(self, found: Any, task: RunTask) -> pa.Table | None:
         """The rows that come of a run, where few are expected: few came of the last, and nothing has gone wrong since."""
-        if not task.rows or task.kind == "sink" or self._sizes.pop(task.region, math.inf) > SMALL:
+        if task.kind == "sink" or self._sizes.pop(task.region, math.inf) > SMALL:
             return None
         try:
             table: pa.Table = found.toArrow()

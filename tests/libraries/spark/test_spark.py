@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 from libraries import spark
@@ -703,6 +704,15 @@ def test_partitioned_table_is_read_with_its_columns_as_they_were_divided(tmp_pat
     assert found.sort("epoch", "n").equals(wanted.sort("epoch", "n"))
 
 
+def rich(df: Any) -> Any:
+    df.sparkSession.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    return df.sparkSession.sql(
+        "select k, v, array(k) as list, struct(k, array(v)) as things, map('k', k) as named, 'x' as text, "
+        "cast(v as decimal(9,2)) as amount, timestamp'2024-05-06 07:08:09' as at, binary('x') as blob, "
+        "timestamp_ntz'2024-05-06 07:08:09' as local, current_date() as day from input"
+    )
+
+
 def test_few_rows_come_back_without_files_as_they_would_in_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -711,14 +721,6 @@ def test_few_rows_come_back_without_files_as_they_would_in_them(
     take = files.read_output
     monkeypatch.setattr(files, "read_output", lambda path: read.append(take(path)) or read[-1])
     sizes = [10, 20, 20_000, 30, 40]
-
-    def rich(df: Any) -> Any:
-        df.sparkSession.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-        return df.sparkSession.sql(
-            "select k, v, array(k) as list, struct(k, array(v)) as things, map('k', k) as named, 'x' as text, "
-            "cast(v as decimal(9,2)) as amount, timestamp'2024-05-06 07:08:09' as at, binary('x') as blob, "
-            "timestamp_ntz'2024-05-06 07:08:09' as local, current_date() as day from input"
-        )
 
     flow = Dataflow("few")
     cells = flow.columns("in", Batches([frame(size) for size in sizes]))
@@ -741,6 +743,24 @@ def test_few_rows_come_back_without_files_as_they_would_in_them(
         )
         == 1
     )
+
+
+def test_few_rows_are_handed_over_in_files_that_spark_need_not_write(tmp_path: Path) -> None:
+    sizes = [10, 20, 20_000, 30, 40]
+    flow = Dataflow("few")
+    few = spark.batch(
+        flow.columns("in", Batches([frame(size) for size in sizes])), rich, options=OPTIONS, name="handed"
+    )
+    spark.write(few, tmp_path / "table")
+    spark.batch(few, "select count(*) as n, sum(k) as k from input", options=OPTIONS, name="counts").capture("out")
+    found = frames_of(run(flow))
+    assert [found[epoch].rows() for epoch in range(len(sizes))] == [[(size, frame(size)["k"].sum())] for size in sizes]
+    files_of = [list(path.glob("*.parquet")) for path in sorted((tmp_path / "table").glob("epoch=*"))]
+    writers = [pq.read_metadata(paths[0]).created_by.split()[0] for paths in files_of]
+    # How much comes is known by the run before: the first and the fourth are Spark's.
+    assert writers == ["parquet-mr", "parquet-cpp-arrow", "parquet-cpp-arrow", "parquet-mr", "parquet-cpp-arrow"]
+    schemas = [pq.read_schema(paths[0]).remove_metadata() for paths in files_of]
+    assert [files.carried_schema(schema) for schema in schemas] == [files.carried_schema(schemas[0])] * len(sizes)
 
 
 def test_columns_of_every_kind_survive_the_way_there_and_back() -> None:
