@@ -117,6 +117,49 @@ def test_keys_of_several_columns(rows: list[Any]) -> None:
     assert index.ids(columns).tolist() == first_seen(kept + rows)[len(kept) :]
 
 
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.sampled_from([0, 1, 30, 400, 3000]), min_size=1, max_size=8),
+    chance=st.integers(0, 999).map(np.random.default_rng),
+    ranges=st.lists(st.sampled_from([2, 60, 2**62]), min_size=2, max_size=3),
+    other=st.sampled_from([None, "null", "float", "leading"]),
+    data=st.data(),
+)
+def test_keys_of_several_integers_are_one_table_until_others_come(
+    sizes: list[int], chance: np.random.Generator, ranges: list[int], other: str | None, data: Any
+) -> None:
+    """Ids are by order of first sight, in the table and in pairs, when it grows, is cut, and is given up."""
+    tables.compiled_loops()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "_AT_ONCE", 16)
+        index, known = KeyIndex(len(ranges)), dict[Any, int]()
+        given_up = data.draw(st.integers(0, len(sizes)))
+        for turn, size in enumerate(sizes):
+            drawn = [chance.integers(-each, each, size) for each in ranges]
+            columns = [pa.array(column) for column in drawn]
+            if turn >= given_up and other == "null" and size:
+                columns[0] = pa.array([None, *drawn[0][1:].tolist()], pa.int64())
+            elif turn == given_up and other == "float" and size and len(known):
+                with pytest.raises(TypeError, match="was of type int64 and is now double"):
+                    index.ids([*columns[:-1], columns[-1].cast(pa.float64(), safe=False)])
+            elif turn >= given_up and other == "leading":
+                of = index.leading(columns[:-1])
+                assert of.tolist() == index.leading(columns[:-1]).tolist()
+            rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
+            assert index.ids(columns).tolist() == [known.setdefault(row, len(known)) for row in rows]
+            assert len(index) == len(known)
+            if known and data.draw(st.integers(0, 3)) == 0:
+                kept = data.draw(st.integers(0, len(known) - 1))
+                index.truncate(kept)
+                known = dict(list(known.items())[:kept])
+            if known:
+                held = index.keys(None)
+                assert list(zip(*(column.to_pylist() for column in held), strict=True)) == list(known)
+                names, some = [f"k{n}" for n in range(len(ranges))], np.arange(len(known), dtype=np.intp)[::2]
+                if (found := index.series(names, some)) is not None:
+                    assert list(zip(*(column.to_list() for column in found), strict=True)) == list(known)[::2]
+
+
 def test_a_dictionary_that_grew_is_looked_up_only_where_it_is_new() -> None:
     index = ColumnIndex()
     encoder = Encoder()

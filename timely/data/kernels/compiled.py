@@ -245,6 +245,69 @@ def int_ids(values, begin, out, slots, keys, count, old, moved):
 
 
 @_jit
+def _number_of(keys, at):
+    """A hash of the key in column `at`."""
+    number = np.uint64(0)
+    for row in range(keys.shape[0]):
+        number = (number ^ np.uint64(keys[row, at])) * _PRIME
+        number ^= number >> _S32
+    return number
+
+
+@_jit
+def _differ(a, at, b, there):
+    """True if the keys in column `at` of a and `there` of b are two."""
+    row = 0
+    while row < a.shape[0] and a[row, at] == b[row, there]:
+        row += 1
+    return row < a.shape[0]
+
+
+@_jit
+def key_ids(given, begin, out, slots, keys, count, old, moved):
+    """Fill out[begin:] with the id of each key, a column of `given`, as `int_ids` does. slots (int64): id + 1, by hash."""
+    mask = np.uint64(slots.size - 1)
+    old_mask = np.uint64(max(old.size, 1) - 1)
+    passed = np.uint64(moved)
+    room = min(slots.size // 2, keys.shape[1])
+    for row in range(begin, out.size):
+        number = _number_of(given, row)
+        into, at, last = slots, number & mask, mask
+        if old.size != 0:
+            place = number & old_mask
+            while old[place] != 0 and _differ(keys, old[place] - 1, given, row):
+                place = (place + np.uint64(1)) & old_mask
+            if old[place] != 0 or place >= passed:
+                into, at, last = old, place, old_mask
+        while into[at] != 0 and _differ(keys, into[at] - 1, given, row):
+            at = (at + np.uint64(1)) & last
+        known = into[at]
+        if known == 0:
+            if count >= room:
+                return row, count
+            for part in range(keys.shape[0]):
+                keys[part, count] = given[part, row]
+            count += 1
+            known = count
+            into[at] = count
+        out[row] = known - 1
+    return out.size, count
+
+
+@_jit
+def move_keys(old, begin, end, keys, slots):
+    """Put some of `old` into the larger `slots`, which have none of them."""
+    mask = np.uint64(slots.size - 1)
+    for place in range(begin, end):
+        known = old[place]
+        if known != 0:
+            at = _number_of(keys, known - 1) & mask
+            while slots[at] != 0:
+                at = (at + np.uint64(1)) & mask
+            slots[at] = known
+
+
+@_jit
 def move_ints(old, begin, end, slots):
     """Put some pairs of `old` into the larger `slots`, which have none of them."""
     mask = np.uint64(slots.size // 2 - 1)

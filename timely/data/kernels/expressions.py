@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from timely.data.kernels.columns import TINY
 from timely.data.kernels.series import Array, frame_of, series_of
 
 FEW = 8192
@@ -368,12 +369,15 @@ def _is_in(formula: Formula, values: Any) -> Formula:
         return lambda rows: _among(formula(rows), numbers)
     if wanted.dtype != pl.String:
         raise Unfit("is_in")
+    few = frozenset(wanted.to_list())
     options = pc.SetLookupOptions(value_set=wanted.to_arrow())
 
     def texts(rows: FewRows) -> Array:
         column = formula(rows)
         if not isinstance(column, pl.Series):
             raise Unfit("is_in")
+        if len(column) <= TINY:  # the way through Arrow costs more
+            return np.fromiter(map(few.__contains__, column.to_list()), np.bool_, len(column))
         found: Array = pc.is_in(column.to_arrow(), options=options).to_numpy(zero_copy_only=False)
         return found
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from timely.data.kernels.columns import TINY, column_of, is_number, is_text, numbers, whole
 from timely.data.kernels.series import series_of
-from timely.data.kernels.tables import Ids, IntTable, StringTable, compiled_loops, read_only
+from timely.data.kernels.tables import Ids, IntTable, KeyTable, StringTable, compiled_loops, read_only
 
 _INT64 = pa.int64().id
 _SMALL = 4096
@@ -311,17 +311,43 @@ class Encoder:
 
 
 class KeyIndex:
-    """The ids of keys of one or more columns, folded in pairs: (id so far, id in the next column)."""
+    """The ids of keys of one or more columns.
+
+    Several columns of 64-bit integers are one table by the hash of all of them. Others are folded in pairs: (id so far, id in
+    the next column). So are few rows where no compiled loop is loaded, and all from when the leading columns alone are asked
+    for. Ids are the same either way.
+    """
 
     def __init__(self, columns: int, expected: int = 0) -> None:
         self._columns = [ColumnIndex(expected) for _ in range(columns)]
         self._pairs = [ColumnIndex(expected) for _ in range(columns - 1)]
+        self._expected = expected
+        self._table: KeyTable | None = None
 
     def __len__(self) -> int:
+        if self._table is not None:
+            return len(self._table)
         return len(self._pairs[-1] if self._pairs else self._columns[0])
 
     def ids(self, columns: list[pa.Array]) -> Ids:
         """The id of each row's key; new keys are added."""
+        if self._pairs and (self._table is not None or not len(self)):
+            if all(column.type.id == _INT64 and not column.null_count for column in columns):
+                loaded = compiled_loops.cache_info().currsize
+                if self._table is None and (loaded or len(columns[0]) >= TINY):
+                    self._table = KeyTable(len(columns), self._expected)
+                if self._table is not None:
+                    return self._table.ids([numbers(column) for column in columns])
+            self._fold()
+        return self._pair_ids(columns)
+
+    def _fold(self) -> None:
+        """Go on in pairs."""
+        if self._table is not None:
+            known, self._table = self._table.values(), None
+            self._pair_ids([pa.array(column) for column in known])
+
+    def _pair_ids(self, columns: list[pa.Array]) -> Ids:
         ids = self._columns[0].ids(columns[0])
         for index, pairs, column in zip(self._columns[1:], self._pairs, columns[1:], strict=True):
             ids = pairs.integer_ids((ids << 32) | index.ids(column))
@@ -329,6 +355,7 @@ class KeyIndex:
 
     def leading(self, columns: list[pa.Array]) -> Ids:
         """The number of the first columns of each row's key, of which these are as many as there are; new ones are added."""
+        self._fold()
         ids = self._columns[0].ids(columns[0])
         count = len(columns)
         for index, pairs, column in zip(self._columns[1:count], self._pairs[: count - 1], columns[1:], strict=True):
@@ -337,12 +364,15 @@ class KeyIndex:
 
     def leading_of(self, ids: Ids, count: int) -> Ids:
         """The same of the first `count` columns of the keys `ids`."""
+        self._fold()
         for pairs in reversed(self._pairs[count - 1 :]):
             ids = numbers(pairs.values(ids)) >> 32
         return ids
 
     def series(self, names: Sequence[str], ids: Ids) -> list[pl.Series] | None:
         """The key columns of `ids`, if all are 64-bit integers, or text of which there is little; otherwise None."""
+        if self._table is not None:
+            return [series_of(name, column[ids]) for name, column in zip(names, self._table.values(), strict=True)]
         result: list[pl.Series] = []
         for name, index, pairs in zip(
             reversed(names[1:]), reversed(self._columns), reversed(self._pairs), strict=False
@@ -358,6 +388,9 @@ class KeyIndex:
 
     def keys(self, ids: Ids | None = None) -> list[pa.Array]:
         """The key columns of `ids` (default: of all keys)."""
+        if self._table is not None:
+            values = self._table.values()
+            return [column_of(column if ids is None else column[ids], pa.int64()) for column in values]
         if not self._pairs:
             return [self._columns[0].values(ids)]
         result: list[pa.Array] = []
@@ -372,6 +405,9 @@ class KeyIndex:
         """Forget all but the first `count` keys."""
         if count >= len(self):
             return
+        if self._table is not None:
+            self._table.truncate(count)
+            return
         if not self._pairs:
             self._columns[0].truncate(count)
             return
@@ -383,4 +419,5 @@ class KeyIndex:
 
     def nbytes(self) -> int:
         """Bytes of the keys, roughly."""
-        return sum(index.nbytes() for index in (*self._columns, *self._pairs))
+        held = 0 if self._table is None else self._table.nbytes()
+        return held + sum(index.nbytes() for index in (*self._columns, *self._pairs))

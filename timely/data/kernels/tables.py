@@ -204,6 +204,69 @@ class IntTable:
         return self._keys[: self._count]
 
 
+class KeyTable:
+    """Distinct keys of several 64-bit integers, in the order in which they were first met, by the hash of all of a key.
+
+    It grows a little with each batch, as `IntTable` does.
+    """
+
+    def __init__(self, width: int, expected: int = 0) -> None:
+        room = _power_above(expected)
+        self._slots = np.zeros(2 * room, np.int64)
+        self._old = _NO_SLOTS
+        self._moved = 0
+        self._keys = np.empty((width, room), np.int64)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def ids(self, columns: list[npt.NDArray[np.int64]]) -> Ids:
+        """The id of each row's key; new ones are added."""
+        out = np.empty(len(columns[0]), np.intp)
+        given, loop = read_only(np.array(columns)), compiled_loops().key_ids
+        if self._old.size:
+            self._move(_MOVED * len(out))
+        row = 0
+        while True:
+            row, self._count = loop(given, row, out, self._slots, self._keys, self._count, self._old, self._moved)
+            if row == len(out):
+                return out
+            self._grow()
+
+    def _grow(self) -> None:
+        width, room = self._keys.shape
+        if self._count >= room:
+            keys = np.empty((width, 2 * room), np.int64)
+            keys[:, : self._count] = self._keys[:, : self._count]
+            self._keys = keys
+        if 2 * self._count >= self._slots.size:
+            self._move(self._old.size)
+            self._old, self._slots = self._slots, np.zeros(2 * self._slots.size, np.int64)
+            self._move(_AT_ONCE)
+
+    def _move(self, places: int) -> None:
+        end = min(self._moved + max(places, _AT_ONCE), self._old.size)
+        compiled_loops().move_keys(read_only(self._old), self._moved, end, read_only(self._keys), self._slots)
+        self._moved = end
+        if end == self._old.size:
+            self._old, self._moved = _NO_SLOTS, 0
+
+    def truncate(self, count: int) -> None:
+        """Forget all but the first `count` keys."""
+        known, self._keys = [column[:count] for column in self._keys], np.empty_like(self._keys)
+        self._slots, self._old, self._moved, self._count = np.zeros_like(self._slots), _NO_SLOTS, 0, 0
+        self.ids(known)
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self._slots.nbytes + self._old.nbytes + self._keys.nbytes
+
+    def values(self) -> list[npt.NDArray[np.int64]]:
+        """The columns of all keys in id order: views, which later additions do not disturb."""
+        return [column[: self._count] for column in self._keys]
+
+
 def _layout(strings: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """The offsets (n + 1) and bytes of an Arrow string array, without a copy."""
     width = np.int32 if pa.types.is_string(strings.type) else np.int64
@@ -225,6 +288,8 @@ def warm_tables() -> None:
         strings.ids(pa.array(map(str, range(2 * _SMALLEST)), kind))
     integers = IntTable()
     integers.ids(np.arange(2 * _SMALLEST, dtype=np.int64))
+    keys = KeyTable(2)
+    keys.ids([np.arange(2 * _SMALLEST, dtype=np.int64)] * 2)
     compiled_loops().mark_missing(read_only(np.zeros(1, np.int32)), np.zeros(1, np.intp), np.zeros(1, np.intp))
     groups = read_only(np.zeros(8, np.intp))
     loops = compiled_loops()
