@@ -713,7 +713,13 @@ class GroupBy:
                 within_time=over == "time",
             ),
             factory=lambda: column_aggregate(
-                keys, named, over, combined=combine is not None, ttl=epochs, sign=CHANGE if changes else None
+                keys,
+                named,
+                over,
+                combined=combine is not None,
+                ttl=epochs,
+                sign=CHANGE if changes else None,
+                once=kind == "distinct",
             ),
             notifies=True,
             stateful=True,

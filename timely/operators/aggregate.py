@@ -29,6 +29,7 @@ from timely.operators.base import Context, Operator
 from timely.operators.reading import ROWS, VALUE, Reading, first_met
 from timely.operators.stateless import operator_error
 from timely.state import ExpiringTotals, Parts, TimedBatches, TotalsState
+from timely.state.totals import Changed
 from timely.time import Time
 
 Over = Literal["time", "scope"]
@@ -239,10 +240,7 @@ class ColumnAggregate(Grouping):
         signs = None
         try:
             if self._totals is not None:
-                rows = self._reading.by_key(self._rows(tables), lambda column, met: self._new(time, column, met))
-                if self.ttl is not None:
-                    rows = self._dated(time, rows, self.ttl)
-                changed = self._totals.add(time, rows, None if self._grows else self._differs)
+                changed = self._changed(self._totals, time, tables)
                 if self._sign is not None:
                     changed, signs = changed.signed()
                 if self._direct and len(changed) < TINY and (few := changed.frame(self._direct)) is not None:
@@ -261,6 +259,13 @@ class ColumnAggregate(Grouping):
             first = tables[0]  # a partial table may have what Polars does not, sums of more than 64 bits
             sample = as_polars(first) if self._is_rows(first) else first
             raise refused(ctx, time, error, sample) from error
+
+    def _changed(self, totals: TotalsState, time: Time, tables: Sequence[Batch]) -> Changed:
+        """The totals that rows change."""
+        rows = self._reading.by_key(self._rows(tables), lambda column, met: self._new(time, column, met))
+        if self.ttl is not None:
+            rows = self._dated(time, rows, self.ttl)
+        return totals.add(time, rows, None if self._grows else self._differs)
 
     def _new(self, time: Time, column: str, met: list[Added]) -> list[pa.Array]:
         """The keys and values that had not been met."""
@@ -297,6 +302,19 @@ class ColumnAggregate(Grouping):
         if self.ttl is not None:
             found.append(before[_OF_EPOCH[0]] == 0)
         return reduce(np.logical_or, found)
+
+
+class ColumnDistinct(ColumnAggregate):
+    """Emits each key once in a scope: it is an aggregate that never changes, so rows of known keys add nothing to it."""
+
+    def _changed(self, totals: TotalsState, time: Time, tables: Sequence[Batch]) -> Changed:
+        return totals.meet(time, [[_key_of(table, key) for key in self._keys] for table in tables])
+
+
+def _key_of(table: Batch, key: str) -> pa.Array:
+    if isinstance(table, pl.DataFrame):
+        return whole(table.get_column(key).to_arrow())
+    return whole(as_arrow(table).column(key))
 
 
 def too_large(table: Columns, keys: Sequence[str], column: str, sums: Sequence[Any]) -> OverflowError:
@@ -365,13 +383,17 @@ def column_aggregate(
     combined: bool = False,
     ttl: int | None = None,
     sign: str | None = None,
+    once: bool = False,
 ) -> Operator:
-    """The operator for `group_by(*keys).agg(over=..., **aggregates)`.
+    """The operator for `group_by(*keys).agg(over=..., **aggregates)`. `once`: the aggregate is of a column that is the same
+    integer in all rows.
 
     Raises:
         GraphError: for Polars expressions with `over="scope"`: only aggregates whose partial results combine can run on.
     """
     known = {name: item for name, item in aggregates.items() if isinstance(item, Aggregate)}
+    if once and over == "scope" and ttl is None:
+        return ColumnDistinct(keys, known, over, combined)
     if len(known) == len(aggregates):
         return ColumnAggregate(keys, known, over, combined, ttl, sign)
     if over == "scope" or combined:

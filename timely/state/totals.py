@@ -94,6 +94,18 @@ class _Totals(ScopeState[Change]):
         self.note(time, change)
         return change, after
 
+    def meet(self, time: Time, many: Sequence[list[pa.Array]]) -> Change:
+        """Add keys alone; what changes are those that are new."""
+        self.check_order(time)
+        totals, known = self.totals, len(self.totals)
+        for keys in many:
+            totals.ids(keys, [pa.int64()] * len(totals.parts))
+        ids = np.arange(known, len(totals), dtype=np.intp)
+        change = known, ids, totals.gather(ids)
+        totals.put(ids, [np.full(len(ids), part.kind == "values", np.int64) for part in totals.parts])
+        self.note(time, change)
+        return change
+
     def clear(self, time: Time, ids: Ids) -> None:
         """Forget what the keys `ids`, all different, have met."""
         self.check_order(time)
@@ -280,6 +292,18 @@ class TotalsState(Scopes[_Totals]):
                 touched = touched[chosen]
                 before, after = ([array[chosen] for array in arrays] for arrays in (before, after))
         return Changed(scope.totals, touched, after, known, before)
+
+    def meet(self, time: Time, many: Sequence[list[pa.Array]]) -> Changed:
+        """The keys that are new at `time`, by columns, each as if it had had one row in which all columns are 0.
+
+        Raises:
+            ValueError: if the scope was written at a later time before.
+            TypeError: if a key column changes to another type.
+        """
+        scope = self._scope(time)
+        known, ids, before = scope.meet(time, many)
+        self._touched(ids)
+        return Changed(scope.totals, ids, scope.totals.gather(ids), known, before)
 
     def _touched(self, ids: Ids) -> None:
         """Called with the keys to which rows were added."""

@@ -224,7 +224,7 @@ def test_a_few_keys_are_sought_among_many_rows_by_reading_and_then_in_the_table(
 def test_pieces_are_few_and_what_is_copied_little() -> None:
     held = KeyedRows(["k"])
     for at in range(3000):
-        held.append(KeyedFrame(pl.DataFrame({"k": [at, at]}), ["k"]))
+        held.append(KeyedFrame(pl.DataFrame({"k": [at, at], "t": ["a", "b"]}), ["k"]))
         assert held.pieces() <= 1 + np.log(2 * at + 2) / np.log(kernel._STEP)
     assert len(held) == 6000
 

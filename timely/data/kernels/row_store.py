@@ -31,6 +31,9 @@ UNSETTLED = 64
 _SMALL = 1024
 """Shorter pieces are merged in any case."""
 
+_LEAST = 1 << 14
+"""The same of pieces of a store, which need no sorting: to take rows of two pieces costs more than to copy so many at times."""
+
 _CHUNKS = 8
 """The number of parts of a piece that lie side by side until they are copied to be one: Polars takes rows of so many well."""
 
@@ -40,13 +43,13 @@ _NUMBERS = (pl.Int64, pl.Float64, pl.Int32, pl.Int8, pl.UInt32, pl.UInt64)
 P = TypeVar("P", bound=Sized)
 
 
-def in_few_pieces(pieces: Iterable[P], merged: Callable[[list[P]], P]) -> list[P]:
-    """Pieces in their order, neighbours merged until each is many times as long as the next."""
+def in_few_pieces(pieces: Iterable[P], merged: Callable[[list[P]], P], least: int = _SMALL) -> list[P]:
+    """Pieces in their order, neighbours merged until each is many times as long as the next, and has the `least` length."""
     groups: list[list[P]] = []
     lengths: list[int] = []
     for piece in pieces:
         group, count = [piece], len(piece)
-        while groups and lengths[-1] < max(_STEP * count, _SMALL):
+        while groups and lengths[-1] < max(_STEP * count, least):
             group, count = groups.pop() + group, lengths.pop() + count
         groups.append(group)
         lengths.append(count)
@@ -217,7 +220,7 @@ class RowStore:
                 _Piece(piece.start, piece.end, [piece.columns[number] for number in others], piece.version, piece.parts)
                 for piece in waiting
             ]
-            self._pieces = in_few_pieces(self._pieces, _Piece.merged)
+            self._pieces = in_few_pieces(self._pieces, _Piece.merged, _LEAST)
         self._waiting, self._short = [], 0
 
     def _give_up_arrays(self) -> None:
