@@ -173,7 +173,8 @@ class RowStore:
                 of_piece = (column[start - piece.start : stop - piece.start] for column in piece.columns)
                 found = dict(zip(self._others(), of_piece, strict=True))
             for number, array in (self._arrays or {}).items():
-                found[number] = series_of(self._names[number], array[start:stop])
+                # A copy, as a series shares the memory of its array: rows that come after a truncation are written there.
+                found[number] = series_of(self._names[number], array[start:stop].copy())
             yield frame_of([found[number] for number in range(len(found))])
             start = stop
 

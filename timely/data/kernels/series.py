@@ -17,7 +17,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 
 def series_of(name: str, values: pl.Series | Array) -> pl.Series:
-    """A series of these values."""
+    """A series of these values, which shares the memory of an array."""
     if isinstance(values, pl.Series):
         return values if values.name == name else values.alias(name)
     make = _MAKERS.get(values.dtype.char)
