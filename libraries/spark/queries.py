@@ -199,7 +199,7 @@ class Publisher:
         if query is None:
             return batch, "the query starts", 0
         last = query.lastProgress
-        rows = int(last["numInputRows"]) if last is not None else 0
+        rows = last.numInputRows if last is not None else 0
         if self._waits:
             return batch, f"waits until the job has read batch {batch - self._task.ahead}", rows
         status = query.status

@@ -26,6 +26,7 @@ from runtime.program import Program
 from runtime.run import run
 from runtime.supervisor.supervisor import Job
 from tests.libraries.spark.connect_server import ConnectServer, connect_server
+from tests.libraries.spark.following import says_how_far_it_is
 from tests.libraries.spark.test_lost_executor import executors
 from tests.support.beside import run_beside
 from tests.support.processes import parent, wait_for
@@ -401,6 +402,13 @@ def test_each_micro_batch_on_the_server_is_an_epoch_and_all_of_it_comes_once(
     found = frames_of(run(stream(tmp_path / "in", options, available_now=True, ahead=2), 2))
     assert sorted(found) == list(range(6))
     assert all(rows.sort("k", "v").equals(frame(number, 100).sort("k", "v")) for number, rows in found.items())
+
+
+@pytest.mark.soak
+def test_query_on_the_server_says_how_far_it_is(server: ConnectServer, tmp_path: Path) -> None:
+    # A Python process that the server starts must answer it within 15 s, which a busy machine may miss.
+    options = spark.SparkOptions(connect=server.address, shared=True, nice=0, retries=9)
+    says_how_far_it_is(options, tmp_path)
 
 
 @pytest.mark.soak

@@ -24,6 +24,7 @@ from runtime.run import run
 from runtime.session import Session
 from runtime.supervisor.supervisor import Job
 from runtime.workspace import Workspace
+from tests.libraries.spark.following import says_how_far_it_is
 from tests.support.beside import run_beside
 from tests.support.processes import wait_for
 from timely.data.batch import as_polars
@@ -174,33 +175,7 @@ def test_batch_that_spark_does_not_know_it_has_finished_is_not_published_again(t
 
 
 def test_query_says_which_batch_it_is_at_how_many_rows_the_last_one_had_and_what_it_waits_for(tmp_path: Path) -> None:
-    put(tmp_path / "in", 0)
-    put(tmp_path / "in", 1, count=250)
-    source = spark.Stream.files(tmp_path / "in", SCHEMA, per_batch=1, ahead=1, options=OPTIONS)
-    (partition,) = source.with_files(Workspace(tmp_path / "files"), "s").partitions(0, 1)
-    assert partition.working() is None, "nobody has asked for a batch"
-
-    def says(batch: int, what: str) -> bool:
-        working = partition.working()
-        return working is not None and working[:2] == (batch, what)
-
-    assert isinstance(partition.read(), Wait)
-    wait_for(lambda: says(1, "waits until the job has read batch 0; the last batch had 100 input rows"))
-    epochs = []
-    while len(epochs) < 2:
-        chunk = partition.read()
-        epochs += [chunk.epoch] if isinstance(chunk, Chunk) else []
-        time.sleep(0.01)
-    assert isinstance(partition.read(), Wait)
-    wait_for(lambda: says(2, "waits for new input; the last batch had 250 input rows"))
-    before = partition.working()
-    time.sleep(1.5)
-    after = partition.working()
-    assert before is not None
-    assert after is not None
-    assert 1.4 < after[-1] - before[-1] < 20, "for so long"
-    partition.close()
-    assert partition.working() is None
+    says_how_far_it_is(OPTIONS, tmp_path)
 
 
 @pytest.mark.soak
