@@ -481,8 +481,7 @@ def image(summary: Summary, bound: Bound) -> Bound:
     ((3, 7, 0), (3, 7, 2))
     """
     if MORE in bound:
-        each = for_each(lambda step: image(summary, step), bound)
-        return each if summary.result_depth > 1 else image(summary, steps(bound)[-1])
+        return for_each(lambda step: image(summary, step), bound)
     if not any(bound):
         return nothing(summary.result_depth)
     if bound[0] > INF:

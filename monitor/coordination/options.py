@@ -448,7 +448,7 @@ def _check_bound(name: str, bound: Bound, depth: int) -> None:
 
 
 def _is_bound(bound: Bound, depth: int) -> bool:
-    if len(bound) < depth or MORE in bound[:depth] or bound > everything(depth):
+    if MORE in bound[:depth] or bound > everything(depth):
         return False
     each = steps(bound)
     fits = all(len(step) == depth and min(step) >= 0 for step in each) and of_steps(each) == bound

@@ -494,15 +494,19 @@ class Agent:
             self.checkpoints.apply(decision.generation, mine)
             self.gathered.append(self._joining(alive=False, paused=False))
             return
-        remembers = self.alive and self.index not in decision.failed
+        if self.alive and self.index in decision.failed:
+            raise FalkirkError(
+                f"worker {self.index} was taken for lost, and generation {decision.generation} was decided without its memory: "
+                "another process has taken its place. What is in the store is safe"
+            )
         parts = self.worker, self.recorder, self.checkpoints, self._attributes, self._operator_memory
         # Before anything is collected: what W released may have to be published again.
-        orders = RollbackPlanner(self._plan, self.layout, *parts, remembers).orders(decision)
+        orders = RollbackPlanner(self._plan, self.layout, *parts, remembers=self.alive).orders(decision)
         for worker, bounds in enumerate(decision.watermarks):
             self._raise(tuple((p, worker, bound) for p, bound in enumerate(bounds)))
         self._shut_gates(mine)
         frames = carry_out(orders, *parts)
-        mine_alone = [each for each in self.known_ends.all() if each.alone and remembers]
+        mine_alone = [each for each in self.known_ends.all() if each.alone]  # none without memory
         self.known_ends = KnownEnds((*decision.ends, *mine_alone))
         self.known_ends.decided(decision.bounds)
         for p, bound in enumerate(mine):

@@ -68,6 +68,11 @@ def of_its_own(flow: Dataflow) -> None:
     flow.source("in", Iterable([1])).map(abs).policy(Eager()).capture()
 
 
+def of_its_own_in_a_region(flow: Dataflow) -> None:
+    with flow.region("lazy", policy=Lazy()):
+        flow.source("in", Iterable([1])).map(abs).policy(Eager()).capture()
+
+
 def other_inside(flow: Dataflow) -> None:
     with flow.region("now", policy=Eager()):
         flow.source("in", Iterable([1])).unary("lazy", Remembers).policy(Lazy()).capture()
@@ -99,6 +104,7 @@ def ephemeral_front(flow: Dataflow) -> None:
     ("build", "says"),
     [
         (of_its_own, "the map 'map-1' (HERE) has a policy Eager() of its own: what is eager is a region"),
+        (of_its_own_in_a_region, "the map 'map-1' (HERE) has a policy Eager() of its own: what is eager is a region"),
         (other_inside, "the unary 'lazy' (HERE) has the policy Lazy in the eager region 'now'"),
         (in_a_loop, "in the eager region 'now': loops and nested scopes cannot be in one"),
         (capabilities, "the unary 'holds' (HERE) may keep capabilities or start jobs"),

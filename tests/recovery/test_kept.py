@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.kept import Channel, KeptMessages, Suppression
-from recovery.metadata import Bound, everything
+from recovery.metadata import MORE, Bound, everything, holds, leaving_out, union, within
 from timely.time import Time
 
 DEPTHS = {0: 1, 1: 2}
@@ -18,6 +18,11 @@ CHANNELS = [(0, 0), (0, 1), (1, 1)]
 
 def time(random: Random, depth: int) -> Time:
     return tuple(random.randrange(5) for _ in range(depth))
+
+
+def bound(random: Random, depth: int) -> Bound:
+    """In a loop also one of several steps, each for an epoch."""
+    return leaving_out([time(random, depth) for _ in range(random.randrange(1, 4))], depth)
 
 
 Shipped: TypeAlias = tuple[Time, Time, int, int]
@@ -48,25 +53,40 @@ def test_from_the_coverage_on_everything_is_kept_in_order(seed: int, budget: int
             sent[channel].append(message)
             kept.keep(channel, message)
         elif kind < 0.9:
-            least[channel] = max(least[channel], time(random, depth))
+            least[channel] = union(least[channel], bound(random, depth))
             kept.forget(channel, least[channel])
         else:
-            bound = time(random, depth)
-            kept.undo(channel[0], bound)
+            back = bound(random, depth)
+            kept.undo(channel[0], back)
             for at in CHANNELS:
                 if at[0] == channel[0]:
-                    sent[at] = [each for each in sent[at] if each[0] < bound]
+                    sent[at] = [each for each in sent[at] if holds(back, each[0])]
         for at in CHANNELS:
             coverage = kept.coverage(at)
-            assert coverage >= least[at]
-            assert list(kept.wanted(at, least[at])) == [each for each in sent[at] if each[1] >= coverage]
-            target = time(random, DEPTHS[at[0]])
+            assert within(least[at], coverage)
+            assert list(kept.wanted(at, least[at])) == [each for each in sent[at] if not holds(coverage, each[1])]
+            target = bound(random, DEPTHS[at[0]])
             again = list(kept.wanted(at, target))
-            assert again == [each for each in sent[at] if each[1] >= max(coverage, target)]
+            assert again == [each for each in sent[at] if not holds(coverage, each[1]) and not holds(target, each[1])]
         if random.random() < 0.3:
             kept.weigh()
             assert kept.size <= kept.most <= budget
             assert kept.size == sum(size for _, _, size in kept.sizes())
+
+
+def test_what_is_forgotten_of_several_epochs_of_a_loop_is_gone_at_once() -> None:
+    """All before the first that is still wanted: later ones go with that."""
+    kept = kept_messages(100)
+    for number, at in enumerate([(0, 3), (1, 1), (1, 2), (2, 0), (1, 0)]):
+        kept.keep((1, 1), (at, at, 1, number))
+    kept.weigh()
+    kept.forget((1, 1), (1, 1, MORE, 1))
+    assert list(kept.sizes()) == [((1, 1), 4, 4)]
+    kept.forget((1, 1), (1, 2, MORE, 1))
+    assert list(kept.sizes()) == [((1, 1), 3, 3)]
+    assert [message[3] for message in kept.wanted((1, 1), (0, 0))] == [2]
+    kept.forget((1, 1), (2, 3, MORE, 1))
+    assert list(kept.sizes()) == [((1, 1), 0, 0)]
 
 
 def test_nothing_is_dropped_within_the_budget_and_the_oldest_goes_first_beyond_it() -> None:

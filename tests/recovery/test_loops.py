@@ -109,6 +109,20 @@ def one_output_unlogged(flow: Dataflow) -> None:
     out.to(Memory(), name="out")
 
 
+def one_of_two_outputs_unlogged(flow: Dataflow) -> None:
+    early: list[Stream] = []
+
+    def body(inner: Stream) -> Stream:
+        new = inner.distinct(name="new")
+        early.append(new.leave())
+        return new
+
+    with flow.region("loop", policy=LOGS):
+        out = flow.source("in", Iterable(range(10))).iterate(body)
+        out.to(Memory(), name="within")
+    early[0].to(Memory(), name="out")
+
+
 def asking(flow: Dataflow, **of: Any) -> None:
     with flow.region("loop", policy=LOGS):
         numbers = flow.source("in", Iterable(range(10)))
@@ -122,7 +136,10 @@ def asking(flow: Dataflow, **of: Any) -> None:
     out.to(Memory(), name="out")
 
 
-@pytest.mark.parametrize("build", [entering_anywhere, two_at_once, output_inside, one_output_unlogged])
+@pytest.mark.parametrize(
+    "build",
+    [entering_anywhere, two_at_once, output_inside, one_output_unlogged, one_of_two_outputs_unlogged],
+)
 def test_loops_whose_iterations_are_not_all_there_is_to_a_cut_are_cut_between_epochs(
     build: Callable[[Dataflow], None],
 ) -> None:

@@ -109,6 +109,7 @@ def test_to_frontier_has_the_same_times(bound: Bound) -> None:
     f = to_frontier(bound)
     assert {len(least) for least in f.antichain} <= {len(bound)}
     assert [t for t in times(len(bound)) if t in f] == [t for t in times(len(bound)) if t < bound]
+    assert all(max(least) <= INF for least in f.antichain), "what no time comes to need not be left out"
 
 
 @given(depths.flatmap(lambda d: st.tuples(bounds(d), bounds(d))))
@@ -156,6 +157,7 @@ def test_a_set_leaves_out_times_and_whatever_these_may_lead_to_and_nothing_else_
 ) -> None:
     """What is at a time may lead to that time's iteration, and later ones, in its epoch and in later ones."""
     made = leaving_out(left, len(left[0]))
+    assert steps(made)[-1][0] <= max(left)[0], "no step is lost on an epoch of which nothing is known"
     for time in times(len(left[0])):
         if time[0] <= max(left)[0]:
             assert holds(made, time) == (not any(each[0] <= time[0] and each[1:] <= time[1:] for each in left))

@@ -75,6 +75,8 @@ def test_numbers_within_a_worker_go_on_behind_those_of_its_log() -> None:
         (Summary.feedback(2), (3, 2), (3, 3), (3, 2)),
         (Summary.feedback(3), (3, 7, 0), (3, 7, 0), (3, 6, INF)),
         (Summary.egress(2), (3, 7, MORE, 5), (5,), (4,)),
+        (Summary.identity(2), (3, 7, MORE, 5), (3, 7, MORE, 5), (4, 4)),
+        (Summary.feedback(2), (3, 7, MORE, 5, MORE, 1), (3, 8, MORE, 6, MORE, 2), (5, 1)),
     ],
 )
 def test_the_image_of_a_frontier_and_its_last_time(summary: Summary, bound: Bound, least: Bound, last: Time) -> None:
@@ -100,9 +102,9 @@ def test_messages_leave_by_the_recorder_where_they_are_logged_or_kept() -> None:
     assert not recorder("front|back").keeping, "a log is kept for longer than what is sent beside it"
 
 
-def keeping() -> WorkerRecorder:
-    """Of worker 0 of two, with one edge on which messages are kept."""
-    return WorkerRecorder(layout("front source, back chain", "front=>back", 2, kept=True), 0)
+def keeping(index: int = 0) -> WorkerRecorder:
+    """Of one worker of two, with one edge on which messages are kept."""
+    return WorkerRecorder(layout("front source, back chain", "front=>back", 2, kept=True), index)
 
 
 def test_one_of_so_many_batches_that_stay_is_looked_at_to_learn_what_a_record_takes() -> None:
@@ -118,6 +120,7 @@ def test_one_of_so_many_batches_that_stay_is_looked_at_to_learn_what_a_record_ta
     assert size(_LOOKED_AT + 1, short) == nbytes(short)
     assert size(_LOOKED_AT + 2, long) == 2 * nbytes(short)
     assert size(3 * _LOOKED_AT, []) == 0
+    assert size(4 * _LOOKED_AT, ["one"]) == nbytes(["one"])
 
 
 def test_a_message_that_is_kept_counts_with_what_it_takes_beside_its_payload() -> None:
@@ -126,6 +129,35 @@ def test_a_message_that_is_kept_counts_with_what_it_takes_beside_its_payload() -
     of.shipped(1, Message(edge, 1, (2,), (2,), b"header", [b"payload"]))
     sizes = {channel: (count, size) for channel, count, size in of.shipments.sizes()}
     assert sizes[edge, 1] == (1, _MESSAGE_BYTES + len(b"payload"))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_stays_on_a_worker_is_kept_as_what_its_own_share_is(index: int) -> None:
+    of = keeping(index)
+    (edge,) = of.shipping
+    of.kept(edge, (2,), (2,), ["here"])
+    of.shipped(1 - index, Message(edge, 1, (2,), (2,), b"header", [b"th", b"ere"]))
+    (_, _, _, _, here), *none = of.shipments.wanted((edge, index), (0,))
+    assert (here, none) == (["here"], [])
+    ((_, _, _, _, there),) = of.shipments.wanted((edge, 1 - index), (0,))
+    assert there == b"there"
+
+
+def test_a_message_on_an_edge_that_leads_ahead_is_logged_or_kept_and_numbers_tell_the_order_of_both() -> None:
+    """In the log it is found by whoever comes back, too; kept beside that, it would be sent twice."""
+    plan = layout("front source, back chain", "front=>back", 2, kept=True)
+    of = WorkerRecorder(replace(plan, edges=(replace(plan.edges[0], ahead=True),)), 0)
+    (edge,) = of.shipping
+    sent = [((1,), (1,)), ((1,), (4,)), ((2,), (2,)), ((2,), (3,)), ((3,), (3,))]
+    for number, (event, time) in enumerate(sent):
+        of.kept(edge, event, time, [number])
+        of.shipped(1, Message(edge, number, event, time, b"header", [b"payload"]))
+    for worker in (0, 1):
+        logged = [(entry.number, entry.event, entry.time) for entry in of.logs[edge, worker]]
+        kept = [(number, event, time) for event, time, number, *_ in of.shipments.wanted((edge, worker), (0,))]
+        assert [each[1:] for each in logged] == [each for each in sent if each[0] != each[1]]
+        assert [each[1:] for each in kept] == [each for each in sent if each[0] == each[1]]
+        assert [each[1:] for each in sorted(logged + kept)] == sent
 
 
 def test_what_is_kept_goes_back_with_its_sender_and_what_came_before_a_store_is_not_known() -> None:

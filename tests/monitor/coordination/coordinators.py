@@ -10,8 +10,9 @@ from monitor.coordination.records import SavedJob
 from monitor.coordination.supervision import TimelineEvent
 from monitor.coordination.workers import JobPhase
 from recovery.layout import Layout
-from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, nothing, project
+from recovery.metadata import NEVER, Bound, Xi, at_cut, at_epoch, nothing
 from recovery.protocol import Completed, Drained, Durable, InMemory, Join, Released, Restored
+from recovery.recorder import image
 from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.recovery.layouts import layout
 
@@ -69,7 +70,7 @@ def running(saved: SavedJob | None = None, plan: Layout = PLAN, **values: object
 def _discards(plan: Layout, processor: int, bound: Bound) -> tuple[Bound, ...]:
     """What a processor has sent, and not logged, for all before `bound`."""
     edges = [plan.edges[index] for index in plan.outgoing()[processor]]
-    return tuple(nothing(edge.summary.result_depth) if edge.logged else project(edge.summary, bound) for edge in edges)
+    return tuple(nothing(edge.summary.result_depth) if edge.logged else image(edge.discarding, bound) for edge in edges)
 
 
 def checkpoint(plan: Layout, group: int, at: Bound) -> tuple[Xi, ...]:

@@ -11,10 +11,12 @@ from monitor.coordination.records import KeptDecision, KeptEvent, KeptLayout, Ke
 from monitor.coordination.supervision import Fence, Noted, Respawn, TimelineEvent
 from monitor.coordination.workers import JobPhase, Presence
 from monitor.explain.what_if import PATIENCE_SECONDS
+from recovery.epoch_ends import EpochEnds
 from recovery.errors import NoSolutionError
 from recovery.layout import GroupInfo
 from recovery.metadata import NEVER, Xi
 from recovery.protocol import (
+    LIVE,
     Completed,
     CurrentMemory,
     Cut,
@@ -22,6 +24,7 @@ from recovery.protocol import (
     Drain,
     Drained,
     Durable,
+    InMemory,
     Observed,
     Refused,
     Released,
@@ -38,6 +41,7 @@ from tests.monitor.coordination.coordinators import (
     settings,
     without_events,
     write,
+    write_all,
     xis,
 )
 from tests.monitor.coordination.driven import DrivenCoordinator
@@ -718,3 +722,54 @@ def test_what_a_worker_tells_the_user_is_on_the_timeline() -> None:
     coordinator = running()
     coordinator.happens(Noted(1, "a run of Spark is tried again"), 3.0)
     assert coordinator.take() == [TimelineEvent("note", 3.0, {"worker": 1, "text": "a run of Spark is tried again"})]
+
+
+@pytest.mark.parametrize(
+    ("known", "decided"),
+    [
+        (EpochEnds(0, 0, 0, 2), True),
+        (EpochEnds(0, 0, 0, 2, alone=True), False),
+        (EpochEnds(0, 0, 1, 2), False),
+    ],
+)
+def test_ends_of_epochs_are_decided_that_others_may_read_by_from_where_they_go_back(
+    known: EpochEnds, decided: bool
+) -> None:
+    """Not those by which one process can read alone, nor those behind the epoch in which a source begins again."""
+    coordinator = running()
+    coordinator.lost(0, 1, 1.0, "killed")
+    coordinator.hear(join(0, 2, coordinator.generation), 1.0)
+    coordinator.hear(Drained(1, coordinator.round, memory(), (known,)), 1.0)
+    write_all(coordinator)
+    assert coordinator.decision is not None
+    assert coordinator.decision.generation == 2
+    assert coordinator.decision.ends == ((known,) if decided else ())
+
+
+def test_who_stays_as_it_is_still_has_what_it_came_back_with_in_the_decision_before() -> None:
+    plan = layout("read source, count chain", "read=>count", 2, kept=True)
+    coordinator = running(plan=plan)
+    for worker in range(2):
+        coordinator.hear(Completed(worker, 1, ((3,),)), 1.0)
+        coordinator.hear(Durable(worker, 1, 0, (3,), xis(3)), 1.5)
+    write_all(coordinator)
+
+    def fails(worker: int) -> KeptDecision:
+        """The decision without one of the two."""
+        here = 1 - worker
+        coordinator.lost(worker, 1, 2.0, "killed")
+        coordinator.hear(join(worker, 2, coordinator.generation, layout=plan, durable=xis(3)), 2.0)
+        kept = InMemory((6,), (6,), (), ((7,),), kept=(((3,), (3,)),))
+        coordinator.hear(Drained(here, coordinator.round, (kept, InMemory((6,), (6,), ((7,),), ()))), 2.0)
+        write_all(coordinator)
+        assert coordinator.decision is not None
+        for each in range(2):
+            coordinator.hear(Restored(each, coordinator.generation), 3.0)
+        write_all(coordinator)
+        return coordinator.decision
+
+    first = fails(0)
+    assert (first.bounds, first.held) == ((((3,), (3,)), (LIVE, (6,))), (((3,), (3,)), ((0,), (6,))))
+    second = fails(1)
+    assert second.bounds[0][0] is LIVE
+    assert second.held[0][0] == (3,)

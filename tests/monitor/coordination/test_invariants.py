@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from monitor.coordination.coordinator import Coordinator
@@ -19,16 +20,21 @@ from monitor.coordination.invariants import (
     options_ascend,
     watermarks_are_consistent,
     watermarks_are_durable_first,
+    who_has_failed_does_not_stay,
     who_is_done_needs_nothing,
 )
 from monitor.coordination.options import Options
 from monitor.coordination.records import KeptWatermarks
 from monitor.coordination.workers import JobPhase, Presence, WorkerStatus
 from recovery.fixed_point.solve import PhysicalEdge
+from recovery.layout import lay_out
 from recovery.metadata import MORE, at_epoch, everything
-from tests.monitor.coordination.coordinators import PLAN, life, running, settings
+from recovery.protocol import LIVE, Completed, Durable
+from tests.monitor.coordination.coordinators import PLAN, checkpoint, life, running, settings, write_all
 from tests.monitor.coordination.driven import DrivenCoordinator
 from tests.monitor.coordination.test_faults import decide_at_once
+from tests.recovery.agent.test_completion import nesting
+from timely.dataflow.plan import compile_plan
 from timely.story import InvariantBroken, Story, brief
 from timely.time import Summary
 
@@ -164,6 +170,31 @@ LOSSES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 def test_a_life_breaks_nothing() -> None:
     life(DrivenCoordinator(PLAN, None, settings()))
+
+
+def test_cuts_within_the_epochs_of_a_loop_in_a_loop_break_nothing() -> None:
+    """Where what a checkpoint has discarded is in another time domain than the checkpoint."""
+    plan = lay_out(compile_plan(nesting().graph, 2))
+    coordinator = running(plan=plan)
+    group = next(number for number, each in enumerate(plan.groups) if each.depth == 2)
+    cut = (1, 2)
+    upto = tuple(cut if number == group else at_epoch(1, each.depth) for number, each in enumerate(plan.groups))
+    for worker in range(2):
+        coordinator.hear(Completed(worker, 1, upto), 1.0)
+    for worker in range(2):
+        coordinator.hear(Durable(worker, 1, group, cut, checkpoint(plan, group, cut)), 2.0)
+    write_all(coordinator)
+    inner = next(p for p, info in enumerate(plan.processors) if info.name == "inner-enter")
+    assert coordinator.low_watermarks[0][inner] == cut
+
+
+def test_a_decision_is_held_to_the_rules_when_it_is_durable_too() -> None:
+    coordinator = running()
+    assert coordinator.decision is not None
+    assert who_has_failed_does_not_stay(coordinator) is None
+    bounds = ((LIVE, LIVE), coordinator.decision.bounds[1])
+    coordinator.decision = msgspec.structs.replace(coordinator.decision, bounds=bounds)
+    assert "lets worker 0 stay as it is, which has failed" in str(who_has_failed_does_not_stay(coordinator))
 
 
 @pytest.mark.parametrize("name", [invariant.__name__ for invariant in INVARIANTS])

@@ -10,11 +10,11 @@ import pytest
 
 from falkirk.simulate.world import World
 from monitor.coordination.options import Options
-from recovery.epoch_ends import EpochEnds
+from recovery.epoch_ends import EpochEnds, KnownEnds
 from recovery.errors import ReportError
 from recovery.fixed_point.solve import AnyFrontier, CheckpointChain, solve
 from recovery.metadata import NEVER, Bound, Xi
-from recovery.protocol import InMemory
+from recovery.protocol import LIVE, InMemory
 from tests.monitor.coordination.coordinators import checkpoint, memory
 from tests.recovery.jobs import RULE_PROGRAMS
 from tests.recovery.layouts import FIREWALL, LAYOUTS, LINE, LOOP, layout
@@ -377,3 +377,42 @@ def test_a_worker_whose_store_begins_after_the_watermark_is_not_the_one_that_los
         wrong = options.join(0, xis)
         assert wrong is not None
         assert wrong.startswith(blamed), wrong
+
+
+ALL = tuple(EpochEnds(worker, 0, 0, 6) for worker in range(2))
+
+
+@pytest.mark.parametrize(
+    ("told", "stays"),
+    [
+        (ALL, 6),
+        ((), 3),
+        (ALL[:1], 3),
+        (ALL[1:], 3),
+        ((ALL[0], msgspec.structs.replace(ALL[1], upto=5)), 5),
+        ((msgspec.structs.replace(ALL[0], upto=4), ALL[1]), 4),
+        ((ALL[0], msgspec.structs.replace(ALL[1], alone=True)), 6),
+        ((msgspec.structs.replace(ALL[0], alone=True), ALL[1]), 3),
+        ((ALL[0], msgspec.structs.replace(ALL[1], begin=1)), 3),
+    ],
+)
+def test_a_reader_stays_as_far_as_ends_are_known_of_all_sources_that_go_back(
+    told: tuple[EpochEnds, ...], stays: int
+) -> None:
+    """By themselves they read in other epochs. Worker 0 has failed, and worker 1, which has forgotten what it sent, goes back
+    with it; worker 2 has its memory. Ends that only the process knows which has read are of use while it lives."""
+    plan = layout("read source, count chain", "read=>count", 3, kept=True)
+    plan = msgspec.structs.replace(
+        plan, processors=(msgspec.structs.replace(plan.processors[0], repeats=False), plan.processors[1])
+    )
+    options = Options(plan)
+    for worker in range(3):
+        options.durable(worker, 0, (3,), [Xi(0, (3,), ((3,),)), Xi(1, (3,), ())])
+
+    def holds(kept: Bound) -> list[InMemory]:
+        sent = InMemory((6,), (6,), (), ((7,),), kept=((kept,) * 3,))
+        return [sent, InMemory((6,), (6,), ((7,),), ())]
+
+    decided = options.decide({1: holds((5,)), 2: holds((0,))}, known=KnownEnds(told))
+    assert decided[:2] == (((3,), (3,)),) * 2
+    assert decided[2] == (LIVE, (stays,))

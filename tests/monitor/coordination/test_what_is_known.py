@@ -119,6 +119,32 @@ def test_sources_go_on_behind_what_is_complete_saved_or_was_acted_on_anywhere_be
         assert options.current_epoch({0: living}, everybody) == saved
 
 
+def test_under_a_new_monitor_they_go_on_behind_what_is_saved() -> None:
+    """What was completed nobody has told it."""
+    plan = anew()
+    options = Options(plan)
+    group = next(info.group for info in plan.processors if info.name == "new")
+    for worker in (0, 1):
+        assert options.join(worker, checkpoint(plan, group, (5,))) is None
+    assert options.current_epoch({}) == 5
+
+
+def test_behind_an_epoch_that_a_loop_has_begun_they_go_on_in_the_next() -> None:
+    flow = Dataflow("anew")
+    with flow.region("front", policy=AtLeastOnce()):
+        numbers = flow.source("in", Iterable(range(10)))
+    numbers.iterate(lambda inner: inner.map(abs).distinct(name="new"), name="round").capture("out")
+    plan = lay_out(compile_plan(flow.graph, 2))
+    options = Options(plan)
+    living = held(plan, 3, 3)
+    assert options.current_epoch({0: living, 1: living}) == 3
+    inside = next(p for p, info in enumerate(plan.processors) if info.name == "new")
+    living[inside] = InMemory(
+        (3, 7), (3, 7), living[inside].delivered, living[inside].discards, (0, 0), living[inside].kept
+    )
+    assert options.current_epoch({0: living, 1: living}) == 4
+
+
 def test_at_the_end_of_all_input_they_send_what_they_sent_where_they_sent_it() -> None:
     plan = anew()
     options = Options(plan)

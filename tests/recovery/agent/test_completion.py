@@ -13,6 +13,7 @@ from recovery.metadata import MORE, Bound
 from recovery.policies import Lazy
 from tests.recovery.agent.driven import DrivenAgents, looping
 from timely.dataflow.dataflow import Dataflow
+from timely.dataflow.stream import Stream
 from timely.io import Iterable
 from timely.time import Time
 
@@ -24,6 +25,48 @@ def by_epochs() -> Dataflow:
         numbers = flow.source("in", Iterable(range(10)))
         out = numbers.iterate(lambda inner: inner.map(abs, name="abs").distinct(name="new"), name="round")
         out.map(abs, name="same").capture("out")
+    return flow
+
+
+def nesting() -> Dataflow:
+    """A loop in a loop; cuts are between the iterations of the outer one."""
+    flow = Dataflow("nesting")
+    with flow.region("loop", policy=Lazy(every=1.0, log_outputs=True)):
+        numbers = flow.source("in", Iterable(range(10)))
+        out = numbers.iterate(
+            lambda outer: outer.iterate(lambda inner: inner.distinct(name="deep"), name="inner").distinct(name="new"),
+            name="round",
+        )
+    out.map(abs, name="same").capture("out")
+    return flow
+
+
+def divided() -> Dataflow:
+    """A loop in two groups: `first` and all that has no policy of its own, and `second`, to which and from which is logged."""
+    own = Lazy(every=1.0, log_outputs=True)
+    flow = Dataflow("divided")
+    with flow.region("loop", policy=Lazy(every=1.0, log_outputs=True)):
+        numbers = flow.source("in", Iterable(range(10)))
+
+        def body(inner: Stream) -> Stream:
+            first = inner.distinct(name="first").policy(own)
+            second = first.map(abs, name="abs").distinct(name="second").policy(own)
+            return second.map(abs, name="between").distinct(name="third")
+
+        out = numbers.iterate(body, name="round")
+    out.map(abs, name="same").capture("out")
+    return flow
+
+
+def behind_another() -> Dataflow:
+    """Two loops, each in a group of its own, one behind the other, which keeps and exchanges nothing."""
+    flow = Dataflow("behind another")
+    with flow.region("front", policy=Lazy(every=1.0, log_outputs=True)):
+        numbers = flow.source("in", Iterable(range(10)))
+        first = numbers.iterate(lambda inner: inner.map(abs).distinct(name="first"), name="first-loop")
+    with flow.region("back", policy=Lazy(every=1.0, log_outputs=True)):
+        second = first.iterate(lambda inner: inner.filter(bool, name="second"), name="second-loop")
+    second.map(abs, name="same").capture("out")
     return flow
 
 
@@ -174,3 +217,33 @@ def test_iterations_of_a_loop_say_nothing_of_those_of_the_next_one() -> None:
     waits(agents, "first", (4, 3))
     assert complete(agents, "first")[1] == (4, 3)
     assert complete(agents, "second")[1] == (4, 0)
+
+
+def test_of_work_that_waits_deeper_than_cuts_are_made_the_outer_iteration_counts() -> None:
+    agents = far(nesting)
+    waits(agents, "deep", (4, 3, 1))
+    assert complete(agents, "new") == ((4, 3), (4, 3))
+    assert complete(agents, "deep")[0] == (4, 3, 0)
+    agents = far(nesting)
+    outside(agents, "deep", (4, 3, 1))
+    assert complete(agents, "new") == ((4, 3), (4, 3))
+
+
+def test_what_leaves_another_group_of_the_same_loop_comes_at_the_time_to_which_the_way_leads() -> None:
+    """From behind the group only in the next iteration, from before it in the same one."""
+    agents = far(divided)
+    outside(agents, "third", (4, 3))
+    assert complete(agents, "third")[1] == (4, 3)
+    assert complete(agents, "second")[1] == (4, 4)
+    agents = far(divided)
+    outside(agents, "first", (4, 3))
+    assert complete(agents, "second")[1] == (4, 3)
+
+
+def test_an_iteration_of_a_loop_in_front_is_none_of_this_one() -> None:
+    """Whatever leaves it begins here at the first."""
+    agents = far(behind_another)
+    assert group_of(agents, "first") != group_of(agents, "second")
+    outside(agents, "first", (4, 3))
+    assert complete(agents, "first") == ((4, 3), (4, 3))
+    assert complete(agents, "second") == ((4, 0), (4, 0))

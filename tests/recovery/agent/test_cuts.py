@@ -6,7 +6,7 @@ from recovery.agent.effects import Acknowledge, AskPositions, Delete, Perform, P
 from recovery.agent.events import Connected, PieceDue, TurnEnded
 from recovery.metadata import everything
 from recovery.protocol import Completed, Cut, Durable
-from tests.recovery.agent.driven import DrivenAgents, counts, eager, of_kind, passing, reported, timed
+from tests.recovery.agent.driven import DrivenAgents, counts, eager, logged, of_kind, passing, reported, timed
 
 
 def large(agents: DrivenAgents, keys: int = 20) -> None:
@@ -270,3 +270,16 @@ def test_a_worker_without_an_eager_group_cuts_nothing_by_itself() -> None:
     agents.settle()
     assert not of_kind(agents.tell(0, TurnEnded(True, 0.0)), Put)
     assert agents.of[0].completion.reported == (everything(1),)
+
+
+def test_with_a_group_its_own_logs_are_saved_and_no_others() -> None:
+    """Those of the group in front may be of epochs of which more is to come there, which could not be told from these."""
+    agents = DrivenAgents(logged, 1).begin()
+    agents.epochs(2)
+    groups = [agents.layout.processors[agents.named(name)].group for name in ("count", "same")]
+    (log,) = agents.of[0].recorder.logs.values()
+    assert len(log) == 2
+    for group, saved in zip(groups, (False, True)):
+        agents.cut(0, (2,), group)
+        agents.store_all()
+        assert [entry.durable for entry in log] == [saved] * 2

@@ -161,11 +161,13 @@ def test_after_a_decision_those_ends_are_known_that_it_names_and_what_a_survivor
     agents.save(1)
     agents.tell(0, EpochsEnded((ends(0, 2, alone=True),)))
     agents.tell(0, Received(Frame(1, 1, told=encode_ends([ends(1, 2)]))))
+    lost = (0,) if failed else ()
+    for worker in lost:
+        agents.dies(worker)
     agents.drain(2)
     for worker in (0, 1):
         agents.deliver(worker)
     back = {info.name: (1,) for info in agents.layout.processors}
-    lost = (0,) if failed else ()
     for worker in (0, 1):
         agents.hear(worker, agents.decision(2, [back, back], lost, ends=(ends(1, 1),)))
     agents.store_all()

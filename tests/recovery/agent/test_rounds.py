@@ -21,6 +21,7 @@ from recovery.protocol import (
 )
 from tests.recovery.agent.driven import DrivenAgents, counts, logged, of_kind, reported
 from timely.data.messages import Frame
+from timely.errors import FalkirkError
 
 # The pause
 
@@ -216,6 +217,8 @@ def test_a_living_worker_goes_back_in_memory_and_one_without_memory_from_its_sto
         agents = DrivenAgents(counts).begin()
         agents.epochs(3)
         agents.save(2)
+        for worker in failed:
+            agents.dies(worker)
         decided(agents, (2,), failed)
         assert set(agents.of[0].recorder.since) == {(2,) if failed else (0,)}
 
@@ -242,6 +245,22 @@ def test_a_question_may_come_before_the_first_turn_is_over() -> None:
     agents.tell(0, GenerationBegun())
     (cost,) = reported(agents.hear(0, AskCost(1, agents.decision(2).bounds, ((),))), Cost)
     assert cost.redone == ()
+
+
+def test_a_worker_that_lives_does_not_carry_out_what_was_decided_without_its_memory() -> None:
+    """It would go back to what its store has, which others take for lost, while a later process does that, too."""
+    agents = DrivenAgents(counts).begin()
+    agents.epochs(2)
+    before = agents.of[0].completion.at(agents.named("count"))
+    agents.drain(2)
+    for worker in (0, 1):
+        agents.deliver(worker)
+    with pytest.raises(
+        FalkirkError, match="worker 0 was taken for lost, and generation 2 was decided without its memory"
+    ):
+        agents.hear(0, agents.decision(2, failed=(0,), otherwise="nothing"))
+    assert agents.of[0].completion.at(agents.named("count")) == before == (2,)
+    agents.hear(1, agents.decision(2, failed=(0,)))  # of others' it hears
 
 
 def test_after_a_decision_w_is_what_it_says_and_what_lies_below_goes_out() -> None:

@@ -248,6 +248,7 @@ def test_the_same_object_twice_is_something_else_than_two_that_are_equal() -> No
     assert look(Keeping(one, one)) == look(Keeping(*[[]] * 2))
     other: list[int] = []
     assert look(Keeping(one, other, one)) != look(Keeping(one, other, other))
+    assert look(Keeping([one, other, one])) != look(Keeping([one, other, other]))
 
 
 def test_the_name_of_an_attribute_counts() -> None:

@@ -175,6 +175,18 @@ def test_the_first_piece_of_a_turn_is_measured_unless_the_cut_is_late() -> None:
         assert not pace.puts_off(1.0)
 
 
+def test_the_duration_of_a_piece_is_measured_whenever_the_turn_began() -> None:
+    """Of a late cut that of the second, as the first looks through what the turn has written."""
+    for late in (False, True):
+        pace, pieces = Pace(), _Pieces(2 if late else 1, 0.004)
+        for _ in range(100):
+            pace.worked(0.02)
+        pace.budget(pieces.now - (1.0 if late else 0.0), 0.5)
+        assert pieces.turn(pace) == (2 if late else 1)
+        assert not pace.puts_off(0.0041)
+        assert pace.puts_off(0.0039)
+
+
 def test_a_late_turn_goes_on_behind_a_first_piece_that_takes_all_of_it_but_no_further() -> None:
     pace, pieces = Pace(), _Pieces(1000, 0.03)
     for _ in range(100):

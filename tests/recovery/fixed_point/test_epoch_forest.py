@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from recovery.fixed_point.epochs import EpochForest
+from recovery.fixed_point.forest import Forest
 from recovery.fixed_point.solve import PhysicalEdge
 from recovery.metadata import Bound
+from tests.recovery.fixed_point.ceilings import of_arrays, of_objects
 from timely.time import Summary
 
 SAME = Summary.identity(1)
@@ -106,3 +108,39 @@ def test_there_is_room_for_any_number_of_reports_and_processors(size: int) -> No
         for epoch in range(1, 40):
             forest.update([report(p, epoch, *((epoch,) if p < size - 1 else ()))], few=True)
     assert [forest.value(p) for p in range(size)] == [(39,)] * size
+
+
+# Another witness: what keeps a processor where it is may be any neighbour, but a neighbour, and one that does not rise itself
+
+EITHER = pytest.mark.parametrize("make", [Forest, EpochForest])
+
+
+@EITHER
+def test_who_has_no_neighbours_is_kept_by_nobody(make: type[Forest] | type[EpochForest]) -> None:
+    forest = make([False, True, True], [(0,)] * 3, [PhysicalEdge(1, 2, SAME)])
+    assert forest.update([report(0, 3)], few=True) == [(0, (3,))]
+
+
+@EITHER
+def test_a_neighbour_that_has_more_keeps_nobody(make: type[Forest] | type[EpochForest]) -> None:
+    forest = make([True, False], [(0,)] * 2, [PhysicalEdge(0, 1, SAME)])
+    assert forest.update([report(0, 4, 0)], few=True) == [(0, (4,))]
+    assert forest.update([report(1, 3)], few=True) == [(1, (3,))]
+
+
+@EITHER
+def test_who_is_about_to_rise_keeps_nobody(make: type[Forest] | type[EpochForest]) -> None:
+    """The receiver, which what was discarded waits for, reports with its sender at once."""
+    forest = make([True, False], [(0,)] * 2, [PhysicalEdge(0, 1, SAME)])
+    forest.update([report(0, 4, 0)], few=True)
+    assert sorted(forest.update([report(1, 5), report(0, 5, 3)], few=True)) == [(0, (5,)), (1, (5,))]
+
+
+@EITHER
+def test_a_ceiling_from_which_nothing_follows_is_forgotten_at_once(make: type[Forest] | type[EpochForest]) -> None:
+    """The first is lowered twice, by its neighbour, and by its neighbour's neighbour."""
+    forest = make([False] * 3, [(0,)] * 3, [PhysicalEdge(0, 1, SAME), PhysicalEdge(1, 2, SAME)])
+    forest.update([report(0, 3), report(1, 2), report(2, 1)], few=False)
+    assert [forest.value(p) for p in range(3)] == [(1,)] * 3
+    of = of_objects(forest) if isinstance(forest, Forest) else of_arrays(forest)
+    assert [[ceiling.bound for ceiling in each.values()] for each in of] == [[(1,), (3,)], [(1,), (2,)], [(1,)]]

@@ -19,6 +19,7 @@ from recovery.policies import AtLeastOnce, Batch, Eager, Ephemeral, Lazy, LogHis
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.stream import Stream
 from timely.io import Callback, Console, FileSink, Iterable, Memory, SqliteSink
+from timely.operators import agg
 from timely.operators.base import Operator
 from timely.state import KeyedState
 
@@ -257,6 +258,17 @@ def test_totals_that_are_not_passed_on_by_key_have_no_last_word() -> None:
     assert of(lambda totals: totals.records().map(str)) == Alike.NOT
     assert of(lambda totals: totals.values()) == Alike.NOT
     assert of(lambda totals: totals.sum()) == Alike.NOT
+
+
+def test_totals_of_columns_that_are_passed_on_by_other_columns_have_no_last_word() -> None:
+    def of(verb: Callable[[Any], Any]) -> Alike:
+        flow = Dataflow()
+        verb(flow.columns("in", Recut()).group_by("key").agg(n=agg.count(), over="scope")).capture()
+        return promises(flow.graph)[0].alike
+
+    assert of(lambda totals: totals) == Alike.LATEST
+    assert of(lambda totals: totals.exchange("n")) == Alike.NOT
+    assert of(lambda totals: totals.group_by("n").agg(m=agg.count(), over="scope")) == Alike.NOT
 
 
 def test_unsteady_operator_in_a_loop_reaches_all_that_leaves_the_loop() -> None:

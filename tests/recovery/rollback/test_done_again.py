@@ -74,6 +74,27 @@ def busy() -> Dataflow:
     return flow
 
 
+class _Both(Operator):
+    """Keeps a sum in its state, and what it has seen beside that."""
+
+    def __init__(self) -> None:
+        self.state = self.sums = KeyedState()
+        self.seen: list[int] = []
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        self.sums.write(time, {"sum": int(self.sums.read(time).get("sum", 0)) + sum(batch)})
+        self.seen += batch
+
+
+def both() -> Dataflow:
+    flow = Dataflow("both")
+    with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
+        numbers = flow.source("in", Iterable(range(10)))
+    with flow.region("back", policy=LogHistory(every=1)):
+        numbers.unary("both", _Both).probe()
+    return flow
+
+
 def summing() -> Dataflow:
     flow = Dataflow("summing")
     with flow.region("front", policy=Lazy(every=1, log_outputs=True)):
@@ -130,8 +151,10 @@ def test_all_that_happened_happens_again_in_its_order(failed: bool) -> None:
 @pytest.mark.parametrize("failed", [False, True])
 def test_an_operator_that_is_done_again_sees_only_the_requests_that_it_had_then(failed: bool) -> None:
     agents = run(busy, 4)
+    before = operator(agents, "busy")
     comes_back(agents, (3,), failed)
     after = operator(agents, "busy")
+    assert after.pending == before.pending[: len(after.pending)] != []
     for (kind, time, _), pending in zip([each for each in after.happened if each[0] != "result"], after.pending):
         assert time not in pending or kind == "batch"
 
@@ -161,3 +184,22 @@ def test_from_the_state_that_replaced_a_history_on_the_rest_is_done_again(failed
     assert after.sums.read((9,)).get("sum") == before == sum(range(40))
     assert after.capability is not None
     assert after.capability.time == (9,)
+
+
+def test_a_new_process_knows_what_is_kept_beside_state_by_doing_it_again() -> None:
+    """So a history that it has found is not replaced by its state, though nothing more happens."""
+    agents = run(both, 3)
+    before = operator(agents, "both").seen
+    comes_back(agents, (3,), failed=True)
+    agents.store_all()
+    agents.settle()
+    assert operator(agents, "both").seen == before
+    agents.of[0].checkpoints.most_events = 2
+    agents.feed(0, 3, [])
+    agents.settle()
+    for group in range(len(agents.layout.groups)):
+        agents.cut(0, (4,), group)
+    agents.store_all()
+    assert agents.of[0].checkpoints.base(agents.named("both"), (4,)) == (0,)
+    comes_back(agents, (4,), failed=True)
+    assert operator(agents, "both").seen == before

@@ -337,8 +337,10 @@ def test_it_can_go_back_to_where_it_was_saved_and_to_the_beginning(bound: int) -
 def test_what_keeps_nothing_and_what_is_staged_goes_back_anywhere() -> None:
     agents = one(counts, 4, 1, 3)
     goes_back(agents, (3,), failed=True)
+    assert kept(agents, "out") == kept(one(counts, 3), "out") != []
     goes_back(agents, (2,), ["ones-1", "out"])
     assert agents.of[0].recorder.since[agents.named("out")] == (2,)
+    assert kept(agents, "out") == kept(one(counts, 2), "out") != [], "no cut was there: it has them in memory"
 
 
 def historic(made: type[Operator] = _Total) -> Dataflow:
