@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from recovery.metadata import MORE, Bound, after, holds, nothing, union, within
+from recovery.metadata import MORE, Bound, after, holds, nothing, prefix, union, within
 from timely.time import Time
 
 M = TypeVar("M", bound=tuple[Any, ...])
@@ -33,15 +33,17 @@ class KeptMessages(Generic[M]):
     Args:
         depths: of each edge on which messages are kept, the coordinates of their times.
         budget: bytes.
-        size: the bytes of a message on an edge, about.
+        size: the bytes of messages on an edge to one worker, about.
 
-    >>> kept = KeptMessages[tuple[Time, Time, str]]({7: 1}, budget=5, size=lambda edge, message: len(message[2]))
+    >>> def size(edge, messages):
+    ...     return sum(len(text) for _, _, text in messages)
+    >>> kept = KeptMessages[tuple[Time, Time, str]]({7: 1}, budget=5, size=size)
     >>> kept.keep((7, 0), ((1,), (1,), "abc")); kept.keep((7, 0), ((2,), (2,), "def")); kept.weigh()
     >>> kept.coverage((7, 0)), [each[2] for each in kept.wanted((7, 0), (0,))]
     ((2,), ['def'])
     """
 
-    def __init__(self, depths: Mapping[int, int], budget: int, size: Callable[[int, M], int]) -> None:
+    def __init__(self, depths: Mapping[int, int], budget: int, size: Callable[[int, Sequence[M]], int]) -> None:
         self._depths = depths
         self.budget = budget
         self._size = size
@@ -73,11 +75,12 @@ class KeptMessages(Generic[M]):
         for channel, messages in self._messages.items():
             weighed = self._weighed.get(channel, 0)
             if weighed < len(messages):
-                edge, size = channel[0], self._size
                 new = messages[weighed:]
                 if (covered := self._coverage.get(channel)) is not None:
-                    messages[weighed:] = new = [message for message in new if not holds(covered, message[1])]
-                self.most += sum([size(edge, message) for message in new])
+                    old = {time for time in {message[1] for message in new} if holds(covered, time)}
+                    if old:
+                        messages[weighed:] = new = [message for message in new if message[1] not in old]
+                self.most += self._size(channel[0], new) if new else 0
                 self._weighed[channel] = len(messages)
         if self.most > self.budget:
             self._make_room()
@@ -85,7 +88,7 @@ class KeptMessages(Generic[M]):
     def _make_room(self) -> None:
         """Count, and let the oldest times go until a quarter is free: so that this is not done for each message."""
         size = self._size
-        found = [(message[1], size(c[0], message)) for c, messages in self._messages.items() for message in messages]
+        found = [(message[1], size(c[0], [message])) for c, messages in self._messages.items() for message in messages]
         self.most = sum(weight for _, weight in found)
         room = self.budget * 3 // 4
         if self.most <= room:
@@ -109,7 +112,7 @@ class KeptMessages(Generic[M]):
     def sizes(self) -> Iterator[tuple[Channel, int, int]]:
         """Of each channel the number of messages that are kept, and their bytes."""
         for channel, messages in self._messages.items():
-            yield channel, len(messages), sum([self._size(channel[0], message) for message in messages])
+            yield channel, len(messages), self._size(channel[0], messages) if messages else 0
 
     def forget(self, channel: Channel, before: Bound) -> None:
         """Keep nothing before a bound: the receiver will never go below it, or what came before is not known here.
@@ -120,20 +123,19 @@ class KeptMessages(Generic[M]):
         covered = self._coverage.get(channel)
         if before == covered:
             return
-        if covered is not None:
+        if covered is not None and not within(covered, before):
             if within(before, covered):
                 return
             before = union(before, covered)
         self._coverage[channel] = before
         messages = self._messages.get(channel)
         if messages:
-            gone = 0
-            if MORE in before:
-                while gone < len(messages) and holds(before, messages[gone][1]):
-                    gone += 1
-            else:
-                while gone < len(messages) and messages[gone][1] < before:
-                    gone += 1
+            gone, first, more = 0, prefix(before), MORE in before
+            for message in messages:
+                time = message[1]
+                if time >= first and not (more and holds(before, time)):
+                    break
+                gone += 1
             del messages[:gone]
             self._weighed[channel] = max(self._weighed.get(channel, 0) - gone, 0)
 

@@ -8,7 +8,7 @@ it is forgotten, is `recovery.checkpoint.checkpoints`' affair.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -283,16 +283,20 @@ class WorkerRecorder:
         self._local_number = number = self._local_number + 1
         keep((event, time, number, None, batch))
 
-    def _bytes_of(self, edge: int, message: Shipment) -> int:
-        """The bytes of a message that is kept, about. Batches that stay here are looked at now and then: that takes long."""
-        _, _, number, header, content = message
+    def _bytes_of(self, edge: int, messages: Sequence[Shipment]) -> int:
+        """The bytes of messages on an edge to one worker, about.
+
+        Of batches that stay here one is looked at now and then: that takes long.
+        """
+        records = sum([len(message[4]) for message in messages])
+        _, _, number, header, content = messages[-1]
         if header is not None:
-            return _MESSAGE_BYTES + len(content)
+            return _MESSAGE_BYTES * len(messages) + records
         looked_at, each = self._looked_at.get(edge, (-_LOOKED_AT, 0.0))
         if number >= looked_at + _LOOKED_AT:
             each = nbytes(content) / max(len(content), 1)
             self._looked_at[edge] = number, each
-        return _MESSAGE_BYTES + int(len(content) * each)
+        return _MESSAGE_BYTES * len(messages) + int(records * each)
 
     def recall(self, entry: LogEntry) -> None:
         """A message is in the log of an earlier process of this worker. Numbers tell the order of sending, so they go on."""

@@ -554,10 +554,11 @@ class Agent:
 
     def _report_completed(self, busy: bool = False) -> None:
         upto = self.completion.of_groups(busy)
-        for (group, depth), channels in self._kept_here.items():
-            complete = at_cut(upto[group], depth)
-            for channel in channels:
-                self.recorder.shipments.forget(channel, complete)
+        if upto != self.completion.reported:
+            for (group, depth), channels in self._kept_here.items():
+                complete = at_cut(upto[group], depth)
+                for channel in channels:
+                    self.recorder.shipments.forget(channel, complete)
         if upto != self.completion.reported or self._now - self._reported_at >= HEARTBEAT_SECONDS:
             self.completion.reported = upto
             self._reported_at = self._now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import TypeAlias
 
@@ -29,9 +30,9 @@ Shipped: TypeAlias = tuple[Time, Time, int, int]
 """A message: its event's time, its own, its size, its number."""
 
 
-def size_of(edge: int, message: Shipped) -> int:
+def size_of(edge: int, messages: Sequence[Shipped]) -> int:
     """On one edge messages take twice as much as on the other."""
-    return message[2] * (2 - edge)
+    return sum(message[2] * (2 - edge) for message in messages)
 
 
 def kept_messages(budget: int) -> KeptMessages[Shipped]:
@@ -150,9 +151,9 @@ def test_dropping_and_forgetting_leave_nothing_behind() -> None:
 def test_a_message_is_weighed_once_however_often_that_is_done() -> None:
     asked: list[int] = []
 
-    def size(edge: int, message: Shipped) -> int:
-        asked.append(message[3])
-        return message[2]
+    def size(edge: int, messages: Sequence[Shipped]) -> int:
+        asked.extend(message[3] for message in messages)
+        return sum(message[2] for message in messages)
 
     kept = KeptMessages[Shipped](DEPTHS, 1_000, size)
     for n in range(50):

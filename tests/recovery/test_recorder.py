@@ -112,7 +112,7 @@ def test_one_of_so_many_batches_that_stay_is_looked_at_to_learn_what_a_record_ta
     (edge,) = of.shipping
 
     def size(number: int, batch: list[str]) -> int:
-        return of._bytes_of(edge, ((1,), (1,), number, None, batch)) - _MESSAGE_BYTES
+        return of._bytes_of(edge, [((1,), (1,), number, None, batch)]) - _MESSAGE_BYTES
 
     long, short = ["two" * 100] * 10, ["x"] * 5
     assert size(1, long) == nbytes(long)

@@ -159,7 +159,7 @@ class Process:
         self.kept: KeptMessages[tuple[Time, Time, Message]] = KeptMessages(
             {e: edge.summary.result_depth for e, edge in enumerate(program.edges)},
             budget,
-            lambda _, kept: 1 + len(kept[2].rows),
+            lambda _, kept: sum(1 + len(each[2].rows) for each in kept),
         )
         self.ahead: dict[tuple[int, int], list[Message]] = defaultdict(list)
         self.ends: list[int] = []
