@@ -39,8 +39,8 @@ from timely.dataflow.plan import Plan, compile_plan
 from timely.dataflow.wire import Capture, Probe
 from timely.errors import FalkirkError, GraphError, OperatorError, name_the_line, naming_the_line
 from timely.io.waiting import wait_readable
-from timely.progress.tracker import Antichain
-from timely.time import Time, leq, visible
+from timely.progress.tracker import Antichain, reaches
+from timely.time import Time, visible
 from timely.worker.worker import Worker
 
 _GATHER = 8192
@@ -72,14 +72,14 @@ class InputHandle:
         """Send a list of records, a frame or a table at the current time."""
         try:
             if isinstance(batch, list):
-                if self.time is None:
+                if self._worker.input_time(self._node) is None:
                     raise OperatorError(f"input {self._worker.plan.graph.nodes[self._node].name!r} is closed")
                 self.gathered += batch
                 if len(self.gathered) >= _GATHER:
                     self.flush()
             elif isinstance(batch, pl.DataFrame | pa.Table):
                 self.flush()
-                self._feed(batch)
+                self._worker.feed(self._node, None, batch)
             else:
                 raise OperatorError(
                     f"send() takes a list of records, a Polars frame or an Arrow table, not {type(batch).__name__}"
@@ -92,7 +92,7 @@ class InputHandle:
         """Hand what was gathered to the worker."""
         if self.gathered:
             records, self.gathered = self.gathered, []
-            self._feed(records)
+            self._worker.feed(self._node, None, records)
 
     def advance_to(self, time: int | Time) -> None:
         """Promise to send at `time` or later only; an int is an epoch of the root scope."""
@@ -109,12 +109,6 @@ class InputHandle:
         self.flush()
         if self.time is not None:
             self._worker.advance(self._node, None)
-
-    def _feed(self, batch: Batch) -> None:
-        time = self.time
-        if time is None:
-            raise OperatorError(f"input {self._worker.plan.graph.nodes[self._node].name!r} is closed")
-        self._worker.feed(self._node, time, batch)
 
 
 class ProbeHandle:
@@ -134,10 +128,7 @@ class ProbeHandle:
     def done(self, time: int | Time) -> bool:
         """True if nothing at `time` or before it can arrive any more."""
         at = (time,) if isinstance(time, int) else time
-        for least in self._worker.probe(self._node):  # noqa: SIM110 - a generator costs more than the comparison
-            if leq(least, at):
-                return False
-        return True
+        return not reaches(self._worker.probe(self._node), at)
 
 
 class Participant(Protocol):

@@ -248,7 +248,8 @@ class Trace:
 
     def _added_up(self, changes: list[Change]) -> list[Change]:
         """The same changes at the times that they are compacted to, each value and time once."""
-        known, sums = self._known, dict[tuple[int, Time], int]()
+        known = self._known
+        sums: dict[tuple[int, Time], int] = {}
         for value, time, diff in changes:
             at = known.get(time)
             if at is None:

@@ -121,7 +121,9 @@ class Reduce(Operator):
         self, old: Mapping[Hashable, Any], new: dict[Hashable, Any]
     ) -> tuple[dict[Hashable, Any], list[Hashable]]:
         """The totals that are new or have changed, and the keys that are new."""
-        combine, changed, unknown = self._combine, dict[Hashable, Any](), list[Hashable]()
+        combine = self._combine
+        changed: dict[Hashable, Any] = {}
+        unknown: list[Hashable] = []
         for key, value in new.items():
             before = old.get(key, ABSENT)
             if before is ABSENT:
@@ -160,7 +162,8 @@ class Fold(Operator):
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         old = self._totals.read(time) if self._totals is not None else {}
-        step, folded = self._step, dict[Hashable, Any]()
+        step = self._step
+        folded: dict[Hashable, Any] = {}
         for key, values in grouped(self._now.pop(time)).items():
             before = old.get(key, ABSENT)
             after = reduce(step, values, self._start() if before is ABSENT else before)

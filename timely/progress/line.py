@@ -54,10 +54,6 @@ class LineTracker(Pointstamps):
         self._frontiers: list[Antichain | None] = [None] * len(topology.watches)
         self._stale: list[int] = []
 
-    @property
-    def dirty(self) -> bool:
-        return bool(self._stale)
-
     def update(self, place: int, time: Time, diff: int) -> None:
         if self._add(place, time, diff):
             least = self._least[place]
@@ -78,12 +74,14 @@ class LineTracker(Pointstamps):
 
     def propagate(self) -> list[int]:
         stale, self._stale = self._stale, []
+        self.dirty = False
         return stale
 
     def frontier(self, watch: int) -> Antichain:
         known = self._frontiers[watch]
         if known is None:
-            now = min([self._find(at) for at in self._watches[watch]], default=_NEVER)
+            places = self._watches[watch]
+            now = self._find(places[0]) if len(places) == 1 else min(map(self._find, places), default=_NEVER)
             known = self._frontiers[watch] = () if now == _NEVER else ((now,),)
         return known
 
@@ -104,6 +102,7 @@ class LineTracker(Pointstamps):
                 if frontiers[watch] is not None:
                     frontiers[watch] = None
                     self._stale.append(watch)
+                    self.dirty = True
             todo += self._after[at]
 
     def _find(self, at: int) -> int:
@@ -114,10 +113,11 @@ class LineTracker(Pointstamps):
         todo = [at]
         while todo:
             at = todo[-1]
-            missing = [before for before in self._before[at] if self._least[before] is None]
-            if missing:
-                todo += missing
-                continue
+            if self._before[at]:
+                missing = [before for before in self._before[at] if self._least[before] is None]
+                if missing:
+                    todo += missing
+                    continue
             todo.pop()
             now = _NEVER
             for time, count in self._own[at].items():

@@ -81,6 +81,20 @@ def order_key(time: Time, rank: Rank) -> tuple[int, ...]:
     return tuple(part for pair in zip(time, rank) for part in pair)
 
 
+def reaches(frontier: Antichain, time: Time) -> bool:
+    """True if something at `time` may still arrive where the progress frontier is `frontier`.
+
+    >>> reaches(((3,),), (3,)), reaches((), (3,)), reaches(((0, 2), (1, 0)), (0, 1))
+    (True, False, False)
+    """
+    if len(time) == 1:  # then it has one time at most
+        return bool(frontier) and frontier[0] <= time
+    for least in frontier:  # noqa: SIM110 - a generator costs more than the comparison
+        if leq(least, time):
+            return True
+    return False
+
+
 class MutableAntichain:
     """A multiset of times that knows its minimal elements.
 
@@ -137,9 +151,8 @@ class ProgressTracker(Protocol):
     touched: int
     """Number of changes of a place's times that were worked off: the measure of a tracker's work."""
 
-    @property
-    def dirty(self) -> bool:
-        """True if updates wait for `propagate`."""
+    dirty: bool
+    """True if updates may wait for `propagate`. An attribute, because it is read before anything is done."""
 
     def update(self, place: int, time: Time, diff: int) -> None:
         """Add `diff` to the count of the pointstamp (place, time). Frontiers change at the next `propagate`."""
@@ -200,6 +213,7 @@ class Pointstamps:
         self._own: list[dict[Time, int]] = [{} for _ in range(places)]
         self.active = 0
         self.touched = 0
+        self.dirty = False
 
     def _add(self, place: int, time: Time, diff: int) -> int:
         """Change a count; +1 if the pointstamp has become active by that, -1 if it has ceased to be, 0 otherwise."""
@@ -249,10 +263,6 @@ class Tracker(Pointstamps):
         self._diffs: dict[tuple[int, Time], int] = {}
         self._changed: set[int] = set()
 
-    @property
-    def dirty(self) -> bool:
-        return bool(self._work or self._changed)
-
     def update(self, place: int, time: Time, diff: int) -> None:
         if change := self._add(place, time, diff):
             self._support(place, time, change)
@@ -266,6 +276,7 @@ class Tracker(Pointstamps):
             times.frontier = [after]
             self.touched += 1
             self._changed.update(self._watched_by[place])
+            self.dirty = True
         else:
             self.update(place, after, +1)
             self.update(place, before, -1)
@@ -278,6 +289,7 @@ class Tracker(Pointstamps):
         self.touched += 1
         if self._times[place].update(time, diff):
             self._changed.update(self._watched_by[place])
+            self.dirty = True
 
     def propagate(self) -> list[int]:
         work, diffs, changed = self._work, self._diffs, self._changed
@@ -293,6 +305,7 @@ class Tracker(Pointstamps):
                 changed.update(self._watched_by[place])
         moved = [watch for watch in sorted(changed) if self._refresh(watch)]
         changed.clear()
+        self.dirty = False
         return moved
 
     def frontier(self, watch: int) -> Antichain:
@@ -324,6 +337,7 @@ class Tracker(Pointstamps):
             diffs[slot] += diff
         else:
             diffs[slot] = diff
+            self.dirty = True
             heappush(self._work, (order_key(time, self._topology.ranks[place]), place, time))
 
     def _refresh(self, watch: int) -> bool:

@@ -18,7 +18,7 @@ from timely.dataflow.plan import Origins, Processor
 from timely.errors import OperatorError
 from timely.operators.base import Operator, give_back
 from timely.progress.line import tracker_for
-from timely.progress.tracker import order_key
+from timely.progress.tracker import order_key, reaches
 from timely.state.interface import Runs
 from timely.time import FINITE, Frontier, Time, leq
 from timely.worker.outbox import Has
@@ -144,7 +144,7 @@ def resume(worker: Worker) -> None:
         frontier = worker.tracker.frontier(watch)
         still = []
         for item in blocked:
-            if any(leq(least, item[3]) for least in frontier):
+            if reaches(frontier, item[3]):
                 still.append(item)
             else:
                 heappush(worker._ready, item)

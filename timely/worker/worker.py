@@ -27,7 +27,7 @@ from timely.dataflow.plan import Plan, Route, Way
 from timely.errors import FalkirkError, OperatorError
 from timely.operators.base import Context
 from timely.progress.line import tracker_for
-from timely.progress.tracker import Antichain, order_key
+from timely.progress.tracker import Antichain, order_key, reaches
 from timely.time import INF, Frontier, Time, leq
 from timely.worker.outbox import Outbox, decode_message
 from timely.worker.processor import Letter, Runtime, acquaint, build_operator, no_such_output
@@ -129,11 +129,18 @@ class Worker:
 
     # Input
 
-    def feed(self, node: int, time: Time, batch: Batch) -> None:
-        """Input: `batch` at `time` from source or input `node`; everything up to the next exchange handles it at once."""
+    def feed(self, node: int, time: Time | None, batch: Batch) -> None:
+        """Input: `batch` at `time` (None: its present one) from source or input `node`.
+
+        Everything up to the next exchange handles it at once.
+        """
         current = self._inputs[node]
-        if current is None or not leq(current, time):
+        if time is None:
+            time = current
+        if current is None or time is None or not (time is current or leq(current, time)):
             name = self.plan.graph.nodes[node].name
+            if time is None:
+                raise OperatorError(f"input {name!r} is closed")
             raise OperatorError(f"input {name!r} cannot send at {time}: it is at {current if current else 'its end'}")
         runtime = self.runtimes[self.plan.of_node[node]]
         runtime.ctx.time = time
@@ -147,8 +154,8 @@ class Worker:
         current = self._inputs[node]
         if time == current:
             return
-        name = self.plan.graph.nodes[node].name
-        if current is None or (time is not None and (len(time) != len(current) or not leq(current, time))):
+        if current is None or not (time is None or (len(time) == len(current) and leq(current, time))):
+            name = self.plan.graph.nodes[node].name
             raise OperatorError(
                 f"input {name!r} cannot advance to {time}: it is at {current if current else 'its end'}"
             )
@@ -242,7 +249,8 @@ class Worker:
                 self._notify(runtime, time)
             elif len(batch := self._collect(runtime, port, time)):
                 self._stack.append((runtime, port, time, batch))
-            self._drive()
+            if self._stack:
+                self._drive()
             if port == NOTIFY and time in runtime.ctx.pending:
                 return False  # it asked for another one: it has more to do than others should wait for
 
@@ -253,7 +261,7 @@ class Worker:
         """
         watch = runtime.processor.watch
         assert watch is not None
-        if not any(leq(least, time) for least in self.tracker.frontier(watch)):
+        if not reaches(self.tracker.frontier(watch), time):
             return False
         heappush(self._blocked[watch], (order_key(time, runtime.rank), NOTIFY, runtime.processor.index, time))
         return True
@@ -458,11 +466,8 @@ class Worker:
         item = (order_key(time, runtime.rank), NOTIFY, op, time)
         if self.tracker.dirty:
             self._propagate()
-        for least in self.tracker.frontier(watch):
-            if leq(least, time):
-                heappush(self._blocked[watch], item)
-                return
-        heappush(self._ready, item)
+        blocked = reaches(self.tracker.frontier(watch), time)
+        heappush(self._blocked[watch] if blocked else self._ready, item)
 
     def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
         """Operator `op` keeps (+1) or gives back (-1) a capability. `own`: one that was kept in an event at its own time."""
@@ -524,7 +529,7 @@ class Worker:
             else:
                 still = []
                 for item in blocked:
-                    if any(leq(least, item[3]) for least in frontier):
+                    if reaches(frontier, item[3]):
                         still.append(item)
                     else:
                         heappush(self._ready, item)
