@@ -3,8 +3,10 @@
     frame   = u32 length of all that follows, u32 length of head, head, block*
     head    = [sender, generation, pressed, ends, told, progress, messages]
     message = [edge, number, event, time, length of header, [length of each payload part]]
-    block   = header and payload parts of each message, in order
+    block   = header of each message, zeros, and its payload parts, in order
 
+Zeros are there before large payloads only, and let them begin at a multiple of 8 bytes of what follows the first length:
+columns that do not would be copied before they are read.
 A length of 0 is the goodbye of a worker that is done.
 """
 
@@ -33,6 +35,12 @@ _Head = tuple[
     list[tuple[int, tuple[int, ...], int]],
     list[tuple[int, int, tuple[int, ...], tuple[int, ...], _Size, list[_Size]]],
 ]
+_ALIGNMENT = 8
+"""At multiples of so many bytes columns are viewed (`timely.data.codec.tables`)."""
+
+_LARGE = 4096
+"""Bytes of payload from which on that is seen to: to copy fewer takes less than that."""
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: Typed[_Head] = Typed("the head of a frame", _Head)
 
@@ -51,9 +59,28 @@ def encode_frame(frame: Frame) -> list[Any]:
     beside = (frame.sender, frame.generation, frame.pressed, frame.ends, frame.told)
     head = _encoder.encode((*beside, frame.progress, messages))
     total = LENGTH.size + len(head) + size
+    if size >= _LARGE:
+        blocks, total = _aligned(frame, LENGTH.size + len(head))
     if total >= 1 << 32:
         raise ValueError(f"a frame of {total:,} bytes is too large; send smaller batches")
     return [PREFIX.pack(total, len(head)) + head, *blocks]
+
+
+def _aligned(frame: Frame, at: int) -> tuple[list[Any], int]:
+    """The blocks of a frame that begin at `at`, with zeros, and where they end."""
+    blocks: list[Any] = []
+    for m in frame.messages:
+        size = sum(memoryview(part).nbytes for part in m.payload)
+        at += len(m.header)
+        zeros = _zeros(at, size)
+        blocks += (m.header, bytes(zeros), *m.payload) if zeros else (m.header, *m.payload)
+        at += zeros + size
+    return blocks, at
+
+
+def _zeros(at: int, size: int) -> int:
+    """The number of zeros before the payload parts of a message, `size` bytes in all, which would begin at `at`."""
+    return -at % _ALIGNMENT if size >= _LARGE else 0
 
 
 def decode_frame(body: memoryview, trusted: bool = False) -> Frame:
@@ -70,6 +97,8 @@ def decode_frame(body: memoryview, trusted: bool = False) -> Frame:
     for edge, number, event, time, header_length, lengths in heads:
         header = bytes(body[at : at + header_length])
         at += header_length
+        if len(body) >= _LARGE:
+            at += _zeros(at, sum(lengths))
         payload = []
         for part in lengths:
             payload.append(body[at : at + part])
