@@ -33,7 +33,7 @@ class KeptMessages(Generic[M]):
     Args:
         depths: of each edge on which messages are kept, the coordinates of their times.
         budget: bytes.
-        size: the bytes of messages on an edge to one worker, about.
+        size: the bytes of messages, one at least, on an edge to one worker, about.
 
     >>> def size(edge, messages):
     ...     return sum(len(text) for _, _, text in messages)

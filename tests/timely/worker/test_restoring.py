@@ -399,6 +399,37 @@ def test_of_several_events_that_asked_for_a_notification_the_first_counts() -> N
         assert worker.runtimes[p].ctx.pending == {(9,): (1,)}
 
 
+class Bells(Operator):
+    """Asks for a notification at each number that comes."""
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Any) -> None:
+        for number in batch:
+            ctx.notify_at((number,))
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        ctx.send([time[0]])
+
+
+def test_of_what_is_not_complete_when_all_have_started_the_least_comes_first() -> None:
+    """Where something was complete, the others stay in order: none waits for a later one."""
+    flow = Dataflow("bells")
+    flow.input("in").unary("bells", Bells).capture("out")
+    plan = compile_plan(flow.graph, 1)
+    memory = Memory(plan)
+    worker = Worker(plan, 0, memory)
+    (node,) = (node.index for node in plan.graph.of_kind("input"))
+    worker.feed(node, (0,), [1, 5, 2, 6, 7, 3, 4])
+    worker.run(1000)
+    worker.advance(node, (2,))
+    restoring.rewind(worker, Orders(1, {}, lambda *_: True, {node: (2,)}))
+    restoring.resume(worker)
+    for epoch in range(3, 9):
+        worker.run(1000)
+        rung = [each.batch for each in worker.take_effects() if isinstance(each, Captured)]
+        assert rung == [[epoch - 2]]
+        worker.advance(node, (epoch,))
+
+
 def test_state_of_an_operator_that_has_none_now_is_refused() -> None:
     worker, _, p = one_exchange()
     (source,) = (q for q, each in enumerate(worker.plan.processors) if each.node.kind == "input")
