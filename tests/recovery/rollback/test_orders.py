@@ -6,6 +6,7 @@ Each rule has a scenario made for it that comes out otherwise without the rule.
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -269,8 +270,9 @@ def given_again() -> Any:
         agent.recorder.kept(edge.edge, e, t, [(e, t)])
     agent.worker.awaited.clear()
     number = agent.layout.processors[edge.target].group
-    agent.completion.reported = tuple((1,) if n == number else (0,) for n in range(len(agent.layout.groups)))
-    agent._report_completed(busy=True)
+    completed = tuple((1,) if n == number else (0,) for n in range(len(agent.layout.groups)))
+    with patch.object(agent.completion, "of_groups", return_value=completed):
+        agent._report_completed()
     found: list[Any] = [agent.recorder.kept_bounds(edge.source)[0]]
     for back in ((2,), (1,)):
         made = decision(agent, 2, **{agent.layout.processors[edge.target].name + "_0": back})
