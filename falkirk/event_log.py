@@ -65,7 +65,7 @@ class WorkLog:
         self._said: dict[tuple[int, str], dict[str, Any]] = {}
 
     def __call__(self, stats: Mapping[int, Stats]) -> None:
-        """How far each worker is now."""
+        """The progress of each worker now."""
         for worker, told in stats.items():
             for job in told.jobs:
                 said = {name: getattr(job, name) for name in ("operator", "epoch", "what", "done", "total")}

@@ -184,7 +184,7 @@ class Closely(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Working(msgspec.Struct, frozen=True, array_like=True):
-    """How far something is that a processor has others do: `done` of `total` parts (0: it does not say), since `seconds`."""
+    """The progress of work that others do for a processor: `done` of `total` parts (0: it does not say), since `seconds`."""
 
     processor: int
     epoch: int

@@ -80,7 +80,7 @@ class Queries:
             publisher.read(batch)
 
     def look(self) -> list[QueryProgress]:
-        """What has changed of how far queries are, since the last look."""
+        """The changes in the progress of queries since the last look."""
         with self._lock:
             running = list(self._running.items())
         found = []

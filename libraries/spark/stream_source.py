@@ -220,7 +220,7 @@ class StreamShare:
         forget(self._folder, _place_of(position, self.name)[0], self._worker)
 
     def working(self) -> tuple[int, str, int, int, float] | None:
-        """How far the query is: see `timely.io.interface.TellingPartition`."""
+        """The progress of the query: see `timely.io.interface.TellingPartition`."""
         return self._query.working() if self._query is not None else None
 
     def close(self) -> None:

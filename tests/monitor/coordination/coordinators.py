@@ -68,7 +68,7 @@ def running(saved: SavedJob | None = None, plan: Layout = PLAN, **values: object
 
 
 def _discards(plan: Layout, processor: int, bound: Bound) -> tuple[Bound, ...]:
-    """What a processor has sent, and not logged, for all before `bound`."""
+    """The bounds of what a processor has sent, and not logged, for all before `bound`."""
     edges = [plan.edges[index] for index in plan.outgoing()[processor]]
     return tuple(nothing(edge.summary.result_depth) if edge.logged else image(edge.discarding, bound) for edge in edges)
 

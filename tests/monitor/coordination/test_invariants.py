@@ -173,7 +173,7 @@ def test_a_life_breaks_nothing() -> None:
 
 
 def test_cuts_within_the_epochs_of_a_loop_in_a_loop_break_nothing() -> None:
-    """Where what a checkpoint has discarded is in another time domain than the checkpoint."""
+    """For a checkpoint whose discarded messages are in another time domain than itself."""
     plan = lay_out(compile_plan(nesting().graph, 2))
     coordinator = running(plan=plan)
     group = next(number for number, each in enumerate(plan.groups) if each.depth == 2)

@@ -1,4 +1,4 @@
-"""What the options know, by hand: bounds that can be, the end, cuts that loops have, and the epoch in which sources go on."""
+"""Knowledge of the options, by hand: possible bounds, the end, cuts that loops have, and the epoch in which sources go on."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_sources_go_on_behind_what_is_complete_saved_or_was_acted_on_anywhere_be
 
 
 def test_under_a_new_monitor_they_go_on_behind_what_is_saved() -> None:
-    """What was completed nobody has told it."""
+    """Nobody has told it of anything completed."""
     plan = anew()
     options = Options(plan)
     group = next(info.group for info in plan.processors if info.name == "new")

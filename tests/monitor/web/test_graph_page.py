@@ -136,7 +136,7 @@ def program() -> Layout:
 
 @pytest.mark.parametrize("folded", ["", "outer/inner", "outer"])
 def test_each_node_and_each_edge_says_what_it_is(program: Layout, folded: str) -> None:
-    """What is folded is one node, and what leads to any of its operators leads there."""
+    """A group that is folded is one node, and all that leads to any of its operators leads there."""
     inside = [info.name for info in program.processors if "/".join(info.scope).startswith(folded) and folded]
     nodes = {name: node for name, node in expected_nodes().items() if name not in inside}
     if folded:

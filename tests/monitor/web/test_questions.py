@@ -31,7 +31,7 @@ from timely.errors import FalkirkError
 
 
 class Asked:
-    """What came of a question."""
+    """The outcome of a question."""
 
     def __init__(self, job: Any, question: Question) -> None:
         self.replies: list[bytes | WrongQuestion] = []

@@ -1,4 +1,4 @@
-"""What is complete on one worker: with something outside of it, on other workers or on its way, and with work that waits here.
+"""Completed times of one worker: with something outside of it, on other workers or on its way, and with work that waits here.
 
 The loop is cut between its iterations. So of its own work, and of what is outside, the iteration counts; of what waits before
 it only the epoch; and what is behind it holds nothing back.
@@ -100,7 +100,7 @@ def group_of(agents: DrivenAgents, name: str) -> int:
 
 
 def complete(agents: DrivenAgents, name: str, busy: bool = False) -> tuple[Bound, Bound]:
-    """What is complete at a processor, and in its group."""
+    """The completed bounds of a processor and of its group."""
     agent: Agent = agents.of[0]
     return agent.completion.at(agents.named(name)), agent.completion.of_groups(busy)[group_of(agents, name)]
 

@@ -138,7 +138,7 @@ def test_what_only_this_process_can_read_again_is_of_no_use_to_others() -> None:
 
 
 def test_ends_that_were_told_in_another_generation_are_void() -> None:
-    """What was read then is read again, perhaps in other epochs."""
+    """All that was read then is read again, perhaps in other epochs."""
     agents = DrivenAgents(counts).begin()
     late = Frame(1, 0, told=encode_ends([ends(1, 2)]))
     agents.tell(0, Received(late))
@@ -176,7 +176,7 @@ def test_after_a_decision_those_ends_are_known_that_it_names_and_what_a_survivor
 
 
 def test_ends_of_epochs_that_are_read_anew_are_void() -> None:
-    """Where a source goes back before what is known of it, its epochs may end elsewhere."""
+    """A source that goes back before all that is known of it may end its epochs elsewhere."""
     agents = DrivenAgents(counts, 1).begin()
     agents.epochs(3)
     agents.save(1)

@@ -87,7 +87,7 @@ def test_low_watermarks_begin_where_they_are_known_to_hold() -> None:
 
 
 def test_ports_have_discards_of_their_own() -> None:
-    """What was discarded on one holds its sender back until the receiver behind that one has it."""
+    """A message that was discarded on one holds its sender back until the receiver behind that one has it."""
     edges = [PhysicalEdge(0, 1, SAME, 0), PhysicalEdge(0, 2, SAME, 1)]
     forest = EpochForest([True] * 3, [(0,)] * 3, edges)
     forest.update([report(0, 5, 2, 4), report(1, 2), report(2, 3)], few=False)

@@ -195,7 +195,7 @@ def kept(agents: DrivenAgents, name: str) -> list[Any]:
 
 
 def test_an_operator_without_state_is_made_anew() -> None:
-    """What it keeps may be of what is rolled back, and nothing tells which."""
+    """Anything that it keeps may be of events that are rolled back, and nothing tells which."""
     agents = one(noting, 2)
     before = operator(agents, "notes")
     before.notes[9,] = [1]
@@ -314,7 +314,7 @@ def test_other_sources_go_on_in_the_epoch_to_which_they_go_back() -> None:
 
 
 def test_state_that_came_from_a_store_cannot_go_back_to_where_it_was_not_saved() -> None:
-    """What it came back with may be one run for many times. The monitor does not decide so: outputs would be wrong."""
+    """The run that it came back with may be one run for many times. The monitor does not decide so: outputs would be wrong."""
     agents = one(counts, 4, 1, 3)
     goes_back(agents, (3,), failed=True)
     agents.drain(3)

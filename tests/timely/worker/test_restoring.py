@@ -40,7 +40,7 @@ SOAK = os.environ.get("FALKIRK_TEST_PROFILE") == "soak"
 
 
 class Memory(Notes):
-    """What recovery remembers of a worker: requests, capabilities, and every message between workers or within one."""
+    """The memory that recovery has of a worker: requests, capabilities, and every message between workers or within one."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Driven:
         self.out: list[list[tuple[Time, Any]]] = [[] for _ in range(workers)]
         self.generation = 0
         self.low = 0
-        """What came back by a snapshot is not known epoch by epoch: it goes back no further."""
+        """A worker that came back by a snapshot goes back no further: nothing is known of it epoch by epoch."""
 
     # What happens by itself
 
@@ -312,7 +312,7 @@ RETURN = [programs.line, programs.nested_loops, programs.there_and_back, program
 
 
 def alone(build: Callable[[Stream], Stream], workers: int, seed: int) -> Counter[tuple[Time, Any]]:
-    """What comes out if nothing happens."""
+    """The output if nothing happens."""
     return Driven(build, workers, seed).finish()
 
 
@@ -411,7 +411,7 @@ class Bells(Operator):
 
 
 def test_of_what_is_not_complete_when_all_have_started_the_least_comes_first() -> None:
-    """Where something was complete, the others stay in order: none waits for a later one."""
+    """The others stay in order if something was complete: none waits for a later one."""
     flow = Dataflow("bells")
     flow.input("in").unary("bells", Bells).capture("out")
     plan = compile_plan(flow.graph, 1)
