@@ -102,18 +102,17 @@ def load_catalog(properties: Mapping[str, str], where: str, kind: type[FalkirkEr
 
     rest = dict(properties)
     name = rest.pop("name")
-    try:
-        for _ in range(_OPENINGS):
-            try:
-                return load(name, **rest)
-            except Exception as error:
-                if "already exists" not in str(error):
-                    raise
-        return load(name, **rest)
-    except Exception as error:
-        raise kind(
-            f"{where}: the catalog {name!r} cannot be opened: {said(error)}. Check its properties, or .pyiceberg.yaml."
-        ) from error
+    tried = 0
+    while True:
+        tried += 1
+        try:
+            return load(name, **rest)
+        except Exception as error:
+            if tried < _OPENINGS and "already exists" in str(error):
+                continue
+            raise kind(
+                f"{where}: the catalog {name!r} cannot be opened: {said(error)}. Check its properties, or .pyiceberg.yaml."
+            ) from error
 
 
 class _IcebergTarget:
