@@ -3,9 +3,10 @@
 A *probe* is a fast test, an example in a docstring, or a simulated job. A mutant meets those that reach its line, first those
 that have killed its neighbours soonest. It is *killed* by the first that fails or does not end; one that lives through all of
 them, or as long as `--patience` says, is a *survivor*, and so is one that none reaches; it must be explained in
-`survivors.toml`, where an entry that begins with `~ ` is a regular expression for many. Each mutant is a forked process:
-nothing is imported, collected or compiled twice. Quickest is a little patience, without simulated jobs (`--seeds 0`) and with
-the tests of the file alone (`--tests`) first, and then `--again` with more of each.
+`survivors.toml`, where an entry that begins with `~ ` is a regular expression for many. `--explained --again` tries those, and
+tells which of them something notices. Each mutant is a forked process: nothing is imported, collected or compiled twice.
+Quickest is a little patience, without simulated jobs (`--seeds 0`) and with the tests of the file alone (`--tests`) first,
+and then `--again` with more of each.
 
 Results are appended to a file and belong to the text of the function: a run goes on where another was cut short, and after
 changes tries the mutants of changed functions only. What became of functions whose mutants were all tried is kept in
@@ -335,7 +336,9 @@ class Search:
         sane = set[str]()
         for mutant in chosen(options):
             fate = fates.of(mutant)
-            if why(mutant, explained) or (fate is not None and (fate["killed"] or not options.again)):
+            if bool(why(mutant, explained)) is not options.explained:
+                continue
+            if fate is not None and (fate["killed"] or not options.again):
                 continue
             if time.monotonic() >= ends:
                 break
@@ -347,7 +350,9 @@ class Search:
                 sane.add(mutant.file)
             fate = self.try_one(mutant, code, options.patience)
             fates.add(mutant, fate)
-            if not fate["killed"]:
+            if options.explained and fate["killed"]:
+                print(f"{mutant.file}:{mutant.line}: {mutant.name}: {fate['by']} noticed", flush=True)
+            elif not options.explained and not fate["killed"]:
                 tried = f"survived {fate['tries']} of {fate['reached']} probes"
                 print(f"{mutant.file}:{mutant.line}: {mutant.name}: {tried}", flush=True)
 
@@ -507,11 +512,14 @@ def stale(explained: dict[str, dict[str, str]], files: Collection[str]) -> list[
 
 
 def report(options: argparse.Namespace) -> bool:
-    """Print what became of the mutants that were asked for. True if each survivor is explained."""
+    """Print what became of the mutants that were asked for. True if each survivor is explained.
+
+    That something notices a mutant that is explained is printed only: an entry may be a pattern for many.
+    """
     fates, explained = Fates(Path(options.results)), survivors()
     total: Counter[str] = Counter()
     seconds = 0.0
-    unexplained = []
+    unexplained, noticed = [], []
     if options.record:
         fates.record(FILES + MORE_FILES)
     for name in options.file:
@@ -522,6 +530,8 @@ def report(options: argparse.Namespace) -> bool:
             killed = fate is not None and fate["killed"]
             if code_of(mutant) is None:
                 continue
+            if killed and reason:
+                noticed.append(f"{mutant.file}:{mutant.line}: {mutant.name}")
             verdict = "killed" if killed else "explained" if reason else "not tried" if fate is None else "open"
             tally[verdict] += 1
             seconds += fate["seconds"] if fate is not None else 0.0
@@ -533,6 +543,8 @@ def report(options: argparse.Namespace) -> bool:
     print(f"{sum(total.values())} mutants: {dict(total)}, {seconds / max(tried, 1):.2f} s each")
     for each in unexplained:
         print(f"survived, and nobody says why: {each}")
+    for each in noticed:
+        print(f"explained, though something notices: {each}")
     return not unexplained
 
 
@@ -552,6 +564,7 @@ def main() -> int:
     parser.add_argument("--results", default=str(folder / "mutation.jsonl"))
     parser.add_argument("--baseline", default=str(folder / "mutation.baseline"), help="what each test executes")
     parser.add_argument("--again", action="store_true", help="try survivors again")
+    parser.add_argument("--explained", action="store_true", help="try those that are explained, and no others")
     parser.add_argument("--report", action="store_true", help="try nothing, say what is known")
     parser.add_argument("--record", action="store_true", help=f"write what is known into {TRIED.name}")
     options = parser.parse_args()
