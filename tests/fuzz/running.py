@@ -77,7 +77,7 @@ def run(target: Target, seed: int, first: int, count: int) -> Failure | None:
 
 
 def fails(target: Target, data: bytes) -> str | None:
-    """Why these bytes fail, in a fork of its own; None if they do not."""
+    """The reason why these bytes fail, in a fork of its own; None if they do not."""
 
     def case() -> str | None:
         with target.reader() as read:

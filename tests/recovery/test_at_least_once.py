@@ -52,7 +52,7 @@ def test_nothing_is_logged_in_the_region_and_only_its_source_persists_anything()
 
 
 def test_what_is_behind_an_exchange_is_given_what_others_have_read() -> None:
-    """Which may come back at other moments than this worker does."""
+    """Others may come back at other moments than this worker does."""
     plan = layout("in source, local any, others any", "in>local, local=>others", 2)
     policies = [AtLeastOnce(), Ephemeral(), Ephemeral()]
     assert sending_anew(policies, [info.chain for info in plan.processors], plan.edges) == {0, 1}

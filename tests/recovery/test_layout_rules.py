@@ -44,7 +44,7 @@ def test_a_processor_says_where_it_is_and_under_which_policy() -> None:
 
 
 def test_in_an_eager_region_everything_is_a_chain() -> None:
-    """What others have completed is known to the monitor alone, and a new one may know less of it than was made durable."""
+    """Completion by others is known to the monitor alone, and a new one may know less of it than was made durable."""
 
     def built(policy: object) -> dict[str, bool]:
         flow = Dataflow()
@@ -255,7 +255,7 @@ def test_intervals_of_those_that_save_nothing_do_not_count() -> None:
 
 
 def test_only_the_way_to_what_was_declared_to_differ_goes_elsewhere() -> None:
-    """What one declares of an operator holds for the function by which its records find their worker, for nothing else."""
+    """A declaration of an operator holds for the function by which its records find their worker, for nothing else."""
     flow = Dataflow()
     stream = words(flow)
     stream.map(str, name="sender").exchange(by=id, name="anywhere").nondeterministic("ids differ").probe()

@@ -155,7 +155,7 @@ def test_what_enters_a_loop_has_entered_it_where_the_cut_is_in_the_midst_of_an_e
 def test_a_set_leaves_out_times_and_whatever_these_may_lead_to_and_nothing_else_of_their_epochs(
     left: list[Time],
 ) -> None:
-    """What is at a time may lead to that time's iteration, and later ones, in its epoch and in later ones."""
+    """A message at a time may lead to that time's iteration, and later ones, in its epoch and in later ones."""
     made = leaving_out(left, len(left[0]))
     assert steps(made)[-1][0] <= max(left)[0], "no step is lost on an epoch of which nothing is known"
     for time in times(len(left[0])):

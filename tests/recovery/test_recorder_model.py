@@ -34,12 +34,12 @@ def plan(workers: int) -> Layout:
 
 @dataclass
 class Events:
-    """What has happened at one processor, as far as it was not taken back. Times are epochs."""
+    """Events at one processor, as far as they were not taken back. Times are epochs."""
 
     low: int = 0
     """It never goes below this."""
     upto: int = 0
-    """What comes is at this epoch, or a later one."""
+    """Messages come at this epoch, or a later one."""
     received: int = 0
     """Before this, everything has been received."""
     base: int = 0
@@ -48,7 +48,7 @@ class Events:
     """By input port."""
     records: list[tuple[int, int]] = field(default_factory=list)
     since: int = 0
-    """What lies before this is in the store only."""
+    """Events before this are in the store only."""
     sent: dict[int, list[int]] = field(default_factory=dict)
     """By edge: the times that may have been sent."""
     requests: list[tuple[int, int]] = field(default_factory=list)

@@ -43,7 +43,7 @@ class Held(SimulatedDisk):
 
 
 def wait_for(client: ThreadedStore, puts: int) -> list[tuple[str, Exception | None]]:
-    """What the next `puts` came to, as a worker waits for it."""
+    """The outcome of the next `puts`, as a worker waits for it."""
     done: list[tuple[str, Exception | None]] = []
     while len(done) < puts:
         assert select.select(client.files(), [], [], 60)[0]

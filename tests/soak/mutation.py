@@ -488,7 +488,7 @@ def chosen(options: argparse.Namespace) -> Iterable[Mutant]:
 
 
 def survivors() -> dict[str, dict[str, str]]:
-    """Why nobody needs to notice: by file and mutant, or pattern."""
+    """The reasons why nobody needs to notice: by file and mutant, or pattern."""
     return tomllib.loads(EXPLAINED.read_text()) if EXPLAINED.exists() else {}
 
 

@@ -192,7 +192,7 @@ def world(kind: str, build: Callable[[], Dataflow], seed: int) -> World:
 
 @dataclass
 class Progress:
-    """What one process has done so far, kept from run to run.
+    """The work that one process has done so far, kept from run to run.
 
     Attributes:
         left: each program in a kind of world, with its next seed, and the number of seeds after which it is given up if they

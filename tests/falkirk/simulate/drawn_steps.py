@@ -303,7 +303,7 @@ OWN: dict[str, Step] = {
     "nested loops": _nested_loops,
     "loop of policies": _loop_of_policies,
 }
-"""What cannot be in some regions that are saved as one."""
+"""Steps that cannot be in some regions that are saved as one."""
 SKIPPING: dict[str, Step] = {"skipping loop": lambda stream, n: _loop(stream, n, skips=True)}
 
 

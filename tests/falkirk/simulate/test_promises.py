@@ -301,7 +301,7 @@ ADDS_UP = {
     "coins, told behind an eager region": coins_of_two_executions,
     "ticks of an epoch, told behind an eager region": counts_do_not_add_up,
 }
-"""What would show that an output is worse than promised, although nothing in the program is the same in two runs."""
+"""Evidence that an output is worse than promised, although nothing in the program is the same in two runs."""
 
 
 def seen_of(outside: Outside) -> list[Publication]:

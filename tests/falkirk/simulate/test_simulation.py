@@ -168,7 +168,7 @@ def test_a_failing_seed_is_made_shorter_and_still_fails(monkeypatch: pytest.Monk
 
 
 def by_a_clock() -> Dataflow:
-    """What comes in which epoch depends on the schedule, and the program says so."""
+    """A program whose epochs depend on the schedule, and that says so."""
     flow = Dataflow("by a clock")
     flow.source("in", Clocked([range(12)], 0.02)).capture("out")
     return flow

@@ -48,7 +48,7 @@ runs = {"path": st.sampled_from(PATHS), "workers": st.integers(1, 4), "seed": st
 
 
 def key_and_value(record: Any) -> tuple[Any, Any]:
-    """What is no pair is its own key, and its value is None."""
+    """The key and the value: a record that is no pair is its own key, and its value is None."""
     return record if type(record) is tuple and len(record) == 2 else (record, None)
 
 

@@ -21,7 +21,7 @@ __all__ = ["path"]
 
 
 def after(build: Callable[[Collection], Collection], *epochs: list[tuple[Any, int]]) -> dict[Any, int]:
-    """What a program holds after these changes."""
+    """The collection that a program holds after these changes."""
     flow = Dataflow()
     out = build(differential.input_of(flow, "in")).capture("out")
     with Session(flow) as session:

@@ -57,7 +57,7 @@ KINDS: dict[str, Callable[[int], Any]] = {
     "less than 0": lambda n: n - 5,
     "beyond 53 bits": lambda n: (1 << 61) - 7 + n,
 }
-"""What nodes may be, in the order of the numbers of which they are made."""
+"""Kinds of nodes, in the order of the numbers of which they are made."""
 
 
 def weight(a: Any, b: Any) -> int:

@@ -552,7 +552,7 @@ def files_in(out: Path) -> dict[str, list[str]]:
 
 
 def by_workers(rows: Path, out: Path, full: bool = True) -> dict[str, list[str]]:
-    """What Falkirk's workers write, where each file of the stream is an epoch."""
+    """Rows that Falkirk's workers write, where each file of the stream is an epoch."""
     batches = [pl.read_parquet(path) for path in sorted(rows.glob("*.parquet"))]
     falkirk.run(going_on(falkirk.Batches(batches), out, full))
     return files_in(out)

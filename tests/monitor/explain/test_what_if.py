@@ -279,7 +279,7 @@ def test_what_a_worker_with_work_before_it_holds_is_never_less_than_what_it_has_
 
 
 class Supposed:
-    """What is known of a job of two workers with one processor each, for one question."""
+    """The facts of a job of two workers with one processor each, for one question."""
 
     def __init__(self) -> None:
         self.layout = layout("a any", "a>a", 2)

@@ -129,7 +129,7 @@ def seen(
     low: Sequence[Bound] | None = None,
     completed: tuple[tuple[int, ...] | None, ...] | None = None,
 ) -> Observation:
-    """What the monitor knows at a moment, the same W of all workers."""
+    """The monitor's knowledge at a moment, the same W of all workers."""
     bounds = tuple(low or (tuple(info.nothing for info in plan.processors)))
     views = tuple(WorkerView("alive", 10 + worker, 20 + worker) for worker in range(plan.workers))
     known = completed or (None,) * plan.workers

@@ -13,7 +13,7 @@ from tests.recovery.agent.driven import DrivenAgents, counts, of_kind, reported
 
 
 def joined(agents: DrivenAgents, worker: int = 0) -> Join:
-    """What a worker says to a new monitor."""
+    """The words of a worker to a new monitor."""
     (join,) = reported(agents.tell(worker, Connected()), Join)
     return join
 

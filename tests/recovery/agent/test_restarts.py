@@ -1,4 +1,4 @@
-"""What the next process of a worker finds in its store: state, logs, full histories, and what was staged."""
+"""The next process of a worker, and its store: state, logs, full histories, and staged output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator of the user's keeps beside its `state`: found wherever it is, and where nobody can tell, it counts."""
+"""Memory of a user's operator beside its `state`: found wherever it is, and where nobody can tell, it counts."""
 
 from __future__ import annotations
 

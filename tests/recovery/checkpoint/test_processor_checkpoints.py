@@ -80,7 +80,7 @@ class _Walkable(_State):
 
 
 def stored(count: int, rows: int, size: int) -> ProcessorCheckpoints:
-    """So many checkpoints, with so many rows and bytes in all."""
+    """A processor with `count` checkpoints, `rows` rows and `size` bytes in all."""
     parts = [saved(bound, 1) for bound in range(1, count + 1)]
     parts[0].rows, parts[0].size = rows, size
     return ProcessorCheckpoints(parts)

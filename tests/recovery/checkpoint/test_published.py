@@ -20,7 +20,7 @@ class _Heard:
         self.bounds = PublishedBounds(self.journal)
 
     def written(self) -> list[Published]:
-        """What went into the segment that is sealed now."""
+        """The bounds that went into the segment that is sealed now."""
         sealed = self.journal.seal()
         if sealed is None:
             return []

@@ -65,7 +65,7 @@ def test_the_journal_has_what_lay_before_a_cut_and_is_still_of_use(seed: int) ->
     recorder.histories[1].append(HistoryEvent(0, NOTIFICATION, (50,)))
     events.save(1, (60,), generation)
     of_b: set[Key] = {("log", OTHER, 0, (60,), 1), ("events", 1, (60,), 1)}
-    """What becomes of a is none of b's affair."""
+    """The fate of a is none of b's affair."""
 
     def happens() -> None:
         number, at = len(known) + 1, cut + random.randrange(5)

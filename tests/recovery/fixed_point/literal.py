@@ -78,7 +78,7 @@ class Edge:
     suppressed: bool = False
     """The source does not send twice what a target that came back has."""
     anew: bool = False
-    """What the source does again it sends at times that are new to the target: φ is ⊤, whatever comes back."""
+    """The source sends what it does again at times that are new to the target: φ is ⊤, whatever comes back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def job(random: Random) -> Job:
 
 
 def by_epochs(of: Job) -> list[Bound | None]:
-    """What the production solver decides."""
+    """The decision of the production solver."""
     processors: list[Restorable] = []
     for p, saved in enumerate(of.saved):
         logs = tuple(of.logged[e] for e, edge in enumerate(of.edges) if edge.source == p)

@@ -76,7 +76,7 @@ def test_equals_the_literal_fixed_point_where_survivors_keep_what_they_have(seed
 
 @given(seeds)
 def test_going_down_a_cycle_at_once_ends_where_going_round_it_does(seed: int) -> None:
-    """What is done again in the same way ends it, too."""
+    """A processor that does the same again ends it, too."""
     random = Random(seed)
     for _ in range(20):
         count = random.randrange(1, 4)

@@ -175,15 +175,15 @@ class Process:
         self.sent: list[dict[int, Time]] = [{} for _ in range(count)]
         self.acted: list[Bound] = [nothing(o.depth) for o in program.operators]
         self.before = list(self.acted)
-        """What each processor came back with last: it has completed that, whatever its frontier says."""
+        """The bound with which each processor came back last: it has completed that, whatever its frontier says."""
         self.since = list(self.acted)
-        """What each processor came back with from the store: what it sent before is not in memory."""
+        """The bound with which each processor came back from the store: messages that it sent before are not in memory."""
         self.taken: dict[tuple[int, int], dict[tuple[Time, Time, int], None]] = defaultdict(dict)
 
 
 @dataclass
 class Monitor:
-    """What is durable: checkpoints and decisions. `completed` is not, and only known here."""
+    """Durable facts: checkpoints and decisions. `completed` is not durable, and only known here."""
 
     chains: dict[int, list[Checkpoint]]
     low: list[Bound]
@@ -218,7 +218,7 @@ class Job:
         self.spared = 0
         """Processors of survivors that kept more than the dead came back with."""
         self.known = KnownEnds()
-        """What the living knew at the last decision."""
+        """Ends of epochs that the living knew at the last decision."""
         self.edges: list[PhysicalEdge] = []
         self.physical: list[tuple[int, int, int]] = []
         """Of each of `edges`: number of the edge, sending and receiving worker."""
@@ -244,7 +244,7 @@ class Job:
         return self.program.edges[e].spread and (u != v or self.within)
 
     def is_chain(self, p: int) -> bool:
-        """What keeps rows, or logs, or reads, saves."""
+        """True if p saves: it keeps rows, or logs, or reads."""
         edges = self.program.edges
         return p == 0 or self.program.operators[p].work is not None or any(edges[e].ahead for e in self.out[p])
 
@@ -434,13 +434,13 @@ class Job:
         return Live(upto, delivered, notified, tuple(discards), (False,) * len(discards), floor, kept)
 
     def own_ends(self, u: int, upto: int) -> EpochEnds:
-        """What the source of a worker has to tell."""
+        """Ends of epochs that the source of a worker has to tell."""
         process = self.processes[u]
         ends = tuple(enumerate(process.ends[:upto]))[process.begin :]
         return EpochEnds(u, 0, min(process.begin, upto), upto, (("rows", ends),))
 
     def repeats(self, dead: set[int]) -> list[Bound]:
-        """How far each processor does the same again."""
+        """The bounds up to which each processor does the same again."""
         found = []
         for p, operator in enumerate(self.program.operators):
             for u in range(self.workers):
@@ -667,7 +667,7 @@ class Job:
         return len(self.published) == self.epochs * self.workers
 
     def output(self) -> Mapping[Any, Any]:
-        """What is to be the same as without failures."""
+        """The output that is to be the same as without failures."""
         if self.program.clock:  # each row once on each of two ways, in any epoch, but in the same
             found = Counter((t, row[2:]) for (t, _), rows in self.published.items() for row in rows)
             return Counter((row, count) for (_, row), count in found.items())

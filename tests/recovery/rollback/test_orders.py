@@ -226,7 +226,7 @@ rule(
 
 
 def one_order() -> Any:
-    """What worker 0 sends again on an edge of which it logs what is for later times, and keeps the rest in memory.
+    """The messages that worker 0 sends again on an edge of which it logs those for later times, and keeps the rest in memory.
 
     Without memory only what is for times at which it is not done again.
     """

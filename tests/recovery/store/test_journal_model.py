@@ -53,7 +53,7 @@ class Model:
         self.disk = memory_disk()
         self.durable: dict[int, Written] = {}
         self.alive: set[str] = set()
-        """What its owner has added and not declared dead, durable or not."""
+        """Pieces that its owner has added and not declared dead, durable or not."""
         self.incarnation = -1
         self.begin()
 
@@ -165,7 +165,7 @@ class Model:
             self.journal.fence()
 
     def land(self) -> None:
-        """What is on its way is on the disk."""
+        """Let the write that is on its way reach the disk."""
         if self.flight is not None:
             number, written, data, released = self.flight
             self.disk.put(segment_name(OWNER, number), [data])

@@ -22,7 +22,7 @@ def main() -> int:
 
 
 def tell(file: str) -> None:
-    """What the process has, in JSON, to a file that it inherits."""
+    """Write the facts of the process, in JSON, to a file that it inherits."""
     before = os.umask(0)
     facts = {
         "pid": os.getpid(),

@@ -27,7 +27,7 @@ def doubled(exchanged: bool = False) -> Dataflow:
 
 
 def gates(flow: Dataflow) -> list[tuple[str, str]]:
-    """What is in front of each gate, and behind it."""
+    """The nodes in front of each gate, and behind it."""
     nodes = flow.graph.nodes
     found = []
     for gate in flow.graph.of_kind("gate"):
