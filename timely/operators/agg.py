@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.kernels.columns import Numbers, pairs, second
+from timely.data.kernels.parts import EXACT, Kind, Part, compared_kind, name_of, squared_kind, sum_kind
 from timely.data.kernels.sketches import (
     GREATEST_ERROR,
     LEAST_ERROR,
@@ -27,7 +28,6 @@ from timely.data.kernels.sketches import (
     quantiles,
     sketched_kind,
 )
-from timely.data.kernels.totals import EXACT, Kind, Part, compared_kind, name_of, squared_kind, sum_kind
 from timely.errors import GraphError, user_site
 
 _NULL, _EXACT = pa.null().id, EXACT.id

@@ -19,10 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.data.batch import Batch, Columns, as_arrow, as_polars, concat, length
+from timely.data.kernels.added import Added, RowReaders, grouped, table_of
 from timely.data.kernels.columns import TINY, Numbers, is_number, numbers, whole
 from timely.data.kernels.index import Encoder
+from timely.data.kernels.partial import combine, combined, partial
+from timely.data.kernels.parts import Part
 from timely.data.kernels.series import series_of
-from timely.data.kernels.totals import Added, Part, Result, RowReaders, combine, combined, grouped, partial, table_of
+from timely.data.kernels.totals import Result
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.base import Context, Operator

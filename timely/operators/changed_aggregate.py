@@ -15,9 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from timely.data.batch import Batch, as_arrow
+from timely.data.kernels.added import RowReaders
 from timely.data.kernels.columns import Numbers, comparable, is_number, numbers, select, whole
+from timely.data.kernels.grouping import group_numbers, union
+from timely.data.kernels.parts import Part, compared_kind
 from timely.data.kernels.tables import Ids
-from timely.data.kernels.totals import Part, RowReaders, compared_kind, group_numbers, union
 from timely.operators import agg
 from timely.operators.agg import Aggregate, parts_of
 from timely.operators.aggregate import REFUSALS, Grouping, refused

@@ -14,9 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from timely.data.batch import Batch
+from timely.data.kernels.added import Added, grouped
 from timely.data.kernels.columns import Numbers, column_of, numbers, whole
+from timely.data.kernels.grouping import group_numbers, union
+from timely.data.kernels.partial import partial
+from timely.data.kernels.parts import Part
 from timely.data.kernels.tables import Ids, distinct
-from timely.data.kernels.totals import Added, Part, group_numbers, grouped, partial, union
 from timely.operators import agg
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import PreAggregate

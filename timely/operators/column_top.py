@@ -13,11 +13,12 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Batch, as_polars, concat
+from timely.data.kernels.added import RowReaders
 from timely.data.kernels.columns import TINY, Numbers, check_there, in_order, whole
+from timely.data.kernels.grouping import group_numbers, union
 from timely.data.kernels.row_store import take
 from timely.data.kernels.series import frame_of, series_of
 from timely.data.kernels.tables import Ids, distinct
-from timely.data.kernels.totals import RowReaders, group_numbers, union
 from timely.operators.aggregate import REFUSALS
 from timely.operators.base import Context, Operator
 from timely.operators.column_join import CHANGE, refuse_change

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from timely.data.batch import Batch, as_polars
 from timely.data.kernels.columns import Numbers
-from timely.data.kernels.totals import Part
+from timely.data.kernels.parts import Part
 from timely.operators import agg
 from timely.operators.agg import Aggregate
 from timely.operators.aggregate import REFUSALS, Grouping, refused

@@ -9,10 +9,11 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Batch, Columns
+from timely.data.kernels.added import Added, Values, without
 from timely.data.kernels.columns import TINY, check_there, select, whole
 from timely.data.kernels.index import KeyIndex
+from timely.data.kernels.parts import Part
 from timely.data.kernels.series import frame_of
-from timely.data.kernels.totals import Added, Part, Values, without
 from timely.operators.agg import Aggregate, parts_of
 
 VALUE = "value()"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from timely.data.kernels.totals import Part
+from timely.data.kernels.parts import Part
 from timely.state.expiring import ExpiringTotals
 from timely.state.interface import Run, Runs
 

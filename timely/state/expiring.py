@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from timely.data.kernels.columns import Numbers, whole
+from timely.data.kernels.grouping import union
+from timely.data.kernels.parts import Part
 from timely.data.kernels.tables import Ids, ranges
-from timely.data.kernels.totals import Part, Totals, union
+from timely.data.kernels.totals import Totals
 from timely.state.interface import Run, Scan
 from timely.state.totals import Changed, TotalsState, _Totals
 from timely.time import Frontier, Time

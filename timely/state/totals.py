@@ -10,9 +10,12 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from timely.data.kernels.added import Added
 from timely.data.kernels.columns import Numbers, whole
+from timely.data.kernels.grouping import union
+from timely.data.kernels.parts import Part
 from timely.data.kernels.tables import Ids
-from timely.data.kernels.totals import Added, Part, Result, Totals, union
+from timely.data.kernels.totals import Result, Totals
 from timely.data.routing import hash_columns, shards_of
 from timely.state.interface import Rows, Run, Runs
 from timely.state.scopes import Scopes, ScopeScan, ScopeState
@@ -253,7 +256,7 @@ def _cut(ids: Ids, rows: Rows) -> Iterator[Ids]:
 
 
 class TotalsState(Scopes[_Totals]):
-    """Key columns → parts (`timely.data.kernels.totals`), added up along the innermost coordinate.
+    """Key columns → parts (`timely.data.kernels.parts`), added up along the innermost coordinate.
 
     Runs hold the shard, the keys that changed at a time, and their totals after it: the last one wins.
     """

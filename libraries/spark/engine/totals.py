@@ -13,7 +13,7 @@ import polars as pl
 
 from libraries.spark.engine.refused import Refused
 from libraries.spark.engine.types import EPOCH, FLOATS, INTEGERS, UNSIGNED, listed, quoted, text
-from timely.data.kernels.totals import Part
+from timely.data.kernels.parts import Part
 from timely.operators.agg import Aggregate, parts_of
 
 _WINDOW = "so_far"

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from timely.data.kernels.added import grouped, ungrouped
+from timely.data.kernels.parts import Part
 from timely.data.kernels.rows import KeyedFrame
-from timely.data.kernels.totals import Part, grouped, ungrouped
 from timely.operators import agg
 from timely.state import ExpiringTotals, KeyedState, Parts, RowsState, TotalsState
 from timely.time import Frontier

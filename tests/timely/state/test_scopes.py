@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timely.data.batch import as_polars
+from timely.data.kernels.added import ungrouped
 from timely.data.kernels.rows import KeyedFrame
-from timely.data.kernels.totals import ungrouped
 from timely.operators import agg
 from timely.state import KeyedState, RowsState, TotalsState
 from timely.state.interface import without_past

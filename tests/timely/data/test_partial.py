@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely.data.kernels import totals
-from timely.data.kernels.totals import EXACT, Part, combine, grouped, partial, table_of, ungrouped
+from timely.data.kernels import grouping
+from timely.data.kernels import partial as partials
+from timely.data.kernels.added import grouped, table_of, ungrouped
+from timely.data.kernels.partial import combine, partial
+from timely.data.kernels.parts import EXACT, Part
 
 VALUES: list[tuple[pa.DataType, st.SearchStrategy[Any], bool]] = [
     (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1), True),
@@ -73,7 +76,8 @@ def test_rows_added_up_one_by_one_are_the_partial_table(batch: tuple[pa.Table, l
     parts = parts_for(adds)
     few = partial(table, keys, parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(totals, "TINY", 0)
+        patch.setattr(grouping, "TINY", 0)
+        patch.setattr(partials, "TINY", 0)
         many = partial(table, keys, parts)
     assert few.schema.names == many.schema.names
     for one, other in zip(few.schema.types[len(keys) :], many.schema.types[len(keys) :], strict=True):

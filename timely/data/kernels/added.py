@@ -1,0 +1,187 @@
+"""Rows that are to be added up: keys, and of each part the values, read from batches or from partial tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from timely.data.batch import Columns, as_arrow
+from timely.data.kernels import sketches
+from timely.data.kernels.columns import (
+    PLAIN,
+    TINY,
+    Numbers,
+    column_of,
+    is_number,
+    numbers,
+    objects,
+    whole,
+)
+from timely.data.kernels.parts import Part, dtype_of, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Rows that are to be added up, grouped by key already or not: of each part its type, values, and who has one."""
+
+    keys: list[pa.Array]
+    kinds: list[pa.DataType]
+    values: list[Numbers]
+    """Of the rows that have one: see `valid`."""
+    valid: list[npt.NDArray[np.bool_] | None]
+    """A mask of the rows that have a value; None if all have."""
+
+    def __len__(self) -> int:
+        return len(self.keys[0])
+
+
+Values: TypeAlias = tuple[pa.DataType, Numbers, npt.NDArray[np.bool_] | None]
+"""The type of a part, its values, and the mask of those rows that have one: see `Added`."""
+
+
+def without(part: Part, kind: pa.DataType, rows: int) -> Values:
+    """A part of rows without any value of its column, which do not count themselves."""
+    if part.kind in ("rows", "values"):
+        return kind, np.zeros(rows, np.int64), None
+    return kind, np.zeros(0, dtype_of(kind)), np.zeros(rows, np.bool_)
+
+
+def grouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Added:
+    """The rows of a partial table."""
+    columns = [whole(table[part.name]) for part in parts]
+    found = [present_values(column) for column in columns]
+    return Added(
+        [whole(table[key]) for key in keys],
+        [column.type for column in columns],
+        [plain_values(column) for column, _ in found],
+        [valid for _, valid in found],
+    )
+
+
+class RowReader:
+    """Reads the rows of tables or frames of one schema, each a group of its own: for a few rows that costs much less than their
+    partial table.
+
+    Raises:
+        TypeError: as `partial` does.
+    """
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], parts: Sequence[Part]) -> None:
+        self._keys = list(keys)
+        self._parts = [(part.kind, part.column) for part in parts]
+        self._columns = list(dict.fromkeys(part.column for part in parts if part.column is not None))
+        self._kinds = [kind_of(part, schema) for part in parts]
+        self._as_it_is = {name: schema.field(name).type.id in PLAIN for name in self._columns}
+
+    def read(self, batch: Columns) -> Added:
+        """The rows of such a table or frame."""
+        ones = _ones(len(batch))
+        at = batch.get_column if isinstance(batch, pl.DataFrame) else batch.column
+        masks: dict[str, npt.NDArray[np.bool_] | None] = {}
+        plain: dict[str, Numbers] = {}
+        for name in self._columns:
+            column = at(name)
+            if self._as_it_is[name] and isinstance(column, pl.Series) and not column.null_count():
+                plain[name], masks[name] = column.to_numpy(), None  # Arrow is a detour
+                continue
+            present, masks[name] = present_values(_array(column))
+            plain[name] = plain_values(present)
+        values: list[Numbers] = []
+        valid: list[npt.NDArray[np.bool_] | None] = []
+        for kind, of in self._parts:
+            mask = None if of is None else masks[of]
+            if of is None or kind == "values":
+                values.append(ones if mask is None else mask.astype(np.int64))
+                valid.append(None)
+            elif kind == "sketch":
+                values.append(sketches.of_rows(plain[of]))
+                valid.append(mask)
+            else:
+                values.append(np.zeros(len(plain[of])) if kind == "squares" else plain[of])
+                valid.append(mask)
+        return Added([_array(at(key)) for key in self._keys], self._kinds, values, valid)
+
+
+def _array(column: pa.ChunkedArray | pl.Series) -> pa.Array:
+    return whole(column.to_arrow() if isinstance(column, pl.Series) else column)
+
+
+class RowReaders:
+    """Readers of rows: one for the tables of a schema, kept while they have it."""
+
+    def __init__(self, keys: Sequence[str], parts: Sequence[Part]) -> None:
+        self._keys = keys
+        self._parts = parts
+        self._last: Columns | None = None
+        self._schema: Any = None
+        self._reader: RowReader | None = None
+
+    def of(self, batch: Columns) -> RowReader:
+        """The reader of batches with the columns of this one.
+
+        Raises:
+            TypeError: as `partial` does.
+        """
+        if self._reader is None or batch is not self._last:
+            schema = batch.schema if isinstance(batch, pa.Table) else batch.dtypes
+            if self._reader is None or schema != self._schema:
+                self._reader = RowReader(as_arrow(batch[:0]).schema, self._keys, self._parts)
+                self._schema = schema
+            self._last = batch
+        return self._reader
+
+
+_ONES = np.ones(TINY, np.int64)
+
+_ONES.flags.writeable = False
+
+
+def _ones(count: int) -> Numbers:
+    """Ones, `count` of them, that must not be written to: of many only one is in memory."""
+    return _ONES[:count] if count <= TINY else np.ndarray(count, np.int64, _ONES, 0, (0,))
+
+
+def are_ones(values: Numbers) -> bool:
+    """True for what `_ones` gives of many."""
+    return values.strides == (0,)
+
+
+def ungrouped(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> Added:
+    """The rows of a batch, each a group of its own.
+
+    Raises:
+        TypeError: as `partial` does.
+    """
+    return RowReader(table.schema, keys, parts).read(table)
+
+
+def table_of(added: Added, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
+    """Ungrouped rows as a partial table, in which keys may come again."""
+    columns = [*added.keys]
+    for kind, values, valid in zip(added.kinds, added.values, added.valid, strict=True):
+        if valid is not None:  # places without a value get any
+            filled = np.zeros(len(valid), values.dtype)
+            filled[valid] = values
+            values = filled
+        columns.append(column_of(values, kind, None if valid is None else ~valid))
+    return pa.Table.from_arrays(columns, [*keys, *(part.name for part in parts)])
+
+
+def present_values(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:
+    """The values of a column that are not null, and a mask of them; None if all are."""
+    if not column.null_count:
+        return column, None
+    return column.drop_null(), column.is_valid().to_numpy(zero_copy_only=False)
+
+
+def plain_values(column: pa.Array) -> Numbers:
+    """The values of a column without nulls, as numbers or as objects in their own order."""
+    if is_number(column.type):
+        return numbers(column)
+    return np.zeros(0, np.int64) if pa.types.is_null(column.type) else objects(column)

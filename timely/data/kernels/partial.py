@@ -1,0 +1,172 @@
+"""Partial tables: a batch's rows, or several of such tables, added up by key.
+
+A partial table holds key columns, then a column for each part (`timely.data.kernels.parts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from timely.data.kernels import sketches
+from timely.data.kernels.added import Added, are_ones, plain_values, present_values, ungrouped
+from timely.data.kernels.columns import (
+    TINY,
+    Numbers,
+    column_of,
+    comparable,
+    is_number,
+    numbers,
+    pooled_take,
+    scratch,
+    whole,
+)
+from timely.data.kernels.grouping import group, group_integers
+from timely.data.kernels.parts import ADDS, Kind, Part, compared_kind, sum_kind, sums_column
+from timely.data.kernels.reduce import MANY, count_rows, reduce, reduce_pieces, squares_from_mean
+from timely.data.kernels.tables import Ids
+from timely.data.kernels.totals import Totals
+
+
+def partial(table: pa.Table, keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
+    """The partial table of a batch: keys, then parts. A dictionary-encoded key keeps its dictionary.
+
+    Raises:
+        TypeError: if a column cannot be a key, or cannot be added up or compared as a number.
+    """
+    if len(table) < TINY:
+        return combine([ungrouped(table, keys, parts)], keys, parts)
+    if len(table) >= MANY and (found := _regroup([ungrouped(table, keys, parts)], keys, parts)) is not None:
+        return pa.Table.from_arrays(list(found.values()), list(found))
+    groups, count, keys_of = group([whole(table[key]) for key in keys])
+    rows, present = count_rows(groups, count)
+    full = len(present) == count
+    rows_column = pa.array(rows if full else pooled_take(rows, present))
+    of_column: dict[str, _Column] = {}
+    columns = []
+    for part in parts:
+        if part.column is None:
+            columns.append(rows_column)
+            continue
+        of = of_column.get(part.column)
+        if of is None:
+            of = of_column[part.column] = _Column(whole(table[part.column]), part.column, groups, count)
+        filled = None if of.filled is None else (of.filled if full else of.filled[present])
+        if part.kind == "values":
+            columns.append(rows_column if filled is None else pa.array(filled))
+            continue
+        if part.kind == "squares":
+            result = squares_from_mean(of.groups, count, of.to_add())
+            columns.append(pa.array(result if full else result[present]))
+            continue
+        if part.kind == "sketch":
+            made = sketches.of_groups(of.groups, count, of.to_add())
+            columns.append(pa.array((made if full else made[present]).tolist(), sketches.KIND))
+            continue
+        result = reduce(part.kind, of.groups, count, of.to_add() if part.kind == "sum" else of.to_compare())
+        if not full:
+            result = pooled_take(result, present) if result.dtype.kind != "O" else result[present]
+        empty = None if filled is None else filled == 0
+        columns.append(sums_column(result, of.kind) if part.kind == "sum" else of.compared(result, empty))
+    names = [*keys, *(part.name for part in parts)]
+    return pa.table([*keys_of(present), *columns], names)
+
+
+class _Column:
+    """The values of a column in groups: `filled` is the number that each group has (None: as many as rows)."""
+
+    def __init__(self, column: pa.Array, name: str, groups: Ids, count: int) -> None:
+        self.kind = column.type
+        self._name = name
+        self._column, valid = present_values(column)
+        self.groups = groups if valid is None else groups[valid]
+        self.filled = None if valid is None else np.bincount(self.groups, minlength=count)
+        self._numbers: Numbers | None = None
+        self._places: Numbers | None = None
+        self._ranked: pa.Array | None = None
+
+    def to_add(self) -> Numbers:
+        """The values as numbers that can be added up.
+
+        Raises:
+            TypeError: if they cannot.
+        """
+        sum_kind(self.kind, self._name)
+        return self._as_numbers()
+
+    def to_compare(self) -> Numbers:
+        """Numbers in the order of the values: for text, bytes and decimals their places among all, sorted.
+
+        Raises:
+            TypeError: if they have no order.
+        """
+        compared_kind(self.kind, self._name)
+        if is_number(self.kind) or pa.types.is_null(self.kind):
+            return self._as_numbers()
+        if self._places is None:
+            self._places, self._ranked = comparable(self._column)
+        return self._places
+
+    def _as_numbers(self) -> Numbers:
+        if self._numbers is None:
+            self._numbers = plain_values(self._column)
+        return self._numbers
+
+    def compared(self, chosen: Numbers, empty: npt.NDArray[np.bool_] | None) -> pa.Array:
+        """A column of the values that stand behind such numbers, null where `empty`."""
+        if self._ranked is None:
+            return column_of(chosen, self.kind, empty)
+        return self._ranked.take(pa.array(chosen if empty is None else np.where(empty, 0, chosen), mask=empty))
+
+
+def combine(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> pa.Table:
+    """One partial table, each key once, for several."""
+    columns = combined(many, keys, parts)
+    return pa.Table.from_arrays(list(columns.values()), list(columns))
+
+
+def combined(
+    many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part], only: Collection[Part] | None = None
+) -> dict[str, pa.Array]:
+    """The columns of that table by name; `only`: of the parts, at least those."""
+    regrouped = _regroup(many, keys, parts) if sum(map(len, many)) >= MANY else None
+    if regrouped is not None:
+        return regrouped
+    totals = Totals(keys, parts, expected=max(map(len, many), default=0))
+    for added in many:
+        totals.add(totals.ids(added.keys, added.kinds), added, unique=False)
+    return totals.columns(None, totals.values(), only)
+
+
+def _regroup(many: Sequence[Added], keys: Sequence[str], parts: Sequence[Part]) -> dict[str, pa.Array] | None:
+    """The same for many rows with one integer key and no nulls, without an index; None where that does not apply."""
+    many = [added for added in many if len(added)]
+    first = many[0]
+    if len(keys) > 1 or not pa.types.is_integer(first.keys[0].type) or any(part.kind == "squares" for part in parts):
+        return None
+    for added in many:
+        alike = added.keys[0].type.equals(first.keys[0].type) and added.kinds == first.kinds
+        full = not added.keys[0].null_count and all(valid is None for valid in added.valid)
+        if not alike or not full or not all(map(is_number, added.kinds)):
+            return None
+    with scratch() as room:
+        groups, values, rows = group_integers([numbers(added.keys[0]) for added in many], room)
+        columns = {keys[0]: column_of(values, first.keys[0].type)}
+        counted: pa.Array | None = None
+        for i, part in enumerate(parts):
+            given = [added.values[i] for added in many]
+            if all(map(are_ones, given)):
+                if counted is None:
+                    counted = column_of(rows, pa.int64())
+                columns[part.name] = counted
+                continue
+            kind: Kind = "sum" if part.kind in ADDS else part.kind
+            result = reduce_pieces(kind, groups, len(rows), given)
+            if result.dtype.kind == "O":
+                columns[part.name] = sums_column(result, pa.int64())
+            else:
+                columns[part.name] = column_of(result, first.kinds[i])
+    return columns

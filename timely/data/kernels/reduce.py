@@ -1,0 +1,109 @@
+"""One value for each group of rows: sums, minima, maxima, squares and counts, by NumPy or by compiled loops.
+
+Integer sums are exact. They are 64-bit integers while they fit, and Python's own integers (arrays of objects, and columns of
+type `EXACT`) from where one does not: that is found out from bounds, and costs next to nothing while nothing is near them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from timely.data.kernels.columns import (
+    Numbers,
+    pooled_empty,
+    pooled_full,
+)
+from timely.data.kernels.parts import LIMIT, Kind, identity, ufunc_of
+from timely.data.kernels.tables import Ids, compiled_loops, read_only
+
+MANY = 8192
+"""From here on compiled loops pay for a group-by; smaller batches are NumPy's."""
+
+
+def reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
+    """One result for each of `count` groups; groups (n) says to which each of values (n) belongs."""
+    return reduce_pieces(kind, [groups], count, [values])
+
+
+def reduce_pieces(kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers]) -> Numbers:
+    """The same of several pieces."""
+    if sum(map(len, groups)) >= MANY and values[0].dtype.kind != "O":
+        result = _compiled_reduce(kind, groups, count, values)
+        if result is not None:
+            return result
+    return _plain_reduce(kind, _flat(groups), count, _flat(values))
+
+
+def _flat(pieces: Sequence[Numbers]) -> Numbers:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _plain_reduce(kind: Kind, groups: Ids, count: int, values: Numbers) -> Numbers:
+    if kind == "sum" and values.dtype.kind == "f":
+        # Without any values the weights are ignored, and counts come out.
+        return np.bincount(groups, values, count).astype(np.float64, copy=False)
+    if kind == "sum" and values.dtype.kind == "i" and reach_of(values) * len(values) >= LIMIT:
+        return _exact_sums(groups, count, values)
+    result = np.full(count, identity(kind, values.dtype), values.dtype)
+    ufunc_of(kind, values.dtype).at(result, groups, values)
+    return result
+
+
+def squares_from_mean(groups: Ids, count: int, values: Numbers) -> Numbers:
+    """The sum of the squares of the distances from the mean, of each group."""
+    values = values.astype(np.float64, copy=False)
+    means = np.bincount(groups, values, count) / np.maximum(np.bincount(groups, minlength=count), 1)
+    return np.bincount(groups, (values - means[groups]) ** 2, count).astype(np.float64, copy=False)
+
+
+def _compiled_reduce(kind: Kind, groups: Sequence[Ids], count: int, values: Sequence[Numbers]) -> Numbers | None:
+    """The same for many rows; None if there are NaNs, which minima and maxima must pass over, or a sum left 64 bits."""
+    loops, dtype = compiled_loops(), values[0].dtype
+    if kind == "sum":
+        loop = loops.sum_groups if dtype.kind == "f" else loops.sum_integers
+        result = pooled_full(count, 0, dtype)
+    else:
+        limits = (np.inf, -np.inf) if dtype.kind == "f" else (np.iinfo(np.int64).max, np.iinfo(np.int64).min)
+        loop = loops.min_groups if kind == "min" else loops.max_groups
+        result = pooled_full(count, limits[0] if kind == "min" else limits[1], dtype)
+    for of, given in zip(groups, values, strict=True):
+        if loop(read_only(of), read_only(np.ascontiguousarray(given)), result):
+            return None
+    return result
+
+
+def reach_of(values: Numbers) -> int:
+    """The greatest distance from zero of the integers `values`."""
+    return max(int(values.max()), -int(values.min())) if len(values) else 0
+
+
+def _exact_sums(groups: Ids, count: int, values: Numbers) -> Numbers:
+    """Sums of 64-bit integers, whatever their size: Python's integers if one of them is beyond 64 bits."""
+    low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    np.add.at(low, groups, values & 0xFFFFFFFF)
+    np.add.at(high, groups, values >> 32)
+    high += low >> 32
+    low &= 0xFFFFFFFF
+    if not len(high) or (high.max() < 1 << 31 and high.min() >= -(1 << 31)):
+        return (high << 32) | low
+    exact: Numbers = high.astype(object) * (1 << 32) + low.astype(object)
+    return exact
+
+
+def count_rows(groups: Ids, count: int) -> tuple[Numbers, Ids]:
+    """Number of rows in each group, and the groups that have any."""
+    if len(groups) < MANY:
+        rows: Numbers = np.bincount(groups, minlength=count)
+        return rows, np.flatnonzero(rows)
+    return count_pieces([groups], count)
+
+
+def count_pieces(groups: Sequence[Ids], count: int) -> tuple[Numbers, Ids]:
+    """The same of several pieces."""
+    rows, present = pooled_full(count, 0, np.int64), pooled_empty(count, np.intp)
+    loops = compiled_loops()
+    for of in groups:
+        loops.count_rows(read_only(of), rows)
+    return rows, present[: loops.present_groups(rows, present)]
