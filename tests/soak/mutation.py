@@ -465,7 +465,8 @@ class Fates:
     def record(self, files: Iterable[str]) -> None:
         """Write down the functions of all `files` whose mutants were all tried, or are explained."""
         explained = survivors()
-        with self._tried.open("w") as written:
+        new = self._tried.with_suffix(".written")
+        with new.open("w") as written:
             for name in files:
                 by_function: dict[tuple[str, str], list[Mutant]] = {}
                 for mutant in mutants(name):
@@ -476,6 +477,7 @@ class Fates:
                         lived = [mutant.change for mutant, fate in fates if fate is None or not fate["killed"]]
                         line = {"file": name, "function": function, "text": text, "lived": lived}
                         written.write(json.dumps(line, ensure_ascii=False) + "\n")
+        new.replace(self._tried)  # whoever is ended meanwhile leaves the old record whole
 
 
 def chosen(options: argparse.Namespace) -> Iterable[Mutant]:
