@@ -56,11 +56,12 @@ _LONG_SECONDS = 2e-4
 class InputHandle:
     """Feeds one `Dataflow.input` of this worker."""
 
-    __slots__ = ("_node", "_worker", "gathered")
+    __slots__ = ("_node", "_times", "_worker", "gathered")
 
     def __init__(self, worker: Worker, node: int) -> None:
         self._worker = worker
         self._node = node
+        self._times = worker.input_times
         self.gathered: list[Any] = []
 
     @property
@@ -72,7 +73,7 @@ class InputHandle:
         """Send a list of records, a frame or a table at the current time."""
         try:
             if isinstance(batch, list):
-                if self._worker.input_time(self._node) is None:
+                if self._times[self._node] is None:
                     raise OperatorError(f"input {self._worker.plan.graph.nodes[self._node].name!r} is closed")
                 self.gathered += batch
                 if len(self.gathered) >= _GATHER:

@@ -67,6 +67,13 @@ class Processor:
         return self.nodes[-1]
 
     @property
+    def follower(self) -> Route | None:
+        """The route of all that it sends, if it has one output with one consumer, and no queue lies between."""
+        if len(self.routes) == 1 and len(self.routes[0]) == 1 and self.routes[0][0].way == Way.PUSH:
+            return self.routes[0][0]
+        return None
+
+    @property
     def stages(self) -> tuple[Stage, ...]:
         return tuple(stage for node in self.nodes for stage in node.stages)
 

@@ -52,7 +52,15 @@ class LineTracker(Pointstamps):
             for source in set(sources):
                 self._watched_by[source].append(watch)
         self._frontiers: list[Antichain | None] = [None] * len(topology.watches)
-        self._stale: list[int] = []
+        self._stale: set[int] = set()
+        self._alone = [self._seen_by_alone(place) for place in places]
+        """The watches of a place that stands alone: no arc touches it, and these look at nothing else, so what is there is what
+        they see. An input of a program with one worker is like that. None: it does not stand alone."""
+
+    def _seen_by_alone(self, place: int) -> list[int] | None:
+        touched = self._before[place] or self._after[place]
+        watches = self._watched_by[place]
+        return None if touched or any(self._watches[watch] != [place] for watch in watches) else watches
 
     def update(self, place: int, time: Time, diff: int) -> None:
         if self._add(place, time, diff):
@@ -69,11 +77,22 @@ class LineTracker(Pointstamps):
         del own[before]
         own[after] = 1
         least = self._least[place]
-        if least is not None and (before[0] <= least or after[0] <= least):
+        watches = self._alone[place]
+        if watches is not None and len(own) == 1:  # nothing becomes stale, since what is true now is known
+            self.touched += 1
+            self._least[place] = after[0]
+            if watches:
+                frontier = (after,)
+                for watch in watches:
+                    self._frontiers[watch] = frontier
+                self._stale.update(watches)
+                self.dirty = True
+        elif least is not None and (before[0] <= least or after[0] <= least):
             self._invalidate(place)
 
     def propagate(self) -> list[int]:
-        stale, self._stale = self._stale, []
+        stale = list(self._stale)
+        self._stale.clear()
         self.dirty = False
         return stale
 
@@ -84,6 +103,12 @@ class LineTracker(Pointstamps):
             now = self._find(places[0]) if len(places) == 1 else min(map(self._find, places), default=_NEVER)
             known = self._frontiers[watch] = () if now == _NEVER else ((now,),)
         return known
+
+    def reaches(self, watch: int, time: Time) -> bool:
+        frontier = self._frontiers[watch]
+        if frontier is None:
+            frontier = self.frontier(watch)
+        return bool(frontier) and frontier[0] <= time
 
     def leaving(self, place: int) -> Sequence[Time]:
         least = self._find(place)
@@ -101,7 +126,7 @@ class LineTracker(Pointstamps):
             for watch in self._watched_by[at]:
                 if frontiers[watch] is not None:
                     frontiers[watch] = None
-                    self._stale.append(watch)
+                    self._stale.add(watch)
                     self.dirty = True
             todo += self._after[at]
 

@@ -166,6 +166,9 @@ class ProgressTracker(Protocol):
     def frontier(self, watch: int) -> Antichain:
         """The minimal times that may still arrive at `watch`, as of the last `propagate`."""
 
+    def reaches(self, watch: int, time: Time) -> bool:
+        """True if something at `time` may still arrive at `watch`, as of the last `propagate`."""
+
     def leaving(self, place: int) -> Sequence[Time]:
         """The minimal times at which anything may still leave `place`, as of the last `propagate`."""
 
@@ -310,6 +313,9 @@ class Tracker(Pointstamps):
 
     def frontier(self, watch: int) -> Antichain:
         return self._frontiers[watch]
+
+    def reaches(self, watch: int, time: Time) -> bool:
+        return reaches(self._frontiers[watch], time)
 
     def leaving(self, place: int) -> Sequence[Time]:
         return self._times[place].frontier

@@ -205,7 +205,10 @@ class KeyedState(Scopes[_Keyed]):
         Raises:
             ValueError: if the scope was written at a later time before.
         """
-        (self._scopes.get(time[:-1]) or self._scope(time)).write(time, updates)
+        scope = self._scopes.get(time[:-1])
+        if scope is None:
+            scope = self._scope(time)
+        scope.write(time, updates)
 
     def remove(self, time: Time, keys: Iterable[Any]) -> None:
         """Remove keys; those that are not there are ignored. Raises as `write`."""

@@ -23,7 +23,19 @@ Letter = tuple[int, int, Time, "Batch | Message"]
 class Runtime:
     """A processor on this worker: its operator, its context, and what waits for it."""
 
-    __slots__ = ("ctx", "mail", "node", "operator", "processor", "rank", "routes", "settled")
+    __slots__ = (
+        "ctx",
+        "follower",
+        "heard",
+        "mail",
+        "node",
+        "operator",
+        "port",
+        "processor",
+        "rank",
+        "routes",
+        "settled",
+    )
 
     def __init__(self, processor: Processor, operator: Operator, ctx: Context) -> None:
         self.processor = processor
@@ -34,6 +46,11 @@ class Runtime:
         self.routes = [
             [(route.way, route.processor, route.port, route) for route in routes] for routes in processor.routes
         ]
+        self.follower: Runtime | None = None
+        """What gets all that this one sends, at once, on its input `port` (`Processor.follower`)."""
+        self.port = 0
+        self.heard = any(processor.routes)
+        """False: nobody listens to what it sends."""
         self.mail: dict[tuple[int, Time], list[Letter]] = {}
         self.settled: State | None = None
         """The operator's state, if nothing of it is ever compacted, since nobody goes back and it has one scope."""
@@ -69,6 +86,13 @@ def build_operator(processor: Processor, effects: list[Effect], staged: Containe
     if node.kind == "capture":
         return CaptureEnd(node.index, effects)
     return Operator()
+
+
+def follow(runtimes: Sequence[Runtime]) -> None:
+    """Tell each of the processors that have one follower which one that is."""
+    for runtime in runtimes:
+        if route := runtime.processor.follower:
+            runtime.follower, runtime.port = runtimes[route.processor], route.port
 
 
 def acquaint(runtimes: Sequence[Runtime], of_node: Mapping[int, int]) -> None:

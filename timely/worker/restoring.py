@@ -97,7 +97,7 @@ def rewind(worker: Worker, orders: Orders) -> dict[int, Frame]:
         worker._outbox.again(receiver, message)
         worker._count(worker.edge_places[message.edge], message.time, +1)
     for node, time in orders.inputs.items():
-        worker._inputs[node] = time
+        worker.input_times[node] = time
         place = worker.runtimes[worker.plan.of_node[node]].processor.place
         assert place is not None
         if time is not None:

@@ -30,7 +30,7 @@ from timely.progress.line import tracker_for
 from timely.progress.tracker import Antichain, order_key, reaches
 from timely.time import INF, Frontier, Time, leq
 from timely.worker.outbox import Outbox, decode_message
-from timely.worker.processor import Letter, Runtime, acquaint, build_operator, no_such_output
+from timely.worker.processor import Letter, Runtime, acquaint, build_operator, follow, no_such_output
 from timely.worker.recorder import Recorder
 
 _MUCH = 1 << 15
@@ -86,7 +86,8 @@ class Worker:
         self._deltas: dict[tuple[int, Time], int] = {}
         self._outbox = Outbox(plan, index, recorder)
         self._stack: list[tuple[Runtime, int, Time, Batch]] = []
-        self._inputs: dict[int, Time | None] = {}
+        self.input_times: dict[int, Time | None] = {}
+        """The time of each source and input of this worker, by node; None when it has ended. Only to be read."""
         self.jobs: dict[int, tuple[int, Time]] = {}  # whose results are awaited; a rollback forgets some
         self._next_job = 0
         self.held: dict[tuple[int, Time], int] = {}
@@ -111,6 +112,12 @@ class Worker:
             )
             for processor in plan.processors
         ]
+        follow(self.runtimes)
+        self._entrances = {
+            processor.node.index: self.runtimes[processor.index]
+            for processor in plan.processors
+            if processor.node.kind in ("source", "input")
+        }
         acquaint(self.runtimes, plan.of_node)
         if recorder is None:
             for runtime in self.runtimes:
@@ -120,11 +127,11 @@ class Worker:
                 self.gates[processor.index] = (0,) * processor.node.scope.depth
             for routes in processor.routes:
                 self.edge_places.update((r.edge.index, r.place) for r in routes if r.place is not None)
-            if processor.node.kind in ("source", "input"):
-                start = (0,) * processor.node.scope.depth
-                assert processor.place is not None
-                self._inputs[processor.node.index] = start
-                self.tracker.update(processor.place, start, plan.workers)
+        for node, runtime in self._entrances.items():
+            start = (0,) * runtime.node.scope.depth
+            assert runtime.processor.place is not None
+            self.input_times[node] = start
+            self.tracker.update(runtime.processor.place, start, plan.workers)
         self._propagate()
 
     # Input
@@ -134,7 +141,7 @@ class Worker:
 
         Everything up to the next exchange handles it at once.
         """
-        current = self._inputs[node]
+        current = self.input_times[node]
         if time is None:
             time = current
         if current is None or time is None or not (time is current or leq(current, time)):
@@ -142,16 +149,20 @@ class Worker:
             if time is None:
                 raise OperatorError(f"input {name!r} is closed")
             raise OperatorError(f"input {name!r} cannot send at {time}: it is at {current if current else 'its end'}")
-        runtime = self.runtimes[self.plan.of_node[node]]
-        runtime.ctx.time = time
         if len(batch):
-            runtime.ctx.out.append((0, time, batch))
-            self._fan_out(runtime)
+            runtime = self._entrances[node]
+            runtime.ctx.time = time
+            follower = runtime.follower
+            if follower is None or follower.mail or self._recorder is not None:
+                runtime.ctx.out.append((0, time, batch))
+                self._fan_out(runtime)
+            else:
+                self._stack.append((follower, runtime.port, time, batch))
             self._drive()
 
     def advance(self, node: int, time: Time | None) -> None:
         """Input: source or input `node` will send at `time` or later only; None: never again."""
-        current = self._inputs[node]
+        current = self.input_times[node]
         if time == current:
             return
         if current is None or not (time is None or (len(time) == len(current) and leq(current, time))):
@@ -159,9 +170,9 @@ class Worker:
             raise OperatorError(
                 f"input {name!r} cannot advance to {time}: it is at {current if current else 'its end'}"
             )
-        place = self.runtimes[self.plan.of_node[node]].processor.place
+        place = self._entrances[node].processor.place
         assert place is not None
-        self._inputs[node] = time
+        self.input_times[node] = time
         if time is None:
             self._count(place, current, -1)
             return
@@ -172,7 +183,7 @@ class Worker:
 
     def input_time(self, node: int) -> Time | None:
         """The time of source or input `node` of this worker; None when it has ended."""
-        return self._inputs[node]
+        return self.input_times[node]
 
     def receive(self, frame: Frame) -> None:
         """Input: a frame of another worker. Frames of an older generation are dropped."""
@@ -261,7 +272,7 @@ class Worker:
         """
         watch = runtime.processor.watch
         assert watch is not None
-        if not reaches(self.tracker.frontier(watch), time):
+        if not self.tracker.reaches(watch, time):
             return False
         heappush(self._blocked[watch], (order_key(time, runtime.rank), NOTIFY, runtime.processor.index, time))
         return True
@@ -307,8 +318,11 @@ class Worker:
             raise
         except Exception as error:
             raise runtime.blame(time, error, None) from error
-        if ctx.out:
-            self._fan_out(runtime)
+        if out := ctx.out:
+            if runtime.heard or recorder is not None or len(out) > 1 or out[0][0]:
+                self._fan_out(runtime)
+            else:
+                out.clear()
         state = runtime.operator.state
         if recorder is not None:
             if state is not None:
@@ -318,27 +332,43 @@ class Worker:
             runtime.operator.on_watermark(self._completed_at(processor.watch, time))
 
     def _drive(self) -> None:
-        """Push what is on the stack, and all that it causes, up to queues."""
+        """Push what is on the stack, and all that it causes, up to queues.
+
+        A batch that is all that was sent, and has one follower, would come off the stack at once: it goes there straight.
+        """
         stack, recorder = self._stack, self._recorder
         while stack:
             runtime, port, time, batch = stack.pop()
-            ctx = runtime.ctx
-            ctx.time = time
-            self.acting = runtime.node
-            if recorder is not None:
-                recorder.delivered(runtime.processor.index, port, time, batch)
-            try:
-                runtime.operator.on_batch(ctx, port, time, batch)
-            except FalkirkError:
-                stack.clear()
-                raise
-            except Exception as error:
-                stack.clear()
-                raise runtime.blame(time, error, batch) from error
-            if ctx.out:
-                self._fan_out(runtime)
-            if recorder is not None and runtime.operator.state is not None:
-                recorder.completed(runtime.processor.index)
+            while True:
+                ctx = runtime.ctx
+                ctx.time = time
+                self.acting = runtime.node
+                if recorder is not None:
+                    recorder.delivered(runtime.processor.index, port, time, batch)
+                try:
+                    runtime.operator.on_batch(ctx, port, time, batch)
+                except FalkirkError:
+                    stack.clear()
+                    raise
+                except Exception as error:
+                    stack.clear()
+                    raise runtime.blame(time, error, batch) from error
+                if out := ctx.out:
+                    follower = runtime.follower
+                    if (
+                        follower is not None
+                        and len(out) == 1
+                        and recorder is None
+                        and not follower.mail
+                        and not out[0][0]
+                    ):
+                        _, time, batch = out.pop()
+                        runtime, port = follower, runtime.port
+                        continue
+                    self._fan_out(runtime)
+                if recorder is not None and runtime.operator.state is not None:
+                    recorder.completed(runtime.processor.index)
+                break
 
     def _fan_out(self, runtime: Runtime) -> None:
         """Put what the operator sent in this event onto its routes. What goes onto the stack is turned round: order stays."""
@@ -463,11 +493,11 @@ class Worker:
             return
         if processor.place is not None and self._peers > 1:
             self._delta(processor.place, time, +1)
-        item = (order_key(time, runtime.rank), NOTIFY, op, time)
         if self.tracker.dirty:
             self._propagate()
-        blocked = reaches(self.tracker.frontier(watch), time)
-        heappush(self._blocked[watch] if blocked else self._ready, item)
+        heap = self._blocked[watch] if self.tracker.reaches(watch, time) else self._ready
+        key = (time[0], runtime.rank[0]) if len(time) == 1 else order_key(time, runtime.rank)
+        heappush(heap, (key, NOTIFY, op, time))
 
     def hold(self, op: int, time: Time, diff: int, own: bool = False) -> None:
         """Operator `op` keeps (+1) or gives back (-1) a capability. `own`: one that was kept in an event at its own time."""
@@ -573,9 +603,10 @@ class Worker:
         """The minimal times that may still reach probe `node`, on any worker, as of when this worker was last quiet."""
         if self.tracker.dirty:
             self._propagate()
-        if not self._ready:
-            self._probed[node] = self.tracker.frontier(self.plan.probes[node])
-        return self._probed[node]
+        if self._ready:
+            return self._probed[node]
+        frontier = self._probed[node] = self.tracker.frontier(self.plan.probes[node])
+        return frontier
 
     def check(self) -> None:
         """The invariants that hold between two calls; AssertionError where one does not. The simulator calls it every turn."""
@@ -602,7 +633,7 @@ class Worker:
 
     def epochs_in_flight(self, node: int) -> int:
         """Number of epochs by which source `node` is ahead of the oldest epoch that is not complete where its records end."""
-        current = self._inputs[node]
+        current = self.input_times[node]
         if current is None:
             return 0
         oldest = current[0]

@@ -157,14 +157,19 @@ def test_the_tracker_for_lines_answers_as_the_general_one(data: st.DataObject) -
         for place, time, diff in data.draw(st.lists(st.tuples(places, epochs, st.integers(-2, 2)))):
             line.update(place, (time,), diff)
             general.update(place, (time,), diff)
-        if data.draw(st.booleans()):
-            moved = (data.draw(places), (data.draw(epochs),), (data.draw(epochs),))
+        for place in data.draw(st.lists(places, max_size=4)):
+            held = st.sampled_from([*general.outstanding(place), (0,)])
+            moved = (place, data.draw(held), (data.draw(epochs),))
             line.move(*moved)
             general.move(*moved)
         assert set(general.propagate()) <= set(line.propagate())
         assert not line.dirty
         assert not general.dirty
         assert [line.frontier(w) for w in range(len(watches))] == [general.frontier(w) for w in range(len(watches))]
+        time = (data.draw(epochs),)
+        assert [line.reaches(w, time) for w in range(len(watches))] == [
+            general.reaches(w, time) for w in range(len(watches))
+        ]
         assert [tuple(line.leaving(p)) for p in range(size)] == [tuple(sorted(general.leaving(p))) for p in range(size)]
         assert line.active == general.active
 

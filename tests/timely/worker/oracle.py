@@ -52,7 +52,7 @@ class Oracle:
         plan = self.cluster.plan
         for session in self.cluster.sessions:
             worker = session.worker
-            for node, time in worker._inputs.items():
+            for node, time in worker.input_times.items():
                 if time is not None:
                     yield node, time, "input", None
             for processor, time in worker.pending():

@@ -19,6 +19,7 @@ from timely.data.routing import shard_of, stable_hash, worker_of_shard
 from timely.dataflow.dataflow import Dataflow
 from timely.dataflow.plan import compile_plan
 from timely.dataflow.stream import Stream
+from timely.errors import OperatorError
 from timely.io import Iterable
 from timely.operators.base import Capability, Context, Operator
 from timely.operators.channels import Exchange
@@ -138,6 +139,58 @@ def test_any_schedule_of_any_number_of_workers_gives_one_workers_output(program:
     if program is diamond:  # what is broadcast arrives once a worker
         several = Counter({k: n // workers if k[1] <= 0 and n % workers == 0 else n for k, n in several.items()})
     assert several == alone
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@given(st.integers(0, 10_000))
+@settings(max_examples=1000 if os.environ.get("FALKIRK_TEST_PROFILE") == "soak" else 6)
+def test_what_goes_straight_to_its_follower_comes_in_the_order_of_the_general_way(program: Any, seed: int) -> None:
+    def events(straight: bool) -> list[tuple[str, Time, Any]]:
+        flow = Dataflow(program.__name__)
+        program(flow.input("in")).probe("end")
+        cluster = Cluster(flow, 1 + seed % 2, seed)
+        seen: list[tuple[str, Time, Any]] = []
+        for runtime in (runtime for session in cluster.sessions for runtime in session.worker.runtimes):
+            if not straight:
+                runtime.follower, runtime.heard = None, True
+            runtime.operator = Watched(runtime.operator, runtime.node.name, seen)
+        feed(cluster, seed, epochs=4)
+        return seen
+
+    assert events(straight=True) == events(straight=False) != []
+
+
+class Watched(Operator):
+    """Another operator, whose events are noted."""
+
+    def __init__(self, inner: Operator, name: str, seen: list[tuple[str, Time, Any]]) -> None:
+        self._inner, self._name, self._seen = inner, name, seen
+        self.state = inner.state
+
+    def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        self._seen.append((f"{self._name} {ctx.worker} {port}", time, list(batch)))
+        self._inner.on_batch(ctx, port, time, batch)
+
+    def on_notify(self, ctx: Context, time: Time) -> None:
+        self._seen.append((f"{self._name} {ctx.worker}", time, None))
+        self._inner.on_notify(ctx, time)
+
+
+def test_an_output_that_is_not_there_is_an_error_though_nobody_listens_to_the_only_one() -> None:
+    class Wrong(Operator):
+        def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
+            ctx.notify_at()
+
+        def on_notify(self, ctx: Context, time: Time) -> None:
+            ctx.send(["lost"], port=1)
+
+    flow = Dataflow("wrong")
+    flow.input("in").unary("wrong", Wrong).probe("end")
+    session = Cluster(flow, 1).sessions[0]
+    session.input("in").send([1])
+    session.input("in").close()
+    with pytest.raises(OperatorError, match="sent on output 1, but it has 1"):
+        session.run()
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
