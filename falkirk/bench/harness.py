@@ -38,6 +38,10 @@ class Row:
     min: float | None = None
     max: float | None = None
     p99: float | None = None
+    cpu_seconds: float | None = None
+    """Processor seconds, user and system, of all workers together (median)."""
+    cpu_ratio: float | None = None
+    """Of several workers: those seconds to one worker's, each run to that of the same round (median)."""
     size: int | None = None
     note: str | None = None
 
@@ -67,6 +71,7 @@ class _Found:
     workers: int
     values: list[float] = field(default_factory=list)
     p99: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     checks: list[dict[str, float] | None] = field(default_factory=list)
 
 
@@ -112,6 +117,8 @@ def measure(bench: Bench, tasks: list[BenchTask], runs: int, on_run: Callable[[B
                 entry.checks.append(result.get("check"))
                 if "p99" in result:
                     entry.p99.append(float(result["p99"]))
+                if "cpu_seconds" in result:
+                    entry.cpu_seconds.append(float(result["cpu_seconds"]))
     rows: list[Row] = []
     for index, task in enumerate(tasks):
         if index in failed:
@@ -119,6 +126,7 @@ def measure(bench: Bench, tasks: list[BenchTask], runs: int, on_run: Callable[[B
             continue
         rows += [_row(bench, task, system, entry) for (system, _), entry in found[index].items()]
     _compare_outputs(tasks, found, rows)
+    _compare_seconds([entry for entries in found.values() for entry in entries.items()], rows)
     return rows
 
 
@@ -177,8 +185,24 @@ def _row(bench: Bench, task: BenchTask, system: str, entry: _Found) -> Row:
         min(entry.values),
         max(entry.values),
         statistics.median(entry.p99) if entry.p99 else None,
-        task.size,
+        statistics.median(entry.cpu_seconds) if entry.cpu_seconds else None,
+        size=task.size,
     )
+
+
+def _compare_seconds(found: list[tuple[tuple[str, int], _Found]], rows: list[Row]) -> None:
+    """Say of several workers' processor seconds how many times those of one worker they are.
+
+    That is the same system's, or Falkirk's where this system is measured with several workers only.
+    """
+    alone = {system: entry.cpu_seconds for (system, workers), entry in found if workers == 1}
+    for (system, workers), entry in found:
+        of_one = alone.get(system, alone.get("falkirk", []))
+        if workers > 1 and entry.cpu_seconds and len(of_one) == len(entry.cpu_seconds):
+            ratio = statistics.median(several / one for several, one in zip(entry.cpu_seconds, of_one, strict=True))
+            for row in rows:
+                if (row.system, row.workers) == (system, workers):
+                    row.cpu_ratio = ratio
 
 
 def _compare_outputs(tasks: list[BenchTask], found: dict[int, dict[tuple[str, int], _Found]], rows: list[Row]) -> None:

@@ -9,6 +9,8 @@ from falkirk.bench.registry import Bench
 from falkirk.tables import print_table
 
 HEADERS = ("system", "workers", "median", "min", "max", "p99", "unit", "runs", "falkirk is × as good")
+SECONDS = ("CPU s", "× one worker's")
+"""What follows where workers are compared by the processor time that they take."""
 
 
 def figure(value: float | None, unit: str) -> str:
@@ -31,17 +33,19 @@ def relative(row: Row, first: Row | None, higher_is_better: bool) -> str:
 def show(console: Console, bench: Bench, rows: list[Row]) -> None:
     """Print the figures of one benchmark."""
     console.print(f"{bench.name}: {bench.what}", style="italic", markup=False, highlight=False)
+    headers = HEADERS + SECONDS if any(row.cpu_ratio is not None for row in rows) else HEADERS
     cells: list[list[str]] = []
     for row in sorted(rows, key=lambda row: row.workers):
         first = next((r for r in rows if r.system == "falkirk" and r.workers == row.workers), None)
         if row.value is None:
-            cells.append([row.system, str(row.workers), "-", *[""] * (len(HEADERS) - 3)])
+            cells.append([row.system, str(row.workers), "-", *[""] * (len(headers) - 3)])
             continue
         figures = [figure(x, row.unit) for x in (row.value, row.min, row.max, row.p99)]
         unit = "M/s" if row.unit == "records/s" else row.unit
         ratio = relative(row, first, bench.higher_is_better)
-        cells.append([row.system, str(row.workers), *figures, unit, str(row.runs), ratio])
-    print_table(console, HEADERS, cells, right=[header for header in HEADERS if header not in ("system", "unit")])
+        seconds = [figure(x, "") for x in (row.cpu_seconds, row.cpu_ratio)] if headers is not HEADERS else []
+        cells.append([row.system, str(row.workers), *figures, unit, str(row.runs), ratio, *seconds])
+    print_table(console, headers, cells, right=[header for header in headers if header not in ("system", "unit")])
     for row in rows:
         if row.note:
             style = None if row.note == NOT_INSTALLED else "red"

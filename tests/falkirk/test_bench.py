@@ -173,6 +173,35 @@ def test_runs_are_interleaved_and_the_median_counts(tmp_path: Path, monkeypatch:
     assert [(row.value, row.min, row.max) for row in rows] == [(2, 0, 4), (3, 1, 5)]
 
 
+def test_processor_time_of_several_workers_is_compared_with_one_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = f"pathlib.Path({str(tmp_path / 'log')!r})"
+    program = f"import pathlib, sys\nold = {log}.read_text() if {log}.exists() else ''\n{log}.write_text(old + 'x')\n"
+    program += "workers = int(sys.argv[sys.argv.index('--workers') + 1])\n"
+    seconds = "(1 + len(old) // 2) * (1 if workers == 1 else 1.5)"  # each round is slower, and both of it are
+    (tmp_path / "works.py").write_text(program + f'print(\'{{"value": 1, "cpu_seconds": %f}}\' % ({seconds}))')
+    monkeypatch.setattr(harness, "programs_folder", lambda: tmp_path)
+    bench = Bench("made_up", "", "s", 1, (Variant("falkirk", "works.py"), Variant("sends", "works.py", workers=(2,))))
+    own, sends = (
+        harness.measure(
+            bench,
+            [
+                harness.BenchTask(v, w, 1, None, harness.current_python())
+                for v, w in ((bench.variants[0], 1), (second, 2))
+            ],
+            3,
+            lambda task: None,
+        )
+        for second in bench.variants
+    )
+    assert [row.cpu_ratio for row in own] == [None, 1.5]
+    assert [(row.system, row.cpu_ratio) for row in sends] == [("falkirk", None), ("sends", 1.5)]
+    console = Console(width=160, record=True, file=StringIO())
+    report.show(console, bench, own)
+    assert "1.5" in console.export_text().splitlines()[-1]
+
+
 def measure_two(*variants: Variant) -> list[harness.Row]:
     bench = Bench("made_up", "", "s", 1, variants)
     tasks = [harness.BenchTask(variant, 1, 1, None, harness.current_python()) for variant in variants]
