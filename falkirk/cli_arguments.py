@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from libraries.spark.session import SparkOptions
+    from libraries.spark.process.session import SparkOptions
 
 
 MOST_WORKERS = 1024
@@ -33,7 +33,7 @@ def finite(seconds: float | None) -> float | None:
 
 def spark_options(master: str, settings: list[str]) -> SparkOptions:
     """The Spark that `--on` names, with what `--spark-conf KEY=VALUE` sets."""
-    from libraries.spark.session import SparkOptions
+    from libraries.spark.process.session import SparkOptions
 
     pairs = [setting.partition("=") for setting in settings]
     for name, equals, _ in pairs:

@@ -238,8 +238,8 @@ def numba_cache() -> Finding:
 
 def java() -> Finding:
     """Java, for regions that run on Spark."""
-    from libraries.spark.class_cache import cache_file
-    from libraries.spark.java import OLDEST, look_for_java
+    from libraries.spark.process.class_cache import cache_file
+    from libraries.spark.process.java import OLDEST, look_for_java
 
     found = look_for_java()
     wrong = "; ".join(found.passed_over)

@@ -21,7 +21,7 @@ from runtime.scratch import OWNER
 from timely.errors import FalkirkError
 
 _PROCESSES = Path("/proc")
-_KEEPER = "libraries.spark.keeper"
+_KEEPER = "libraries.spark.process.keeper"
 _NAMES = {
     "runtime.processes.fork_server": "fork server",
     "runtime.processes.worker": "worker",

@@ -133,7 +133,7 @@ def run(
             page = resources.enter_context(closing(_page_of(program, ui)))
             note(f"the page of the job is at {page.url}")
         if on is not None:
-            from libraries.spark.cluster import cluster_job
+            from libraries.spark.cluster.job import cluster_job
 
             return cluster_job(program, workers, store, on, limits, log, on_note, heartbeat_timeout, page).run(on_stats)
         job = Job(program, workers, store, limits, log, on_note, heartbeat_timeout, monitor, page)

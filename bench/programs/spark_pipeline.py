@@ -30,9 +30,9 @@ from common import arguments, report
 
 import falkirk
 from falkirk import Batch, Dataflow, Parquet, spark
-from libraries.spark.class_cache import options_to_use
-from libraries.spark.java import find_java, home_for_spark
-from libraries.spark.session import environment, open_session, settings
+from libraries.spark.process.class_cache import options_to_use
+from libraries.spark.process.java import find_java, home_for_spark
+from libraries.spark.process.session import environment, open_session, settings
 
 FILES, CUSTOMERS = 10, 100_000
 OPTIONS = spark.SparkOptions(nice=0)

@@ -17,28 +17,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from libraries.spark.data_source import register
-    from libraries.spark.ends import sink, source
+    from libraries.spark.dataflow.ends import sink, source
+    from libraries.spark.dataflow.region import batch
+    from libraries.spark.dataflow.stream_source import Stream
+    from libraries.spark.dataflow.table import write
+    from libraries.spark.dataflow.views import view
     from libraries.spark.errors import SparkError
-    from libraries.spark.host import stop
-    from libraries.spark.region import batch
-    from libraries.spark.session import SparkOptions
-    from libraries.spark.stream_source import Stream
-    from libraries.spark.table import write
-    from libraries.spark.views import view
+    from libraries.spark.process.host import stop
+    from libraries.spark.process.session import SparkOptions
 
 __all__ = ["SparkError", "SparkOptions", "Stream", "batch", "register", "sink", "source", "stop", "view", "write"]
 
 _HOMES = {
     "SparkError": "errors",
-    "SparkOptions": "session",
-    "Stream": "stream_source",
-    "batch": "region",
+    "SparkOptions": "process.session",
+    "Stream": "dataflow.stream_source",
+    "batch": "dataflow.region",
     "register": "data_source",
-    "sink": "ends",
-    "source": "ends",
-    "stop": "host",
-    "view": "views",
-    "write": "table",
+    "sink": "dataflow.ends",
+    "source": "dataflow.ends",
+    "stop": "process.host",
+    "view": "dataflow.views",
+    "write": "dataflow.table",
 }
 
 

@@ -14,8 +14,8 @@ import cloudpickle
 import polars as pl
 import pyarrow as pa
 
+from libraries.spark.dataflow.runner import pack
 from libraries.spark.engine.types import EPOCH, arrow_schema
-from libraries.spark.runner import pack
 from timely.data.batch import Batch, as_arrow, as_polars, is_columns
 from timely.data.codec import encode_batch
 from timely.errors import SourceError

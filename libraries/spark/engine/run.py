@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from libraries.spark.cluster_session import On, driver
+from libraries.spark.cluster.session import On, driver
+from libraries.spark.dataflow.stream_source import Stream
 from libraries.spark.engine.compiler import OUT, Compiled, Kept, Read, compile_for_spark
 from libraries.spark.engine.piped import HANDED
 from libraries.spark.engine.totals import ERROR_BEGIN, ERROR_END
 from libraries.spark.engine.types import EPOCH, declared, listed, quoted
 from libraries.spark.errors import SparkError
-from libraries.spark.stream_source import Stream
 from runtime.control import Stats
 from runtime.job import Result
 from runtime.program import Program

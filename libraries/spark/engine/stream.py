@@ -19,13 +19,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from libraries.spark.dataflow.stream_source import Stream
 from libraries.spark.engine.compiler import Compiled, Kept, Streamed, compile_for_spark
 from libraries.spark.engine.history import History, InAStore, OfARun
 from libraries.spark.engine.run import SETTINGS, Writers, explained, rows_of
 from libraries.spark.engine.types import EPOCH, quoted
 from libraries.spark.engine.windows import BATCH
-from libraries.spark.stream_source import Stream
-from libraries.spark.tasks import check_types
+from libraries.spark.process.tasks import check_types
 from runtime.supervisor.store import JobStore
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from libraries.spark.class_cache import options_to_use
-from libraries.spark.java import find_java, home_for_spark
-from libraries.spark.session import SparkOptions, environment
+from libraries.spark.process.class_cache import options_to_use
+from libraries.spark.process.java import find_java, home_for_spark
+from libraries.spark.process.session import SparkOptions, environment
 from tests.libraries.spark.standalone import started_program, until
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"

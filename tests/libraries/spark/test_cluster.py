@@ -18,14 +18,14 @@ import pytest
 
 import falkirk
 from falkirk.what_if_view import predict
-from libraries.spark.cluster import BarrierStage, cluster_job
-from libraries.spark.cluster_attempt import Ending, read_ending
-from libraries.spark.cluster_calls import Calls
-from libraries.spark.cluster_session import SparkCluster
-from libraries.spark.cluster_task import check_shared
+from libraries.spark.cluster.attempt import Ending, read_ending
+from libraries.spark.cluster.calls import Calls
+from libraries.spark.cluster.job import BarrierStage, cluster_job
+from libraries.spark.cluster.session import SparkCluster
+from libraries.spark.cluster.task import check_shared
+from libraries.spark.dataflow.placement import home
 from libraries.spark.errors import SparkError
-from libraries.spark.placement import home
-from libraries.spark.session import SparkOptions
+from libraries.spark.process.session import SparkOptions
 from monitor.coordination.supervision import Note
 from recovery.store.identity import make_store_id
 from recovery.store.interface import StoreGone
@@ -341,7 +341,7 @@ def test_program_from_memory_runs_with_one_worker_and_with_too_many_says_so(
 
     result = falkirk.run(build, workers=1, store=tmp_path / "one", on=cluster.session)
     assert sorted(n for _, batch in result.captured("squares") for n in batch) == [n * n for n in range(20)]
-    monkeypatch.setattr("libraries.spark.cluster._FIRST_SECONDS", 0.5)
+    monkeypatch.setattr("libraries.spark.cluster.job._FIRST_SECONDS", 0.5)
     with pytest.raises(SparkError, match="runs at most 2 tasks at a time, and 3 workers"):
         falkirk.run(build, workers=3, store=tmp_path / "three", on=cluster.session)
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
-from libraries.spark.cluster_session import SparkCluster
-from libraries.spark.placement import home
+from libraries.spark.cluster.session import SparkCluster
+from libraries.spark.dataflow.placement import home
 from recovery.policies import Batch, Lazy
 from runtime.job import Result
 from runtime.program import Program

@@ -15,8 +15,9 @@ import pytest
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
-from libraries.spark import deliveries, files
-from libraries.spark.deliveries import Consumer
+from libraries.spark.files import deliveries
+from libraries.spark.files import parquet as files
+from libraries.spark.files.deliveries import Consumer
 from recovery.policies import Batch, Lazy
 from runtime.run import run
 from runtime.session import Session

@@ -25,14 +25,14 @@ import falkirk
 from examples import tolls
 from falkirk import agg
 from libraries.spark import Stream, stop
-from libraries.spark.cluster_session import driver
+from libraries.spark.cluster.session import driver
 from libraries.spark.engine.history import InAStore
 from libraries.spark.engine.queries import query_of
 from libraries.spark.engine.refused import Refused
 from libraries.spark.engine.run import private
 from libraries.spark.engine.types import EPOCH, arrow_schema
-from libraries.spark.java import find_java, home_for_spark
-from libraries.spark.session import SparkOptions, environment
+from libraries.spark.process.java import find_java, home_for_spark
+from libraries.spark.process.session import SparkOptions, environment
 from runtime.supervisor.stop import stop_job
 from runtime.supervisor.store import ALONE
 from tests.libraries.spark.standalone import standalone_cluster

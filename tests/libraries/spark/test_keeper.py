@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from libraries.spark.host import SparkHost, host_of
-from libraries.spark.java import find_java
-from libraries.spark.kept import Start
-from libraries.spark.protocol import FOLDER
-from libraries.spark.session import SparkOptions
+from libraries.spark.process.host import SparkHost, host_of
+from libraries.spark.process.java import find_java
+from libraries.spark.process.kept import Start
+from libraries.spark.process.protocol import FOLDER
+from libraries.spark.process.session import SparkOptions
 from tests.support.processes import children, gone, parent, wait_for
 
 _SAYS = "import os, sys; print(sys.argv[1:], os.environ.get('WHERE'), flush=True); sys.stdin.read()"
@@ -25,8 +25,8 @@ _SAYS = "import os, sys; print(sys.argv[1:], os.environ.get('WHERE'), flush=True
 @pytest.mark.parametrize(
     ("module", "unused"),
     [
-        ("libraries.spark.keeper", ("numpy", "pyarrow", "polars", "pyspark", "timely.dataflow")),
-        ("libraries.spark.child", ("polars", "pandas", "networkx", "timely.dataflow", "timely.operators")),
+        ("libraries.spark.process.keeper", ("numpy", "pyarrow", "polars", "pyspark", "timely.dataflow")),
+        ("libraries.spark.process.child", ("polars", "pandas", "networkx", "timely.dataflow", "timely.operators")),
     ],
 )
 def test_processes_of_spark_load_only_what_they_need(module: str, unused: tuple[str, ...]) -> None:

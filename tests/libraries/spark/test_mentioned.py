@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from libraries import spark
+from libraries.spark.dataflow.operators import Gather
 from libraries.spark.errors import SparkError
-from libraries.spark.manifest import Calendar, ManifestEntry
-from libraries.spark.mentioned import Mentioned
-from libraries.spark.operators import Gather
-from libraries.spark.schemas import write_schema
+from libraries.spark.files.manifest import Calendar, ManifestEntry
+from libraries.spark.files.mentioned import Mentioned
+from libraries.spark.files.schemas import write_schema
 from runtime.run import run
 from tests.libraries.spark.local_runner import LocalRunner
 from timely.dataflow.dataflow import Dataflow

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
-from libraries.spark import files, manifest
-from libraries.spark.manifest import FAN, Calendar, Manifest, ManifestEntry, Over
-from libraries.spark.sweeping import Named, Sweep, named
+from libraries.spark.files import manifest
+from libraries.spark.files import parquet as files
+from libraries.spark.files.manifest import FAN, Calendar, Manifest, ManifestEntry, Over
+from libraries.spark.files.sweeping import Named, Sweep, named
 from runtime.session import Session
 from tests.libraries.spark.local_runner import LocalRunner
 from tests.libraries.spark.test_region import Rows, expected, given_by, program, totals

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
-from libraries.spark.batches import batch_folder, batches, forget, set_end, share_folder
-from libraries.spark.stream_source import StreamShare
+from libraries.spark.dataflow.stream_source import StreamShare
+from libraries.spark.process.batches import batch_folder, batches, forget, set_end, share_folder
 from runtime.workspace import Workspace
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from libraries.spark.errors import SparkError
-from libraries.spark.pinned import check, local_path, pin
+from libraries.spark.files.pinned import check, local_path, pin
 
 
 def make(folder: Path, *names: str) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libraries.spark import files
-from libraries.spark.manifest import Manifested, ManifestEntry
-from libraries.spark.published import Outcome, name_of, published
+from libraries.spark.files import parquet as files
+from libraries.spark.files.manifest import Manifested, ManifestEntry
+from libraries.spark.files.published import Outcome, name_of, published
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.float64()))])
 ROWS = st.lists(

@@ -26,10 +26,12 @@ from hypothesis import strategies as st
 from falkirk.simulate.simulation import Simulation
 from falkirk.simulate.world import World
 from libraries import spark
-from libraries.spark import files, manifest, operators
-from libraries.spark.left_out import LeftOut
-from libraries.spark.manifest import Calendar, Manifest, ManifestEntry
-from libraries.spark.placement import home, keys_of
+from libraries.spark.dataflow import operators
+from libraries.spark.dataflow.left_out import LeftOut
+from libraries.spark.dataflow.placement import home, keys_of
+from libraries.spark.files import manifest
+from libraries.spark.files import parquet as files
+from libraries.spark.files.manifest import Calendar, Manifest, ManifestEntry
 from recovery.policies import Batch, Lazy
 from runtime.inputs import Limits
 from runtime.program import Program
@@ -192,7 +194,7 @@ def test_who_lives_keeps_complete_epochs_behind_a_region_though_spark_deals_rows
 def test_if_runs_were_not_published_who_lives_would_have_a_share_of_one_and_the_dead_of_another(
     arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("libraries.spark.operators.published", lambda path, run: run())
+    monkeypatch.setattr("libraries.spark.dataflow.operators.published", lambda path, run: run())
     with pytest.raises(FalkirkError, match=r"'history.*' of worker 0 .* sent .* and .* when it did this again"):
         spared_behind(home(2), 3, **arguments)
     monkeypatch.setattr("falkirk.simulate.again.Sends.complete", lambda *_: None)
@@ -408,7 +410,7 @@ def test_input_without_rows_yet_needs_its_columns_to_be_declared() -> None:
 
 def test_period_leaves_runs_out_but_never_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([0.0, 1.0, 2.0, 31.0, 32.0] + [33.0] * 50)
-    monkeypatch.setattr("libraries.spark.region.time", SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr("libraries.spark.dataflow.region.time", SimpleNamespace(monotonic=lambda: next(times)))
     runner = LocalRunner(totals)
     flow = program(SOME, runner, every=30.0, over="all")
     with Session(flow) as session:

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from libraries import spark
-from libraries.spark import files, keeping
-from libraries.spark.host import SparkHost, host_of
+from libraries.spark.files import parquet as files
+from libraries.spark.process import keeping
+from libraries.spark.process.host import SparkHost, host_of
 from recovery.policies import Batch
 from runtime.job import Result
 from runtime.run import run

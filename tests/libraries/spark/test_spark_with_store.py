@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from libraries import spark
-from libraries.spark.placement import home
+from libraries.spark.dataflow.placement import home
 from recovery.policies import Batch, Lazy
 from runtime.processes.worker import FILES
 from runtime.program import Program

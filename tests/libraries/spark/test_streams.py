@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
-from libraries.spark.host import SparkHost, host_of
-from libraries.spark.placement import home
+from libraries.spark.dataflow.placement import home
+from libraries.spark.process.host import SparkHost, host_of
 from recovery.policies import Lazy
 from runtime.job import Result
 from runtime.program import Program

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from libraries import spark
-from libraries.spark.files import digest_of, input_stem, write_input
-from libraries.spark.manifest import ManifestEntry
-from libraries.spark.table import LAST, _TableSink, _TableWriter
+from libraries.spark.dataflow.table import LAST, _TableSink, _TableWriter
+from libraries.spark.files.manifest import ManifestEntry
+from libraries.spark.files.parquet import digest_of, input_stem, write_input
 from runtime.run import run
 from timely.data.batch import as_polars
 from timely.dataflow.dataflow import Dataflow

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as t
 
 from libraries.spark.errors import SparkError
-from libraries.spark.tasks import check_types
+from libraries.spark.process.tasks import check_types
 
 INTERVAL, MONTHS = t.DayTimeIntervalType(), t.YearMonthIntervalType()
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from libraries import spark
-from libraries.spark.region import _mentioned
-from libraries.spark.views import Viewed, take_apart
+from libraries.spark.dataflow.region import _mentioned
+from libraries.spark.dataflow.views import Viewed, take_apart
 from tests.libraries.spark.local_runner import LocalRunner
 from timely.dataflow.columns import Columns
 from timely.dataflow.dataflow import Dataflow

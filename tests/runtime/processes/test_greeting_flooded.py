@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libraries.spark.cluster_calls import Calls
+from libraries.spark.cluster.calls import Calls
 from recovery.layout import Layout, lay_out
 from recovery.protocol import Join, ToMonitor, encode_message
 from runtime.control import frame

@@ -1,0 +1,106 @@
+"""One attempt at a job on a cluster: one barrier stage, from when it is submitted until Spark says how it ended."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from libraries.spark.cluster.session import SparkCluster, said_by_java
+from libraries.spark.errors import SparkError
+
+_LOOK_SECONDS = 0.1
+
+Work: TypeAlias = Callable[[Iterable[int]], Iterable[int]]
+"""The function of each task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The reason for a stage to end before the job was done. `raised`: by an error in Python, rather than by a loss."""
+
+    reason: str
+    raised: bool
+
+
+class StageAttempt:
+    """Submits `work` as a stage of `workers` tasks; `over` when Spark is done with it.
+
+    Args:
+        group: the name of Spark's job group, to cancel it by.
+        patience: seconds without a further executor after which there are too few.
+    """
+
+    def __init__(self, cluster: SparkCluster, work: Work, workers: int, group: str, patience: float) -> None:
+        self._cluster = cluster
+        self._work = work
+        self._workers = workers
+        self._group = group
+        self._patience = patience
+        self._cancelled = False
+        self.over = threading.Event()
+        self.ending: Ending | None = None
+        """Set when it has failed."""
+        self.refused: SparkError | None = None
+        """Set when it could not be submitted, or Spark itself is gone."""
+        threading.Thread(target=self._run, name=f"falkirk-{group}", daemon=True).start()
+
+    def cancel(self) -> None:
+        """End the tasks; `over` follows."""
+        self._cancelled = True
+        with suppress(Exception):  # Spark may be gone
+            self._cluster.context.cancelJobGroup(self._group)
+
+    def _run(self) -> None:
+        context = self._cluster.context
+        try:
+            if self._wait_for_slots():
+                context.setJobGroup(self._group, f"falkirk: {self._workers} workers", interruptOnCancel=False)
+                numbers = context.parallelize(range(self._workers), self._workers)
+                # A result stage: Spark fails the job at once when a task is lost, and does not try by itself.
+                numbers.barrier().mapPartitions(self._work).collect()
+        except SparkError as error:
+            self.refused = error
+        except Exception as error:
+            self.ending = ending_of(error)
+            if self.ending is None:
+                self.refused = SparkError(f"Spark's Java process is gone, or does not answer: {type(error).__name__}")
+        finally:
+            self.over.set()
+
+    def _wait_for_slots(self) -> bool:
+        most, rose = 0, time.monotonic()
+        while (slots := self._cluster.slots()) < self._workers and not self._cancelled:
+            if slots > most:
+                most, rose = slots, time.monotonic()
+            if time.monotonic() >= rose + self._patience:
+                raise SparkError(
+                    f"the Spark cluster {self._cluster.master} runs at most {slots} tasks at a time, and {self._workers} "
+                    "workers have to run at once: give fewer workers, or more executors or cores (spark.cores.max, "
+                    "spark.executor.cores, spark.task.cpus)"
+                )
+            time.sleep(_LOOK_SECONDS)
+        return not self._cancelled
+
+
+def ending_of(error: Exception) -> Ending | None:
+    """Spark's reason for the end of a job that failed; None if it was not Spark that spoke."""
+    said = said_by_java(error)
+    return None if said is None else read_ending(said)
+
+
+def read_ending(text: str) -> Ending:
+    """The reason in Spark's message: what ends a Python traceback, or what names the loss."""
+    text = re.split(r"\n\s*at [\w.$]+\(|\n\tat ", text)[0]
+    trace = re.search(r"PythonException: .*Traceback \(most recent call last\):\n(.*)", text, re.DOTALL)
+    if trace is not None:
+        lines = re.sub(r"\n\s*SQLSTATE: \w+\s*\Z", "", trace[1]).splitlines()
+        frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
+        return Ending("\n".join(lines[frames[-1] + 1 :] if frames else lines[-1:]).strip(), raised=True)
+    lost = re.search(r"(?:ExecutorLostFailure.* Reason: |[\w.]+Exception: )(.*)", text)
+    reason = lost[1] if lost is not None else (text.splitlines() or [""])[0]
+    return Ending(reason.split(" Consider setting")[0].strip(" ."), raised="PythonException" in text)

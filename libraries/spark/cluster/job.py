@@ -1,0 +1,270 @@
+"""A whole job on a Spark cluster: its workers are the tasks of one barrier stage, its store is a folder that all hosts share.
+
+The monitor runs beside this process, as for a job on one machine. When a task dies Spark ends all tasks of the stage, so no
+worker's memory is left; the next attempt's workers go back to what each had persisted, as the monitor decides, and no further.
+Every attempt has new incarnations, which fence the journals off from what may be left of earlier ones.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from libraries.spark.cluster.attempt import StageAttempt
+from libraries.spark.cluster.calls import Calls
+from libraries.spark.cluster.meeting import begin
+from libraries.spark.cluster.session import On, SparkCluster
+from libraries.spark.cluster.task import ClusterTask
+from libraries.spark.errors import SparkError
+from monitor.coordination.supervision import Lost
+from runtime.control import Here, ToChild
+from runtime.inputs import Limits
+from runtime.page.address import PageSocket
+from runtime.processes.greeting import listen, new_token
+from runtime.program import Program, packed
+from runtime.supervisor.monitored import OnEvent
+from runtime.supervisor.placement import Task
+from runtime.supervisor.processes import WORKER, Child, Children
+from runtime.supervisor.supervisor import HEARTBEAT_TIMEOUT, Job
+
+_FIRST_SECONDS = 10.0
+"""The first attempt waits so long for one more executor."""
+
+_AGAIN_SECONDS = 60.0
+"""Later ones wait so long: an executor that was lost is started again by the cluster, perhaps on another host."""
+
+_LAUNCH_SECONDS = 120.0
+"""Seconds that the tasks of a stage may take to be launched and to call: other jobs of a session may have their places."""
+
+_ASKED_SECONDS = 5.0
+"""A monitor that was replaced in the wrong moment may not ask for a worker that it has not heard of; this long it may take."""
+
+_END_SECONDS = 30.0
+"""Seconds that Spark may take to end a stage."""
+
+_LAST_WORDS_SECONDS = 1.0
+"""After an error in a task, so long is waited for the task to tell it."""
+
+_PATIENCE = 3
+"""A task is given up after so many time-outs of silence. Its processor time is not known here, so a call into C that keeps
+Python's lock must not look like a process that hangs."""
+
+
+def cluster_job(
+    program: Program,
+    workers: int,
+    folder: str | os.PathLike[str],
+    on: On,
+    limits: Limits | None = None,
+    on_event: OnEvent | None = None,
+    on_note: Callable[[str], None] | None = None,
+    heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+    page: PageSocket | None = None,
+) -> Job:
+    """One run of a job on a cluster; its placement is a `BarrierStage`.
+
+    Args:
+        program: what every worker builds.
+        workers: how many tasks.
+        folder: of the store: all hosts of the cluster, and this one, see it under the same name.
+        on: the cluster: a Spark session, or the address of a master.
+        limits, on_event, on_note, heartbeat_timeout, page: as for `runtime.supervisor.supervisor.Job`.
+
+    Raises:
+        SparkError: if the cluster cannot be used.
+        GraphError, StoreError: as for `Job`.
+    """
+    if "://" in str(folder):
+        raise SparkError(
+            f"the store {folder} is not a folder: a job on a cluster needs one that all hosts share, mounted at the same "
+            "place, as over NFS; object stores and HDFS cannot be used yet"
+        )
+    stage = partial(BarrierStage, on)
+    return Job(program, workers, folder, limits, on_event, on_note, heartbeat_timeout, page=page, place=stage)
+
+
+class BarrierStage:
+    """Workers as the tasks of one barrier stage: all are there, or none. See `runtime.supervisor.placement.Placement`.
+
+    Raises:
+        SparkError: if the cluster cannot be used.
+    """
+
+    def __init__(self, on: On, children: Children, task: Task, note: Callable[[str], None]) -> None:
+        self._children, self._task, self._note = children, task, note
+        self._source = Path(task.program.path).read_bytes() if task.program.path is not None else None
+        self.attempts = 0
+        """Number of submitted stages."""
+        self.tasks: dict[Child, Here] = {}
+        """The tasks of the current one that have called."""
+        self._attempt: StageAttempt | None = None
+        self._incarnations: tuple[int, ...] = ()
+        self._needed: set[int] = set()
+        """The workers that the monitor has asked for since an attempt failed."""
+        self._failed_at = 0.0
+        self._called = False
+        """True if a task of this attempt has."""
+        self._submitted = 0.0
+        self._raised_at: float | None = None
+        """The time at which this attempt was seen to have ended by an error in a task."""
+        self._lost_at: float | None = None
+        self._resources = ExitStack()
+        try:
+            self._cluster = SparkCluster(on)
+            self._resources.callback(self._cluster.close)
+            self.token = new_token()
+            try:
+                self._calls = Calls(self._cluster.bind, self.token, task.workers)
+                self._resources.callback(self._calls.close)
+                self.listener = self._resources.enter_context(listen(self._cluster.bind))
+            except OSError as error:
+                raise SparkError(
+                    f"executors are to reach this machine at {self._cluster.bind} (spark.driver.bindAddress), where it cannot "
+                    f"listen: {error.strerror}"
+                ) from error
+        except BaseException:
+            self._resources.close()
+            raise
+        children.attend(self._calls.fileno(), self._meet)
+
+    @property
+    def workers(self) -> dict[int, Child]:
+        """The workers whose tasks have called."""
+        return {child.worker: child for child in self.tasks}
+
+    def begin(self) -> None:
+        """There is nothing to prepare."""
+
+    def needed(self, worker: int) -> None:
+        """The monitor wants a worker: it gets one when it wants all."""
+        self._needed.add(worker)
+
+    def fenced(self, worker: int, incarnation: int, reason: str) -> list[Lost]:
+        """One worker is given up, and so all are."""
+        if self._attempt is not None and incarnation in (-1, self._incarnations[worker]):
+            return self._failed(f"worker {worker}: {reason}")
+        return []
+
+    def gone(self, child: Child) -> list[Lost]:
+        """A task has hung, or its connection has ended: then Spark says why."""
+        if self.tasks.pop(child, None) is not None and child.hung:
+            return self._failed(f"worker {child.worker} {child.hung}")
+        return []
+
+    def restored(self) -> None:
+        """Say how long it took."""
+        if self._lost_at is not None:
+            self._note(f"the job goes on, {time.monotonic() - self._lost_at:.1f} s after the loss")
+            self._lost_at = None
+
+    def tell(self, message: ToChild) -> None:
+        """Tell all tasks something."""
+        for child in self.tasks:
+            child.tell(message)
+
+    def left(self) -> bool:
+        """True if the stage is over, and what its tasks have said is heard."""
+        self._meet()
+        return self._attempt is None or (self._attempt.over.is_set() and not self.tasks)
+
+    def close(self) -> None:
+        """End the stage, and Spark if it was started here."""
+        self._end_attempt()
+        self._resources.close()
+
+    def turn(self) -> list[Lost]:
+        """Submit a stage if one is wanted; look at the one that is there."""
+        self._meet()
+        if self._attempt is None and self._wanted():
+            self._submit()
+        return self._look_at_attempt()
+
+    # Attempts
+
+    def _wanted(self) -> bool:
+        """True if the monitor has asked for all workers, rather than given the job up; it need not ask for the first time."""
+        if self.attempts == 0 or self._needed == set(range(self._task.workers)):
+            return True
+        return time.monotonic() > self._failed_at + _ASKED_SECONDS
+
+    def _submit(self) -> None:
+        self.attempts += 1
+        self._called = False
+        self._raised_at = None
+        self._submitted = time.monotonic()
+        workers = self._task.workers
+        self._incarnations = tuple(self._task.incarnation() for _ in range(workers))
+        host = self._cluster.host
+        monitor, children = (host, int(self.listener.getsockname()[1])), self._children
+        every = self._task.packable(monitor, children.liveness.timeout, self.token)
+        task = ClusterTask(every, self._source, self._incarnations, children.beat_seconds)
+        patience = _FIRST_SECONDS if self.attempts == 1 else _AGAIN_SECONDS
+        group = f"falkirk-{secrets.token_hex(4)}"
+        work = partial(begin, (host, self._calls.port), self.token, packed(task))
+        self._attempt = StageAttempt(self._cluster, work, workers, group, patience)
+
+    def _meet(self) -> None:
+        """Have the tasks of this attempt heard that have called."""
+        for here, control in self._calls.wait(0):
+            if self._attempt is None or here.incarnation not in self._incarnations:
+                control.close()
+                continue
+            self._called = True
+            child = self._children.meet(WORKER, control, None, _PATIENCE)
+            child.worker, child.incarnation = here.worker, here.incarnation
+            self.tasks[child] = here
+
+    def _end_attempt(self) -> None:
+        """End what is left of it; what it still says counts no more."""
+        attempt, self._attempt = self._attempt, None
+        for child in self.tasks:
+            self._children.end(child)
+        self.tasks.clear()
+        if attempt is not None and not attempt.over.is_set():
+            attempt.cancel()
+            attempt.over.wait(_END_SECONDS)
+
+    def _failed(self, reason: str) -> list[Lost]:
+        """Some task is lost, and so all are: the monitor decides to where each worker goes back in the next attempt."""
+        self._end_attempt()
+        self._needed.clear()
+        self._failed_at = time.monotonic()
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+        self._note(f"a worker on the cluster was lost ({reason}); the job goes on from its store in a new stage")
+        return [Lost(worker, incarnation, reason) for worker, incarnation in enumerate(self._incarnations)]
+
+    def _look_at_attempt(self) -> list[Lost]:
+        attempt, now = self._attempt, time.monotonic()
+        if attempt is None:
+            return []
+        if attempt.over.is_set():
+            return self._ended(attempt, now)
+        if not self._called and now - self._submitted > _AGAIN_SECONDS + _LAUNCH_SECONDS:
+            raise SparkError(
+                f"Spark has not launched the {self._task.workers} workers within {now - self._submitted:.0f} s: is the "
+                "cluster busy with something else?"
+            )
+        return []
+
+    def _ended(self, attempt: StageAttempt, now: float) -> list[Lost]:
+        """Spark says that the stage has ended. A task that failed by an error has told it, perhaps after that."""
+        if attempt.refused is not None:
+            raise attempt.refused
+        ending = attempt.ending
+        if ending is not None and ending.raised:
+            self._raised_at = self._raised_at or now
+            if self.tasks and now < self._raised_at + _LAST_WORDS_SECONDS:
+                return []
+            if not self._called:
+                raise SparkError(
+                    f"the workers could not begin on the cluster: {ending.reason}\nExecutors need the Python and the "
+                    "packages that this process has (PYSPARK_PYTHON says which Python they use), and must be able to reach "
+                    f"{self._cluster.host}"
+                )
+        return self._failed(ending.reason if ending is not None else "all tasks have ended")

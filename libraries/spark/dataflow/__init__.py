@@ -1,0 +1,5 @@
+"""Spark in a dataflow: regions, views, sources, sinks, tables and streams, and the operators of which they consist.
+
+Enters: streams of columns, and the user's functions and queries. Leaves: streams of columns; rows for Spark in
+files of `files`, runs for `process`.
+"""

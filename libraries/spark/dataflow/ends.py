@@ -1,0 +1,85 @@
+"""`source` and `sink`: what Spark reads by itself as an epoch, and what it writes by itself, an epoch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from libraries.spark.dataflow.region import batch
+from libraries.spark.dataflow.runner import SparkRunner
+from libraries.spark.files.manifest import Over
+from libraries.spark.process.session import SparkOptions
+from recovery.policies import Every
+from timely.dataflow.columns import Columns
+from timely.dataflow.dataflow import Dataflow
+from timely.errors import GraphError, user_site
+from timely.io import Batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def source(
+    flow: Dataflow, what: Callable[..., DataFrame], *, options: SparkOptions | None = None, name: str | None = None
+) -> Columns:
+    """A DataFrame as epoch 0 of a stream of columns: a table, a query of a catalogue or of a lakehouse.
+
+    It is read once: after a failure, again from what Spark wrote, unless that was not durable yet.
+
+    Args:
+        flow: the dataflow.
+        what: a function from a SparkSession to a DataFrame that is no stream (for one there is `Stream`).
+        options: where Spark runs, and what is expected of it.
+        name: of its operators; by it they are found again after a restart.
+
+    Raises:
+        GraphError: if `what` is no function, at the user's line.
+    """
+    _check(what, "source")
+    name = name or flow.graph.fresh_name("spark-source")
+    options = options or SparkOptions()
+    once = flow.columns(f"{name}-once", Batches([pa.table({"once": [0]})]))
+    return batch(once, what, options=options, name=name, runner=SparkRunner(name, what, {}, options, "source"))
+
+
+def sink(
+    stream: Columns,
+    write: Callable[..., Any],
+    *,
+    every: Every = 1,
+    over: Over = "new",
+    options: SparkOptions | None = None,
+    name: str | None = None,
+) -> None:
+    """Have a function write a stream from Spark, when an epoch is complete.
+
+    An epoch that was written and then lost in a failure is written again: so the function had better use `epoch`, as what
+    it names, replaces, or commits with its rows. What is safe is never written again.
+
+    Args:
+        stream: the columns.
+        write: a function of a DataFrame, that may ask for `epoch`, and for `attempt`, counted from 0. It returns nothing.
+        every: as for `batch`.
+        over: as for `batch`.
+        options: where Spark runs, and what is expected of it.
+        name: of its operators; by it they are found again after a restart.
+
+    Raises:
+        GraphError: for arguments that cannot be, at the user's line.
+    """
+    _check(write, "sink")
+    if not isinstance(stream, Columns):
+        raise GraphError(
+            f"{user_site()}: sink takes a stream of columns, not {type(stream).__name__}: use to_columns() first"
+        )
+    name = name or stream.graph.fresh_name("spark-sink")
+    options = options or SparkOptions()
+    runner = SparkRunner(name, write, {}, options, "sink")
+    batch(stream, write, every=every, over=over, options=options, name=name, runner=runner)
+
+
+def _check(what: object, called: str) -> None:
+    if not callable(what):
+        raise GraphError(f"{user_site()}: {called} takes a function, not {what!r:.80}")

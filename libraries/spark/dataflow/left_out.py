@@ -1,0 +1,62 @@
+"""The state of *compute*: the run that a region's period has left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from libraries.spark.files.manifest import Manifested
+from timely.state import Run, StateSize
+from timely.state.interface import Rows
+from timely.time import INF, Frontier, Time
+
+
+class LeftOut:
+    """As of each time the run that was left out last, if none has made up for it since: what is to be done in the end.
+
+    A time's run of the state holds the run that was left out, or nothing where one was done; the latest time counts.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[Time, list[Manifested]] = {}
+
+    def note(self, time: Time, run: Manifested | None) -> None:
+        """At `time` a run was left out; None: one was done."""
+        self._times[time] = [] if run is None else [run]
+
+    def last(self) -> Manifested | None:
+        """The run that is to be made up for."""
+        return next(iter(self._times[max(self._times)]), None) if self._times else None
+
+    def first(self) -> int:
+        """The first epoch that a run which was left out, here or at any bound that may come back, is over."""
+        return min((run[0] for runs in self._times.values() for run in runs), default=INF)
+
+    def snapshot(self, upto: Frontier, after: Frontier) -> list[Run]:
+        """The latest time in `upto`, which stands for those before, unless `after` has it."""
+        times = sorted(time for time in self._times if time in upto)
+        return [Run(time, list(self._times[time])) for time in times[-1:] if time not in after]
+
+    def pieces(self, upto: Frontier, after: Frontier, rows: Rows) -> Iterator[Run]:
+        """One piece: the snapshot is small enough."""
+        yield from self.snapshot(upto, after)
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Replace everything held by what `runs` hold."""
+        self._times = {}
+        for run in sorted(runs, key=lambda run: run.time):
+            assert isinstance(run.batch, list)
+            self._times[run.time] = run.batch
+
+    def keep(self, frontier: Frontier) -> None:
+        """Drop the times outside `frontier`."""
+        self._times = {time: run for time, run in self._times.items() if time in frontier}
+
+    def compact(self, frontier: Frontier) -> None:
+        """Only the latest of the times in `frontier` counts."""
+        for time in sorted(time for time in self._times if time in frontier)[:-1]:
+            del self._times[time]
+
+    def size(self) -> StateSize:
+        """A file counts as a row."""
+        rows = sum(len(run[1]) for runs in self._times.values() for run in runs)
+        return StateSize(rows, 200 * rows, len(self._times))

@@ -1,0 +1,125 @@
+"""A region's function or query, ready to be run by Spark."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from libraries.spark.dataflow.views import Viewed
+from libraries.spark.errors import SparkError
+from libraries.spark.files.parquet import epoch_of
+from libraries.spark.files.pinned_file import PinnedFile
+from libraries.spark.files.small import Written
+from libraries.spark.process.host import SparkHost, host_of
+from libraries.spark.process.protocol import Frames, Kind, Query, RunTask
+from libraries.spark.process.session import SparkOptions
+from timely.operators.base import JobContext
+
+_packing = threading.Lock()
+"""Guards packing: what is packed whole is known for the whole process, and regions are packed in threads of their own."""
+
+
+class SparkRunner:
+    """Runs `what`, a function or SQL text, with `tables` by name, on the Spark that has `options`.
+
+    `steps` are its views, and itself at last; by default it is the only one, over all that there are files of, in their order.
+    """
+
+    def __init__(
+        self,
+        region: str,
+        what: Callable[..., Any] | str,
+        tables: Mapping[str, Any],
+        options: SparkOptions,
+        kind: Kind = "region",
+        steps: Sequence[Viewed] = (),
+    ) -> None:
+        self._kind = kind
+        self._region = region
+        self._what = what
+        self._tables = dict(tables)
+        self._options = options
+        self._steps = steps
+        self._packed: tuple[list[Query], bytes] | None = None
+
+    @property
+    def host(self) -> SparkHost:
+        """The Spark of this process."""
+        return host_of(self._options)
+
+    def warm(self) -> None:
+        """Begin to start Spark, and return at once."""
+        self.host.warm()
+
+    def run(
+        self,
+        context: JobContext,
+        inputs: Mapping[str, tuple[bytes, list[str]]],
+        tables: Mapping[str, Sequence[PinnedFile]],
+        output: str,
+        rows: int,
+    ) -> Written:
+        """Run it over the files of `inputs` and `tables`. Raises SparkError if that cannot be done."""
+        if self._packed is None:  # not before: what the functions refer to may be defined after the dataflow
+            only = Viewed("", tuple((name, name) for name in inputs), self._what, (*self._tables, *tables))
+            self._packed = [_query(each) for each in self._steps or [only]], pack(self._tables, "tables=")
+        queries, packed = self._packed
+        task = RunTask(
+            number=-1,
+            kind=self._kind,
+            epoch=epoch_of(Path(output)),
+            attempt=0,
+            region=self._region,
+            queries=tuple(queries),
+            inputs=tuple(Frames(name, schema, tuple(files)) for name, (schema, files) in inputs.items()),
+            tables=packed,
+            pinned=tuple((name, tuple(files)) for name, files in tables.items()),
+            output=output,
+            rows=rows,
+        )
+        return self.host.run(task, context.report, lambda: context.stopped, context.note)
+
+
+def _query(each: Viewed) -> Query:
+    function = pack(each.what, "the function") if callable(each.what) else None
+    return Query(each.name, each.inputs, each.tables, function, None if callable(each.what) else each.what)
+
+
+def pack(what: Any, called: str, functions: Iterable[Any] = ()) -> bytes:
+    """A pickle that Spark's processes can read, wherever they run: with the program's own functions in it, not their names.
+
+    `functions` are those within `what`, where that is neither a function nor a dict of them. Raises SparkError for what cannot
+    be pickled.
+    """
+    modules = {module for each in (*_functions(what), *functions) if (module := _own_module(each)) is not None}
+    with _packing:
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            packed: bytes = cloudpickle.dumps(what)
+        except Exception as error:
+            raise SparkError(f"{called} cannot be sent to Spark: {type(error).__name__}: {error}") from error
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
+    return packed
+
+
+def _functions(what: Any) -> list[Any]:
+    return [each for each in (what.values() if isinstance(what, dict) else [what]) if callable(each)]
+
+
+def _own_module(function: Any) -> ModuleType | None:
+    """The module of a function that is part of the user's program, not of an installed package."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or module.__name__ == "__main__" or "site-packages" in file:
+        return None
+    return None if file.startswith(sysconfig.get_paths()["stdlib"]) else module

@@ -1,0 +1,211 @@
+"""Deliveries: rows that are written into files once, and are input of several regions and tables.
+
+Whoever writes such files (*spill*, and *compute* of a region whose output goes to others) has *consumers*. Each of them has a
+port, on which it is told of its files, and a folder, in which each file has a name of its own: a hard link, or a copy where the
+file system has no links. So what a consumer holds goes by that consumer's rules, and nobody asks who else reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from libraries.spark.files import parquet as files
+from libraries.spark.files.manifest import ManifestEntry
+from libraries.spark.files.mentioned import Mentioned
+from libraries.spark.files.published import digest_of_file
+from libraries.spark.files.schemas import write_schema
+from recovery.policies import Batch
+from timely.dataflow.columns import Columns
+from timely.dataflow.graph import Factory, Graph, Input, Output
+from timely.dataflow.stream import Stream
+from timely.operators.base import JobContext, Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A region, whose `input` the files are, or a table. They go into the folder of `region`, or into `folder`, in which they
+    outlive the job. `warm` begins to start Spark. What its `query` cannot read need not be in them; None: all may be read. If
+    `empty`, it is told of a run that gave no rows, by an entry without a path."""
+
+    region: str
+    input: str
+    warm: Callable[[], None] | None = None
+    folder: Path | None = None
+    query: Mentioned | None = None
+    empty: bool = False
+
+    def place(self, context: JobContext) -> Path:
+        """The folder for its files."""
+        return self.folder or context.folder(f"{self.region}/in")
+
+    def durable(self, context: JobContext) -> bool:
+        """True if its files must be on the disk before it is told of them."""
+        return context.durable or self.folder is not None
+
+
+class Deliveries:
+    """The consumers of what `node` writes: a port for each, from `first` on."""
+
+    def __init__(self, node: int, first: int) -> None:
+        self._node = node
+        self._first = first
+        self.consumers: list[Consumer] = []
+
+    def add(self, graph: Graph, consumer: Consumer) -> Output:
+        """The port for one more."""
+        port = self._first + len(self.consumers)
+        self.consumers.append(consumer)
+        while graph.nodes[self._node].outputs <= port:
+            graph.add_output(self._node)
+        return Output(self._node, port)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivering:
+    """The factory of a node whose outputs are files, or such as were: what is handed over is known by it.
+
+    `outputs` are those whose batches *spill* writes; of *read* there are none, as the files of its region are there already.
+    """
+
+    make: Factory
+    deliveries: Deliveries
+    outputs: tuple[Output, ...] = ()
+
+    def __call__(self) -> Operator:
+        """The operator."""
+        return self.make()
+
+
+def deliver(
+    stream: Columns,
+    consumer: Consumer,
+    name: str,
+    spill: Callable[[Sequence[Consumer]], Operator],
+    alone: bool = False,
+) -> Stream:
+    """The files that hold the stream's rows, for `consumer`: lists of manifest entries.
+
+    The files of a region are handed over as they are. Other rows are written by a node with the name `name`, unless another
+    consumer of the same stream has one already. Files for a consumer that is to be `alone` are not those of others.
+    """
+    graph = stream.graph
+    found: list[Output] = []
+    written: list[Output] = []
+    for output in stream.outputs:
+        factory = graph.nodes[output.node].factory
+        if isinstance(factory, Delivering) and not alone:
+            found.append(factory.deliveries.add(graph, consumer))
+        else:
+            written.append(output)
+    if written:
+        outputs = tuple(written)
+        found.append(_spilled(graph, outputs, name, spill, alone).add(graph, consumer))
+    return Stream(graph, stream.scope, tuple(found))
+
+
+def _spilled(
+    graph: Graph, outputs: tuple[Output, ...], name: str, spill: Callable[[Sequence[Consumer]], Operator], alone: bool
+) -> Deliveries:
+    for node in () if alone else graph.nodes:
+        if isinstance(node.factory, Delivering) and node.factory.outputs == outputs:
+            return node.factory.deliveries
+    deliveries = Deliveries(len(graph.nodes), 0)
+    node = graph.add_node(
+        "unary",
+        graph.root,
+        name,
+        factory=Delivering(lambda: spill(deliveries.consumers), deliveries, () if alone else outputs),
+        policy=Batch(log_outputs=True),
+        notifies=True,
+        holds=True,
+    )
+    for output in outputs:
+        graph.add_edge(output, Input(node.index, 0))
+    return deliveries
+
+
+def write_for(
+    context: JobContext, consumers: Sequence[Consumer], epoch: int, worker: int, piece: int, tables: Sequence[pa.Table]
+) -> list[list[ManifestEntry]]:
+    """Tables of one schema as a file for each of `consumers`, written once: of each its entries.
+
+    The file is the worker's `piece`-th of the epoch: two may have the same rows. Columns that no consumer reads are not in it.
+    """
+    first, *others = consumers
+    schema = write_schema(tables[0].schema)
+    left_out = _left_out(consumers, tables[0].column_names)
+    if left_out:
+        tables = [table.drop_columns(left_out) for table in tables]
+    digest = files.digest_of(tables)
+    which = f"{piece}-{digest:016x}"
+    stem = files.input_stem(first.input, epoch, worker, which)
+    path = files.write_input(first.place(context), stem, tables, first.durable(context))
+    rows = sum(len(table) for table in tables)
+    with open(path, "rb") as file:  # while it is open it can be copied, even if the first one's rules have removed it
+        size = file.seek(0, 2)
+        entries = [[ManifestEntry(first.input, path, rows, size, schema, digest=digest, left_out=left_out)]]
+        there = [_OpenFile(file, which, rows, digest, left_out)]
+        entries += [_handed(context, each, epoch, worker, there, schema) for each in others]
+    return entries
+
+
+def hand_over(
+    context: JobContext,
+    consumers: Sequence[Consumer],
+    epoch: int,
+    worker: int,
+    run: str,
+    written: Sequence[tuple[str, int]],
+) -> list[list[ManifestEntry]]:
+    """Files that Spark has written in the run of the name `run`, with their rows, as files of each of `consumers`: of each its
+    entries. Their names no other attempt has: its files may have other rows. What counts of a run is published, and never
+    changes: so the run and the number stand for the rows of a file."""
+    if not written or not consumers:
+        return [[ManifestEntry(each.input, "", 0, 0, b"")] if each.empty else [] for each in consumers]
+    schema = write_schema(files.carried_schema(pq.read_schema(written[0][0])))
+    with ExitStack() as stack:
+        opened = [
+            _OpenFile(stack.enter_context(open(path, "rb")), uuid.uuid4().hex, rows, digest_of_file(run, number))
+            for number, (path, rows) in enumerate(written)
+        ]
+        return [_handed(context, each, epoch, worker, opened, schema) for each in consumers]
+
+
+class _OpenFile(NamedTuple):
+    """A file that is open, what distinguishes its name, and what is in it, and is not."""
+
+    file: BinaryIO
+    which: str
+    rows: int
+    digest: int
+    left_out: tuple[str, ...] = ()
+
+
+def _left_out(consumers: Sequence[Consumer], columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that none of `consumers` reads."""
+    queries = [consumer.query for consumer in consumers]
+    each = [set() if query is None else set(query.left_out(columns)) for query in queries]
+    return tuple(name for name in columns if all(name in others for others in each))
+
+
+def _handed(
+    context: JobContext, consumer: Consumer, epoch: int, worker: int, written: Sequence[_OpenFile], schema: bytes
+) -> list[ManifestEntry]:
+    folder, durable = consumer.place(context), consumer.durable(context)
+    entries = []
+    for file, which, rows, digest, left_out in written:
+        path = files.link_input(file, folder, files.input_stem(consumer.input, epoch, worker, which), durable)
+        size = os.stat(path).st_size
+        entries.append(ManifestEntry(consumer.input, path, rows, size, schema, digest=digest, left_out=left_out))
+    if durable:
+        files.sync_folder(folder)
+    return entries

@@ -1,0 +1,243 @@
+"""The manifest of a region: the epochs of a run and the files that hold them. It is the state of *gather*.
+
+A *due* epoch is one at whose completion the region runs. All of this is arithmetic on epochs, so that every attempt and every
+incarnation decides alike.
+
+Small files are merged into larger ones, where later runs are over their rows, too. Where runs are over everything there are few
+files however many epochs there were: of each magnitude of rows fewer than `FAN`. A merge is an entry of its own time that
+takes the place of others; they stay until it is there for good, so a rollback to before it finds them again.
+
+Where runs are over the last n epochs the files of a *block* are merged, of `FAN` epochs, of `FAN` such blocks, and so on, as
+soon as it is complete. A run takes the largest blocks that lie wholly in its epochs. Where it begins within one it takes
+what that was merged from, which therefore stays as long as some run may need it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from libraries.spark.errors import SparkError
+from libraries.spark.files.pinned_file import PinnedFile
+from timely.data.codec.typed import shown
+from timely.state import TimedBatches
+from timely.time import FINITE, INF, Frontier
+
+Over: TypeAlias = int | Literal["new", "all"]
+
+FAN = 8
+"""Number of files of a magnitude that are merged into one."""
+
+LARGE = 32 << 20
+"""A file of so many bytes stays as it is."""
+
+
+class ManifestEntry(NamedTuple):
+    """A file with rows of an epoch, or of several."""
+
+    input: str
+    path: str
+    """Empty for an entry that says only that a run of the region before has given no rows."""
+    rows: int
+    size: int
+    """In bytes."""
+    schema: bytes
+    """Serialized, of Arrow."""
+    replaced: tuple[str, ...] = ()
+    """The files whose rows are in this one."""
+    digest: int = 0
+    """A number for its rows, whoever wrote them in whatever order: see `libraries.spark.files.parquet.digest_of`."""
+    left_out: tuple[str, ...] = ()
+    """The columns of the schema that are not in it, because no query reads them: see `libraries.spark.files.mentioned`."""
+    place: str = ""
+    """Of a file of a table the folder, below that of its epoch, that stands for values of its rows."""
+    since: int = 0
+    """The first epoch of its block, if it is a merge."""
+
+
+class Merge(NamedTuple):
+    """Files of one input that are to be merged into one, with rows of the epochs from `since` to `until`."""
+
+    since: int
+    until: int
+    entries: list[ManifestEntry]
+
+
+Manifested: TypeAlias = tuple[int, list[ManifestEntry], list[tuple[str, bytes]], list[tuple[str, list[PinnedFile]]]]
+"""A run, as gather sends it to compute: its first epoch, the entries of its files, the schema of each input, and of each table
+that is a folder the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """A run every `every` epochs, over what came since the last one ("new"), over everything, or over the last n epochs.
+
+    With `every` INF there is one, when all input has ended.
+    """
+
+    every: int = 1
+    over: Over = "new"
+
+    def due(self, epoch: int) -> int:
+        """The first due epoch from `epoch` on.
+
+        >>> Calendar(every=4).due(0), Calendar(every=4).due(3), Calendar(every=4).due(4), Calendar(every=INF).due(0) == INF
+        (3, 3, 7, True)
+        """
+        if self.every == INF:
+            return INF
+        if epoch > FINITE - self.every:
+            return epoch
+        return epoch - epoch % self.every + self.every - 1
+
+    def first(self, due: int) -> int:
+        """The first epoch that the run at `due` is over.
+
+        >>> Calendar(every=4).first(7), Calendar(over="all").first(7), Calendar(over=3).first(7)
+        (4, 0, 5)
+        """
+        if self.over == "all":
+            return 0
+        length = self.every if self.over == "new" else self.over
+        return max(0, due - length + 1)
+
+    def needed_after(self, epoch: int) -> int:
+        """The first epoch that a run after `epoch` may be over.
+
+        >>> Calendar(every=2, over=3).needed_after(5)  # epochs 5 to 7, at 7
+        5
+        """
+        return self.first(self.due(epoch + 1))
+
+
+class Manifest(TimedBatches):
+    """Time → the entries of its files. What no later run is over is forgotten once it can never come back."""
+
+    transient = False
+
+    def __init__(self, calendar: Calendar) -> None:
+        super().__init__()
+        self._calendar = calendar
+
+    def entries(self, first: int, last: int) -> list[ManifestEntry]:
+        """The entries of the epochs from `first` to `last`, in order, without those whose place others have taken.
+
+        The order is that of their names, not of their coming: who gathers them again has the same.
+        """
+        return [entry for _, entry in self._dated(first, last)]
+
+    def _dated(self, first: int, last: int) -> list[tuple[int, ManifestEntry]]:
+        """The same, each with the last epoch that has rows in it."""
+        found = [
+            (time[0], entry)
+            for time in sorted(self.times())
+            if first <= time[0] <= last
+            for entry in sorted(self._at(time))
+            if entry.path and (not entry.replaced or entry.since >= first)
+        ]
+        replaced = {path for _, entry in found for path in entry.replaced}
+        return [(epoch, entry) for epoch, entry in found if entry.path not in replaced]
+
+    def schemas(self) -> dict[str, tuple[int, bytes]]:
+        """Of each input the last epoch that there is, and its schema there."""
+        return {
+            entry.input: (time[0], entry.schema)
+            for time in sorted(self.times())
+            for entry in self._at(time)
+            if entry.path
+        }
+
+    def ripe(self, last: int) -> list[Merge]:
+        """The files up to epoch `last` that are to be merged."""
+        match self._calendar.over:
+            case "new":
+                return []
+            case "all":
+                return self._alike(last)
+            case length:
+                return self._blocks(last, length)
+
+    def _alike(self, last: int) -> list[Merge]:
+        """Files of about the same size, whatever their epochs."""
+        alike: defaultdict[tuple[str, int], list[ManifestEntry]] = defaultdict(list)
+        for entry in self.entries(0, last):
+            if entry.size < LARGE:
+                alike[entry.input, _magnitude(entry.rows)].append(entry)
+        return [Merge(0, last, entries) for entries in alike.values() if len(entries) >= FAN]
+
+    def _blocks(self, last: int, length: int) -> list[Merge]:
+        """The files of complete blocks in which no later run begins for now: the smallest blocks that have enough of them.
+
+        What the run at `last` takes from a merge is merged by no smaller one again, which would have rows a second time.
+        """
+        needed = self._calendar.needed_after(last)
+        left = [
+            (entry.since if entry.replaced else epoch, entry)
+            for epoch, entry in self._dated(self._calendar.first(last), last)
+            if entry.size < LARGE
+        ]
+        merges: list[Merge] = []
+        size = FAN
+        while size <= length:
+            blocks: defaultdict[tuple[str, int], list[ManifestEntry]] = defaultdict(list)
+            for epoch, entry in left:
+                blocks[entry.input, epoch - epoch % size].append(entry)
+            for (name, since), entries in blocks.items():
+                until = since + size - 1
+                inside = any(since <= merge.since <= until and merge.entries[0].input == name for merge in merges)
+                if len(entries) >= FAN and since >= needed and until <= last and not inside:
+                    merges.append(Merge(since, until, entries))
+            size *= FAN
+        return merges
+
+    def compact(self, frontier: Frontier) -> None:
+        """Forget files that no run outside `frontier` is over; of each input the last entry stays, for its schema."""
+        inside = sorted((time for time in self.times() if time in frontier), reverse=True)
+        if not inside:
+            return
+        if self._calendar.over == "all":
+            self._settle(inside)
+        first = self._calendar.needed_after(inside[0][0])
+        known: set[str] = set()
+        for time in inside:
+            names = {entry.input for entry in self._at(time) if entry.path}
+            if time[0] < first and names <= known:
+                self.pop(time)
+            known |= names
+
+    def _settle(self, inside: Sequence[tuple[int, ...]]) -> None:
+        """Merges at these times are there for good: what they replaced is forgotten."""
+        replaced = {path for time in inside for entry in self._at(time) for path in entry.replaced}
+        if not replaced:
+            return
+        for time in inside:
+            left = [entry._replace(replaced=()) for entry in self._at(time) if entry.path not in replaced]
+            if left:
+                self.replace(time, left)
+            else:
+                self.pop(time)
+
+    def _at(self, time: tuple[int, ...]) -> Iterator[ManifestEntry]:
+        for batch in self._times.get(time, ()):
+            yield from entries_of(batch)
+
+
+def entries_of(batch: Any) -> Iterable[ManifestEntry]:
+    """The entries in a batch, which may have come from another worker or from the store.
+
+    Raises:
+        SparkError: if these are none.
+    """
+    try:
+        return msgspec.convert(batch, list[ManifestEntry], from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise SparkError(f"a list of files cannot be read: {shown(error)}") from None
+
+
+def _magnitude(rows: int) -> int:
+    """Equal for numbers of about the same size: merging `FAN` of one gives at least the next."""
+    return rows.bit_length() // (FAN.bit_length() - 1)

@@ -1,0 +1,385 @@
+"""Parquet files on their way to Spark and back: which columns can go, how they are written, read, and removed.
+
+What lies in a region's folder is named so that it can be swept without asking anybody: inputs by epoch, outputs by epoch and
+by the worker that reads them.
+
+    in/<epoch>-<input>-<worker>-<piece>-<digest>.parquet    out/<epoch>-<unique>-<attempt>/<number>.w<worker>.parquet
+    in/<epoch>-<tables>.tables                              runs/<epoch>-<name>.run
+
+An input file is called by the rows in it, in whatever order they came: who does an epoch again gives it the same name, and
+finds it there. What Spark has written is handed over under names that no other attempt has, because its files may differ.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from libraries.spark.errors import SparkError
+from libraries.spark.files.schemas import write_schema
+
+if TYPE_CHECKING:  # Spark's own process, too, writes and reads files here, and does without Polars
+    from libraries.spark.files.sweeping import Sweep
+    from timely.data.batch import Batch
+    from timely.operators.base import JobContext
+
+FILE_ROWS = 1 << 16
+"""Output files have at most so many rows: they are what is dealt out among the workers."""
+
+_GROUP_BYTES = 16 << 20
+"""Merged files have row groups of at least so much, but for the last: each is held in memory when it is written."""
+
+_FILE_BYTES = 64 << 20
+"""Files that are written here, for want of Spark, have no more rows than give so much."""
+
+_DIGITS = 20  # of an epoch, the one after all others too
+_PLAIN: tuple[Callable[[pa.DataType], bool], ...] = (
+    *(pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64),
+    *(pa.types.is_string, pa.types.is_binary, pa.types.is_date32, pa.types.is_decimal128, pa.types.is_null),
+)
+_WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
+
+
+def carried(type_: pa.DataType) -> pa.DataType | None:
+    """The type as which a column of `type_` goes to Spark; None if it cannot."""
+    types = pa.types
+    if types.is_null(type_):
+        return pa.string()  # a column of nothing but nulls may be of any type, and this one takes the most
+    if any(is_plain(type_) for is_plain in _PLAIN):
+        return type_
+    if types.is_dictionary(type_):
+        return carried(type_.value_type)
+    if types.is_large_string(type_) or types.is_string_view(type_):
+        return pa.string()
+    if types.is_large_binary(type_) or types.is_binary_view(type_) or types.is_fixed_size_binary(type_):
+        return pa.binary()
+    if types.is_timestamp(type_):
+        return pa.timestamp("us", type_.tz and "UTC")
+    if types.is_date64(type_):
+        return pa.date32()
+    if types.is_decimal32(type_) or types.is_decimal64(type_):
+        return pa.decimal128(type_.precision, type_.scale)
+    if types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_):
+        inner = carried(type_.value_type)
+        return None if inner is None else pa.list_(inner)
+    if types.is_map(type_):
+        key, item = carried(type_.key_type), carried(type_.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    if types.is_struct(type_):
+        fields = [(field.name, carried(field.type)) for field in type_]
+        return None if any(each is None for _, each in fields) else pa.struct(fields)
+    return _WIDER.get(type_)
+
+
+def carried_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with which columns go to Spark. Raises SparkError, which names a column that cannot."""
+    fields = []
+    for field in schema:
+        type_ = carried(field.type)
+        if type_ is None:
+            raise SparkError(
+                f"column {field.name!r} is of type {field.type}, which Spark cannot take: cast it before, for example "
+                f'with_columns(pl.col("{field.name}").cast(pl.String)), or leave it out with select(...)'
+            )
+        fields.append(pa.field(field.name, type_))
+    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    if twice:
+        raise SparkError(f"column {twice[0]!r} is there twice: rename one of them")
+    return pa.schema(fields)
+
+
+def carried_table(batch: Batch) -> pa.Table:
+    """The columns as they go to Spark: those that share a type do so without being copied.
+
+    Raises SparkError for columns that Spark cannot take, and for values that do not fit.
+    """
+    from timely.data.batch import as_arrow
+
+    try:
+        table = as_arrow(batch)
+    except pa.ArrowException as error:
+        raise SparkError(f"these columns cannot become an Arrow table: {error}") from error
+    except Exception as error:  # what Polars raises here is no error of its own kind
+        if isinstance(batch, list):
+            raise
+        raise SparkError(f"these columns cannot become an Arrow table: {error}") from error
+    schema = carried_schema(table.schema)
+    try:
+        return table.cast(schema)
+    except pa.ArrowException as error:
+        names = [field.name for field in schema if field.type != table.schema.field(field.name).type]
+        raise SparkError(
+            f"values of column {' or '.join(map(repr, names))} do not fit into Spark's types: {error}"
+        ) from error
+
+
+def digest_of(tables: Iterable[pa.Table]) -> int:
+    """A number for the rows of tables of one schema, in whatever order: that of several is the sum of theirs (`add_up`)."""
+    return add_up(_digest(table) for table in tables)
+
+
+def _digest(table: pa.Table) -> int:
+    import polars as pl
+
+    hashes = cast("pl.DataFrame", pl.from_arrow(table)).hash_rows(crc32(write_schema(table.schema)))
+    return int(hashes.to_numpy().sum())
+
+
+def add_up(digests: Iterable[int]) -> int:
+    """The digest of all rows of several files."""
+    return sum(digests) % (1 << 63)
+
+
+def write_input(folder: Path, stem: str, tables: Sequence[pa.Table], durable: bool = True) -> str:
+    """Write tables of one schema into a file, unless it is there; its path. If `durable`, it is on the disk when this returns.
+
+    `stem` is as of `input_stem`: rows of another attempt are the same if their name is.
+    """
+    return _write(folder, stem, tables, durable)
+
+
+def input_stem(name: str, epoch: int, worker: int, which: str) -> str:
+    """The name of an input file, without its end."""
+    return f"{named_by(epoch)}-{name}-{worker}-{which}"
+
+
+def link_input(file: BinaryIO, folder: Path, stem: str, durable: bool) -> str:
+    """Give a file that is there a name in `folder`, unless it has it; its path. If `durable`, its content is on the disk."""
+    path = folder / f"{stem}.parquet"
+    try:
+        if not path.exists():
+            os.link(file.name, path)
+        if durable:
+            os.fsync(file.fileno())
+    except OSError:  # another file system, one without links, or its first name has gone
+        file.seek(0)
+        with _becoming(path, durable) as copy:
+            shutil.copyfileobj(file, copy)
+    return str(path)
+
+
+def merge_inputs(folder: Path, stem: str, paths: Sequence[str], schema: pa.Schema, durable: bool) -> str:
+    """Write the rows of files into a file of `schema`, unless it is there; its path. Not all are in memory at once."""
+    return _write(folder, stem, gathered(paths, schema), durable)
+
+
+@contextmanager
+def _becoming(path: Path, durable: bool) -> Iterator[BinaryIO]:
+    """A file that has its name when it is written, whole. One that has the name by then may be in use, and stays."""
+    unfinished = path.with_name(f"{path.stem}-{uuid.uuid4().hex}.part")
+    with unfinished.open("wb") as file:
+        yield file
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    if path.exists():
+        unfinished.unlink()
+    else:
+        unfinished.replace(path)
+
+
+def _write(folder: Path, stem: str, tables: Iterable[pa.Table], durable: bool) -> str:
+    path = folder / f"{stem}.parquet"
+    if not path.exists():
+        rest = iter(tables)
+        first = next(rest)
+        with (
+            _becoming(path, durable) as file,
+            pq.ParquetWriter(file, first.schema, compression="lz4", use_dictionary=_repeats(first)) as writer,
+        ):
+            writer.write_table(first)
+            for table in rest:
+                writer.write_table(table)
+    if durable:
+        sync_folder(folder)
+    return str(path)
+
+
+def gathered(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The content of the files, in pieces that are worth a row group each. What Spark wrote says more in its schema."""
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                batches.append(batch)
+                size += batch.nbytes
+                if size >= _GROUP_BYTES:
+                    yield _as(batches, schema)
+                    batches, size = [], 0
+    if batches:
+        yield _as(batches, schema)
+
+
+def _as(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """The batches as one table. Columns that are not in one of them, because nobody reads them, are null there."""
+    return pa.concat_tables([pa.Table.from_arrays(_arrays(batch, schema), schema=schema) for batch in batches])
+
+
+def _arrays(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    there = set(batch.schema.names)
+    return [
+        batch.column(each.name).cast(each.type) if each.name in there else pa.nulls(len(batch), each.type)
+        for each in schema
+    ]
+
+
+def write_once(path: Path, content: bytes, durable: bool) -> bytes:
+    """The content of a small file, which is made with this content unless it is there: whoever comes first is right."""
+    unfinished = path.with_name(f"{path.name}-{uuid.uuid4().hex}.part")
+    with unfinished.open("wb") as file:
+        file.write(content)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    try:
+        os.link(unfinished, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        if not path.exists():
+            unfinished.replace(path)
+    unfinished.unlink(missing_ok=True)
+    if durable:
+        sync_folder(path.parent)
+    return path.read_bytes()
+
+
+def named_by(epoch: int) -> str:
+    """An epoch as the names of files begin with it."""
+    return f"{epoch:0{_DIGITS}}"
+
+
+def epoch_of(path: Path) -> int:
+    """The epoch of an input file, or of an output folder, by its name."""
+    return int(path.name[:_DIGITS])
+
+
+def deal_out(context: JobContext, files: Sequence[tuple[str, int]], workers: int) -> list[tuple[int, str]]:
+    """Rename a run's output files, so that each says who is to read it; (worker, path), in order."""
+    dealt = []
+    for number, (file, _) in enumerate(files):
+        path = Path(file)
+        worker = number % workers
+        named = path.with_name(f"{number:06}.w{worker}.parquet")
+        path.rename(named)
+        if context.durable:
+            with named.open("rb") as opened:
+                os.fsync(opened.fileno())
+        dealt.append((worker, str(named)))
+    if context.durable and files:
+        folder = Path(files[0][0]).parent
+        sync_folder(folder)
+        sync_folder(folder.parent)
+    return dealt
+
+
+def read_output(path: str) -> pa.Table:
+    """A file that Spark has written, as columns; what Spark says about itself is left out."""
+    table: pa.Table = pq.read_table(path, partitioning=None)
+    return table.replace_schema_metadata(None)
+
+
+def write_output(folder: Path, tables: Iterable[pa.Table], rows: int) -> tuple[tuple[str, int], ...]:
+    """Write files as Spark does, of at most `rows` rows, or (0) of any number, into the new folder; each with its rows."""
+    folder.mkdir()
+    written = []
+    for number, table in enumerate(_pieces(tables, rows)):
+        path = folder / f"part-{number:05}.parquet"
+        pq.write_table(table, path, compression="lz4")
+        written.append((str(path), len(table)))
+    return tuple(written)
+
+
+def _pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """The same rows in tables that are worth a file each: of at most `rows` rows, or (0) of any number."""
+    waiting: list[pa.Table] = []
+    count = size = 0
+    for table in tables:
+        while rows and count + len(table) >= rows:
+            yield pa.concat_tables([*waiting, table.slice(0, rows - count)])
+            table = table.slice(rows - count)
+            waiting, count, size = [], 0, 0
+        waiting.append(table)
+        count, size = count + len(table), size + table.nbytes
+        if size >= _FILE_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, count, size = [], 0, 0
+    if count:
+        yield pa.concat_tables(waiting)
+
+
+def output_name(epoch: int) -> str:
+    """The name of a folder for the output of an epoch, which no other run has."""
+    return f"{named_by(epoch)}-{uuid.uuid4().hex}"
+
+
+def sweep_inputs(folder: Path, sweep: Sweep) -> None:
+    """Remove the input files that nobody can need any more, and what is noted of runs that are never done again."""
+    for path in folder.glob("[0-9]*"):
+        epoch = epoch_of(path)
+        if sweep.takes(epoch, str(path)) if path.suffix == ".parquet" else epoch <= sweep.upto:
+            with suppress(FileNotFoundError):
+                path.unlink()
+
+
+def sweep_outputs(folder: Path, upto: int, worker: int) -> None:
+    """Remove the output files of epochs up to `upto` that are for `worker`, and folders that are empty then."""
+    for output in folder.iterdir():
+        if int(output.name[:_DIGITS]) > upto:
+            continue
+        with suppress(FileNotFoundError):  # whoever removes the last file of it removes the folder
+            remove(map(str, output.glob(f"*.w{worker}.parquet")))
+
+
+def sweep_unfinished(folder: Path, upto: int) -> None:
+    """Remove the folders of epochs up to `upto` in which nothing is for a worker to read: of attempts that were cut short."""
+    for output in folder.iterdir():
+        if epoch_of(output) <= upto and not any(output.glob("*.w*.parquet")):
+            shutil.rmtree(output, ignore_errors=True)
+
+
+def remove(paths: Iterable[str]) -> None:
+    """Remove files, and the folders that are empty then."""
+    folders = set()
+    for path in paths:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        folders.add(os.path.dirname(path))
+    for folder in folders:
+        with suppress(OSError):
+            for name in os.listdir(folder):  # checksums of Hadoop, which belong to no file any more
+                if name.startswith("."):
+                    os.unlink(os.path.join(folder, name))
+            os.rmdir(folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _repeats(table: pa.Table) -> list[str]:
+    """Text columns whose values repeat, by a look at the first: writing them by dictionary is worth its time."""
+    import pyarrow.compute as pc
+
+    chosen = []
+    for name in table.column_names:
+        if pa.types.is_string(table.schema.field(name).type):
+            few = table.column(name).slice(0, 1024)
+            if 2 * pc.count_distinct(few).as_py() <= len(few):
+                chosen.append(name)
+    return chosen

@@ -1,0 +1,76 @@
+"""Sweeping: the input files of a region that nobody can need any more. No I/O here.
+
+A file may be named by the runs that compute was sent. Those up to where its low-watermark is are never done again; every later
+one, whether it was sent already or comes after a rollback, names either what the last of them named or what is newer: gather
+never comes back from a merge that it knew when it sent a run that is over for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from libraries.spark.files.manifest import Manifested
+from timely.time import INF, Frontier
+
+
+def last_epoch(frontier: Frontier) -> int:
+    """The last epoch that lies in `frontier` as a whole; -1: none.
+
+    >>> last_epoch(Frontier.before([(3, 2), (4, 0)])), last_epoch(Frontier.empty(1)), last_epoch(Frontier.top(1)) == INF
+    (2, -1, True)
+    """
+    return min((time[0] - 1 for time in frontier.antichain), default=INF)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The files that the run of epoch `due` names, which is over the epochs from `first` on."""
+
+    due: int
+    first: int
+    paths: frozenset[str]
+
+
+def named(due: int, run: Manifested) -> Names:
+    """The files that a run names."""
+    return Names(due, run[0], frozenset(entry.path for entry in run[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The files to remove: of the epochs up to `upto` those before `needed`, and what the last run up to there does not name.
+
+    Args:
+        upto: up to this epoch nothing is ever rolled back.
+        needed: the first epoch that a later run may be over.
+        last: what the last run up to `upto` named; None if that is not known.
+    """
+
+    upto: int
+    needed: int
+    last: Names | None
+
+    def takes(self, epoch: int, path: str) -> bool:
+        """True if a file of this epoch goes."""
+        if epoch > self.upto:
+            return False
+        last = self.last
+        return epoch < self.needed or (last is not None and last.first <= epoch <= last.due and path not in last.paths)
+
+
+class Named:
+    """The files named by the runs that may come back, and by the last one that will not."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, Names] = {}
+
+    def note(self, due: int, run: Manifested) -> None:
+        """A run is there."""
+        self._names[due] = named(due, run)
+
+    def at(self, upto: int) -> Names | None:
+        """The last one up to `upto`, before which none will be asked for again."""
+        over = sorted(due for due in self._names if due <= upto)
+        for due in over[:-1]:
+            del self._names[due]
+        return self._names[over[-1]] if over else None

@@ -1,0 +1,296 @@
+"""The access to a Spark behind a Spark Connect server, over gRPC.
+
+The server may see the job's files or not. If it does, names of files go to it, as to a Spark of one's own; if not, rows go
+there and come back as Arrow, and the files are read and written here. So for everybody else a run is from files to files.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import random
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pyarrow as pa
+import pyarrow.dataset as pads
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+from pyspark.sql import DataFrame
+from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.client.retries import DefaultPolicy
+from pyspark.sql.connect.session import SparkSession as ConnectSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from libraries.spark.errors import SparkError, SparkLost
+from libraries.spark.files.parquet import carried_schema, gathered, write_output
+from libraries.spark.files.pinned_file import PinnedFile
+from libraries.spark.files.schemas import read_schema
+from libraries.spark.process.desk import Desk
+from libraries.spark.process.java_access import read_files, read_table_files, write_files
+from libraries.spark.process.protocol import Frames, Release, RunTask, ServerOrders, ServerUp, session_id
+from libraries.spark.process.tasks import told
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from libraries.spark.process.queries import Publisher
+
+_CHANNEL = [
+    ("grpc.use_local_subchannel_pool", 1),  # who failed to connect must not make others wait
+    ("grpc.initial_reconnect_backoff_ms", 100),  # within the tries of a call there must be some of a connection
+    ("grpc.max_reconnect_backoff_ms", 250),
+]
+_RETRIES = 3
+"""Tries of a call to a server that does not answer, within a second: no server starts anew in that time."""
+
+_AGAIN_SECONDS = 0.2
+_BUSY_SECONDS = 2.0
+_MOST_BUSY_SECONDS = 60.0
+_LATE = "Python worker failed to connect back"
+_REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)
+
+logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # what it has to say is said by the exceptions
+
+
+class ConnectAccess:
+    """Sessions on a server. Waits for the server, for as long as the orders say; `waits` is told why.
+
+    Raises SparkError if it does not come, or refuses; `opens` is called before each session is opened.
+    """
+
+    def __init__(self, up: ServerUp, opens: Callable[[], None], waits: Callable[[str], None]) -> None:
+        self._server = up.server
+        self._root = up.root
+        self._opens = opens
+        self._numbers = itertools.count()
+        self._shared = up.server.shared
+        self._running: dict[int, Any] = {}
+        self._stages: dict[str, dict[int, tuple[int, int]]] = {}
+        """Of each session the tasks of its stages that are done, and all."""
+        self._lock = threading.Lock()
+        self._waits = waits
+        self.version = self._first()
+        self.jvm: int | None = None
+        self.page: str | None = None
+
+    def new_session(self) -> SparkSession:
+        self._opens()
+        session: SparkSession = _session(self._server, session_id(self._root, next(self._numbers)))
+        known = self._stages[session.client._session_id] = {}
+
+        def progress(stages: Any = (), **_: Any) -> None:
+            for stage in stages or ():
+                known[stage.stage_id] = stage.num_completed_tasks, stage.num_tasks
+
+        handler: Any = progress
+        session.registerProgressHandler(handler)
+        for name, value in self._server.settings.items():
+            try:
+                session.conf.set(name, value)
+            except Exception as error:
+                if self.gone(error) or _status(error) in _REFUSED:
+                    raise
+                raise SparkError(f"the setting {name!r} cannot be made over Spark Connect: {told(error)}") from error
+        return session
+
+    def release(self, session: SparkSession) -> None:
+        client = session.client
+        self._stages.pop(client._session_id, None)
+        with suppress(Exception):  # then the server has forgotten it, or will
+            client.release_session()
+            client.close()
+
+    def leave(self) -> None:
+        with suppress(Exception):
+            release(Release(self._server, self._root, next(self._numbers)))
+
+    def activate(self, session: SparkSession) -> None:
+        ConnectSession._active_session.session = session
+
+    @contextmanager
+    def running(self, session: SparkSession, task: RunTask) -> Iterator[None]:
+        if self._shared is None:
+            self._shared = self._sees(session, Path(f"{task.output}-probe"))
+        with self._lock:
+            self._running[task.number] = session
+        self._stages[session.client._session_id].clear()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._running[task.number]
+
+    def cancel(self, number: int) -> None:
+        with self._lock:
+            session = self._running.get(number)
+        if session is not None:  # the function may be about to ask for more
+            with suppress(Exception):
+                session.client.release_session()
+
+    def progress(self, number: int) -> tuple[int, int]:
+        with self._lock:
+            session = self._running.get(number)
+        stages = list(self._stages.get(session.client._session_id, {}).values()) if session is not None else []
+        return sum(done for done, _ in stages), sum(total for _, total in stages)
+
+    def read(self, session: SparkSession, frames: Frames) -> DataFrame:
+        if self._shared or not frames.files:
+            return read_files(session, frames)
+        arrow = read_schema(frames.schema)
+        schema = from_arrow_schema(arrow, prefer_timestamp_ntz=True)
+        return _all(session.createDataFrame(table, schema) for table in gathered(frames.files, arrow))
+
+    def read_table(self, session: SparkSession, name: str, files: Sequence[PinnedFile]) -> DataFrame:
+        if self._shared:
+            return read_table_files(session, files)
+        parts = []
+        for base in dict.fromkeys(file.base for file in files):
+            paths = [file.path for file in files if file.base == base]
+            table = pads.dataset(paths, format="parquet", partitioning="hive", partition_base_dir=base).to_table()
+            table = table.cast(carried_schema(table.schema)).replace_schema_metadata(None)
+            parts.append(session.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True)))
+        return functools.reduce(DataFrame.unionByName, parts)
+
+    def write(self, frame: DataFrame, output: str, rows: int) -> None:
+        if self._shared:
+            write_files(frame, output, rows)
+            return
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        write_output(Path(output), _tables(frame, schema), rows)
+
+    @contextmanager
+    def publishing(
+        self, session: SparkSession, publisher: Publisher
+    ) -> Iterator[Callable[[DataStreamWriter], StreamingQuery]]:
+        if self._shared is None:
+            self._shared = self._sees(session, publisher.folder / f".probe-{uuid.uuid4().hex}")
+        if not self._shared:
+            raise SparkError(
+                "a streaming query keeps its checkpoint and its batches among the job's files, which the Spark Connect "
+                "server does not see: have both see one folder (FALKIRK_FILES), or take a Spark of the job's own"
+            )
+        with Desk(publisher) as desk:
+            yield lambda writer: self._started(writer.foreachBatch(desk.function), publisher)
+
+    def gone(self, error: BaseException) -> bool:
+        return bool(_status(error) == grpc.StatusCode.UNAVAILABLE)
+
+    def intact(self, session: SparkSession) -> bool:
+        try:
+            session.conf.get("spark.sql.session.timeZone")
+        except Exception as error:
+            if self.gone(error):
+                raise
+            return False
+        return True
+
+    def _first(self) -> str:
+        """The version of Spark, from a first session, when there can be one."""
+        where = self._server.url.partition("/;")[0]
+        deadline = time.monotonic() + self._server.seconds
+        said = False
+        while True:
+            try:
+                session = self.new_session()
+                version = session.version
+                self.release(session)
+                return version
+            except Exception as error:
+                if _status(error) in _REFUSED:
+                    raise SparkError(f"the Spark Connect server {where} refuses: {told(error)}") from error
+                if not self.gone(error):
+                    raise
+                text = f"the Spark Connect server {where} does not answer: {told(error)}"
+                if time.monotonic() > deadline:
+                    raise SparkError(f"{text}; it was waited for, {self._server.seconds:g} s") from error
+                if not said:
+                    said = True
+                    self._waits(f"{text}; it is waited for")
+            time.sleep(_AGAIN_SECONDS)
+
+    def _started(self, writer: DataStreamWriter, publisher: Publisher) -> StreamingQuery:
+        """The query, started. A server that is too busy to begin with it is waited for, as one that is not there.
+
+        Spark starts a Python process for each query, and gives up after 10 s. Nothing of the query has begun then. Others may
+        be as late at the same time, so each try waits longer than the one before, by chance: else all would fail for ever.
+        """
+        deadline = time.monotonic() + self._server.seconds
+        pause = _BUSY_SECONDS
+        while True:
+            try:
+                return writer.start()
+            except Exception as error:
+                if _LATE not in str(error) or time.monotonic() > deadline:
+                    raise
+                self._waits(f"the Spark Connect server is busy, and the query is tried again: {told(error)}")
+            if not publisher.pause(random.uniform(pause / 2, pause)):
+                raise SparkLost("nobody wants more of the query")
+            pause = min(2 * pause, _MOST_BUSY_SECONDS)
+
+    def _sees(self, session: SparkSession, folder: Path) -> bool:
+        """True if the server reads and writes the files that are here."""
+        token = uuid.uuid4().hex
+        folder.mkdir()
+        try:
+            (folder / "token").write_text(token)
+            session.read.text(str(folder / "token")).write.text(str(folder / "back"))
+            return any(token in path.read_text() for path in (folder / "back").glob("part-*"))
+        except Exception as error:
+            if self.gone(error) or not self.intact(session):
+                raise
+            return False
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def release(message: Release) -> None:
+    """Release the sessions of a child that is gone. What runs in them ends."""
+    for number in range(message.count):
+        session = _session(message.server, session_id(message.root, number))
+        try:
+            session.client.release_session()
+        except Exception as error:
+            if _status(error) == grpc.StatusCode.UNAVAILABLE:
+                return  # and so are they, or the server will find that nobody uses them
+
+
+def _session(server: ServerOrders, identity: str) -> Any:
+    channel = DefaultChannelBuilder(server.url, list(_CHANNEL))
+    channel.set(DefaultChannelBuilder.PARAM_SESSION_ID, identity)
+    session = ConnectSession(connection=channel)
+    session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES)])
+    return session
+
+
+def _status(error: BaseException) -> Any:
+    """The status of the call that failed; None if it was none."""
+    if isinstance(error, SparkConnectGrpcException):
+        return error.getGrpcStatusCode()
+    return error.code() if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call) else None
+
+
+def _all(frames: Iterator[DataFrame]) -> DataFrame:
+    """The rows of all. Of so many that a plan gets deep, pairs are joined first."""
+    found = list(frames)
+    while len(found) > 1:
+        found = [functools.reduce(DataFrame.union, found[at : at + 2]) for at in range(0, len(found), 2)]
+    return found[0]
+
+
+def _tables(frame: DataFrame, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of a DataFrame as they come."""
+    remote: Any = frame
+    client = remote.sparkSession.client
+    for each in client.to_table_as_iterator(remote._plan.to_proto(client), remote._plan.observations):
+        if isinstance(each, pa.Table):
+            yield each.cast(schema)

@@ -1,0 +1,99 @@
+"""The micro-batches of a query on a Spark Connect server, where the function for them runs: handed over in a folder.
+
+The server writes rows; the child, which knows what has been read and makes batches durable, publishes them. Between them are
+empty files in a folder of the job's, the *desk*: the function asks whether a micro-batch may come, then says that its rows are
+written, and returns when they are published. When the desk is gone, the child is, too, or nobody
+wants more: then the function raises.
+
+    FOLDER/.desk-<unique>/<number>.asks  .goes  .wrote  .done        and the rows, in <number>.rows/
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from libraries.spark.process.queries import Publisher
+
+_LOOK_SECONDS = 0.02
+
+
+class Desk:
+    """A new desk, for one attempt at a query; those of attempts before it go."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        for left in publisher.folder.glob(".desk-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        self._folder = publisher.folder / f".desk-{uuid.uuid4().hex}"
+        self._folder.mkdir()
+        self._served: set[str] = set()
+
+    @property
+    def function(self) -> Callable[[DataFrame, int], None]:
+        """The function for the server."""
+        return on_the_server(str(self._folder), self._publisher.rows)
+
+    def __enter__(self) -> Desk:
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _serve(self) -> None:
+        try:
+            while self._folder.is_dir() and not self._publisher.stopped:
+                for path in self._folder.glob("*.[aw]*"):
+                    if path.name not in self._served:
+                        self._served.add(path.name)
+                        self._answer(int(path.stem), path.suffix)
+                time.sleep(_LOOK_SECONDS)
+        except Exception as error:
+            self._publisher.error = error
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _answer(self, number: int, said: str) -> None:
+        answer = ".done"
+        if said == ".wrote":
+            self._publisher.publish(self._folder / f"{number}.rows", number)
+        elif self._publisher.turn(number):
+            answer = ".goes"
+        with suppress(FileNotFoundError):  # the desk was cleared meanwhile
+            (self._folder / f"{number}{answer}").touch()
+
+
+def on_the_server(desk: str, rows: int) -> Callable[[Any, int], None]:
+    """The function that Spark calls there with each micro-batch. It stands for itself: falkirk need not be there."""
+
+    def hand_over(frame: Any, number: int) -> None:
+        import os
+        import time
+
+        def say(what: str) -> None:
+            open(f"{desk}/{number}.{what}", "w").close()
+
+        def wait(*answers: str) -> str:
+            while True:
+                for each in answers:
+                    if os.path.exists(f"{desk}/{number}.{each}"):
+                        return each
+                if not os.path.isdir(desk):
+                    raise RuntimeError("nobody waits for this batch any more")
+                time.sleep(0.02)
+
+        say("asks")
+        if wait("goes", "done") == "goes":
+            frame.write.option("maxRecordsPerFile", rows).parquet(f"{desk}/{number}.rows")
+            say("wrote")
+            wait("done")
+
+    return hand_over

@@ -1,0 +1,462 @@
+"""Spark, as the process that needs it sees it: in a process of its own, watched, killed, and taken anew.
+
+All regions of a worker process with equal options share one. It is started when it is first wanted, in the background. Its Java
+stays until the job ends (`libraries.spark.process.keeper`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import math
+import re
+import shutil
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from libraries.spark.errors import SparkError, SparkLost
+from libraries.spark.files.small import Written
+from libraries.spark.process.keeping import connect, let_go
+from libraries.spark.process.protocol import (
+    END,
+    FROM_SPARK,
+    LEAVE,
+    SERVE,
+    Cancel,
+    Consumed,
+    Done,
+    Follow,
+    PrintedText,
+    QueryProgress,
+    Ready,
+    RunFailed,
+    RunProgress,
+    RunTask,
+    ToSpark,
+    Waits,
+    encode,
+)
+from libraries.spark.process.session import SparkOptions, check_master
+from runtime.control import receive_bytes, send_bytes
+
+_LOOK_SECONDS = 0.1
+_CANCEL_SECONDS = 8.0
+_KILL_SECONDS = 10.0
+_LAST_LINES = 6
+_KEPT = 50
+_SLOW_SECONDS = 2.0
+"""Seconds for which Spark may start before a stream says that it does."""
+
+_TELLING = re.compile(r"OutOfMemory|[Ee]xception|[Ee]rror|ERROR|Terminating")
+_REFUSAL = re.compile(r'^(Exception in thread "main"|Error: )', re.MULTILINE)
+_NOISE = re.compile(r"WARN|[Pp]y4[Jj]|ERROR:root|During handling|ConnectionResetError|BrokenPipeError")
+"""Lines that tell only that Java is gone."""
+
+_MOST_ATTEMPTS = 20
+"""Attempts at a run, those counted that ended because another run had Spark killed."""
+
+
+class Given(SparkError):
+    """Nobody waits for the run any more."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A run that is under way."""
+
+    over: threading.Event = field(default_factory=threading.Event)
+    done: int = 0
+    total: int = 0
+    query: QueryProgress | None = None
+    written: Written | None = None
+    failure: RunFailed | None = None
+
+
+class _Innocent(SparkLost):
+    """Another run had the process killed."""
+
+
+class SparkHost:
+    """Spark with the given options, for all threads of this process."""
+
+    def __init__(self, options: SparkOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._process: _SparkProcess | None = None
+        self._numbers = itertools.count()
+        self._note: Callable[[str], None] = lambda text: None
+        """Takes what Spark prints: that of the last who wanted something."""
+        self._page: str | None = None
+        """The address of Spark's page, of which it was told."""
+        self.starts = 0
+        """Number of processes that were started so far."""
+
+    def warm(self) -> None:
+        """Begin to start Spark, unless it is there, and return at once. What goes wrong is told by the next `run`."""
+        threading.Thread(target=self._warm, daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of Spark's Java process; None while there is none on this machine."""
+        process = self._process
+        return process.ready.jvm if process is not None and process.ready is not None and not process.ended else None
+
+    def run(
+        self,
+        task: RunTask,
+        report: Callable[[str, int, int], None] = lambda what, done, total: None,
+        stopped: Callable[[], bool] = lambda: False,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> Written:
+        """Run a task to its end; tried again, in a fresh session, when it fails in a way that may pass.
+
+        Args:
+            task: what to do. Its number is given here, and each attempt has a number and an output folder of its own.
+            report: told how far it is: (what, tasks done, tasks known).
+            stopped: whether the result is not wanted any more.
+            note: told why an attempt has failed that is followed by another one, and what Spark and the function print.
+
+        Raises:
+            SparkError: for what trying again does not help, or did not help.
+            Given: when it is not wanted any more.
+        """
+        self._note = note
+        reasons: list[str] = []
+        for number in range(_MOST_ATTEMPTS):
+            attempt = msgspec.structs.replace(task, output=f"{task.output}-{number}", attempt=number)
+            try:
+                return self._attempt(attempt, report, stopped, len(reasons))
+            except _Innocent as error:
+                last = str(error)
+            except SparkLost as error:
+                last = str(error)
+                reasons.append(last)
+            shutil.rmtree(attempt.output, ignore_errors=True)
+            if len(reasons) > self._options.retries:
+                break
+            note(f"an attempt at the run has failed, and another one follows: {last}")
+        raise SparkError(f"Spark has failed {_times(len(reasons))} on what was asked of it. The last time: {last}")
+
+    def stop(self) -> None:
+        """End Spark. The next `run` starts it again."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.leave()
+
+    def _warm(self) -> None:
+        with suppress(SparkError, SparkLost):
+            self._there()
+
+    def _there(self) -> _SparkProcess:
+        with self._lock:
+            if self._process is None or self._process.ended:
+                if self._options.connect is None:
+                    check_master(self._options.master)
+                self._process = _SparkProcess(self._options, self._show, lambda text: self._note(text))
+                self.starts += 1
+            return self._process
+
+    def _show(self, text: str) -> None:
+        lines = text.splitlines()
+        self._note(f"Spark printed: {text}" if len(lines) == 1 else "Spark printed:\n  " + "\n  ".join(lines))
+
+    def follow(
+        self,
+        task: Follow,
+        consumed: Callable[[], int],
+        stopped: Callable[[], bool],
+        note: Callable[[str], None],
+        report: Callable[[str, int | None, int], None] = lambda what, batch, rows: None,
+    ) -> None:
+        """Have a streaming query run until it ends; started again when it fails in a way that may pass.
+
+        Args:
+            task: the query. Its number is given here.
+            consumed: the batches before this one were read.
+            stopped: whether no more of it is wanted; then this returns.
+            note: told what the user should know: that Spark still starts, why the query begins again, what is printed.
+            report: told how far it is: what it does or waits for, the batch that it is at, and the input rows of the last one.
+
+        Raises:
+            SparkError: for what trying again does not help, or did not help: `retries` counts failures with no new batch.
+        """
+        self._note = note
+        reasons: list[str] = []
+        batches = 0
+        while not stopped():
+            waiting = _Waiting()
+            try:
+                self._follow(task, waiting, consumed, stopped, note, report, len(reasons))
+                return
+            except (Given, _Innocent):
+                continue
+            except SparkLost as error:
+                if waiting.done > batches:
+                    batches = waiting.done
+                    reasons.clear()
+                reasons.append(str(error))
+            if len(reasons) > self._options.retries:
+                raise SparkError(f"the query has failed {_times(len(reasons))}. The last time: {reasons[-1]}")
+            note(f"the query has failed, and begins again where it was: {reasons[-1]}")
+
+    def _follow(
+        self,
+        task: Follow,
+        waiting: _Waiting,
+        consumed: Callable[[], int],
+        stopped: Callable[[], bool],
+        note: Callable[[str], None],
+        report: Callable[[str, int | None, int], None],
+        failed: int,
+    ) -> None:
+        began, slow = time.monotonic(), False
+
+        def starts(what: str, done: int, total: int) -> None:
+            nonlocal slow
+            report(what, None, 0)
+            if not slow and time.monotonic() > began + _SLOW_SECONDS:
+                slow = True
+                note("Spark starts; batches come when it runs")
+
+        process = self._ready(starts, stopped, failed)
+        if slow:
+            note(f"Spark runs, after {time.monotonic() - began:.0f} s")
+        told = consumed()
+        task = msgspec.structs.replace(task, number=next(self._numbers), consumed=told)
+        process.begin(task, waiting)
+        cancelled: float | None = None
+        while not waiting.over.wait(_LOOK_SECONDS):
+            if (query := waiting.query) is not None:
+                report(query.what, query.batch, query.rows)
+            if stopped():
+                now = time.monotonic()
+                if cancelled is None:
+                    cancelled = now
+                    process.tell(Cancel(task.number))
+                elif now > cancelled + _CANCEL_SECONDS:
+                    process.forget(task.number)
+                    return
+            elif (upto := consumed()) != told:
+                told = upto
+                process.tell(Consumed(task.number, told))
+        if not stopped():
+            process.outcome(waiting)
+
+    def _attempt(
+        self, task: RunTask, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
+    ) -> Written:
+        again = f", attempt {failed + 1}" if failed else ""
+        process = self._ready(report, stopped, failed)
+        task = msgspec.structs.replace(task, number=next(self._numbers))
+        waiting = _Waiting()
+        process.begin(task, waiting)
+        deadline, before = time.monotonic() + self._options.limit, (0, 0)
+        while not waiting.over.wait(_LOOK_SECONDS):
+            if (waiting.done, waiting.total) != before:
+                deadline, before = time.monotonic() + self._options.limit, (waiting.done, waiting.total)
+            report(f"Spark{again}: task", waiting.done, waiting.total)
+            if stopped():
+                process.tell(Cancel(task.number))
+                raise Given("the run is not wanted any more")
+            if time.monotonic() > deadline:
+                process.forget(task.number)
+                process.kill("a run did not get on")
+                raise SparkLost(
+                    f"none of its tasks was done within limit={self._options.limit:g} s, which counts as hanging; "
+                    "give a larger limit if a task needs more"
+                )
+        return process.outcome(waiting)
+
+    def _ready(
+        self, report: Callable[[str, int, int], None], stopped: Callable[[], bool], failed: int
+    ) -> _SparkProcess:
+        """Spark, once it has started, or has failed to."""
+        again = f", attempt {failed + 1}" if failed else ""
+        process = self._there()
+        limit = self._options.start_limit if self._options.connect is None else None  # a server is waited for by others
+        deadline = time.monotonic() + limit if limit is not None else math.inf
+        while not process.up.wait(_LOOK_SECONDS):
+            report(f"Spark starts{again}", 0, 0)
+            if stopped():
+                raise Given("the run is not wanted any more")
+            if time.monotonic() > deadline:
+                process.kill("it did not start in time")
+                raise SparkLost(f"Spark did not start within {limit:g} s{process.last_words()}")
+        if process.ready is not None and process.ready.page not in (None, self._page):
+            self._page = process.ready.page
+            self._note(f"Spark's own page is at {self._page}")
+        return process
+
+
+def _times(number: int) -> str:
+    return f"{number} times" if number > 1 else "once"
+
+
+class _SparkProcess:
+    """One process that speaks to Spark, until it ends. Raises SparkError if there can be none."""
+
+    def __init__(self, options: SparkOptions, show: Callable[[str], None], note: Callable[[str], None]) -> None:
+        self.up = threading.Event()
+        """Spark has started, or will never start."""
+        self.ready: Ready | None = None
+        self.ended = False
+        self.own_death = True
+        """True if it ended by itself, rather than by `kill`."""
+        self._options = options
+        self._show = show
+        self._note = note
+        self._waiting: dict[int, _Waiting] = {}
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        self._failed: RunFailed | None = None
+        self._printed: deque[str] = deque(maxlen=_KEPT)
+        self._control = connect(options, SERVE)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def tell(self, message: ToSpark) -> None:
+        """Say something; when it is gone, `_listen` finds that out."""
+        with self._sending, suppress(OSError):
+            send_bytes(self._control, encode(message))
+
+    def begin(self, task: RunTask | Follow, waiting: _Waiting) -> None:
+        """Have a task run; `waiting` hears of it."""
+        with self._lock:
+            if self.ended:
+                waiting.failure = self._failed
+                waiting.over.set()
+                return
+            self._waiting[task.number] = waiting
+        self.tell(task)
+
+    def outcome(self, waiting: _Waiting) -> Written:
+        """The result of a task that is over. Raises the error with which it failed."""
+        if waiting.written is not None:
+            return waiting.written
+        assert waiting.failure is not None
+        if not waiting.failure.again:
+            raise SparkError(waiting.failure.text)
+        if waiting.failure.number < 0 and not self.own_death:
+            raise _Innocent(waiting.failure.text)
+        raise SparkLost(waiting.failure.text)
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for this run any more."""
+        with self._lock:
+            self._waiting.pop(number, None)
+
+    def kill(self, why: str) -> None:
+        """End it, Java and all."""
+        self.own_death = False
+        self._end(RunFailed(-1, f"Spark's process was ended: {why}", again=True))
+        self._ask(END)
+
+    def leave(self) -> None:
+        """End it, and all that was started for it."""
+        self.own_death = False
+        self._end(RunFailed(-1, "Spark's process was ended: it was stopped", again=True))
+        self._ask(LEAVE)
+
+    def last_words(self) -> str:
+        """The end of what was printed until now, for an error message."""
+        return _last_words("\n".join(self._printed))
+
+    def _ask(self, what: bytes) -> None:
+        """Ask the keeper for something that is done when it closes the connection."""
+        with suppress(OSError), connect(self._options, what, start=False) as sock:
+            sock.settimeout(_KILL_SECONDS)
+            sock.recv(1)
+
+    def _listen(self) -> None:
+        while (data := receive_bytes(self._control)) is not None:
+            message = FROM_SPARK.decode(data)
+            match message:
+                case Ready():
+                    self.ready = message
+                    self.up.set()
+                case Waits(text):
+                    self._note(text)
+                case RunProgress(number, done, total):
+                    if (waiting := self._waiting.get(number)) is not None:
+                        waiting.done, waiting.total = done, total
+                case QueryProgress(number):
+                    if (waiting := self._waiting.get(number)) is not None:
+                        waiting.query = message
+                case PrintedText(text):
+                    self._printed.append(text)
+                    if self.ready is not None:  # what it says while it starts counts if it fails to
+                        self._show(text)
+                case Done(number, written):
+                    self._over(number, written, None)
+                case RunFailed(number) if number >= 0:
+                    self._over(number, None, message)
+                case RunFailed():
+                    self._give_up(message)
+        self._end(RunFailed(-1, "the Python process that speaks to Spark has died", again=True))
+
+    def _give_up(self, failed: RunFailed) -> None:
+        """Spark has not started, or its Java has ended."""
+        text, again = failed.text, failed.again
+        if self.ready is None:
+            text, again = f"Spark did not start: {text}", again and _REFUSAL.search(failed.printed) is None
+        self._end(RunFailed(-1, f"{text}{_last_words(failed.printed)}", again))
+        if self.ready is None:
+            self._ask(END)
+
+    def _over(self, number: int, written: Written | None, failure: RunFailed | None) -> None:
+        with self._lock:
+            waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            waiting.written, waiting.failure = written, failure
+            waiting.over.set()
+
+    def _end(self, failure: RunFailed) -> None:
+        with self._lock:
+            if self.ended:
+                return
+            self.ended, self._failed = True, failure
+            left, self._waiting = list(self._waiting.values()), {}
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)  # with which it ends
+        for waiting in left:
+            waiting.failure = failure
+            waiting.over.set()
+        self.up.set()
+
+
+def _last_words(printed: str) -> str:
+    """The telling ones of the last lines that were printed, for an error message."""
+    lines = [line for line in printed.splitlines() if _TELLING.search(line) and not _NOISE.search(line)]
+    kept = lines[-_LAST_LINES:]
+    return ". It printed:\n  " + "\n  ".join(kept) if kept else ""
+
+
+_hosts: dict[SparkOptions, SparkHost] = {}
+_hosts_lock = threading.Lock()
+
+
+def host_of(options: SparkOptions) -> SparkHost:
+    """The Spark of this process that has these options."""
+    with _hosts_lock:
+        return _hosts.setdefault(options, SparkHost(options))
+
+
+def stop() -> None:
+    """End all Sparks that regions in this process have started; they are started again when they are needed."""
+    for host in list(_hosts.values()):
+        host.stop()
+
+
+def _leave() -> None:
+    stop()
+    let_go()
+
+
+atexit.register(_leave)

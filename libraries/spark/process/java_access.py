@@ -1,0 +1,156 @@
+"""The access to a Spark whose Java the keeper has started, over Py4J."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from libraries.spark.files.pinned_file import PinnedFile
+from libraries.spark.files.schemas import read_schema
+from libraries.spark.process.protocol import Frames, JavaUp, RunTask
+from libraries.spark.process.session import attach, is_local
+from runtime.scratch import Scratch
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from libraries.spark.process.queries import Publisher
+
+_ATTACH_SECONDS = 120.0
+"""Seconds that a Java may take, which has a session for others already, to give one; it takes less than one."""
+
+_WARM_RUNS, _WARM_ROWS = 3, 1000
+_WARM_QUERY = "select k, count(*) as n, sum(v) as sum, max(v) as most from input where v > 1 group by k order by k"
+
+
+class JavaAccess:
+    """Spark in a Java on this machine, which sees the job's files."""
+
+    def __init__(self, up: JavaUp) -> None:
+        self._spark = attach(up, _ATTACH_SECONDS)
+        self.version = self._spark.version
+        self.jvm: int | None = up.pid
+        self.page: str | None = self._spark.sparkContext.uiWebUrl
+        self._over: dict[int, dict[int, tuple[int, int]]] = {}
+        """Of each run the jobs of Spark's that are over, with their tasks: to ask for one takes tens of calls of Java."""
+        self._tables: dict[SparkSession, dict[str, tuple[list[PinnedFile], DataFrame]]] = {}
+        """Of each session the tables as its last run read them: to list their files and learn their columns is a job."""
+
+    def warm(self) -> None:
+        """Have Spark do what runs do, so that the first of them is quicker: Java has to load and to compile it."""
+        if not is_local(self._spark.sparkContext.master or ""):  # others do not see our files
+            self._spark.range(1).count()
+            return
+        with closing(Scratch("warm")) as scratch:
+            for number in range(_WARM_RUNS):
+                session = self.new_session()
+                rows, folder = (
+                    session.range(_WARM_ROWS).selectExpr("id % 7 as k", "id as v"),
+                    str(scratch.path / f"{number}"),
+                )
+                write_files(rows, folder, 0)
+                session.read.schema(rows.schema).parquet(folder).createOrReplaceTempView("input")
+                write_files(session.sql(_WARM_QUERY), f"{folder}-out", 0)
+                session.sql(_WARM_QUERY).toArrow()
+
+    def new_session(self) -> SparkSession:
+        return self._spark.newSession()
+
+    def release(self, session: SparkSession) -> None:
+        """Nothing else is left of it: it is collected."""
+        self._tables.pop(session, None)
+
+    def leave(self) -> None:
+        """Java ends with the keeper."""
+
+    def activate(self, session: SparkSession) -> None:
+        SparkSession._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
+
+    @contextmanager
+    def running(self, session: SparkSession, task: RunTask) -> Iterator[None]:
+        self._spark.sparkContext.setJobGroup(_group(task.number), f"falkirk: {task.region}", interruptOnCancel=True)
+        self._over[task.number] = {}
+        try:
+            yield
+        finally:
+            del self._over[task.number]
+
+    def cancel(self, number: int) -> None:
+        self._spark.sparkContext.cancelJobGroup(_group(number))
+
+    def progress(self, number: int) -> tuple[int, int]:
+        tracker = self._spark.sparkContext.statusTracker()
+        over = self._over.get(number, {})
+        running = []
+        for job in tracker.getJobIdsForGroup(_group(number)):
+            if job not in over and (info := tracker.getJobInfo(job)) is not None:
+                found = [each for stage in info.stageIds if (each := tracker.getStageInfo(stage)) is not None]
+                tasks = sum(each.numCompletedTasks for each in found), sum(each.numTasks for each in found)
+                if info.status in ("SUCCEEDED", "FAILED"):
+                    over[job] = tasks
+                else:
+                    running.append(tasks)
+        all_of_them = [*over.values(), *running]
+        return sum(done for done, _ in all_of_them), sum(total for _, total in all_of_them)
+
+    def read(self, session: SparkSession, frames: Frames) -> DataFrame:
+        return read_files(session, frames)
+
+    def read_table(self, session: SparkSession, name: str, files: Sequence[PinnedFile]) -> DataFrame:
+        tables = self._tables.setdefault(session, {})
+        known = tables.get(name)
+        if known is None or known[0] != list(files):  # files that have changed are others
+            known = tables[name] = list(files), read_table_files(session, files)
+        return known[1]
+
+    def write(self, frame: DataFrame, output: str, rows: int) -> None:
+        write_files(frame, output, rows)
+
+    @contextmanager
+    def publishing(
+        self, session: SparkSession, publisher: Publisher
+    ) -> Iterator[Callable[[DataStreamWriter], StreamingQuery]]:
+        yield lambda writer: writer.foreachBatch(publisher).start()
+
+    def gone(self, error: BaseException) -> bool:
+        return lost_java(error)
+
+    def intact(self, session: SparkSession) -> bool:
+        return True  # it is lost with its Java only
+
+
+def lost_java(error: BaseException) -> bool:
+    """True for an error of a connection to Java."""
+    return isinstance(error, ConnectionError | EOFError) or type(error).__module__.startswith("py4j")
+
+
+def read_files(session: SparkSession, frames: Frames) -> DataFrame:
+    """The files of an input, read by Spark."""
+    schema = from_arrow_schema(read_schema(frames.schema), prefer_timestamp_ntz=True)
+    if not frames.files:
+        return session.createDataFrame([], schema)
+    return session.read.schema(schema).parquet(*frames.files)
+
+
+def read_table_files(session: SparkSession, files: Sequence[PinnedFile]) -> DataFrame:
+    """The files of a table, read by Spark."""
+    parts = []
+    for base in dict.fromkeys(file.base for file in files):
+        paths = [file.path for file in files if file.base == base]
+        parts.append(session.read.option("basePath", base).parquet(*paths))
+    return functools.reduce(DataFrame.unionByName, parts)
+
+
+def write_files(frame: DataFrame, output: str, rows: int) -> None:
+    """Files written by Spark."""
+    frame.write.option("maxRecordsPerFile", rows).parquet(output)
+
+
+def _group(number: int) -> str:
+    return f"falkirk-{number}"

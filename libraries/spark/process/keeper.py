@@ -1,0 +1,354 @@
+"""The keeper of Spark: `python -m libraries.spark.process.keeper`. `keeping` starts it, and nobody else.
+
+    worker ── child, which the keeper has forked for it ── Java, which the keeper has started, or a server elsewhere
+
+Java takes long to start, so it outlives those who use it: a worker that is killed, and the child by which it speaks to Java.
+Who connects to the keeper's socket is given a child: a fork of the keeper, that has PySpark imported, and so is there in
+milliseconds. When a Java has died that somebody used, another one is started at once; with a *spare* there is one by then.
+
+On a Spark Connect server a child has sessions. It tells the keeper of each before it opens it, and the keeper knows its id. So
+when a child has ended, in whatever way, the keeper has another one release them: what ran in them ends on the server.
+
+The keeper ends with the job. Nobody who is killed can tell it, so it looks: the owner of the folder with its socket holds
+a lock, and the system lets go of a lock when its process ends. Java ends with the keeper, which holds its standard input open.
+The folder is open to this user only. For Java's own port a secret is needed, that the keeper and its children know.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import math
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+import uuid
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+
+from libraries.spark.process.kept import Kept, KeptJava, KeptServer, end_of
+from libraries.spark.process.protocol import (
+    ASKS,
+    END,
+    LEAVE,
+    OPENS,
+    SERVE,
+    SETTLED,
+    FromKeeper,
+    JavaOrders,
+    Orders,
+    PrintedText,
+    ServerOrders,
+    SparkEnded,
+    encode,
+)
+from runtime.control import frame
+
+CHILD = "libraries.spark.process.child"
+_CONNECT = "libraries.spark.process.connect"
+
+_TICK_SECONDS = 0.25
+"""Seconds between two looks at what no descriptor tells: that the job is over."""
+
+_SHORT_SECONDS = 0.02
+"""The same, while it is awaited that Java is up or that a child takes what it is told, and where no descriptor tells more."""
+
+_SHOW_SECONDS = 0.5
+_CHUNK = 1 << 16
+_RELEASE_SECONDS = 5.0
+"""Seconds that the last sessions on a server may take to be released, when the job is over."""
+
+_SPARE_SECONDS = 3.0
+"""Seconds for which a child has a session before a spare Java is started: both at once would take twice as long."""
+
+
+@dataclass(eq=False, slots=True)
+class _Child:
+    """A child of the keeper's, and the connection by which it hears of its Spark."""
+
+    pid: int
+    news: socket.socket
+    ended: int | None
+    """A descriptor that can be read when it has ended."""
+    kept: Kept
+    root: str
+    sessions: int = 0
+    """Number of sessions that it has opened on a server."""
+    knows: bool = False
+    """True once it was told where its Spark is."""
+    bereft: bool = False
+    """True once it was told that its Spark has ended."""
+    cleans: bool = False
+    """True for one that cleans up after another one."""
+    unsent: bytearray = field(default_factory=bytearray)
+
+    def tell(self, *messages: FromKeeper) -> None:
+        """Send what there is to be sent, as far as it is taken."""
+        for message in messages:
+            self.unsent += frame(encode(message))
+        with suppress(OSError):
+            while self.unsent:
+                del self.unsent[: self.news.send(self.unsent)]
+
+    def heard(self) -> bytes:
+        """The bytes that have come from it since; none at its end. Raises BlockingIOError where nothing has come."""
+        data = self.news.recv(64)
+        self.sessions += data.count(OPENS)
+        return data
+
+    def let_go(self) -> None:
+        """Close what we have of it."""
+        self.news.close()
+        if self.ended is not None:
+            os.close(self.ended)
+
+
+class Keeper:
+    """Keeps Spark, and forks children for those who connect. `lock` is the file by which no other keeper has this address."""
+
+    def __init__(self, orders: Orders, lock: int) -> None:
+        self._orders = orders
+        self._lock = lock
+        self._owner = os.open(orders.owner, os.O_RDONLY | os.O_CLOEXEC)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        Path(orders.address).unlink(missing_ok=True)  # of one that was killed
+        self._listener.bind(orders.address)
+        self._listener.listen(64)
+        self._asking: list[socket.socket] = []
+        """Connections whose first byte has not come."""
+        self._children: list[_Child] = []
+        self._kept = self._begun()
+        self._spare: Kept | None = None
+        self._spare_at = math.inf
+        """The moment at which a spare is to be started."""
+        self._shown = 0.0
+        self._wanted = True
+        import_module(CHILD)  # while Java starts
+        if isinstance(orders.what, ServerOrders):
+            import_module(_CONNECT)
+        gc.collect()
+        gc.freeze()
+
+    def keep(self) -> None:
+        """Do so until the job is over."""
+        while self._wanted and not self._over():
+            heard: list[socket.socket | int] = [
+                self._listener,
+                *self._asking,
+                *(child.news for child in self._children),
+            ]
+            heard += [file for kept in self._all_kept() for file in kept.files]
+            heard += [child.ended for child in self._children if child.ended is not None]
+            for each in select.select(heard, [], [], self._patience())[0]:
+                if isinstance(each, int):
+                    continue  # all that it may tell of is looked at below
+                self._hear(each)
+                if not self._wanted:
+                    return
+            for child in list(self._children):
+                if os.waitpid(child.pid, os.WNOHANG) != (0, 0):
+                    self._bury(child)
+            self._look()
+
+    def close(self) -> None:
+        """End all. May be called again."""
+        self._listener.close()
+        for child in [child for child in self._children if not child.cleans]:
+            with suppress(OSError):
+                os.kill(child.pid, signal.SIGKILL)
+                os.waitpid(child.pid, 0)
+            self._bury(child)
+        deadline = time.monotonic() + _RELEASE_SECONDS
+        while self._children:  # those who clean up
+            for child in list(self._children):
+                if time.monotonic() > deadline:
+                    os.kill(child.pid, signal.SIGKILL)
+                if os.waitpid(child.pid, os.WNOHANG) != (0, 0):
+                    self._children.remove(child)
+            time.sleep(_SHORT_SECONDS / 2)
+        for kept in self._all_kept():
+            kept.end()
+        for name in (self._orders.address, f"{self._orders.address}.lock", f"{self._orders.address}.log"):
+            Path(name).unlink(missing_ok=True)
+        with suppress(OSError):  # its owner was killed
+            os.rmdir(os.path.dirname(self._orders.address))
+
+    def _patience(self) -> float:
+        """Seconds for which nothing need be looked at, unless a descriptor tells."""
+        awaited = any(kept.starts for kept in self._all_kept())
+        awaited |= any(child.unsent or child.ended is None for child in self._children)
+        return _SHORT_SECONDS if awaited else _TICK_SECONDS
+
+    def _over(self) -> bool:
+        try:
+            fcntl.flock(self._owner, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # there are no locks here
+            return not os.path.exists(self._orders.owner)
+        return True
+
+    def _begun(self) -> Kept:
+        what = self._orders.what
+        return KeptJava(what) if isinstance(what, JavaOrders) else KeptServer(what)
+
+    def _all_kept(self) -> list[Kept]:
+        return [self._kept] if self._spare is None else [self._kept, self._spare]
+
+    def _bury(self, child: _Child) -> None:
+        """A child has ended: another one cleans up after it."""
+        with suppress(OSError):
+            while child.heard():
+                pass
+        child.let_go()
+        self._children.remove(child)
+        farewell = child.kept.farewell(child.root, child.sessions)
+        if farewell is not None:
+            self._fork(None, farewell)
+
+    def _hear(self, each: socket.socket) -> None:
+        """Somebody connects, says what it wants, or asks what was printed."""
+        if each is self._listener:
+            self._asking.append(self._listener.accept()[0])
+        elif each in self._asking:
+            self._asking.remove(each)
+            with each:
+                wanted = each.recv(1)
+                if wanted == SERVE:
+                    self._fork(each)
+                elif wanted == END:
+                    self._kept.end()
+                elif wanted == LEAVE:
+                    self._wanted = False
+                    self.close()  # before the connection, by whose end that is known
+        else:
+            child = next(child for child in self._children if child.news is each)
+            with suppress(OSError):
+                data = child.heard()
+                what = self._orders.what
+                if SETTLED in data and isinstance(what, JavaOrders) and what.spare and self._spare is None:
+                    self._spare_at = time.monotonic() + _SPARE_SECONDS
+                if ASKS in data:
+                    child.kept.look()
+                    child.tell(PrintedText(child.kept.printed.kept, kept=True))
+                elif not data:
+                    os.kill(child.pid, signal.SIGKILL)  # it closes this only by its end
+
+    def _look(self) -> None:
+        """Tell the children what has become of their Spark, and what was printed."""
+        lived = not self._kept.ended
+        for kept in self._all_kept():
+            kept.look()
+        show = time.monotonic() > self._shown + _SHOW_SECONDS
+        if show:
+            self._shown = time.monotonic()
+        printed = self._kept.printed.take() if show else ""
+        for child in self._children:
+            kept = child.kept
+            if not child.knows and (greeting := kept.greeting(child.root)) is not None:
+                child.knows = True
+                child.tell(greeting)
+            if printed and kept is self._kept and len(child.unsent) < _CHUNK:  # who does not read misses something
+                child.tell(PrintedText(printed, kept=False))
+            if kept.ended and not child.bereft:
+                child.bereft = True
+                child.tell(PrintedText(kept.printed.kept, kept=True), SparkEnded(kept.how_it_ended()))
+            child.tell()
+        if lived and self._kept.ended and any(child.knows and child.kept is self._kept for child in self._children):
+            self._replace()
+        if self._spare is not None and self._spare.ended:
+            self._spare.clear()
+            self._spare = None  # it is not tried again before it is needed
+        if self._spare is None and time.monotonic() > self._spare_at:
+            self._spare_at = math.inf
+            self._spare = self._kept.again()
+            self._fork(None)
+
+    def _replace(self) -> None:
+        """Another one in the place of a Java that has ended."""
+        ended = self._kept
+        self._kept = self._spare if self._spare is not None and not self._spare.ended else ended.again()
+        self._spare = None
+        ended.clear()  # last, as it takes its time
+
+    def _fork(self, connection: socket.socket | None, farewell: FromKeeper | None = None) -> None:
+        """A child for a connection; without one, a child that does something else, and ends.
+
+        It cleans up after another one, or has the spare Java open a session.
+        """
+        for each in self._all_kept():
+            each.look()
+        if connection is not None and self._kept.ended:
+            self._replace()
+        spares = connection is None and farewell is None and self._spare is not None
+        kept = self._spare if spares and self._spare is not None else self._kept
+        mine, theirs = socket.socketpair()
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # of threads, which libraries have, and which mind forks
+            pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                mine.close()
+                self._become_child(kept)
+                code = import_module(CHILD).main(connection, theirs)
+            finally:
+                os._exit(code)
+        theirs.close()
+        mine.setblocking(False)
+        child = _Child(pid, mine, end_of(pid), kept, str(uuid.uuid4()))
+        self._children.append(child)
+        if farewell is not None:
+            child.knows = child.bereft = child.cleans = True
+            child.tell(farewell)
+
+    def _become_child(self, kept: Kept) -> None:
+        """Let go of what is the keeper's own: by some of it the end of the keeper is known."""
+        if not kept.ended:
+            for standard in (1, 2):
+                os.dup2(kept.input, standard)
+        os.close(self._lock)
+        os.close(self._owner)
+        for each in (self._listener, *self._asking):
+            each.close()
+        for child in self._children:
+            child.let_go()
+        for each_kept in self._all_kept():
+            if not each_kept.ended:
+                each_kept.let_go()
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        random.seed()
+        import_module("numpy").random.seed()
+
+
+def main() -> None:
+    """Keep Spark for a job."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which this process ends with
+    orders = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Orders)
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, orders.nice)
+    lock = os.open(f"{orders.address}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # another one is there
+    keeper = Keeper(orders, lock)
+    try:
+        keeper.keep()
+    finally:
+        keeper.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Finding the keeper of Spark for this process, or starting it (`libraries.spark.process.keeper`)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import astuple
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from libraries.spark.errors import SparkError
+from libraries.spark.process.class_cache import options_to_use
+from libraries.spark.process.java import find_java
+from libraries.spark.process.protocol import FOLDER, JavaOrders, Orders, ServerOrders
+from libraries.spark.process.session import SparkOptions, environment, python_path, session_settings, settings
+from runtime.scratch import OWNER, Scratch, for_sockets, job_folder
+
+_START_SECONDS = 120.0
+_LOOK_SECONDS = 0.02
+_SERVER_SECONDS = 300.0
+"""Seconds for which a Spark Connect server that does not answer is waited for."""
+
+_NEEDED = ("grpc", "grpc_status", "zstandard")
+
+_lock = threading.Lock()
+_own: list[Scratch] = []
+"""The folder for keepers of a process that belongs to no job with others: they end with it."""
+
+
+def connect(options: SparkOptions, wanted: bytes, start: bool = True) -> socket.socket:
+    """A connection to the keeper of a Spark with these options, started unless it is there, that was told what is `wanted`.
+
+    Raises SparkError if there can be none, and OSError if there is none and none is to be started.
+    """
+    folder = _folder()
+    address = folder / f"spark-{hashlib.sha256(repr(astuple(options)).encode()).hexdigest()[:12]}"
+    deadline = time.monotonic() + _START_SECONDS
+    keeper: subprocess.Popen[bytes] | None = None
+    while True:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(str(address))
+            sock.sendall(wanted)
+            return sock
+        except OSError:
+            sock.close()
+            if not start:
+                raise
+        if keeper is None or keeper.poll() == 0:  # the one before was not gone yet
+            keeper = _start(options, folder, address)
+        elif keeper.poll() is not None or time.monotonic() > deadline:
+            with suppress(OSError):
+                keeper.kill()
+            said = Path(f"{address}.log").read_text(errors="replace").strip().splitlines()[-5:]
+            raise SparkError("a process for Spark could not be started: " + "\n  ".join(said))
+        time.sleep(_LOOK_SECONDS)
+
+
+def let_go() -> None:
+    """This process ends, and so do its own keepers."""
+    with _lock:
+        while _own:
+            _own.pop().close()
+
+
+def _folder() -> Path:
+    """The folder for the socket, which lives as long as its owner holds a lock."""
+    job = job_folder()
+    if job is not None:
+        return job
+    with _lock:
+        if not _own:
+            _own.append(Scratch("spark", for_sockets()))
+        return _own[0].path
+
+
+def _start(options: SparkOptions, folder: Path, address: Path) -> subprocess.Popen[bytes]:
+    what, variables = _server(options) if options.connect is not None else _java(options)
+    orders = Orders(address=str(address), owner=str(folder / OWNER), nice=options.nice, what=what)
+    try:
+        with Path(f"{address}.log").open("ab") as log:
+            keeper = subprocess.Popen(
+                [sys.executable, "-m", "libraries.spark.process.keeper"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=variables,
+                start_new_session=True,
+            )
+        assert keeper.stdin is not None
+        with keeper.stdin:
+            keeper.stdin.write(msgspec.msgpack.encode(orders))
+    except OSError as error:
+        raise SparkError(f"a process for Spark could not be started: {error}") from error
+    return keeper
+
+
+def _java(options: SparkOptions) -> tuple[JavaOrders, dict[str, str]]:
+    java = find_java()
+    made = settings(options, Path(FOLDER), again=True)
+    orders = JavaOrders(settings=made, java_home=str(java.home), vector=java.vector, spare=options.spare)
+    return orders, environment(options, java.home, java_options=options_to_use(java))
+
+
+def _server(options: SparkOptions) -> tuple[ServerOrders, dict[str, str]]:
+    assert options.connect is not None
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise SparkError(
+            f"SparkOptions(connect={options.server!r}) needs packages that are not installed ({', '.join(missing)}): "
+            "pip install 'falkirk[connect]'"
+        )
+    orders = ServerOrders(
+        url=options.connect,
+        seconds=_SERVER_SECONDS if options.start_limit is None else options.start_limit,
+        settings=session_settings(options),
+        shared=options.shared,
+    )
+    # By the first of these PySpark's functions know that there is no Java.
+    return orders, dict(os.environ) | {"SPARK_CONNECT_MODE_ENABLED": "1", "PYTHONPATH": python_path()}

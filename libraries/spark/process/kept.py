@@ -1,0 +1,229 @@
+"""The Sparks that a keeper has: a Java of its own, or sessions on a server (`libraries.spark.process.keeper`)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import struct
+import subprocess
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from libraries.spark.process.java import Java, home_for_spark
+from libraries.spark.process.printed import Printed
+from libraries.spark.process.protocol import FOLDER, FromKeeper, JavaOrders, JavaUp, Release, ServerOrders, ServerUp
+from runtime.scratch import Scratch
+
+_CHUNK = 1 << 16
+_PIPE_BYTES = 1 << 20
+
+
+class Kept:
+    """A Spark to which children speak, and what they and it print."""
+
+    def __init__(self) -> None:
+        self.printed = Printed()
+        self._output, self.input = os.pipe()
+        os.set_blocking(self._output, False)
+        with suppress(OSError, AttributeError):
+            fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self.ended = False
+
+    @property
+    def files(self) -> list[int]:
+        """Descriptors that can be read when there is something to look at."""
+        return [] if self.ended else [self._output]
+
+    @property
+    def starts(self) -> bool:
+        """True as long as it may come up at any moment, of which no descriptor tells."""
+        return False
+
+    def again(self) -> Kept:
+        """Another one like it, in its place."""
+        raise NotImplementedError
+
+    def greeting(self, root: str) -> FromKeeper | None:
+        """The message by which a child with this root finds it; None while it is not up."""
+        raise NotImplementedError
+
+    def farewell(self, root: str, count: int) -> FromKeeper | None:
+        """The message by which another child cleans up after one that opened so many sessions; None: none need do so."""
+        return None
+
+    def how_it_ended(self) -> str:
+        """Its end, in words."""
+        raise NotImplementedError
+
+    def look(self) -> None:
+        """Take in what was printed, whether it is up, and whether it has ended."""
+        with suppress(BlockingIOError):
+            while not self.ended and (data := os.read(self._output, _CHUNK)):
+                self.printed.add(data)
+
+    def end(self) -> None:
+        """End it, unless it has ended."""
+        if not self.ended:
+            self.ended = True
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Close the ends of its files."""
+        os.close(self._output)
+        os.close(self.input)
+
+    def clear(self) -> None:
+        """Take away what it has left, when it has ended."""
+
+
+def end_of(pid: int) -> int | None:
+    """A descriptor that can be read when this child of ours has ended; None where the system has none."""
+    return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
+
+
+class Start(NamedTuple):
+    """The command and the environment of a Java, as the system knows them, with `FOLDER` in the place of its folder."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+
+    @classmethod
+    def of(cls, pid: int, folder: str) -> Start | None:
+        """That of a process; None where the system does not tell."""
+        try:
+            texts = [Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
+        except OSError:
+            return None
+        _, *arguments = (os.fsdecode(each).replace(folder, FOLDER) for each in texts[0].split(b"\0")[:-1])
+        if not arguments or not arguments[0].startswith("-"):  # it is a script, which has Java as a child
+            return None
+        pairs = (os.fsdecode(each).replace(folder, FOLDER).partition("=") for each in texts[1].split(b"\0")[:-1])
+        return cls(arguments, {name: value for name, _, value in pairs})
+
+    def in_folder(self, java: str, folder: str) -> tuple[list[str], dict[str, str]]:
+        """Command and environment of another one, in a folder of its own."""
+        arguments = [each.replace(FOLDER, folder) for each in self.arguments]
+        return [java, *arguments], {name: value.replace(FOLDER, folder) for name, value in self.environment.items()}
+
+
+class KeptServer(Kept):
+    """The sessions of this job on a Spark Connect server. It is up from the first: children wait for the server."""
+
+    def __init__(self, orders: ServerOrders) -> None:
+        super().__init__()
+        self._orders = orders
+
+    def again(self) -> Kept:
+        return KeptServer(self._orders)
+
+    def greeting(self, root: str) -> FromKeeper | None:
+        return ServerUp(self._orders, root)
+
+    def farewell(self, root: str, count: int) -> FromKeeper | None:
+        return Release(self._orders, root, count) if count else None
+
+    def how_it_ended(self) -> str:
+        return "the connection to the Spark Connect server was ended"
+
+
+class KeptJava(Kept):
+    """One Java with Spark in it, started as PySpark does it in `launch_gateway`.
+
+    PySpark starts a shell, and that a Java that says how the one of Spark is to be started. One in the place of another, whose
+    `start` is given, is started as that one was, without these.
+    """
+
+    def __init__(self, orders: JavaOrders, start: Start | None = None) -> None:
+        super().__init__()
+        self._orders = orders
+        self._start = start
+        self._scratch = Scratch("spark")
+        folder = self._scratch.path
+        self._gateway = folder / "gateway"
+        self._up: JavaUp | None = None
+        self._used = False
+        """True once a child was told of it."""
+        settings = {name: value.replace(FOLDER, str(folder)) for name, value in orders.settings.items()}
+        own = "SPARK_HOME" not in os.environ and settings["spark.master"].startswith("local[")  # executors need it
+        home = home_for_spark(Java(Path(orders.java_home), "", "", orders.vector), folder, installed=own)
+        spark = find_spec("pyspark")
+        root = os.environ.get("SPARK_HOME") or os.path.dirname((spark and spark.origin) or "")
+        told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        command, environment = [f"{root}/bin/spark-submit", *told, *arguments], {**os.environ, "SPARK_HOME": root}
+        if start is not None:
+            command, environment = start.in_folder(f"{home}/bin/java", str(folder))
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=self.input,
+            stderr=self.input,
+            env=environment
+            | {
+                "JAVA_HOME": str(home),
+                "SPARK_CONNECT_MODE": "0",
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._gateway),
+            },
+        )
+        self._ending = end_of(self.process.pid)
+        self._settings = settings
+
+    @property
+    def files(self) -> list[int]:
+        return super().files + ([] if self.ended or self._ending is None else [self._ending])
+
+    @property
+    def starts(self) -> bool:
+        return self._up is None and not self.ended
+
+    def again(self) -> Kept:
+        return KeptJava(self._orders, self._start if self._up is not None else None)
+
+    def look(self) -> None:
+        """Take in what was printed, whether it is up, and whether it has ended."""
+        super().look()
+        if self._up is None and self._gateway.exists():
+            data = self._gateway.read_bytes()
+            port, length = struct.unpack_from(">ii", data)
+            self._up = JavaUp(self.process.pid, port, data[8 : 8 + length].decode(), self._settings)
+            self._gateway.unlink()
+            self._start = self._start or Start.of(self.process.pid, str(self._scratch.path))
+        if not self.ended and self.process.poll() is not None:
+            super().look()
+            super().end()
+
+    def greeting(self, root: str) -> FromKeeper | None:
+        if self._up is None:
+            return None
+        used, self._used = self._used, True
+        return msgspec.structs.replace(self._up, used=used)
+
+    def end(self) -> None:
+        """Kill it, unless it has ended, and take its files away."""
+        if not self.ended:
+            self.process.kill()
+            self.process.wait()
+            super().end()
+        self.clear()
+
+    def clear(self) -> None:
+        self._scratch.close()
+
+    def let_go(self) -> None:
+        super().let_go()
+        if self._ending is not None:
+            os.close(self._ending)
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+
+    def how_it_ended(self) -> str:
+        code = self.process.returncode
+        return "Spark's Java process " + (
+            f"was killed by signal {-code}" if code < 0 else f"has ended with code {code}"
+        )

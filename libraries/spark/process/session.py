@@ -1,0 +1,343 @@
+"""Making a Spark session: options, the environment of the process that Spark runs in, and its settings.
+
+Nothing here starts a process. Whoever wants Spark sets `environment(...)` for a process and calls `open_session(...)` in it:
+regions do so in a child process of their own (`libraries.spark.process.host`), others may do it where they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from libraries.spark.errors import SparkError
+from libraries.spark.process.protocol import JavaUp
+from timely.errors import at_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_THREADS = re.compile(r"local(?:\[(\*|\d+)\])?")
+_LOCAL = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]")
+_MOST_HEAP = 4 << 30
+_STARTED_BY_EXECUTOR = "PYTHON_WORKER_FACTORY_"
+"""Environment variables by which a Python process knows that an executor of Spark has started it."""
+
+_OF_EXECUTORS = (
+    *("PYTHON_WORKER_", "PYTHON_DAEMON_", "SPARK_PYTHON_RUNTIME", "SPARK_ENV_LOADED", "SPARK_EXECUTOR_"),
+    *("SPARK_LOCAL_DIRS", "SPARK_JOB_", "SPARK_LOG_URL_"),
+)
+"""Variables that executors set for their Python processes, and that would mislead a Spark that these start."""
+
+_JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
+"""A heap that is full otherwise leaves Spark alive and of no use; so it ends, and is started anew."""
+
+_LATER = "-XX:Tier4InvocationThreshold=40000 -XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=120000"
+"""Java's second compiler waits eight times as long as usual: most of what a start of Spark calls often is not called later."""
+
+_SERVER = re.compile(r"sc://(?:\[[0-9A-Fa-f:.]+\]|[^\s/:;@\[\]]+)(?::\d{1,5})?(?:/(?:;.*)?)?")
+_PUBLIC = ("use_ssl", "user_id", "session_id", "user_agent")
+"""Parameters of a server's address that are not secret."""
+
+_NOT_DEFAULTS = (
+    *(
+        "spark.master",
+        "spark.app.name",
+        "spark.submit.",
+        "spark.sql.",
+        "spark.hadoop.mapreduce.",
+        "spark.scheduler.mode",
+    ),
+    *("spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"),
+)
+_TRIES_OF_A_TASK = 4
+_CONNECT_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Options of a Spark session. Regions with equal options share one session.
+
+    Args:
+        master: what Spark calls the master: local[*] for this machine, spark://host:port for a cluster. A cluster must see
+            the folder in which the job keeps its files.
+        memory: the heap of Spark's driver, which does all the work where the master is local, for example "2g". By default
+            half of the memory, at most 4 GB.
+        config: settings of Spark, by name; they win over those made here, and options for Java are added to those made
+            here. They go with the session, not with a region.
+        limit: seconds in which a run of a region must get on by a task at least; one that does not counts as hanging.
+        retries: how often a run that failed is tried again.
+        start_limit: seconds that Spark may take to start; one that takes longer is ended, and begun anew. None, the default:
+            as long as its process lives.
+        nice: by how much the priority of Spark's process is lowered, so that the streaming regions stay quick.
+        spare: keep a second Java, with a session, for the case that the first one dies. It takes as much memory again.
+        connect: the address of a Spark Connect server, "sc://host:port", with parameters as in "sc://host:port/;token=...":
+            Spark runs there, and no Java here. The extra `falkirk[connect]` is needed.
+        shared: True if that server sees the folder of the job's files, False if rows are to be sent to it and back; None, the
+            default: it is found out.
+    """
+
+    master: str = "local[*]"
+    memory: str | None = None
+    config: tuple[tuple[str, str], ...] = ()
+    limit: float = 3600.0
+    retries: int = 2
+    start_limit: float | None = None
+    nice: int = 10
+    spare: bool = False
+    connect: str | None = field(default=None, repr=False)  # there may be a token in it
+    shared: bool | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.config, Mapping):
+            object.__setattr__(self, "config", tuple(sorted((k, str(v)) for k, v in self.config.items())))
+        if self.memory is not None and not re.fullmatch(r"\d+[kmgt]b?", self.memory.lower()):
+            raise SparkError(
+                at_line(f'memory={self.memory!r}: give the heap of Spark as a number and a unit, as in "2g" or "900m"')
+            )
+        if not (self.limit > 0 and (self.start_limit is None or self.start_limit > 0) and self.retries >= 0):
+            raise SparkError(at_line("limit and start_limit are positive numbers of seconds, and retries is 0 or more"))
+        if self.connect is None:
+            if self.shared is not None:
+                raise SparkError(at_line("shared= is about a Spark Connect server: name it with connect="))
+        elif not isinstance(self.connect, str) or not _SERVER.fullmatch(self.connect):
+            raise SparkError(at_line('connect=: must be "sc://host:port", or "sc://host:port/;name=value;name=value"'))
+        elif (self.master, self.memory, self.spare) != ("local[*]", None, False):
+            raise SparkError(
+                at_line("master=, memory= and spare= are for a Spark that is started here, not with connect=")
+            )
+
+    @property
+    def server(self) -> str:
+        """The address of the Spark Connect server, without what is secret."""
+        return (self.connect or "").partition("/;")[0]
+
+    @property
+    def local(self) -> bool:
+        """True if all of Spark runs on this machine."""
+        return is_local(self.master)
+
+
+def is_local(master: str) -> bool:
+    """True if all of a Spark with this master runs on this machine."""
+    return _LOCAL.fullmatch(master) is not None
+
+
+def settings(options: SparkOptions, folder: Path, again: bool = False) -> dict[str, str]:
+    """The settings of a session.
+
+    Args:
+        options: what the user has said.
+        folder: for what Spark keeps on this machine while it runs.
+        again: whether a task that fails is tried again, also where the master is local.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    made = {
+        "spark.master": with_tries(options.master) if again else options.master,
+        "spark.app.name": "falkirk",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": options.memory or f"{min(_MOST_HEAP, _memory() // 2) >> 20}m",
+        "spark.driver.extraJavaOptions": f'{_JAVA_OPTIONS} {_LATER} -XX:-UsePerfData "-Djava.io.tmpdir={folder}"',
+        "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.scheduler.mode": "FAIR",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Times as Arrow has them; the default is a form from before Parquet had any.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.compression.codec": "lz4_raw",
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    }
+    if options.local:
+        made |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(2 * cores),
+            "spark.default.parallelism": str(cores),
+            # From this many files on Spark has a job of many tasks look at them: here it is quicker to look at them oneself.
+            "spark.sql.sources.parallelPartitionDiscovery.threshold": str(1 << 20),
+        }
+    for wanted in (_defaults(), dict(options.config)):
+        for name in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"):
+            if name in wanted:  # Java lets the last one of two options win
+                wanted[name] = f"{made[name]} {wanted[name]}"
+        made |= wanted
+    if options.memory is not None:
+        made["spark.driver.memory"] = options.memory
+    return made
+
+
+def _defaults(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The settings in `spark-defaults.conf` of the user's own Spark, but for where it runs, and what answers rest on."""
+    folder = _conf_folder(environ)
+    try:
+        lines = [] if folder is None else (Path(folder) / "spark-defaults.conf").read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = [re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in lines if line.strip().startswith("spark.")]
+    return {
+        name: value for name, value in (pair for pair in pairs if len(pair) == 2) if not name.startswith(_NOT_DEFAULTS)
+    }
+
+
+def _conf_folder(environ: Mapping[str, str]) -> str | None:
+    home = environ.get("SPARK_HOME")
+    return environ.get("SPARK_CONF_DIR") or (home and str(Path(home) / "conf"))
+
+
+def secrets(url: str) -> tuple[str, ...]:
+    """The values of the parameters of a server's address that may be secret.
+
+    >>> secrets("sc://host:15002/;use_ssl=true;token=abc")
+    ('abc',)
+    """
+    pairs = [part.partition("=") for part in url.partition("/;")[2].split(";")]
+    values = [value for name, _, value in pairs if name not in _PUBLIC and value]
+    return tuple(dict.fromkeys([*values, *map(unquote, values)]))
+
+
+def session_settings(options: SparkOptions) -> dict[str, str]:
+    """The settings of a session on a Spark that somebody else has started."""
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.compression.codec": "lz4_raw",
+        "mapreduce.fileoutputcommitter.algorithm.version": "2",
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.sql.connect.serverStacktrace.enabled": "false",
+        "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+    } | dict(options.config)
+
+
+def with_tries(master: str) -> str:
+    """The master, where tasks are tried again as on a cluster: a local one gives up with the first Python process that dies.
+
+    >>> with_tries("local[*]"), with_tries("local"), with_tries("local[2,1]")
+    ('local[*,4]', 'local[1,4]', 'local[2,1]')
+    """
+    threads = _THREADS.fullmatch(master)
+    return f"local[{threads[1] or 1},{_TRIES_OF_A_TASK}]" if threads else master
+
+
+def environment(
+    options: SparkOptions, java_home: Path, environ: Mapping[str, str] = os.environ, java_options: str = ""
+) -> dict[str, str]:
+    """The environment of a process that Spark is to run in. `java_options` come before those that `environ` has."""
+    made = dict(environ)
+    if any(name.startswith(_STARTED_BY_EXECUTOR) for name in made):
+        # A worker on a cluster: its pyspark belongs to the Spark that has started it.
+        for name in [name for name in made if name.startswith(_OF_EXECUTORS)]:
+            del made[name]
+    else:
+        if (folder := _conf_folder(made)) is not None:
+            made["SPARK_CONF_DIR"] = folder  # its settings do, and how it logs
+        made.pop("SPARK_HOME", None)  # another Spark than the one that pyspark brings does not fit it
+    made["JAVA_HOME"] = str(java_home)
+    made["PYSPARK_PYTHON"] = made["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    made["PYTHONPATH"] = python_path()
+    if java_options:
+        made["SPARK_SUBMIT_OPTS"] = f"{java_options} {made.get('SPARK_SUBMIT_OPTS', '')}".strip()
+    if options.local:
+        made["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return made
+
+
+def python_path() -> str:
+    """The places at which another Python process finds what this one does."""
+    return os.pathsep.join(path for path in sys.path if path)
+
+
+def check_master(master: str) -> None:
+    """Raise SparkError at once for a master that cannot be, or that does not answer."""
+    if _LOCAL.fullmatch(master) or master == "yarn" or master.startswith("k8s://"):
+        return
+    if master.startswith("sc://"):
+        raise SparkError(
+            "Spark Connect runs no barrier stages, which a whole job on a cluster needs, and no master: give its address to "
+            "regions, with SparkOptions(connect=), and to --on and master= the address of a master"
+        )
+    if not master.startswith("spark://"):
+        raise SparkError(f"master={master!r}: must be local[*], local[N], spark://host:port, yarn, or k8s://...")
+    refused = []
+    for address in master.removeprefix("spark://").split(","):
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdigit():
+            raise SparkError(f"master={master!r}: {address!r} is not host:port")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            refused.append(f"{address}: {error.strerror or error}")
+    raise SparkError(
+        f"the Spark master {master} does not answer ({'; '.join(refused)}): is it started, and can this machine reach it?"
+    )
+
+
+def open_session(made: Mapping[str, str]) -> SparkSession:
+    """A Spark session in this process, with the `settings` given."""
+    from pyspark.conf import SparkConf
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf()
+    for name, value in made.items():
+        conf.set(name, value)
+    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def attach(up: JavaUp, seconds: float) -> SparkSession:
+    """A session, in this process, on the Spark of a Java that listens. What others had running on it, who are gone, is stopped.
+
+    A Java on which there is a Spark already, and which does not answer for so many seconds, is killed.
+    """
+    from pyspark.conf import SparkConf
+    from pyspark.core.context import DEFAULT_CONFIGS, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(up.port), "PYSPARK_GATEWAY_SECRET": up.secret}
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    conf = SparkConf(_jvm=gateway.jvm)
+    for name, value in (DEFAULT_CONFIGS | up.settings).items():
+        conf.set(name, value)
+    watch = threading.Timer(seconds, os.kill, (up.pid, signal.SIGKILL))
+    watch.daemon = True
+    if up.used:
+        watch.start()
+    context = gateway.jvm.org.apache.spark.SparkContext.getOrCreate(conf._jconf)
+    java = gateway.jvm.JavaSparkContext.fromSparkContext(context)
+    session = SparkSession(SparkContext(conf=conf, gateway=gateway, jsc=java))
+    session.sparkContext.setLogLevel("ERROR")
+    for query in session._jsparkSession.sharedState().activeStreamingQueries().values():
+        query.stop()
+    session.sparkContext.cancelAllJobs()
+    session.catalog.clearCache()
+    watch.cancel()
+    return session
+
+
+def _memory() -> int:
+    """The memory of this machine, or of the control group that this process is in, in bytes."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        total = 2 * _MOST_HEAP
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            total = min(total, int(Path(file).read_text()))
+        except (OSError, ValueError):
+            continue
+    return total

@@ -1,0 +1,380 @@
+"""One run of a region inside Spark's process: files in, the user's function or query, files out."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import math
+import re
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import (
+    AnalysisException,
+    IllegalArgumentException,
+    ParseException,
+    PySparkException,
+    PythonException,
+    UnsupportedOperationException,
+)
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, UserDefinedType
+
+from libraries.spark.errors import SparkError, SparkLost
+from libraries.spark.files import pinned
+from libraries.spark.files.parquet import write_output
+from libraries.spark.files.small import SMALL, Written, packed
+from libraries.spark.process.access import Access
+from libraries.spark.process.protocol import Kind, Query, RunTask
+from libraries.spark.process.region_session import current
+
+_USELESS = (AnalysisException, ParseException, IllegalArgumentException, UnsupportedOperationException, SparkError)
+"""Errors of a query that come again the next time."""
+
+_USELESS_STATES = ("0A", "21", "22", "23", "38", "39", "42")
+"""Classes of SQLSTATE that blame the query, its data, or a function of the user's; others blame files, memory, the network."""
+
+_USELESS_CLASSES = (
+    "ClassNotFoundException",
+    "NoClassDefFoundError",
+    "IllegalArgumentException",
+    "NumberFormatException",
+)
+"""Java's own errors for settings and names that are wrong."""
+
+_OF_SPARK = ("pyspark.errors.exceptions.captured", "pyspark.errors.exceptions.connect")
+
+_OF_FUNCTIONS = "38000"
+"""The SQLSTATE of what a function of the user's raises, which does not come over Spark Connect."""
+
+_NAMED = re.compile(r"\(([\w.$]+)\) ")
+"""The class of an error of Java's, as Spark Connect tells it."""
+
+_DETAILS = re.compile(r'RPC that terminated with:.*?details = "(.*?)"\n', re.DOTALL)
+"""The part of an error of gRPC's that tells something."""
+
+_RAISED = re.compile(r"^(\w+): ", re.MULTILINE)
+
+_MOST_TEXT = 2000
+
+_TOO_MUCH = "spark.driver.maxResultSize"
+"""A word in Spark's refusal to give all rows at once."""
+
+_PACKED = 4
+"""By about so much rows are larger than the files that they are in."""
+
+_CARRIED = (
+    *(t.BooleanType, t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.FloatType, t.DoubleType, t.DecimalType),
+    *(t.StringType, t.CharType, t.VarcharType, t.BinaryType, t.DateType, t.TimestampType, t.TimestampNTZType),
+)
+"""Types that Spark's files give back as they were. Intervals would come as numbers, and variants as what they are stored in."""
+
+
+class Tasks:
+    """Runs regions on one Spark. Each region has a session of its own: temporary views and settings are not shared."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._sessions: dict[str, SparkSession] = {}
+        self._tables: dict[str, tuple[bytes, dict[str, Any]]] = {}
+        """Of each region its tables, as a pickle and as they were in it; those that are small are DataFrames already."""
+        self._sizes: dict[str, float] = {}
+        """Of each region the bytes that came of its last run, about."""
+        self._running: dict[int, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    def run(self, task: RunTask) -> Written:
+        """The result of the run: files, or the rows, where few are expected.
+
+        Raises SparkError for what would fail again, and what Spark raises otherwise.
+        """
+        session = self._session(task.region)
+        with self._lock:
+            self._running[task.number] = (0, 0)
+        try:
+            with current(self._access, session), self._access.running(session, task):
+                found = self._found(session, task)
+                if task.kind != "sink":
+                    check_types(found)
+                rows = self._rows(found, task)
+                if task.kind != "sink" and rows is None:
+                    self._access.write(found, task.output, task.rows)
+            _check(task)  # what was read is what was listed
+        except BaseException as error:
+            self._forget(task.region)  # the next attempt gets a fresh one
+            if self._access.gone(error):
+                raise
+            intact = self._access.intact(session)
+            self._access.release(session)
+            if not intact:
+                raise SparkLost(f"Spark has lost the session of the run: {told(error)}") from error
+            raise
+        finally:
+            with self._lock:
+                del self._running[task.number]
+        if rows is not None:
+            return self._few(rows, task)
+        files = sorted(Path(task.output).glob("part-*.parquet"))
+        self._sizes[task.region] = _PACKED * sum(file.stat().st_size for file in files)
+        counted = ((str(file), pq.read_metadata(file).num_rows) for file in files)
+        return tuple((file, rows) for file, rows in counted if rows)
+
+    def _rows(self, found: Any, task: RunTask) -> pa.Table | None:
+        """The rows that come of a run, where few are expected: few came of the last, and nothing has gone wrong since."""
+        if task.kind == "sink" or self._sizes.pop(task.region, math.inf) > SMALL:
+            return None
+        try:
+            table: pa.Table = found.toArrow()
+        except Exception as error:
+            if _TOO_MUCH in str(error):
+                return None
+            raise
+        return table.cast(to_arrow_schema(found.schema, timezone="UTC"))  # as it is in files
+
+    def _few(self, rows: pa.Table, task: RunTask) -> Written:
+        """Rows that are here: as they are, or, if there are more than expected, in files."""
+        self._sizes[task.region] = rows.nbytes
+        if not len(rows):
+            return ()
+        if rows.nbytes <= SMALL:
+            return packed(rows)
+        return write_output(Path(task.output), [rows], task.rows)
+
+    def cancel(self, number: int) -> None:
+        """Stop a run."""
+        self._access.cancel(number)
+
+    def progress(self) -> Iterator[tuple[int, int, int]]:
+        """The runs that are further than when this was last asked: (number, tasks done, tasks known)."""
+        with self._lock:
+            running = dict(self._running)
+        for number, before in running.items():
+            now = self._access.progress(number)
+            if now != before:
+                with self._lock:
+                    if number in self._running:
+                        self._running[number] = now
+                yield number, *now
+
+    def _session(self, region: str) -> SparkSession:
+        """The session of a region: a new one if there is none, or if Spark has lost it since the last run."""
+        with self._lock:
+            session = self._sessions.get(region)
+        if session is not None and not self._access.intact(session):
+            self._forget(region)
+            session = None
+        if session is None:
+            session = self._access.new_session()
+            with self._lock:
+                self._sessions[region] = session
+        return session
+
+    def _forget(self, region: str) -> None:
+        with self._lock:
+            self._sessions.pop(region, None)
+            self._tables.pop(region, None)
+
+    def _found(self, session: SparkSession, task: RunTask) -> Any:
+        """The DataFrame of the user's function or query; of a sink's function whatever it returns."""
+        _check(task)
+        known = {each.name: self._access.read(session, each) for each in task.inputs}
+        tables = self._tables_of(session, task) | {
+            name: self._access.read_table(session, name, files) for name, files in task.pinned
+        }
+        *views, last = task.queries
+        for each in views:
+            known[each.name] = _bound(session, each, _answer(session, task, each, known, tables, "region"))
+        return _answer(session, task, last, known, tables, task.kind)
+
+    def _tables_of(self, session: SparkSession, task: RunTask) -> dict[str, DataFrame]:
+        """The other tables of the region. A small one is made once a session; a function is called by each run."""
+        known = self._tables.get(task.region)
+        if known is None or known[0] != task.tables:
+            unpacked = cloudpickle.loads(task.tables).items()
+            made = {name: what if callable(what) else session.createDataFrame(what) for name, what in unpacked}
+            known = self._tables[task.region] = task.tables, made
+        return {
+            name: what if isinstance(what, DataFrame) else _made_by(what, session, name)
+            for name, what in known[1].items()
+        }
+
+
+def _answer(
+    session: SparkSession, task: RunTask, query: Query, known: dict[str, Any], others: dict[str, Any], kind: Kind
+) -> Any:
+    """The DataFrame of a function or query of the user's; of a sink's function whatever it returns."""
+    frames = {name: known[each] for name, each in query.inputs}
+    tables = {name: others[name] for name in query.tables}
+    for name, frame in (frames | tables).items():
+        frame.createOrReplaceTempView(name)
+    if query.sql is not None:
+        return session.sql(query.sql)
+    assert query.function is not None
+    function = cloudpickle.loads(query.function)
+    given = [session] if kind == "source" else list(frames.values())
+    asked = tables | _asked(function, len(given), {"epoch": task.epoch, "attempt": task.attempt})
+    return (invoke if kind == "sink" else call)(function, *given, **asked)
+
+
+def _bound(session: SparkSession, query: Query, frame: DataFrame) -> DataFrame:
+    """The result of a view, whatever its names stand for later: Spark Connect asks for them only when it runs something."""
+    name = f"__falkirk_{query.name}"
+    frame.createOrReplaceTempView(name)
+    for each in (*(inner for inner, _ in query.inputs), *query.tables):
+        session.catalog.dropTempView(each)
+    return session.table(name)
+
+
+def _asked(function: Any, given: int, known: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that a function asks for by the names of its parameters, after those that it is given by their places."""
+    try:
+        parameters = list(inspect.signature(function).parameters)[given:]
+    except (TypeError, ValueError):  # it does not say
+        return {}
+    return {name: value for name, value in known.items() if name in parameters}
+
+
+def call(function: Any, *arguments: Any, **named: Any) -> DataFrame:
+    """The DataFrame that a function of the user's returns. Raises SparkError if it is none, or for an error of its own."""
+    frame = invoke(function, *arguments, **named)
+    if not isinstance(frame, DataFrame):
+        raise SparkError(
+            f"{described(function)} returned {frame!r:.100} ({type(frame).__name__}), not a Spark DataFrame"
+        )
+    return frame
+
+
+def invoke(function: Any, *arguments: Any, **named: Any) -> Any:
+    """The result of a function of the user's. Raises SparkError for an error of its own."""
+    try:
+        return function(*arguments, **named)
+    except (*_USELESS, PySparkException):
+        raise
+    except (ConnectionError, EOFError):
+        raise  # Spark is gone
+    except Exception as error:
+        if type(error).__module__.startswith("py4j"):
+            raise
+        raise SparkError(told(error)) from error
+
+
+def told(error: BaseException) -> str:
+    """An error in a few lines: Spark's messages can be as long as a page."""
+    if isinstance(error, SparkError | SparkLost):
+        return str(error)
+    text = str(error).strip() or type(error).__name__
+    if (details := _DETAILS.search(text)) is not None:
+        text = details[1]
+    causes = [line for line in (getattr(error, "_stackTrace", None) or "").splitlines() if line.startswith("Caused by")]
+    lines = [
+        line for line in [*text.splitlines(), *causes[-1:]] if line.strip() and not line.lstrip().startswith("at ")
+    ]
+    short = "\n".join(lines)
+    if len(short) > _MOST_TEXT:  # the cause stands at the end of what Python workers tell, the rest at the beginning
+        short = short[: _MOST_TEXT // 2] + "\n...\n" + short[-_MOST_TEXT // 2 :]
+    places = [frame for frame in traceback.extract_tb(error.__traceback__) if _users(frame.filename)]
+    where = f" (at {places[-1].filename}:{places[-1].lineno})" if places else ""
+    return f"{type(error).__name__}: {short}{where}"
+
+
+def hopeless(error: BaseException) -> bool:
+    """True if what failed would fail again: it was refused before any work was done, or the query or its data are to blame."""
+    if isinstance(error, PySparkException) and not _from_spark(error):
+        return error.getCondition() != "JAVA_GATEWAY_EXITED"  # it may have been killed: what it printed tells (host)
+    if isinstance(error, _USELESS) or _java_class(error).endswith(_USELESS_CLASSES):
+        return True
+    return _sql_state(error).startswith(_USELESS_STATES) and not _may_pass(error)
+
+
+def _from_spark(error: BaseException) -> bool:
+    """True for an exception of Spark's, which PySpark hands through; False for one of its own."""
+    return any(each.__module__ in _OF_SPARK for each in type(error).__mro__)
+
+
+def _sql_state(error: BaseException) -> str:
+    """The SQLSTATE of an error, also of one that pyspark hands through as Java's; empty for one without."""
+    source: Any = getattr(error, "java_exception", error)
+    try:
+        return str(source.getSqlState() or (_OF_FUNCTIONS if isinstance(error, PythonException) else ""))
+    except Exception:  # it has none, or Java is gone
+        return ""
+
+
+def _java_class(error: BaseException) -> str:
+    """The class of the exception that pyspark hands through as Java's; empty for another error."""
+    try:
+        return str(error.java_exception.getClass().getName())  # type: ignore[attr-defined]
+    except Exception:  # it came over Spark Connect, there is none, or Java is gone
+        named = _NAMED.match(str(error)) if _from_spark(error) else None
+        return named[1] if named is not None else ""
+
+
+def _may_pass(error: BaseException) -> bool:
+    """True if a function of the user's failed for want of memory, or of something outside: a file, the network."""
+    kinds = _RAISED.findall(str(error)) if isinstance(error, PythonException) else []
+    kind = getattr(builtins, kinds[-1], None) if kinds else None
+    return isinstance(kind, type) and issubclass(kind, OSError | MemoryError)
+
+
+def _users(file: str) -> bool:
+    own = str(Path(__file__).parents[1])
+    return not (file.startswith((own, "<frozen")) or "site-packages" in file or "/lib/python3" in file)
+
+
+def _check(task: RunTask) -> None:
+    for name, files in task.pinned:
+        pinned.check(name, files)
+
+
+def _made_by(function: Any, session: SparkSession, name: str) -> DataFrame:
+    made = function(session)
+    if not isinstance(made, DataFrame):
+        raise SparkError(f"the function for the table {name!r} returned {type(made).__name__}, not a Spark DataFrame")
+    return made
+
+
+def check_types(frame: DataFrame) -> None:
+    """Refuse columns that cannot come back."""
+    twice = [name for name in frame.columns if frame.columns.count(name) > 1]
+    if twice:
+        raise SparkError(f"column {twice[0]!r} comes out twice: rename one of them, with .alias(...)")
+    for field in frame.schema.fields:
+        lost = _lost(field.dataType)
+        if lost is not None:
+            inside = "" if lost is field.dataType else f", with {lost.simpleString()} in it"
+            raise SparkError(
+                f"column {field.name!r} is of type {field.dataType.simpleString()}{inside}, which does not come back "
+                "from Spark as it was: cast it, for example to string"
+            )
+
+
+def _lost(type_: DataType) -> DataType | None:
+    """The type, or the one inside it, that files would give back as another one, or not at all."""
+    match type_:
+        case ArrayType():
+            return _lost(type_.elementType)
+        case MapType():
+            return _lost(type_.keyType) or _lost(type_.valueType)
+        case StructType():
+            return next((lost for field in type_.fields if (lost := _lost(field.dataType)) is not None), None)
+        case UserDefinedType():
+            return _lost(type_.sqlType())  # it comes as what it is stored as
+        case _:
+            return None if isinstance(type_, _CARRIED) else type_
+
+
+def described(function: Any) -> str:
+    """A function by its name and place."""
+    try:
+        code = inspect.unwrap(function).__code__
+        return f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+    except AttributeError:
+        return repr(function)
