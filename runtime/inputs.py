@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import polars as pl
 import pyarrow as pa
@@ -14,6 +16,7 @@ from runtime.control import JobStats
 from runtime.kept_input import KeptPartition
 from runtime.read_ahead import ReadAhead
 from timely.data.batch import nbytes
+from timely.data.span import Span
 from timely.dataflow.graph import Node
 from timely.errors import FalkirkError, OperatorError, SourceError, at_line, told
 from timely.io.interface import (
@@ -155,6 +158,11 @@ class SourceDriver:
         self._live = list(self._readers)
         self._ahead = ReadAhead() if rereads else None
         """None: nobody does anything again."""
+        self.gathers = not rereads and worker.takes_spans(node.index)
+        self._upto = 0
+        """The first epoch of which nothing may be read in this turn."""
+        self._gathered: list[tuple[tuple[int], pl.DataFrame]] = []
+        """Batches that were read, and of which the worker has not heard yet."""
         self.records = 0
         self.bytes = 0
         if not self._live and not rereads:
@@ -210,7 +218,12 @@ class SourceDriver:
         oldest = self._oldest()
         if not self._rereads:
             self.acknowledge(oldest)
-        reader = self._next(self._bound(oldest, limits))
+        self._upto = self._bound(oldest, limits)
+        return self.read_on()
+
+    def read_on(self) -> bool:
+        """Read one chunk more in the same turn. True if something was read."""
+        reader = self._next(self._upto)
         if reader is None:
             return False
         self._worker.acting = self._node
@@ -317,12 +330,39 @@ class SourceDriver:
             if chunk.data is not None and len(chunk.data):
                 self.records += len(chunk.data)
                 self.bytes += nbytes(chunk.data)
+                if self.gathers and isinstance(chunk.data, pl.DataFrame):
+                    self._gathered.append(((chunk.epoch,), chunk.data))
+                    return True
+                self.hand_over()
                 self._worker.feed(node, (chunk.epoch,), chunk.data)
         else:
             reader.ended = True
             self._live.remove(reader)
-        self._worker.advance(node, (min(r.epoch for r in self._live),) if self._live else None)
+        if not self._gathered:
+            self._advance()
         return True
+
+    def hand_over(self) -> None:
+        """Give the worker what was gathered."""
+        if not self._gathered:
+            return
+        node, gathered = self._node.index, self._gathered
+        self._gathered = []
+        if len(self._live) > 1:
+            gathered.sort(key=itemgetter(0))  # each partition has its own order
+        span = None
+        if len(gathered) > 1:
+            with suppress(TypeError):  # of different columns
+                span = Span.of(gathered)
+        if span is not None and len(span.times) > 1:
+            self._worker.feed_span(node, span)
+        else:
+            for time, batch in gathered:
+                self._worker.feed(node, time, batch)
+        self._advance()
+
+    def _advance(self) -> None:
+        self._worker.advance(self._node.index, (min(r.epoch for r in self._live),) if self._live else None)
 
     def acknowledge(self, oldest: int) -> None:
         """No epoch before `oldest` will be read again."""

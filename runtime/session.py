@@ -49,6 +49,12 @@ _GATHER = 8192
 _TURN = 10_000
 """Queued batches and notifications that a worker handles before its driver looks at links and sources again."""
 
+_SHORT_SECONDS = 5e-4
+"""Seconds for which sources are read on in one turn."""
+
+_MANY_ROWS = 1 << 15
+"""Rows that are read in one turn, until more wait for another one."""
+
 _LONG_SECONDS = 2e-4
 """Seconds of a turn after which the others hear of it before more is begun: to tell them costs a quarter of that, or less."""
 
@@ -242,6 +248,7 @@ class Session:
             self._outputs.open()
             for node in self.plan.graph.of_kind("source"):
                 self.sources.append(SourceDriver(node, self.worker, clock, recovery is not None, files))
+            self._gathers = any(source.gathers for source in self.sources)
             if recovery is not None:
                 self._recovery = recovery(self)
                 self._receive = self._recovery.receive
@@ -328,10 +335,8 @@ class Session:
             runs = recovery.resume()
             paused, pressed = recovery.paused, pressed or recovery.pressed
         if runs:
-            if self.sources and not (pressed or paused or worker.pressed_by):
-                for source in self.sources:
-                    if source.pump(self.limits):
-                        busy = True
+            if self.sources and not (pressed or paused or worker.pressed_by) and self._read():
+                busy = True
             for handle in self._inputs.values():
                 if handle.gathered:
                     handle.flush()
@@ -350,6 +355,29 @@ class Session:
         if not busy and quiet and block != 0.0 and not (recovery is None and self.done):  # it may be needed again
             self._wait(block, pressed or paused or not runs or bool(worker.pressed_by))
         return busy or not quiet
+
+    def _read(self) -> bool:
+        """Read a chunk of each source, and more as long as it takes little. True if anything was read.
+
+        Of epochs that are there already the worker may do several in one pass.
+        """
+        sources, limits = self.sources, self.limits
+        read = False
+        for source in sources:
+            if source.pump(limits):
+                read = True
+        if read and self._gathers:
+            until, rows, more = self._clock() + _SHORT_SECONDS, 0, True
+            while more and rows < _MANY_ROWS and self._clock() < until:
+                more = False
+                for source in sources:
+                    before = source.records
+                    if source.read_on():
+                        more = True
+                        rows += source.records - before
+            for source in sources:
+                source.hand_over()
+        return read
 
     def _late(self) -> bool:
         """True if the present turn has taken so long that the others should hear of it before it goes on."""

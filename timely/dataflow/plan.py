@@ -105,6 +105,19 @@ class Plan:
         """The channel that joins batches of an edge: the plain one where none has been prepared for others."""
         return PIPELINE if edge in self.stays else self.graph.edges[edge].channel
 
+    def upstream(self, processor: int) -> frozenset[int]:
+        """The processors from which something may come to `processor`, and itself."""
+        found, todo = {processor}, [processor]
+        while todo:
+            target = todo.pop()
+            for each in self.processors:
+                if each.index not in found and any(
+                    route.processor == target for routes in each.routes for route in routes
+                ):
+                    found.add(each.index)
+                    todo.append(each.index)
+        return frozenset(found)
+
     def sharers(self, processor: Processor) -> int:
         """The number of workers who share what comes to a processor at one time."""
         head = processor.nodes[0].index

@@ -24,8 +24,9 @@ from timely.data.kernels.columns import TINY, Numbers, is_number, numbers, whole
 from timely.data.kernels.index import Encoder
 from timely.data.kernels.partial import combine, combined, partial
 from timely.data.kernels.parts import Part
-from timely.data.kernels.series import series_of
+from timely.data.kernels.series import frame_of, series_of
 from timely.data.kernels.totals import Result
+from timely.data.span import Span
 from timely.errors import GraphError, user_site
 from timely.operators.agg import Aggregate
 from timely.operators.base import Context, Operator
@@ -309,6 +310,44 @@ class ColumnAggregate(Grouping):
 
 class ColumnDistinct(ColumnAggregate):
     """Emits each key once in a scope: it is an aggregate that never changes, so rows of known keys add nothing to it."""
+
+    spans = True
+
+    def on_span(self, ctx: Context, port: int, span: Span) -> None:
+        names = span.columns
+        if not all(name in names for name in self._reading.names):
+            super().on_span(ctx, port, span)  # which says what is missing
+            return
+        try:
+            rows = frame_of([span.get_column(name) for name in self._reading.names])
+            self._readers.of(rows)  # what is refused is refused where it comes
+        except REFUSALS:
+            super().on_span(ctx, port, span)
+            return
+        self._pending.add_span(Span(rows, span.times, span.ends))
+        for time in span.times:
+            ctx.time = time
+            ctx.notify_at()
+
+    def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
+        try:
+            span = self._pending.span(times)
+            keys = [] if span is None else [whole(span.get_column(key).to_arrow()) for key in self._keys]
+        except TypeError:  # of different columns, or grouped already
+            super().on_notify_several(ctx, times)
+            return
+        self._pending.drop(times)
+        if span is None or self._totals is None:
+            return
+        try:
+            changed, rows = self._totals.meet_first(times[-1], keys)
+            if len(rows):
+                found = changed.frame(self._direct)
+                if found is None:
+                    found = as_polars(self._finish(changed.columns(self._finishing)))
+                ctx.spans.append(Span.cut(found, times, span.numbers(times)[rows]))
+        except REFUSALS as error:
+            raise refused(ctx, times[0], error, span.frame) from error
 
     def _changed(self, totals: TotalsState, time: Time, tables: Sequence[Batch]) -> Changed:
         return totals.meet(time, [[_key_of(table, key) for key in self._keys] for table in tables])

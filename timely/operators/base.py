@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from timely.data.batch import Batch
+from timely.data.span import Span
 from timely.errors import OperatorError
 from timely.state.interface import State
 from timely.time import INF, Frontier, Time, leq, visible
@@ -41,6 +42,8 @@ class Operator:
     transient: Collection[str] = ()
     """Attributes that may be lost at any time without changing a result, as those of a cache may. After a rollback they are as
     they were when the operator was made."""
+    spans: bool = False
+    """It does in one pass what it would do for several times, if they are there together (`on_span`, `on_notify_several`)."""
     repeats: bool = False
     """Of one that starts jobs or keeps capabilities: done again, a time gives the same records, those of its jobs too. Any
     other is taken to do that."""
@@ -51,6 +54,21 @@ class Operator:
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         """`time` is complete: nothing at `time` or before it can arrive any more."""
+
+    def on_span(self, ctx: Context, port: int, span: Span) -> None:
+        """Batches of several times arrived on input `port`: the same as `on_batch` of each of them in turn.
+
+        Called only for operators that say `spans`, in jobs that never go back.
+        """
+        for time, batch in span.parts():
+            ctx.time = time
+            self.on_batch(ctx, port, time, batch)
+
+    def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
+        """All of `times` are complete: the same as `on_notify` of each of them in turn. Called as `on_span` is."""
+        for time in times:
+            ctx.time = time
+            self.on_notify(ctx, time)
 
     def on_result(self, ctx: Context, time: Time, result: Any) -> None:
         """A job given to `ctx.start` at `time` has returned `result`."""
@@ -214,7 +232,7 @@ class Context:
     [((1,), ['a'])]
     """
 
-    __slots__ = ("engine", "name", "op", "out", "pending", "site", "time", "worker", "workers")
+    __slots__ = ("engine", "name", "op", "out", "pending", "site", "spans", "time", "worker", "workers")
 
     def __init__(self, engine: Engine, op: int, name: str, site: object, worker: int, workers: int) -> None:
         self.engine = engine
@@ -225,6 +243,8 @@ class Context:
         self.workers = workers
         self.time: Time = ()
         self.out: list[tuple[int, Time, Batch]] = []
+        self.spans: list[Span] = []
+        """Sent on output 0, by `on_span` and `on_notify_several` alone."""
         self.pending: dict[Time, Time] = {}
         """Requested notifications, each with the least time, as tuples, of an event that asked for it."""
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from timely.data.batch import Batch
 from timely.data.codec import encode_batch
+from timely.data.span import Span
 from timely.operators.base import Context, Operator
 from timely.operators.channels import Channel, Exchange
 from timely.operators.stateless import Stage, exchange_error
@@ -37,18 +38,25 @@ def checking_factory(
 
     def make() -> Operator:
         operator = factory()
-        direct = operator.on_batch
+        direct, direct_span = operator.on_batch, operator.on_span
         unchecked = dict(channels)
 
-        def on_batch(ctx: Context, port: int, time: Time, batch: Batch) -> None:
+        def check(port: int, batch: Batch) -> None:
             channel = unchecked.pop(port, None)
             if channel is not None:
                 check_carried(what, site, channel, batch)
             if not unchecked:
-                operator.on_batch = direct  # type: ignore[method-assign]
+                operator.on_batch, operator.on_span = direct, direct_span  # type: ignore[method-assign]
+
+        def on_batch(ctx: Context, port: int, time: Time, batch: Batch) -> None:
+            check(port, batch)
             direct(ctx, port, time, batch)
 
-        operator.on_batch = on_batch  # type: ignore[method-assign]
+        def on_span(ctx: Context, port: int, span: Span) -> None:
+            check(port, next(span.parts())[1])
+            direct_span(ctx, port, span)
+
+        operator.on_batch, operator.on_span = on_batch, on_span  # type: ignore[method-assign]
         return operator
 
     return make

@@ -30,6 +30,7 @@ from timely.data.batch import Batch, as_polars, concat, divide
 from timely.data.kernels.row_store import ColumnList, joined, take, take_or_null
 from timely.data.kernels.rows import KeyedFrame, Met
 from timely.data.kernels.series import frame_of, series_of
+from timely.data.span import Span
 from timely.errors import CodecError, GraphError, OperatorError, user_site
 from timely.operators.base import Context, Operator
 from timely.operators.stateless import operator_error
@@ -41,8 +42,16 @@ CHANGE = "change"
 
 LEFT, RIGHT = 0, 1
 
+_PASSES = 3
+"""The pairs of a time come in three passes: of its own left rows, and of its right rows with left ones that are kept, and with
+those of earlier times that are not kept yet."""
+
+_OF_KEPT, _OF_EARLIER = 1, 2
+
 _TAKING_BACK = (("left", "full", "anti"), ("right", "full"))
 """The kinds of joins in which rows of the left side, and of the right one, are taken back."""
+
+_REFUSALS = (TypeError, ValueError, KeyError, CodecError, OperatorError, pl.exceptions.PolarsError)
 
 How = Literal["inner", "left", "right", "full", "semi", "anti", "lookup"]
 
@@ -112,20 +121,24 @@ class Joining(Operator):
         """With coded keys as text: each batch may bring a dictionary of its own."""
         columns = frame.columns
         kinds = {key: frame.get_column(key).dtype for key in self._on if key in columns}
-        coded = [key for key, kind in kinds.items() if isinstance(kind, pl.Categorical | pl.Enum)]
+        coded = [key for key, kind in kinds.items() if _is_coded(kind)]
         return frame.with_columns(pl.col(coded).cast(pl.String)) if coded else frame
 
     def on_notify(self, ctx: Context, time: Time) -> None:
         new_left, new_right = (_whole(pending.pop(time)) for pending in self._pending)
         try:
             found = self._meet(time, new_left, new_right)
-        except (TypeError, ValueError, KeyError, CodecError, pl.exceptions.PolarsError) as error:
-            sample = new_left if new_left is not None else new_right
-            raise operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, sample) from error
-        except OperatorError as error:
-            raise OperatorError(f"join {ctx.name!r} ({ctx.site}) at {visible(time)}: {error}") from error
+        except _REFUSALS as error:
+            raise self._blame(ctx, time, error, new_left if new_left is not None else new_right) from error
         if found:
             ctx.send(_stacked(found))
+
+    @staticmethod
+    def _blame(ctx: Context, time: Time, error: Exception, sample: pl.DataFrame | None) -> OperatorError:
+        """The error of this join for an error of its own parts."""
+        if isinstance(error, OperatorError):
+            return OperatorError(f"join {ctx.name!r} ({ctx.site}) at {visible(time)}: {error}")
+        return operator_error(f"join {ctx.name!r}", ctx.site, time, error, None, sample)
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
         """The rows that come out at `time`."""
@@ -197,6 +210,75 @@ class ColumnJoin(Joining):
         self.how: How = how
         self._kept = (RowsState(on), RowsState(on)) if over == "scope" else None
         super().__init__(on, right, suffix, self._kept or (), left)
+        self.spans = how == "inner" and over == "scope"
+
+    def on_span(self, ctx: Context, port: int, span: Span) -> None:
+        try:
+            plain = not any(_is_coded(span.get_column(key).dtype) for key in self._on)
+        except (TypeError, pl.exceptions.PolarsError):  # one of the times has no such column, or another one
+            plain = False
+        if not plain:
+            super().on_span(ctx, port, span)
+            return
+        self._pending[port].add_span(span)
+        for time in span.times:
+            ctx.time = time
+            ctx.notify_at()
+
+    def on_notify_several(self, ctx: Context, times: Sequence[Time]) -> None:
+        try:
+            mine, theirs = spans = [pending.span(times) for pending in self._pending]
+            some = [span for span in spans if span is not None and len(span.frame)]
+        except TypeError:  # of different columns, which may be an error, at one of the times
+            super().on_notify_several(ctx, times)
+            return
+        for pending in self._pending:
+            pending.drop(times)
+        try:
+            ctx.spans += self._meet_several(times, mine, theirs)
+        except _REFUSALS as error:
+            time = max(span.times[0] for span in some)  # from then on both sides are known
+            raise self._blame(ctx, time, error, some[0].frame) from error
+
+    def _meet_several(self, times: Sequence[Time], mine: Span | None, theirs: Span | None) -> list[Span]:
+        """What `_meet` finds at each of some times, in the same order, of an inner join that runs on."""
+        assert self._kept is not None
+        left, right = self._kept
+        upto = times[-1]
+        before = len(right.rows(upto))
+        found: list[pl.DataFrame] = []
+        orders: list[npt.NDArray[np.intp]] = []
+        if theirs is not None:
+            came = theirs.numbers(times)
+            their = KeyedFrame(theirs.frame, self._on)
+            right.append(upto, their)
+        if mine is not None:
+            my = KeyedFrame(mine.frame, self._on)
+            met = right.rows(upto).meet(my)
+            if met is not None:
+                at = mine.numbers(times)[met.places]
+                found.append(self._beside(my.take(met.places), met.columns))
+                later = np.zeros(0, np.intp)
+                if theirs is not None:
+                    new = np.flatnonzero(met.rows >= before)
+                    other = came[met.rows[new] - before]
+                    later, other = new[other > at[new]], other[other > at[new]]
+                order = at * _PASSES
+                if len(later):
+                    order[later] = other * _PASSES + _OF_EARLIER
+                orders.append(order)
+        if theirs is not None and (met := left.rows(upto).meet(their, by_row=True)) is not None:
+            found.append(self._beside(met.columns, their.take(met.places)))
+            orders.append(came[met.places] * _PASSES + _OF_KEPT)
+        if mine is not None:
+            left.append(upto, my)
+        if not found:
+            return []
+        frame, order = _stacked(found), np.concatenate(orders)
+        if not (order[1:] >= order[:-1]).all():
+            sorting = order.argsort(kind="stable")
+            frame, order = frame_of(take(frame.get_columns(), sorting)), order[sorting]
+        return [Span.cut(frame, times, order // _PASSES)]
 
     def _meet(self, time: Time, new_left: pl.DataFrame | None, new_right: pl.DataFrame | None) -> list[pl.DataFrame]:
         if self._kept is None:
@@ -326,6 +408,10 @@ class ColumnJoin(Joining):
             if self.how == "right":  # Polars has the keys last
                 joined = joined.select(*left.columns, pl.exclude(left.columns))
         return [joined] if len(joined) else []
+
+
+def _is_coded(kind: pl.DataType) -> bool:
+    return isinstance(kind, pl.Categorical | pl.Enum)
 
 
 def _stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:

@@ -15,7 +15,8 @@ import polars as pl
 import pyarrow as pa
 
 from timely.data.batch import Batch, as_polars, head
-from timely.data.kernels.expressions import FEW, Verb, apply
+from timely.data.kernels.expressions import FEW, Verb, applied, apply
+from timely.data.span import Span
 from timely.errors import CodecError, FalkirkError, OperatorError, Site, shown, told
 from timely.operators.base import Context, Operator
 from timely.time import Time, visible
@@ -45,6 +46,10 @@ class Stateless(Operator):
         self._steps = tuple(
             (chain, _Plan(chain).apply if chain[0].plan is not None else chain[0].apply) for chain in _chains(stages)
         )
+        first, *others = _chains(stages)
+        self._first = _Plan(first) if first[0].plan is not None else None
+        self.spans = self._first is not None and self._first.by_row
+        self._rest = Stateless(stages[len(first) :]) if self.spans and others else None
 
     def on_batch(self, ctx: Context, port: int, time: Time, batch: Batch) -> None:
         current = batch
@@ -61,6 +66,17 @@ class Stateless(Operator):
         except Exception as error:
             raise stage_error(doing[0], time, current, error) from error
         ctx.out.append((0, time, current))
+
+    def on_span(self, ctx: Context, port: int, span: Span) -> None:
+        assert self._first is not None
+        made = self._first.over(span)
+        if made is None:  # once a time: mistakes are told of as they are there
+            super().on_span(ctx, port, span)
+        elif self._rest is None:
+            ctx.spans += made
+        else:
+            for some in made:
+                Operator.on_span(self._rest, ctx, port, some)
 
 
 def _chains(stages: tuple[Stage, ...]) -> Iterator[tuple[Stage, ...]]:
@@ -89,18 +105,36 @@ class _Plan:
     def __init__(self, stages: tuple[Stage, ...]) -> None:
         self._stages = stages
         self._verbs = [stage.few for stage in stages if stage.few is not None]
+        self.by_row = len(self._verbs) == len(stages)
+        """What becomes of a row depends on that row alone."""
+
+    def over(self, span: Span) -> list[Span] | None:
+        """What it makes of a span: one, or none if no row is left. None: it must be done once a time."""
+        filters = any(verb.kind == "filter" for verb in self._verbs)
+        try:
+            if not filters and len(span) > FEW:
+                made = self._planned(span.frame)
+                return [Span(made, span.times, span.ends)] if len(made) == len(span) else None
+            rows = applied(self._verbs, span)
+            return span.kept(rows.frame(), rows.masks)
+        except Exception:
+            return None
+
+    def _planned(self, frame: pl.DataFrame) -> pl.DataFrame:
+        lazy: Any = frame.lazy()
+        for stage in self._stages:
+            assert stage.plan is not None
+            lazy = stage.plan(lazy)
+        made: pl.DataFrame = lazy.collect(optimizations=_AS_OF_FRAMES)
+        return made
 
     def apply(self, batch: Batch) -> Batch:
-        if len(self._verbs) == len(self._stages) and len(batch) <= FEW and not isinstance(batch, list):
+        if self.by_row and len(batch) <= FEW and not isinstance(batch, list):
             found = apply(self._verbs, batch)
             if found is not None:
                 return found
-        frame: Any = as_polars(batch).lazy()
         try:
-            for stage in self._stages:
-                assert stage.plan is not None
-                frame = stage.plan(frame)
-            return frame.collect(optimizations=_AS_OF_FRAMES)
+            return self._planned(as_polars(batch))
         except Exception:
             return self._one_by_one(batch)
 

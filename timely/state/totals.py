@@ -97,17 +97,16 @@ class _Totals(ScopeState[Change]):
         self.note(time, change)
         return change, after
 
-    def meet(self, time: Time, many: Sequence[list[pa.Array]]) -> Change:
-        """Add keys alone; what changes are those that are new."""
+    def meet(self, time: Time, many: Sequence[list[pa.Array]]) -> tuple[Change, list[Ids]]:
+        """Add keys alone; what changes are those that are new. And the id of each row's key."""
         self.check_order(time)
         totals, known = self.totals, len(self.totals)
-        for keys in many:
-            totals.ids(keys, [pa.int64()] * len(totals.parts))
+        rows = [totals.ids(keys, [pa.int64()] * len(totals.parts)) for keys in many]
         ids = np.arange(known, len(totals), dtype=np.intp)
         change = known, ids, totals.gather(ids)
         totals.put(ids, [np.full(len(ids), part.kind == "values", np.int64) for part in totals.parts])
         self.note(time, change)
-        return change
+        return change, rows
 
     def clear(self, time: Time, ids: Ids) -> None:
         """Forget what the keys `ids`, all different, have met."""
@@ -303,10 +302,20 @@ class TotalsState(Scopes[_Totals]):
             ValueError: if the scope was written at a later time before.
             TypeError: if a key column changes to another type.
         """
+        return self._meet(time, many)[0]
+
+    def meet_first(self, time: Time, keys: list[pa.Array]) -> tuple[Changed, Ids]:
+        """The same, and the row in which each of them comes first, in rising order."""
+        changed, (ids,) = self._meet(time, [keys])
+        rows = np.flatnonzero(ids >= changed.known)
+        greatest = np.maximum.accumulate(ids[rows])  # ids count up in the order in which keys are met
+        return changed, rows[np.append(True, greatest[1:] > greatest[:-1])[: len(rows)]]
+
+    def _meet(self, time: Time, many: Sequence[list[pa.Array]]) -> tuple[Changed, list[Ids]]:
         scope = self._scope(time)
-        known, ids, before = scope.meet(time, many)
+        (known, ids, before), rows = scope.meet(time, many)
         self._touched(ids)
-        return Changed(scope.totals, ids, scope.totals.gather(ids), known, before)
+        return Changed(scope.totals, ids, scope.totals.gather(ids), known, before), rows
 
     def _touched(self, ids: Ids) -> None:
         """Called with the keys to which rows were added."""

@@ -35,6 +35,7 @@ class Runtime:
         "rank",
         "routes",
         "settled",
+        "spans",
     )
 
     def __init__(self, processor: Processor, operator: Operator, ctx: Context) -> None:
@@ -52,11 +53,17 @@ class Runtime:
         self.heard = any(processor.routes)
         """False: nobody listens to what it sends."""
         self.mail: dict[tuple[int, Time], list[Letter]] = {}
+        self.spans = False
+        """Batches and notifications of several times are handed to the operator together."""
         self.settled: State | None = None
         """The operator's state, if nothing of it is ever compacted, since nobody goes back and it has one scope."""
 
     def settle(self) -> None:
         """Nobody will ever go back: let the state do without what that would take."""
+        self._settle()
+        self.spans = self.operator.spans and self.node.scope.depth == 1 and self.operator.state is self.settled
+
+    def _settle(self) -> None:
         state = self.operator.state
         if state is None or not without_past(state) or self.node.scope.depth > 1:
             return

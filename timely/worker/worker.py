@@ -22,6 +22,7 @@ from typing import Any
 
 from timely.data.batch import Batch
 from timely.data.messages import Effect, Frame, Message, StartJob
+from timely.data.span import Span
 from timely.dataflow.graph import Node
 from timely.dataflow.plan import Plan, Route, Way
 from timely.errors import FalkirkError, OperatorError
@@ -93,6 +94,8 @@ class Worker:
         self.held: dict[tuple[int, Time], int] = {}
         self.awaited: set[int] = set()
         """Workers whose first frame of this generation has not come: until then nothing is handled."""
+        self._upstream: dict[int, frozenset[int]] = {}
+        """By processor, once it was asked for: those whose work may lead to it, itself among them."""
         self._probed: dict[int, Antichain] = {n.index: ((0,) * n.scope.depth,) for n in plan.graph.of_kind("probe")}
         self.edge_places: dict[int, int] = {}
         self.queued_bytes = 0
@@ -159,6 +162,15 @@ class Worker:
             else:
                 self._stack.append((follower, runtime.port, time, batch))
             self._drive()
+
+    def feed_span(self, node: int, span: Span) -> None:
+        """Input: the batches of several times from source `node`, which says first that it will not go back behind them."""
+        self._spread(self.runtimes[self.plan.of_node[node]], span)
+
+    def takes_spans(self, node: int) -> bool:
+        """True if what comes from source `node` may be gathered in spans: all that it goes to takes them."""
+        routes = self.runtimes[self.plan.of_node[node]].routes
+        return all(way == Way.PUSH and self.runtimes[target].spans for [way, target, *_] in routes[0])
 
     def advance(self, node: int, time: Time | None) -> None:
         """Input: source or input `node` will send at `time` or later only; None: never again."""
@@ -257,7 +269,10 @@ class Worker:
                         self.telling = True
                         return False
                     continue
-                self._notify(runtime, time)
+                if ready and runtime.spans and len(times := self._together(runtime, time)) > 1:
+                    self._notify_several(runtime, times)
+                else:
+                    self._notify(runtime, time)
             elif len(batch := self._collect(runtime, port, time)):
                 self._stack.append((runtime, port, time, batch))
             if self._stack:
@@ -330,6 +345,87 @@ class Worker:
         elif state is not runtime.settled:
             assert processor.watch is not None
             runtime.operator.on_watermark(self._completed_at(processor.watch, time))
+
+    def _together(self, runtime: Runtime, time: Time) -> list[Time]:
+        """`time`, of which an operator is to be notified now, and later ones of which it can be at once.
+
+        Those are complete, and nothing that waits here can lead to the operator at one of them.
+        """
+        op = runtime.processor.index
+        ahead = self._upstream.get(op)
+        if ahead is None:
+            ahead = self._upstream[op] = self.plan.upstream(op)
+        items = [item for item in self._ready if item[2] == op and item[1] == NOTIFY]
+        if not items:
+            return [time]
+        bound = min(
+            (item[3][0] for item in self._ready if item[2] in ahead and (item[2] != op or item[1] != NOTIFY)),
+            default=None,
+        )
+        frontier: Antichain = ()
+        if self._grows:
+            assert runtime.processor.watch is not None
+            frontier = self.tracker.frontier(runtime.processor.watch)
+        taken = {
+            item
+            for item in items
+            if (bound is None or item[3][0] < bound) and not (frontier and reaches(frontier, item[3]))
+        }
+        if taken:
+            self._ready[:] = [item for item in self._ready if item not in taken]
+            heapify(self._ready)
+        return [time, *sorted(item[3] for item in taken)]
+
+    def _notify_several(self, runtime: Runtime, times: list[Time]) -> None:
+        """The same as `_notify` for each of some times, in a job that never goes back."""
+        ctx, processor = runtime.ctx, runtime.processor
+        self.acting = runtime.node
+        for time in times:
+            del ctx.pending[time]
+            if processor.place is not None and self._peers > 1:
+                self._delta(processor.place, time, -1)
+        ctx.time = times[0]
+        try:
+            runtime.operator.on_notify_several(ctx, times)
+        except FalkirkError:
+            raise
+        except Exception as error:
+            raise runtime.blame(ctx.time, error, None) from error
+        self._spread_out(runtime)
+
+    def _spread(self, runtime: Runtime, span: Span) -> None:
+        """Put what a processor sent on its first output, of several times, onto its routes."""
+        for way, target, port, route in runtime.routes[0]:
+            there = self.runtimes[target]
+            if way == Way.PUSH and there.spans:
+                ctx = there.ctx
+                ctx.time = span.times[0]
+                self.acting = there.node
+                try:
+                    there.operator.on_span(ctx, port, span)
+                except FalkirkError:
+                    raise
+                except Exception as error:
+                    raise there.blame(ctx.time, error, span.frame) from error
+                self._spread_out(there)
+                continue
+            for time, batch in span.parts():
+                if way:
+                    self._queue(route, time, time, batch)
+                else:
+                    self._stack.append((there, port, time, batch))
+                    self._drive()
+
+    def _spread_out(self, runtime: Runtime) -> None:
+        """Put all that an operator sent of several times onto its routes."""
+        ctx = runtime.ctx
+        if ctx.out:
+            self._fan_out(runtime)
+            self._drive()
+        if ctx.spans:
+            spans, ctx.spans = ctx.spans, []
+            for span in spans:
+                self._spread(runtime, span)
 
     def _drive(self) -> None:
         """Push what is on the stack, and all that it causes, up to queues.

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from timely.data.kernels.columns import TINY
 from timely.data.kernels.series import Array, frame_of, series_of
+from timely.data.span import Span
 
 FEW = 8192
 """Number of rows up to which this is faster than a plan."""
@@ -37,9 +38,9 @@ class Unfit(Exception):
 class FewRows:
     """Columns that verbs are applied to. What a filter drops goes from a column when somebody asks for it."""
 
-    def __init__(self, batch: pl.DataFrame | pa.Table) -> None:
+    def __init__(self, batch: pl.DataFrame | pa.Table | Span) -> None:
         self._given = batch
-        names = batch.columns if isinstance(batch, pl.DataFrame) else batch.column_names
+        names = batch.column_names if isinstance(batch, pa.Table) else batch.columns
         self.columns: dict[str, tuple[Column | None, int]] = dict.fromkeys(names, (None, 0))
         """Each with the number of filters that it has been through; None: as it was given."""
         self._filters: list[tuple[Array, pl.Series]] = []
@@ -52,7 +53,7 @@ class FewRows:
             return held
         if held is None:
             given = self._given
-            held = given.get_column(name) if isinstance(given, pl.DataFrame) else pl.Series(name, given.column(name))
+            held = pl.Series(name, given.column(name)) if isinstance(given, pa.Table) else given.get_column(name)
         for mask, as_series in self._filters[filtered:]:
             held = held.filter(as_series) if isinstance(held, pl.Series) else held[mask]
         self.columns[name] = held, len(self._filters)
@@ -70,6 +71,11 @@ class FewRows:
             if kind is not pl.String:
                 column = column.to_numpy()
         return column
+
+    @property
+    def masks(self) -> list[Array]:
+        """What filters have kept, each of what those before it had."""
+        return [mask for mask, _ in self._filters]
 
     def filter(self, mask: Array) -> None:
         """Keep the rows for which `mask` is true."""
@@ -133,15 +139,24 @@ class Verb:
                 rows.put(name, column)
 
 
+def applied(verbs: Sequence[Verb], batch: pl.DataFrame | pa.Table | Span) -> FewRows:
+    """The rows that verbs make of a few.
+
+    Raises:
+        Exception: of whatever kind, if Polars must do it.
+    """
+    rows = FewRows(batch)
+    for verb in verbs:
+        verb.apply(rows)
+        if not rows.count:
+            break
+    return rows
+
+
 def apply(verbs: Sequence[Verb], batch: pl.DataFrame | pa.Table) -> pl.DataFrame | None:
-    """The rows that verbs make of a few; None: Polars must do it."""
+    """The same as a frame; None: Polars must do it."""
     try:
-        rows = FewRows(batch)
-        for verb in verbs:
-            verb.apply(rows)
-            if not rows.count:
-                break
-        return rows.frame()
+        return applied(verbs, batch).frame()
     except Exception:  # whatever it is: if it is a mistake in the program, Polars tells of it
         return None
 

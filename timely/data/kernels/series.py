@@ -41,8 +41,13 @@ def stacked(parts: Sequence[pl.Series]) -> pl.Series:
     if len(parts) == 1:
         return parts[0]
     whole = parts[0].clone()
-    for part in parts[1:]:
-        whole.append(part)
+    if _STACKS:
+        rows = whole._s
+        for part in parts[1:]:
+            rows.append(part._s)
+    else:
+        for part in parts[1:]:
+            whole.append(part)
     return whole.rechunk(in_place=True)
 
 
@@ -76,5 +81,16 @@ def _gathers() -> bool:
         return False
 
 
+def _stacks() -> bool:
+    try:
+        whole = pl.Series("x", [1, None])
+        rows = whole._s
+        rows.append(pl.Series("x", [2])._s)
+        return whole.to_list() == [1, None, 2]
+    except (AttributeError, TypeError):
+        return False
+
+
 _MAKERS = _makers()
 _GATHERS = _gathers()
+_STACKS = _stacks()

@@ -1,0 +1,121 @@
+"""Spans of random rows: cut, divided and filtered as each time by itself would be."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely.data.span import Span
+from timely.state import TimedBatches
+from timely.time import Time
+
+values = st.lists(st.integers(0, 9), min_size=1, max_size=4)
+lengths = st.lists(values, min_size=1, max_size=5)
+Rows = list[tuple[Time, list[int]]]
+
+
+def frame(rows: list[int]) -> pl.DataFrame:
+    return pl.DataFrame({"n": rows, "text": [f"n{each}" for each in rows]})
+
+
+def span_of(batches: list[list[int]], step: int = 2) -> Span:
+    return Span.of([((step * number,), frame(rows)) for number, rows in enumerate(batches)])
+
+
+def rows_of(span: Span | None) -> Rows:
+    if span is None:
+        return []
+    parts = [(time, part["n"].to_list()) for time, part in span.parts()]
+    assert [(time, part["text"].to_list()) for time, part in span.parts()] == [
+        (time, [f"n{each}" for each in rows]) for time, rows in parts
+    ]
+    return parts
+
+
+def given_rows(batches: list[list[int]], step: int = 2) -> Rows:
+    return [((step * number,), rows) for number, rows in enumerate(batches)]
+
+
+@given(lengths)
+def test_parts_are_what_came_before_and_after_it_is_one_frame(batches: list[list[int]]) -> None:
+    span = span_of(batches)
+    assert rows_of(span) == given_rows(batches)
+    assert span.frame["n"].to_list() == [each for rows in batches for each in rows]
+    assert span.frame.get_column("n").n_chunks() == 1
+    assert rows_of(Span(span.frame, span.times, span.ends)) == given_rows(batches)
+    assert len(span) == sum(map(len, batches))
+
+
+@given(lengths, st.integers(0, 12))
+def test_times_are_divided(batches: list[list[int]], at: int) -> None:
+    before, after = span_of(batches).divided((at,))
+    rows = given_rows(batches)
+    assert rows_of(before) == [(time, some) for time, some in rows if time <= (at,)]
+    assert rows_of(after) == [(time, some) for time, some in rows if time > (at,)]
+
+
+@given(lengths, st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
+def test_what_filters_leave_is_of_its_time(batches: list[list[int]], first: set[int], second: set[int]) -> None:
+    span = span_of(batches)
+    masks, left = [], span.frame
+    for wanted in (first, second):
+        masks.append(np.array([each in wanted for each in left["n"]], bool))
+        left = left.filter(pl.Series(masks[-1], dtype=pl.Boolean))
+    kept = [(time, [each for each in rows if each in first & second]) for time, rows in given_rows(batches)]
+    found = span.kept(left, masks)
+    assert [part for each in found for part in rows_of(each)] == [(time, rows) for time, rows in kept if rows]
+
+
+@given(lengths, st.data())
+def test_rows_by_number_are_cut(batches: list[list[int]], data: st.DataObject) -> None:
+    span = span_of(batches)
+    times: list[Time] = [(number,) for number in range(2 * len(batches))]
+    numbers = span.numbers(times)
+    assert numbers.tolist() == [2 * number for number, rows in enumerate(batches) for _ in rows]
+    chosen = sorted(data.draw(st.sets(st.integers(0, len(span) - 1), min_size=1)))
+    cut = Span.cut(span.frame[chosen], times, numbers[chosen])
+    assert [time for time, rows in rows_of(cut) for _ in rows] == [times[numbers[each]] for each in chosen]
+
+
+def test_batches_of_one_time_are_its_rows() -> None:
+    span = Span.of([((0,), frame([1])), ((0,), frame([2])), ((1,), frame([3]))])
+    assert rows_of(span) == [((0,), [1, 2]), ((1,), [3])]
+
+
+def test_batches_of_other_columns_or_types_are_no_span() -> None:
+    with pytest.raises(TypeError, match="columns of batches differ"):
+        Span.of([((0,), pl.DataFrame({"a": [1]})), ((1,), pl.DataFrame({"b": [1]}))])
+    span = Span.of([((0,), pl.DataFrame({"a": [1]})), ((1,), pl.DataFrame({"a": ["x"]}))])
+    with pytest.raises(TypeError, match="'a' is not of one type"):
+        span.get_column("a")
+    assert [part.rows() for _, part in span.parts()] == [[(1,)], [("x",)]]
+
+
+@given(lengths, st.lists(st.booleans(), min_size=5, max_size=5), st.data())
+def test_batches_held_by_time_are_the_same_with_and_without_spans(
+    batches: list[list[int]], together: list[bool], data: st.DataObject
+) -> None:
+    held, plain = TimedBatches(), TimedBatches()
+    some: list[list[int]] = []
+    for number, (rows, join) in enumerate(zip(batches, together, strict=False)):
+        plain.add((number,), frame(rows))
+        some.append(rows)
+        if not join or number == len(batches) - 1:
+            first = number + 1 - len(some)
+            held.add_span(Span.of([((first + each,), frame(part)) for each, part in enumerate(some)]))
+            some = []
+    upto = data.draw(st.integers(0, len(batches) - 1))
+    times: list[Time] = [(number,) for number in range(upto + 1)]
+    assert rows_of(held.span(times)) == [(time, batches[time[0]]) for time in times]
+    held.drop(times)
+    for time in times:
+        plain.pop(time)
+    if data.draw(st.booleans()):
+        assert held.size() == plain.size()
+        assert sorted(held.times()) == sorted(plain.times())
+    for number in range(len(batches)):
+        mine, theirs = held.pop((number,)), plain.pop((number,))
+        assert [part["n"].to_list() for part in mine] == [part["n"].to_list() for part in theirs]

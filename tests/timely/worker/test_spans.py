@@ -1,0 +1,160 @@
+"""Several epochs in one pass: each gets the rows, in the order, that it gets when epochs are read one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import falkirk
+from falkirk import Columns, Limits
+from runtime.memory import Cluster
+from timely.errors import OperatorError
+from timely.time import Time
+from timely.worker.processor import Runtime
+from timely.worker.worker import Worker
+
+SCHEMA = {"k": pl.Int64, "n": pl.Int64, "text": pl.String}
+rows = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.sampled_from("ab")), max_size=5)
+inputs = st.lists(rows, min_size=2, max_size=20)
+few = settings(max_examples=settings.default.max_examples // 10)
+
+
+def joined(left: Columns, right: Columns) -> Columns:
+    return left.join(right, on="k")
+
+
+def filtered(left: Columns, right: Columns) -> Columns:
+    some = left.filter(pl.col("n") > 3).with_columns(m=pl.col("n") * 2).filter(pl.col("m") < 15)
+    return some.join(right.select("k", other="n"), on="k").filter(pl.col("other") != 5).select("k", "m", "text")
+
+
+def met_twice(left: Columns, right: Columns) -> Columns:
+    once = right.distinct("k", "text")
+    return left.join(once, on="k").join(left.distinct("n"), on="n")
+
+
+def with_itself(left: Columns, right: Columns) -> Columns:
+    return left.join(left.with_columns(n=pl.col("n") + 1), on=["k", "n"]).distinct("k")
+
+
+def totals_between(left: Columns, right: Columns) -> Columns:
+    """A verb that takes one time after the other, between two that take several."""
+    totals = left.join(right, on="k").group_by("k").agg(n=falkirk.agg.sum("n"))
+    return totals.join(right.distinct("n"), on="n")
+
+
+def any_function(left: Columns, right: Columns) -> Columns:
+    """A function of batches that is told of batches of one time alone."""
+    return (
+        left.filter(pl.col("n") > 2)
+        .map_batches(lambda batch: pl.DataFrame(batch).sort("n").head(2))
+        .join(right, on="k")
+    )
+
+
+def round_a_loop(left: Columns, right: Columns) -> Columns:
+    return left.iterate(lambda rows: rows.with_columns(n=pl.col("n") + 4).filter(pl.col("n") < 12)).join(right, on="k")
+
+
+PROGRAMS = [joined, filtered, met_twice, with_itself, totals_between, any_function, round_a_loop]
+
+
+def frames(epochs: list[list[Any]]) -> list[pl.DataFrame]:
+    return [pl.DataFrame(each, SCHEMA, orient="row") for each in epochs]
+
+
+def flow_of(program: Any, left: list[list[Any]], right: list[list[Any]]) -> falkirk.Dataflow:
+    flow = falkirk.Dataflow()
+    sides = [flow.columns(name, falkirk.Batches(frames(each))) for name, each in (("left", left), ("right", right))]
+    program(*sides).capture("out")
+    return flow
+
+
+def by_time(captured: list[tuple[Time, Any]]) -> dict[Time, list[Any]]:
+    found: dict[Time, list[Any]] = {}
+    for time, batch in captured:
+        found.setdefault(time, []).extend(pl.DataFrame(batch).rows())
+    return found
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@given(left=inputs, right=inputs)
+@few
+def test_epochs_come_out_as_they_do_one_by_one(program: Any, left: list[list[Any]], right: list[list[Any]]) -> None:
+    together = falkirk.run(flow_of(program, left, right)).captured("out")
+    alone = falkirk.run(flow_of(program, left, right), limits=Limits(epochs=1)).captured("out")
+    assert by_time(together) == by_time(alone)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("program", PROGRAMS)
+@given(left=inputs, right=inputs, seed=st.integers(0, 1 << 16))
+@few
+def test_so_they_do_on_several_workers(
+    workers: int, program: Any, left: list[list[Any]], right: list[list[Any]], seed: int
+) -> None:
+    if program is any_function and workers > 1:
+        return  # what a function of batches makes depends on what batches there are
+    cluster = Cluster(flow_of(program, left, right), workers, seed)
+    cluster.run()
+    alone = falkirk.run(flow_of(program, left, right), limits=Limits(epochs=1)).captured("out")
+    found, right_ones = by_time(cluster.captured("out")), by_time(alone)
+    assert {time: Counter(rows) for time, rows in found.items()} == {
+        time: Counter(rows) for time, rows in right_ones.items()
+    }
+
+
+def several(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of times that notifications are delivered together."""
+    seen: list[int] = []
+    deliver = Worker._notify_several
+
+    def counting(self: Worker, runtime: Runtime, times: list[Time]) -> None:
+        seen.append(len(times))
+        deliver(self, runtime, times)
+
+    monkeypatch.setattr(Worker, "_notify_several", counting)
+    return seen
+
+
+EPOCHS: list[list[Any]] = [[(epoch % 3, epoch, "a")] for epoch in range(32)]
+
+
+def test_epochs_that_are_there_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = several(monkeypatch)
+    Cluster(flow_of(met_twice, EPOCHS, EPOCHS), 1).run()  # for whose sessions time stands still while they read
+    assert max(seen) == Limits().epochs
+
+
+def test_a_verb_that_takes_one_time_after_the_other_keeps_others_behind_it_from_being_notified_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = several(monkeypatch)
+    found = by_time(falkirk.run(flow_of(totals_between, EPOCHS, EPOCHS)).captured("out"))
+    assert seen
+    assert found == by_time(
+        falkirk.run(flow_of(totals_between, EPOCHS, EPOCHS), limits=Limits(epochs=1)).captured("out")
+    )
+
+
+def test_with_a_store_epochs_are_taken_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen = several(monkeypatch)
+    falkirk.run(flow_of(joined, EPOCHS, EPOCHS), store=tmp_path)
+    assert not seen
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_columns_of_another_type_are_an_error_at_their_time(side: str) -> None:
+    flow = falkirk.Dataflow()
+    batches = {name: frames(EPOCHS) for name in ("left", "right")}
+    batches[side][20] = batches[side][20].with_columns(pl.col("k").cast(pl.String))
+    sides = [flow.columns(name, falkirk.Batches(each)) for name, each in batches.items()]
+    joined(*sides).capture("out")
+    with pytest.raises(OperatorError, match=r"join.* failed at time \(20,\): "):
+        falkirk.run(flow)
