@@ -164,12 +164,12 @@ class Worker:
             self._drive()
 
     def feed_span(self, node: int, span: Span) -> None:
-        """Input: the batches of several times from source `node`, which says first that it will not go back behind them."""
-        self._spread(self.runtimes[self.plan.of_node[node]], span)
+        """Input: batches of several times, none of them before its present one, from source `node`."""
+        self._spread(self._entrances[node], span)
 
     def takes_spans(self, node: int) -> bool:
         """True if what comes from source `node` may be gathered in spans: all that it goes to takes them."""
-        routes = self.runtimes[self.plan.of_node[node]].routes
+        routes = self._entrances[node].routes
         return all(way == Way.PUSH and self.runtimes[target].spans for [way, target, *_] in routes[0])
 
     def advance(self, node: int, time: Time | None) -> None:
@@ -362,14 +362,12 @@ class Worker:
             (item[3][0] for item in self._ready if item[2] in ahead and (item[2] != op or item[1] != NOTIFY)),
             default=None,
         )
-        frontier: Antichain = ()
-        if self._grows:
-            assert runtime.processor.watch is not None
-            frontier = self.tracker.frontier(runtime.processor.watch)
+        watch, reaches = runtime.processor.watch, self.tracker.reaches
+        assert watch is not None
         taken = {
             item
             for item in items
-            if (bound is None or item[3][0] < bound) and not (frontier and reaches(frontier, item[3]))
+            if (bound is None or item[3][0] < bound) and not (self._grows and reaches(watch, item[3]))
         }
         if taken:
             self._ready[:] = [item for item in self._ready if item not in taken]
